@@ -1,0 +1,1 @@
+"""The client library: `connection` (asyncio) is its front, `protocol` its sans-IO heart, `journal` its memory."""
