@@ -1,0 +1,162 @@
+"""What happened on a connection, in the order in which the peer caused it.
+
+`Connection.receive_data` returns these. Ordinary deliveries and dispositions come as runs and ranges (ENGINE.md rule
+1): one event for many. Ids are unwrapped: plain growing integers, never taken modulo 2**32. An event's link or session
+may already be gone when the event is read (the peer's next frame ended it); everything that can be called on it then
+is harmless or a LocalProtocolError as its docstring says. Next: connection.py, session.py, link.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from amqp10.connection import Connection
+    from amqp10.link import Link
+    from amqp10.performatives import DeliveryState, Error, Flow, Open
+    from amqp10.receiver import ReceiverLink
+    from amqp10.session import Session
+
+
+@dataclass(slots=True)
+class ConnectionOpened:
+    """The peer's open has come. A server has answered it already; to refuse the peer, `connection.close(error)`."""
+
+    connection: Connection
+    open: Open
+
+
+@dataclass(slots=True)
+class ConnectionClosed:
+    """The connection is over, once per connection and last of its events. All its sessions and links went with it
+    (`connection.sessions`, `session.links`); no events come for these.
+
+    error: the peer's, or the one we closed it with; None after a plain close of either side, and when the bytes just
+    stopped. local: we closed it. lost: the bytes stopped without a close.
+    """
+
+    connection: Connection
+    error: Error | None
+    local: bool
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class SessionBegun:
+    """The peer began a session, which has been answered; or the peer's answer to our own begin."""
+
+    session: Session
+    local: bool
+
+
+@dataclass(slots=True)
+class SessionEnded:
+    """The session is over, once per session; its links (`session.links`) went with it and get no events.
+
+    local: we ended it. After our own `session.end()` this comes with the peer's answer, after the peer's violation of
+    a rule at once.
+    """
+
+    session: Session
+    error: Error | None
+    local: bool
+
+
+@dataclass(slots=True)
+class LinkAttaching:
+    """The peer attaches a link that we have not attached: answer with `link.attach(...)` or `link.refuse(...)`, now or
+    later. `link.remote_attach` is what it sent."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class LinkAttached:
+    """The peer's answer to our own attach (`link.remote_attach`). A refusal looks like this too: its terminus is null
+    and LinkDetached follows (2.6.3)."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class LinkFlow:
+    """The peer sent a flow for this link; the link's state already reflects it, and an echo asked for is on its way.
+
+    On a SenderLink: `credit`, `drain` (call `drained()` after sending what there was). On a ReceiverLink: the peer's
+    `delivery_count` (so a drain's answer) and `available`."""
+
+    link: Link
+    flow: Flow
+
+
+@dataclass(slots=True)
+class Transfers:
+    """A run of complete deliveries, with ids first_id, first_id + 1, ...; they differ in tag and payload only.
+
+    rcv_settle_mode: the mode set on these transfers themselves (2.7.5), almost always None."""
+
+    link: ReceiverLink
+    first_id: int
+    tags: list[bytes]
+    payloads: list[bytes]
+    settled: bool
+    message_format: int | None
+    rcv_settle_mode: int | None = None
+
+
+@dataclass(slots=True)
+class ResumedTransfer:
+    """A delivery sent with resume = true, or one that carries a state (2.6.13); one at a time.
+
+    payload: None where the sender had nothing to send any more. aborted: forget it."""
+
+    link: ReceiverLink
+    delivery_id: int
+    tag: bytes
+    payload: bytes | None
+    state: DeliveryState | None
+    settled: bool
+    aborted: bool
+    resume: bool = True
+    message_format: int | None = None
+
+
+@dataclass(slots=True)
+class Dispositions:
+    """The peer's word on the deliveries first_id .. last_id (inclusive) of this link: those that this side sent on a
+    SenderLink, those that it received on a ReceiverLink. Deliveries that either side settled before are left out."""
+
+    link: Link
+    first_id: int
+    last_id: int
+    state: DeliveryState | None
+    settled: bool
+
+
+@dataclass(slots=True)
+class LinkDetached:
+    """The link is over, once per link; a peer's detach has been answered.
+
+    local: we detached it. After our own `detach()` or `refuse()` this comes with the peer's answer, after the peer's
+    violation of a rule at once. error: the peer's, else ours. A link that is attached again is a new Link."""
+
+    link: Link
+    closed: bool
+    error: Error | None
+    local: bool
+
+
+Event = (
+    ConnectionOpened
+    | ConnectionClosed
+    | SessionBegun
+    | SessionEnded
+    | LinkAttaching
+    | LinkAttached
+    | LinkFlow
+    | Transfers
+    | ResumedTransfer
+    | Dispositions
+    | LinkDetached
+)

@@ -1,0 +1,42 @@
+"""What one side of a connection offers and insists on.
+
+Knows the values that go into our open, begin and attach frames and the limits that bound what a peer can make us
+hold. Knows nothing about addresses, routers or clients. Next: connection.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from amqp10.sasl import ClientMechanism, ServerMechanisms
+
+MIN_MAX_FRAME_SIZE = 512  # 2.4.1: every peer accepts frames of up to 512 octets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """One side's settings; times in seconds, sizes in octets."""
+
+    container_id: str
+    hostname: str | None = None
+    max_frame_size: int = 8 * 1024 * 1024
+    channel_max: int = 255
+    handle_max: int = 255
+    idle_timeout_s: float | None = 16.0
+    """The peer is asked to send something at least this often; it is dropped when silent for IDLE_GRACE times that."""
+    handshake_timeout_s: float = 10.0
+    """How long header, SASL and open may take together, and how long we wait for the answer to our close."""
+    incoming_window: int = 4096
+    """Transfer frames per session that the peer may send before it hears from us again."""
+    max_message_size: int = 64 * 1024 * 1024
+    """Bounds a multi-frame delivery; the default for attach(max_message_size=...)."""
+    offered_capabilities: Sequence[str] = ()
+    desired_capabilities: Sequence[str] = ()
+    properties: Mapping[str, Any] | None = None
+    sasl: ServerMechanisms | ClientMechanism | None = None
+    """Server: the mechanisms offered. Client: the one to use; None starts without a SASL layer."""
+    allow_no_sasl: bool = True
+    """Server: accept a client that starts with the plain AMQP header."""
