@@ -1,0 +1,277 @@
+"""Routers as real processes on loopback, for the tests that need real sockets and real deaths.
+
+A `LiveNetwork` writes a topology file, starts `onceway router FILE NAME` for each router, waits on its `/readyz`,
+kills and restarts them by process id, and keeps their logs for a failed test to show.  It knows the command line and
+the admin listener and nothing else of Onceway; used by tests/interop, tests/chaos and bench.
+
+Ports lie below the kernel's ephemeral range, so that no client's outgoing connection can sit on the port of a router
+that is about to be restarted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Self
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+READY_S = 30.0
+_PORTS = range(20_000, 32_000)
+_handed_out: set[int] = set()
+
+
+class NotReady(AssertionError):
+    """A router, or a condition of a test, did not come within its bound; the message carries the logs' ends."""
+
+
+def free_port() -> int:
+    """A loopback port that is free now, outside the ephemeral range, and not handed out before by this process."""
+    while True:
+        port = random.choice(_PORTS)
+        if port in _handed_out:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _handed_out.add(port)
+        return port
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 20.0, every_s: float = 0.02) -> Any:
+    """The first true value of `condition()`, looked at again and again until the bound."""
+    end = time.monotonic() + timeout_s
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise NotReady(f"not within {timeout_s:g} s: {what}")
+        time.sleep(every_s)
+
+
+def dying_with_us(command: Sequence[str]) -> list[str]:
+    """The command, killed by the kernel when the process that started it dies (where util-linux has setpriv)."""
+    setpriv = shutil.which("setpriv")
+    return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else list(command)
+
+
+@dataclass(slots=True)
+class LiveRouter:
+    name: str
+    amqp_port: int
+    interrouter_port: int
+    admin_port: int
+    log_path: Path
+    process: subprocess.Popen[bytes] | None = None
+    log: IO[bytes] | None = None
+    starts: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"amqp://127.0.0.1:{self.amqp_port}"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.amqp_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
+        """(HTTP status, body) of the admin listener; (0, b"") while nobody listens."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=timeout_s) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+        except (urllib.error.URLError, OSError):
+            return 0, b""
+
+    def status(self) -> dict[str, Any]:
+        code, body = self.get("/status")
+        if code != 200:
+            raise NotReady(f"router {self.name}: /status answered {code} {body[:200]!r}")
+        answer: dict[str, Any] = json.loads(body)
+        return answer
+
+    def ready(self) -> bool:
+        return self.get("/readyz", 1.0)[0] == 200
+
+    def log_tail(self, lines: int = 40) -> str:
+        if not self.log_path.exists():
+            return ""
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+
+@dataclass(slots=True)
+class LiveNetwork:
+    """`links` are pairs or (a, b, cost); `addresses` and `settings` go into the topology file as they are."""
+
+    directory: Path
+    names: Sequence[str] = ("a",)
+    links: Sequence[tuple[str, str] | tuple[str, str, int]] = ()
+    addresses: Sequence[Mapping[str, Any]] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    routers: dict[str, LiveRouter] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for name in self.names:
+            log_path = self.directory / f"{name}.log"
+            self.routers[name] = LiveRouter(name, free_port(), free_port(), free_port(), log_path)
+        self.topology_path.write_text(yaml.safe_dump(self.topology(), sort_keys=False))
+
+    @property
+    def topology_path(self) -> Path:
+        return self.directory / "topology.yaml"
+
+    def topology(self) -> dict[str, Any]:
+        links: list[Any] = []
+        for link in self.links:
+            if len(link) == 2:
+                links.append(f"{link[0]} - {link[1]}")
+            else:
+                links.append({"between": [link[0], link[1]], "cost": link[2]})
+        document: dict[str, Any] = {"network": "live", "defaults": {"host": "127.0.0.1"}, **self.settings}
+        if self.addresses:
+            document["addresses"] = [dict(address) for address in self.addresses]
+        document["routers"] = {
+            r.name: {"amqp": r.amqp_port, "interrouter": r.interrouter_port, "admin": r.admin_port}
+            for r in self.routers.values()
+        }
+        if links:
+            document["links"] = links
+        return document
+
+    def __getitem__(self, name: str) -> LiveRouter:
+        return self.routers[name]
+
+    def __iter__(self) -> Iterator[LiveRouter]:
+        return iter(self.routers.values())
+
+    def urls(self, *names: str) -> str:
+        """The failover list of these routers: amqp://h:p,amqp://h:p; all of them when none is named."""
+        return ",".join(self.routers[name].url for name in (names or self.routers))
+
+    # --- life and death
+
+    def spawn(self, name: str, *, fresh: bool = True) -> LiveRouter:
+        """Start one router's process without waiting for it."""
+        router = self.routers[name]
+        assert not router.running, f"router {name} runs already"
+        router.log = router.log_path.open("ab")
+        command = [sys.executable, "-m", "onceway", "router", str(self.topology_path), name]
+        router.process = subprocess.Popen(
+            dying_with_us([*command, "--fresh"] if fresh else command),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=router.log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
+        )
+        router.starts += 1
+        return router
+
+    def start(self, *names: str, fresh: bool = True, timeout_s: float = READY_S) -> LiveNetwork:
+        for name in names or self.routers:
+            self.spawn(name, fresh=fresh)
+        self.wait_ready(*names, timeout_s=timeout_s)
+        return self
+
+    def wait_ready(self, *names: str, timeout_s: float = READY_S) -> None:
+        """Until each answers /readyz with 200; a process that has ended fails at once."""
+        end = time.monotonic() + timeout_s
+        for name in names or self.routers:
+            router = self.routers[name]
+            while not router.ready():
+                if not router.running:
+                    code = None if router.process is None else router.process.returncode
+                    raise NotReady(f"router {name} ended with {code}\n{router.log_tail()}")
+                if time.monotonic() > end:
+                    raise NotReady(f"router {name} not ready within {timeout_s:g} s\n{router.log_tail()}")
+                time.sleep(0.02)
+
+    def kill(self, *names: str) -> None:
+        """SIGKILL, all of them before the first is waited for."""
+        processes = [self.routers[name].process for name in names]
+        for process in processes:
+            assert process is not None
+            process.kill()
+        for process in processes:
+            assert process is not None
+            process.wait(10)
+
+    def pause(self, name: str) -> None:
+        os.kill(self.routers[name].pid, signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        os.kill(self.routers[name].pid, signal.SIGCONT)
+
+    def stop(self, *names: str, timeout_s: float = 15.0) -> None:
+        """SIGTERM and wait; a router that does not go in time is killed and reported."""
+        chosen = [self.routers[name] for name in names] if names else list(self)
+        stubborn = []
+        running = [router for router in chosen if router.running]
+        for router in running:
+            assert router.process is not None
+            router.process.terminate()
+        for router in running:
+            assert router.process is not None
+            try:
+                router.process.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                router.process.kill()
+                router.process.wait(10)
+                stubborn.append(f"router {router.name} ignored SIGTERM for {timeout_s:g} s\n{router.log_tail()}")
+        assert not stubborn, "\n".join(stubborn)
+
+    def close(self) -> None:
+        """Kill what still runs; for fixtures and `with`."""
+        for router in self:
+            if router.process is not None and router.process.poll() is None:
+                router.process.kill()
+                router.process.wait(10)
+            if router.log is not None:
+                router.log.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def logs(self, lines: int = 40) -> str:
+        return "\n".join(f"--- router {r.name} (started {r.starts} times)\n{r.log_tail(lines)}" for r in self)
+
+    # --- what the routers say of themselves
+
+    def statuses(self) -> dict[str, dict[str, Any]]:
+        return {router.name: router.status() for router in self if router.running}
+
+    @property
+    def pids(self) -> list[int]:
+        return [router.pid for router in self if router.running]
