@@ -1,0 +1,178 @@
+"""Sets of integers kept as ranges (PROTOCOL 9): positions, delivery-ids.
+
+Two parallel sorted lists of half-open bounds; ranges neither touch nor overlap.  An open tail is a last range that stops
+at `OPEN`.  Adding at the end and removing at the front, which is what a log does, touch one element; the rest bisects.
+Everything that takes things away returns what was really there, because acceptance is computed from that.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+OPEN = 1 << 62
+"""Stop of an open tail: everything from its start on."""
+
+Range = tuple[int, int]
+
+
+class IntervalSet:
+    """A set of integers below `OPEN`, as half-open ranges."""
+
+    __slots__ = ("starts", "stops")
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self.starts: list[int] = []
+        self.stops: list[int] = []
+        for start, stop in ranges:
+            self.add(start, stop)
+
+    def __bool__(self) -> bool:
+        return bool(self.starts)
+
+    def __iter__(self) -> Iterator[Range]:
+        return iter(list(zip(self.starts, self.stops, strict=True)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, IntervalSet) and self.starts == other.starts and self.stops == other.stops
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{a}..{'' if b == OPEN else b - 1}" for a, b in self) + "}"
+
+    def __contains__(self, value: int) -> bool:
+        i = bisect_right(self.starts, value) - 1
+        return i >= 0 and value < self.stops[i]
+
+    @property
+    def size(self) -> int:
+        """How many integers are in it."""
+        return sum(self.stops) - sum(self.starts)
+
+    def add(self, start: int, stop: int) -> None:
+        if start >= stop:
+            return
+        starts, stops = self.starts, self.stops
+        if not stops or start > stops[-1]:
+            starts.append(start)
+            stops.append(stop)
+            return
+        if start >= starts[-1]:
+            if stop > stops[-1]:
+                stops[-1] = stop
+            return
+        i = bisect_left(stops, start)  # the first that touches
+        j = bisect_right(starts, stop)  # and the one behind the last
+        if i == j:
+            starts.insert(i, start)
+            stops.insert(i, stop)
+            return
+        starts[i] = min(start, starts[i])
+        stops[i] = max(stop, stops[j - 1])
+        del starts[i + 1 : j]
+        del stops[i + 1 : j]
+
+    def add_all(self, ranges: Iterable[Range]) -> None:
+        for start, stop in ranges:
+            self.add(start, stop)
+
+    def remove(self, start: int, stop: int) -> list[Range]:
+        """Takes a range out; returns what of it was there."""
+        starts, stops = self.starts, self.stops
+        if not starts or start >= stop:
+            return []
+        i = 0 if start < stops[0] else bisect_right(stops, start)
+        if i == len(starts) or starts[i] >= stop:
+            return []
+        first, last = starts[i], stops[i]
+        low = start if start > first else first
+        if last >= stop:  # within one range, as nearly always
+            if low == first:
+                if last == stop:
+                    del starts[i], stops[i]
+                else:
+                    starts[i] = stop
+            else:
+                stops[i] = low
+                if last != stop:
+                    starts.insert(i + 1, stop)
+                    stops.insert(i + 1, last)
+            return [(low, stop)]
+        j = bisect_left(starts, stop)
+        removed = list(zip(starts[i:j], stops[i:j], strict=True))
+        removed[0] = (low, last)
+        end_start, end_stop = removed[-1]
+        rest = end_stop > stop
+        if rest:
+            removed[-1] = (end_start, stop)
+        keep = low > first
+        starts[i:j] = ([first] if keep else []) + ([stop] if rest else [])
+        stops[i:j] = ([low] if keep else []) + ([end_stop] if rest else [])
+        return removed
+
+    def remove_all(self, ranges: Iterable[Range]) -> list[Range]:
+        removed: list[Range] = []
+        for start, stop in ranges:
+            removed += self.remove(start, stop)
+        return removed
+
+    def overlap(self, start: int, stop: int) -> list[Range]:
+        """What of a range is there."""
+        starts, stops = self.starts, self.stops
+        if not starts or start >= stop:
+            return []
+        i = 0 if start < stops[0] else bisect_right(stops, start)
+        found: list[Range] = []
+        while i < len(starts) and starts[i] < stop:
+            a, b = starts[i], stops[i]
+            found.append((a if a > start else start, b if b < stop else stop))
+            i += 1
+        return found
+
+    def missing(self, ranges: list[Range]) -> list[Range]:
+        """What of these ranges is not there."""
+        if not self.starts:
+            return ranges
+        absent: list[Range] = []
+        for start, stop in ranges:
+            for a, b in self.overlap(start, stop):
+                if a > start:
+                    absent.append((start, a))
+                start = b
+            if start < stop:
+                absent.append((start, stop))
+        return absent
+
+    def following(self, start: int) -> Range | None:
+        """The first range at or behind `start`, cut there; None when there is nothing."""
+        stops = self.stops
+        if not stops or start >= stops[-1]:
+            return None
+        i = 0 if start < stops[0] else bisect_right(stops, start)
+        a = self.starts[i]
+        return (a if a > start else start, stops[i])
+
+    def first(self) -> int:
+        """The smallest; OPEN when empty."""
+        return self.starts[0] if self.starts else OPEN
+
+    def close(self, stop: int) -> None:
+        """Ends an open tail at `stop`."""
+        if self.stops and self.stops[-1] == OPEN:
+            if self.starts[-1] >= stop:
+                del self.starts[-1], self.stops[-1]
+            else:
+                self.stops[-1] = stop
+
+    def take(self) -> list[Range]:
+        """Empties it; returns what was there."""
+        ranges = list(zip(self.starts, self.stops, strict=True))
+        self.starts.clear()
+        self.stops.clear()
+        return ranges
+
+
+def count(ranges: Iterable[Range]) -> int:
+    """How many integers are in these ranges."""
+    return sum(stop - start for start, stop in ranges)
