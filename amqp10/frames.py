@@ -1,0 +1,55 @@
+"""Frames and protocol headers (2.2, 2.3, 5.3.1): eight octets of head, an extended header nobody uses, a body.
+
+Knows how a frame is laid out. Doesn't know how large one may be, nor what a channel means: connection.py does.
+Next: performatives.py for the bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
+
+from amqp10.errors import FRAMING_ERROR, DecodeError, EncodeError
+
+AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
+TLS_HEADER: Final = b"AMQP\x02\x01\x00\x00"
+SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
+HEADER_SIZE: Final = 8
+
+AMQP_FRAME: Final = 0x00
+SASL_FRAME: Final = 0x01
+FRAME_HEAD_SIZE: Final = 8
+MIN_MAX_FRAME_SIZE: Final = 512  # 2.4.1; also the largest frame before open and in the SASL layer (5.3.1)
+
+EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # the heartbeat of 2.4.5
+
+_HEAD: Final = Struct(">IBBH")
+_pack_head = _HEAD.pack
+_unpack_head = _HEAD.unpack_from
+
+
+def encode_frame(frame_type: int, channel: int, body: bytes | Sequence[bytes]) -> bytes:
+    """One frame; a body in parts is joined."""
+    if not isinstance(body, bytes):
+        body = b"".join(body)
+    size = len(body) + FRAME_HEAD_SIZE
+    if size > 0xFFFFFFFF or not 0 <= channel <= 0xFFFF:
+        raise EncodeError(f"no frame can hold {size} octets on channel {channel}")
+    return _pack_head(size, 2, frame_type, channel) + body
+
+
+def parse_frame_header(buf: bytes, offset: int = 0) -> tuple[int, int, int, int]:
+    """(size of the frame, doff: offset of its body in 4 octet words, type, channel).
+
+    `buf` must hold the eight octets. The body runs from offset + 4 * doff to offset + size. Whether the size is
+    acceptable and the type known is for the caller to say.
+    """
+    size, doff, frame_type, channel = _unpack_head(buf, offset)
+    if size < FRAME_HEAD_SIZE:
+        raise DecodeError(FRAMING_ERROR, f"a frame of {size} octets is smaller than its head", offset)
+    if doff < 2:
+        raise DecodeError(FRAMING_ERROR, f"data offset {doff} lies inside the frame's head", offset + 4)
+    if doff * 4 > size:
+        raise DecodeError(FRAMING_ERROR, f"data offset {doff} lies outside the frame of {size} octets", offset + 4)
+    return size, doff, frame_type, channel
