@@ -1,7 +1,7 @@
 """Sets of integers kept as ranges (PROTOCOL 9): positions, delivery-ids.
 
-Two parallel sorted lists of half-open bounds; ranges neither touch nor overlap.  An open tail is a last range that stops
-at `OPEN`.  Adding at the end and removing at the front, which is what a log does, touch one element; the rest bisects.
+Two parallel sorted lists of half-open bounds; ranges neither touch nor overlap.  An open tail is a last range that
+stops at `OPEN`.  Adding at the end and removing at the front, which is what a log does, touch one element; the rest bisects.
 Everything that takes things away returns what was really there, because acceptance is computed from that.
 """
 

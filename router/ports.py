@@ -1,7 +1,7 @@
 """What the protocol core and the links say to each other: the ports, and what an attach brings.
 
-A port is one attached (or attaching) link as the core sees it.  The adapter (`router.links`) implements it over the AMQP
-engine, tests over lists.  The core calls a port only inside a handler that the adapter (or a peer's message, or `tick`
+A port is one attached (or attaching) link as the core sees it.  The adapter (`router.links`) implements it over the
+AMQP engine, tests over lists.  The core calls a port only inside a handler that the adapter (or a peer's message, or `tick`
 and `flush`) has called, and never after it has refused or detached it, or has been told that it is detached.  A port is
 its own identity: it is compared with `is`, and hashed by `id`.
 
@@ -18,7 +18,7 @@ from enum import IntEnum
 from typing import Final, Literal, Protocol
 
 Term = tuple[int, str]
-"""PROTOCOL 1: orders attachments; (microseconds or a client's epoch, router name or ""). On the wire [ulong, string]."""
+"""PROTOCOL 1: orders attachments; (microseconds or a client's epoch, router name or ""). Wire: [ulong, string]."""
 
 ExpiryPolicy = Literal["link-detach", "session-end", "connection-close", "never"]
 
@@ -100,7 +100,7 @@ class SubscriberAnswer:
     """What the answering attach of a subscription says (PROTOCOL 7.6)."""
 
     term: Term
-    listing: dict[bytes, MapState] | None  # None: the client presented no map, ours is null; else in order of resumption
+    listing: dict[bytes, MapState] | None  # None: no map was presented, ours is null; else in order of resumption
     resumed: bool  # onceway:resumed
     marks: list[Term] = field(default_factory=list)  # onceway:marks, sorted
     timeout_s: float = 0.0  # granted

@@ -35,7 +35,8 @@ def test_every_operation_does_what_it_does_on_a_set(steps: list[tuple[str, tuple
             assert (following[0] if following else None) == min((i for i in model if i >= a), default=None)
         assert members(ranges) == model
         assert ranges.size == len(model) == count(ranges)
-        assert all(i in ranges for i in model) and 41 not in ranges
+        assert all(i in ranges for i in model)
+        assert 41 not in ranges
         assert all(b < c for b, c in zip(ranges.stops, ranges.starts[1:], strict=False)), "ranges that touch are one"
         assert ranges.first() == min(model, default=OPEN)
 
@@ -61,4 +62,5 @@ def test_an_open_tail_is_an_ordinary_range_until_it_is_closed(
 def test_taking_all_leaves_nothing() -> None:
     ranges = IntervalSet([(1, 3), (5, 9)])
     assert ranges.take() == [(1, 3), (5, 9)]
-    assert not ranges and ranges == IntervalSet()
+    assert not ranges
+    assert ranges == IntervalSet()

@@ -1,0 +1,130 @@
+"""Messages between routers: what is encoded comes back, and what is malformed is the peer's error."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router import messages as m
+from router.intervals import OPEN
+
+TERM = st.tuples(st.integers(0, 2**64 - 1), st.text(max_size=4))
+NAME = st.tuples(st.text(max_size=4), st.text(max_size=4))
+TAG = st.binary(max_size=32)
+TAGS = st.lists(TAG, max_size=5) | st.integers(1, 32).flatmap(
+    lambda n: st.lists(st.binary(min_size=n, max_size=n), max_size=5)
+)
+RANGE = st.tuples(st.integers(0, 99), st.integers(100, OPEN - 1))
+REJECTION = st.tuples(st.integers(0, 99), st.integers(100, OPEN - 1), st.integers(0, 2**32 - 1))
+PID = st.binary(min_size=8, max_size=8)
+ADDRESS = st.text(max_size=8)
+U64 = st.integers(0, 2**64 - 1)
+U32 = st.integers(0, 2**32 - 1)
+SECONDS = st.floats(0, 1e9)
+EXPECTED = st.just(m.UNKNOWN) | TAGS
+
+
+@st.composite
+def data(draw: st.DrawFn) -> m.Data:
+    tags = draw(st.lists(TAG.filter(bool), min_size=1, max_size=5))
+    payloads = [draw(st.binary(max_size=40)) for _ in tags]
+    position = draw(st.integers(0, 1 << 60))
+    return m.Data(draw(ADDRESS), draw(PID), draw(TERM), position, draw(U32), draw(st.booleans()), tags, payloads)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> m.Entries:
+    tags = draw(st.lists(TAG.filter(bool), min_size=1, max_size=5))
+    position = draw(st.integers(0, 1 << 60))
+    owed = [(position, position + len(tags))] if draw(st.booleans()) else []
+    payloads = [draw(st.none() | st.binary(max_size=40)) for _ in tags]
+    return m.Entries(position, draw(U32), tags, payloads, owed)
+
+
+MESSAGE = st.one_of(
+    st.builds(
+        m.Hello,
+        st.booleans(),
+        st.lists(st.text(max_size=4), max_size=3).map(tuple),
+        st.lists(st.builds(m.PublisherNews, ADDRESS, PID, U64, TERM, SECONDS), max_size=3),
+        st.lists(
+            st.builds(m.SubscriptionNews, ADDRESS, NAME, st.none() | TERM, TERM, SECONDS, SECONDS), max_size=3
+        ),
+    ),
+    st.builds(m.Pub, ADDRESS, PID, U64, TERM, st.none() | EXPECTED),
+    st.builds(m.PubAck, ADDRESS, PID, TERM, st.none() | st.tuples(TERM, U64, st.booleans())),
+    st.builds(m.PubDown, ADDRESS, PID, TERM),
+    st.builds(m.PubClose, ADDRESS, PID, U64, TERM),
+    st.builds(m.Flush, ADDRESS, PID, U64, TERM),
+    st.builds(m.Join, ADDRESS, NAME, st.none() | TERM, TERM, st.sampled_from(m.JoinKind), st.booleans(), SECONDS),
+    st.builds(
+        m.Joined, ADDRESS, NAME, TERM, st.sampled_from(m.JoinResult), st.booleans(), st.none() | TERM, st.none() | TERM
+    ),
+    st.builds(m.Orphan, ADDRESS, NAME, TERM, SECONDS),
+    st.builds(m.Leave, ADDRESS, NAME, TERM),
+    st.builds(m.Sync, ADDRESS, PID, U64, TERM, NAME, TERM, st.lists(entries(), max_size=3), EXPECTED),
+    data(),
+    st.builds(m.Accept, ADDRESS, st.lists(REJECTION, max_size=4)),
+    st.builds(m.AcceptSync, ADDRESS, NAME, TERM, st.lists(REJECTION, max_size=4)),
+    st.builds(m.Settle, ADDRESS, st.lists(RANGE, max_size=4)),
+    st.builds(m.SettleTags, ADDRESS, PID, TERM, st.lists(TAG.filter(bool), max_size=4)),
+)
+
+
+OUTSIDE = m.Entries(5, 0, [b"t"], [None], [(5, 7)])
+
+
+def without_empty_tags(message: m.Message) -> bool:
+    """Outgoing tags are never empty; a list of many empty ones is refused, because it would cost no bytes."""
+    tags = getattr(message, "expected", None)
+    return not isinstance(tags, list) or all(tags)
+
+
+@given(MESSAGE.filter(without_empty_tags))
+@settings(max_examples=400)
+def test_a_message_comes_back_as_it_was(message: m.Message) -> None:
+    assert m.decode(m.encode(message)) == message
+
+
+@given(MESSAGE.filter(without_empty_tags), st.integers(0, 2**32))
+def test_a_message_cut_short_is_the_peers_error(message: m.Message, seed: int) -> None:
+    encoded = m.encode(message)
+    with pytest.raises(m.PeerProtocolError):
+        m.decode(encoded[: random.Random(seed).randrange(len(encoded))])
+    with pytest.raises(m.PeerProtocolError):
+        m.decode(encoded + b"\0")
+
+
+@given(MESSAGE.filter(without_empty_tags), st.integers(0, 2**32))
+@settings(max_examples=400)
+def test_a_damaged_message_is_decoded_or_refused_but_nothing_else(message: m.Message, seed: int) -> None:
+    rng = random.Random(seed)
+    damaged = bytearray(m.encode(message))
+    for _ in range(rng.randint(1, 4)):
+        damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+    try:
+        m.decode(bytes(damaged))
+    except m.PeerProtocolError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\xff\0\0",
+        b"\x0c\0\1a\xff\xff\xff\xff",  # four thousand million ranges in no bytes
+        m.encode(m.Settle("a", [(5, 5)])),
+        m.encode(m.Settle("a", [(7, 5)])),
+        m.encode(m.Settle("a", [(7, OPEN)])),
+        m.encode(m.SettleTags("a", b"12345678", (1, "a"), [b"x" * 33])),
+        m.encode(m.Data("a", b"12345678", (1, "a"), 0, 0, False, [], [])),
+        m.encode(m.Sync("a", b"12345678", 1, (1, "a"), ("c", "n"), (1, "a"), [OUTSIDE], [])),
+    ],
+)
+def test_garbage_is_the_peers_error(garbage: bytes) -> None:
+    with pytest.raises(m.PeerProtocolError):
+        m.decode(garbage)
