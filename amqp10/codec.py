@@ -263,7 +263,7 @@ def _array(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: l
         code_at = offset
         code = _code(buf, offset, stop)
     offset += 1
-    name = _ARRAY_TYPES.get(code)
+    name = ARRAY_TYPES.get(code)
     if name is None:
         raise _unknown(code, code_at)
     if code & 0xF0 != 0x40:
@@ -347,7 +347,7 @@ _COMPOUND: Final[dict[int, tuple[bool, Callable[[bytes, int, int, int, int, list
     0xE0: (False, _array),
     0xF0: (True, _array),
 }
-_ARRAY_TYPES: Final[dict[int, str]] = {
+ARRAY_TYPES: Final[dict[int, str]] = {
     0x40: "null",
     0x41: "boolean",
     0x42: "boolean",
@@ -388,7 +388,7 @@ _ARRAY_TYPES: Final[dict[int, str]] = {
     0xE0: "array",
     0xF0: "array",
 }
-KNOWN_CODES: Final = frozenset(_ARRAY_TYPES)
+KNOWN_CODES: Final = frozenset(ARRAY_TYPES)
 
 
 # Encoding

@@ -1,0 +1,440 @@
+"""Composite types (1.4): lists with a descriptor whose entries are the fields of a class.
+
+Knows how fields are read and written by type, so that a wrong one is named with its place, and nothing of which classes
+there are. A class is made with `@composite(code, name, *field types)` on top of a dataclass whose attributes are the
+fields, in the specification's order, with its defaults. Next: outcomes.py, termini.py, performatives.py, sections.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast
+
+from amqp10.codec import (
+    ARRAY_TYPES,
+    check_count,
+    check_end,
+    compound_head,
+    decode_value,
+    encode_binary,
+    encode_list,
+    encode_map,
+    encode_string,
+    encode_symbol,
+    encode_uint,
+    encode_ulong,
+    encode_value,
+    register_encoder,
+    skip_value,
+)
+from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
+from amqp10.types import Array, Symbol, Timestamp, ULong
+
+Reader = Callable[[bytes, int, int, str], tuple[Any, int]]
+"""(buf, offset of a value that is not null and not missing, end, name of the field) -> (value, offset behind it)."""
+Writer = Callable[[Any], bytes]
+
+_unpack_u16 = Struct(">H").unpack_from
+_unpack_u32 = Struct(">I").unpack_from
+_unpack_u64 = Struct(">Q").unpack_from
+
+
+class FieldType(NamedTuple):
+    read: Reader
+    write: Writer
+    required: bool = False
+    absent: Any = None
+
+
+class Field(NamedTuple):
+    name: str
+    where: str
+    read: Reader
+    write: Writer
+    required: bool
+    default: Any
+
+
+class Composite:
+    """Base of all classes that are a described list on the wire."""
+
+    __slots__ = ()
+    descriptor_code: ClassVar[int]
+    type_name: ClassVar[str]
+    descriptor: ClassVar[bytes]
+    fields: ClassVar[tuple[Field, ...]]
+
+    def encode(self) -> bytes:
+        """Descriptor and list; fields that have their default are left out. EncodeError names a field that is wrong."""
+        entries = []
+        filled = 0
+        for name, where, _, write, required, default in self.fields:
+            value = getattr(self, name)
+            if value is None or (not required and value == default):
+                if required:
+                    raise EncodeError(f"{where} is missing")
+                entries.append(b"\x40")
+                continue
+            try:
+                entry = write(value)
+            except (EncodeError, TypeError, AttributeError) as e:
+                raise EncodeError(f"{where}: {e}") from None
+            entries.append(entry)
+            if entry != b"\x40":
+                filled = len(entries)
+        del entries[filled:]
+        return self.descriptor + encode_list(entries)
+
+
+C = TypeVar("C", bound=type[Composite])
+BY_CODE: Final[dict[int, type[Composite]]] = {}
+CODES: Final[dict[str, int]] = {}
+"""Descriptor codes by symbolic descriptor: peers may send either."""
+
+
+def composite(code: int, name: str, *types: FieldType) -> Callable[[C], C]:
+    """Class decorator; `types` are those of the dataclass's attributes, in order."""
+
+    def define(cls: C) -> C:
+        attributes = dataclasses.fields(cast(Any, cls))
+        assert len(attributes) == len(types), cls
+        short = name.split(":")[1]
+        cls.descriptor_code = code
+        cls.type_name = short
+        cls.descriptor = b"\x00\x53" + bytes((code,))
+        cls.fields = tuple(
+            Field(
+                a.name,
+                f"{short}.{a.name.replace('_', '-')}",
+                t.read,
+                t.write,
+                t.required,
+                None if a.default is dataclasses.MISSING else a.default,
+            )
+            for a, t in zip(attributes, types, strict=True)
+        )
+        for field, t in zip(cls.fields, types, strict=True):
+            assert t.absent is None or field.default == t.absent, field
+        BY_CODE[code] = cls
+        CODES[name] = code
+        return cls
+
+    return define
+
+
+def required(field_type: FieldType) -> FieldType:
+    return field_type._replace(required=True)
+
+
+def read_descriptor(buf: bytes, offset: int, end: int) -> tuple[int | None, int]:
+    """(code of the descriptor at offset, which must be that of a 0x00, or None if it is nothing we know, offset of the
+    value behind it)."""
+    if end - offset >= 3 and buf[offset] == 0x00 and buf[offset + 1] == 0x53:
+        return buf[offset + 2], offset + 3
+    if offset >= end or buf[offset] != 0x00:
+        raise DecodeError(DECODE_ERROR, "a described value is missing", offset)
+    descriptor, offset = decode_value(buf, offset + 1, end)
+    if isinstance(descriptor, ULong):
+        return int(descriptor), offset
+    if isinstance(descriptor, Symbol):
+        return CODES.get(descriptor), offset
+    return None, offset
+
+
+def read_list_head(buf: bytes, offset: int, end: int, what: str) -> tuple[int, int, int]:
+    """(offset of the first entry, offset behind the last, count) of the list at offset."""
+    if offset >= end:
+        raise DecodeError(DECODE_ERROR, f"the list of {what} is missing", offset)
+    code = buf[offset]
+    if code == 0x45:
+        return offset + 1, offset + 1, 0
+    if code != 0xC0 and code != 0xD0:
+        raise wrong_type(buf, offset, end, what, "list")
+    first, stop, count = compound_head(buf, offset + 1, end, code == 0xD0, offset)
+    check_count(count, stop - first, offset)
+    return first, stop, count
+
+
+def read_fields(cls: type[Composite], buf: bytes, offset: int, end: int) -> tuple[Any, int]:
+    """(instance of the class, offset behind it) from the list at offset, behind the descriptor."""
+    at = offset
+    offset, stop, count = read_list_head(buf, offset, end, cls.type_name)
+    fields = cls.fields
+    if count > len(fields):
+        raise DecodeError(INVALID_FIELD, f"{cls.type_name} has {len(fields)} fields, not {count}", at)
+    values = []
+    for field in fields[:count]:
+        if offset >= stop:
+            raise DecodeError(DECODE_ERROR, f"{field.where} is cut off", offset)
+        if buf[offset] == 0x40:
+            if field.required:
+                raise DecodeError(INVALID_FIELD, f"{field.where} is missing", offset)
+            values.append(field.default)
+            offset += 1
+        else:
+            value, offset = field.read(buf, offset, stop, field.where)
+            values.append(value)
+    check_end(offset, stop)
+    for field in fields[count:]:
+        if field.required:
+            raise DecodeError(INVALID_FIELD, f"{field.where} is missing", stop)
+        values.append(field.default)
+    return cls(*values), stop
+
+
+def wrong_type(buf: bytes, offset: int, end: int, where: str, expected: str) -> DecodeError:
+    skip_value(buf, offset, end)  # raises if this is no value at all
+    code = buf[offset]
+    found = "described value" if code == 0x00 else ARRAY_TYPES[code]
+    return DecodeError(INVALID_FIELD, f"{where} must be of type {expected}, not {found}", offset)
+
+
+# Readers and writers by type
+
+
+def _read_uint(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]:
+    code = buf[offset]
+    if code == 0x52 and offset + 2 <= end:
+        return buf[offset + 1], offset + 2
+    if code == 0x43:
+        return 0, offset + 1
+    if code == 0x70 and offset + 5 <= end:
+        return _unpack_u32(buf, offset + 1)[0], offset + 5
+    raise wrong_type(buf, offset, end, where, "uint")
+
+
+def _read_ulong(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]:
+    code = buf[offset]
+    if code == 0x53 and offset + 2 <= end:
+        return buf[offset + 1], offset + 2
+    if code == 0x44:
+        return 0, offset + 1
+    if code == 0x80 and offset + 9 <= end:
+        return _unpack_u64(buf, offset + 1)[0], offset + 9
+    raise wrong_type(buf, offset, end, where, "ulong")
+
+
+def _read_ushort(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]:
+    if buf[offset] == 0x60 and offset + 3 <= end:
+        return _unpack_u16(buf, offset + 1)[0], offset + 3
+    raise wrong_type(buf, offset, end, where, "ushort")
+
+
+def _read_ubyte(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]:
+    if buf[offset] == 0x50 and offset + 2 <= end:
+        return buf[offset + 1], offset + 2
+    raise wrong_type(buf, offset, end, where, "ubyte")
+
+
+def _read_boolean(buf: bytes, offset: int, end: int, where: str) -> tuple[bool, int]:
+    code = buf[offset]
+    if code == 0x41:
+        return True, offset + 1
+    if code == 0x42:
+        return False, offset + 1
+    return cast("tuple[bool, int]", _read_typed(buf, offset, end, where, (0x56,), "boolean"))
+
+
+def _read_typed(buf: bytes, offset: int, end: int, where: str, codes: tuple[int, ...], name: str) -> tuple[Any, int]:
+    if buf[offset] not in codes:
+        raise wrong_type(buf, offset, end, where, name)
+    return decode_value(buf, offset, end)
+
+
+def _reader(codes: tuple[int, ...], name: str) -> Reader:
+    return lambda buf, offset, end, where: _read_typed(buf, offset, end, where, codes, name)
+
+
+def _read_any(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
+    return decode_value(buf, offset, end)
+
+
+def _read_tag(buf: bytes, offset: int, end: int, where: str) -> tuple[bytes, int]:
+    tag, stop = _read_typed(buf, offset, end, where, (0xA0, 0xB0), "binary")
+    if len(tag) > 32:  # 2.8.7
+        raise DecodeError(INVALID_FIELD, f"{where} has more than 32 octets", offset)
+    return tag, stop
+
+
+def _read_symbols(buf: bytes, offset: int, end: int, where: str) -> tuple[tuple[Symbol, ...], int]:
+    """multiple="true" (1.4): null, one value, or an array."""
+    value, stop = _read_typed(buf, offset, end, where, (0xA3, 0xB3, 0xE0, 0xF0), "symbol")
+    if isinstance(value, Symbol):
+        return (value,), stop
+    if value.type != "symbol" or value.descriptors:
+        raise DecodeError(INVALID_FIELD, f"{where} must be an array of symbol, not of {value.type}", offset)
+    return value.values, stop
+
+
+def read_map(buf: bytes, offset: int, end: int, where: str, *, ulong_keys: bool = False) -> tuple[dict[Any, Any], int]:
+    """A map with symbols as keys; strings, which some clients send, are let pass."""
+    value, stop = _read_typed(buf, offset, end, where, (0xC1, 0xD1), "map")
+    for key in value:
+        if not (isinstance(key, str) or (ulong_keys and isinstance(key, ULong))):
+            raise DecodeError(INVALID_FIELD, f"{where} has the key {key!r}, which is no symbol", offset)
+    return value, stop
+
+
+def _read_annotations(buf: bytes, offset: int, end: int, where: str) -> tuple[dict[Any, Any], int]:
+    return read_map(buf, offset, end, where, ulong_keys=True)
+
+
+def _read_message_id(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
+    codes = (0x44, 0x53, 0x80, 0x98, 0xA0, 0xB0, 0xA1, 0xB1)
+    return _read_typed(buf, offset, end, where, codes, "ulong, uuid, binary or string")
+
+
+def within(minimum: int, maximum: int, field_type: FieldType) -> FieldType:
+    """The type restricted to a range."""
+    read, write = field_type.read, field_type.write
+
+    def read_within(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
+        value, stop = read(buf, offset, end, where)
+        if not minimum <= value <= maximum:
+            raise DecodeError(INVALID_FIELD, f"{where} must lie in {minimum} to {maximum}, not be {value}", offset)
+        return value, stop
+
+    def write_within(value: Any) -> bytes:
+        if not minimum <= value <= maximum:
+            raise EncodeError(f"must lie in {minimum} to {maximum}, not be {value!r}")
+        return write(value)
+
+    return field_type._replace(read=read_within, write=write_within)
+
+
+def one_of(*classes: type[Composite], name: str) -> FieldType:
+    """A composite of one of these classes."""
+    by_code = {cls.descriptor_code: cls for cls in classes}
+
+    def read(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
+        if buf[offset] != 0x00:
+            raise wrong_type(buf, offset, end, where, name)
+        code, position = read_descriptor(buf, offset, end)
+        cls = None if code is None else by_code.get(code)
+        if cls is None:
+            skip_value(buf, offset, end)
+            raise DecodeError(INVALID_FIELD, f"{where} must be of type {name}: unknown descriptor", offset)
+        return read_fields(cls, buf, position, end)
+
+    def write(value: Any) -> bytes:
+        if not isinstance(value, classes):
+            raise EncodeError(f"must be of type {name}, not {value!r}")
+        return value.encode()
+
+    return FieldType(read, write)
+
+
+def _expect(value: Any, cls: type | tuple[type, ...], name: str) -> None:
+    if not isinstance(value, cls):
+        raise EncodeError(f"{value!r} is no {name}")
+
+
+def _write_small(width: int, head: bytes, name: str) -> Writer:
+    def write(value: Any) -> bytes:
+        _expect(value, int, name)
+        try:
+            return head + value.to_bytes(width, "big")  # type: ignore[no-any-return]
+        except OverflowError:
+            raise EncodeError(f"{value!r} is no {name}") from None
+
+    return write
+
+
+def _write_uint(value: Any) -> bytes:
+    _expect(value, int, "uint")
+    return encode_uint(value)
+
+
+def _write_ulong(value: Any) -> bytes:
+    _expect(value, int, "ulong")
+    return encode_ulong(value)
+
+
+def _write_boolean(value: Any) -> bytes:
+    _expect(value, bool, "boolean")
+    return b"\x41" if value else b"\x42"
+
+
+def _write_string(value: Any) -> bytes:
+    _expect(value, str, "string")
+    return encode_string(value)
+
+
+def _write_symbol(value: Any) -> bytes:
+    _expect(value, str, "symbol")
+    return encode_symbol(value)
+
+
+def _write_binary(value: Any) -> bytes:
+    _expect(value, bytes, "binary")
+    return encode_binary(value)
+
+
+def _write_tag(value: Any) -> bytes:
+    _expect(value, bytes, "binary")
+    if len(value) > 32:
+        raise EncodeError(f"a delivery-tag has at most 32 octets, not {len(value)}")
+    return encode_binary(value)
+
+
+def _write_timestamp(value: Any) -> bytes:
+    _expect(value, int, "timestamp")
+    return encode_value(Timestamp(value))
+
+
+def _write_symbols(value: str | Sequence[str]) -> bytes:
+    if isinstance(value, str):
+        return _write_symbol(value)
+    if not value:
+        return b"\x40"
+    if len(value) == 1:
+        return _write_symbol(value[0])
+    return encode_value(Array("symbol", value))
+
+
+def _write_symbol_array(value: str | Sequence[str]) -> bytes:
+    return encode_value(Array("symbol", (value,) if isinstance(value, str) else value))
+
+
+def write_map(value: Mapping[Any, Any]) -> bytes:
+    """A map whose str keys are written as symbols and whose int keys as ulongs."""
+    _expect(value, Mapping, "map")
+    entries = []
+    for key, entry in value.items():
+        _expect(key, (str, int), "key of fields or annotations")
+        entries.append(encode_symbol(key) if isinstance(key, str) else encode_ulong(key))
+        entries.append(encode_value(entry))
+    return encode_map(entries)
+
+
+def _write_message_id(value: Any) -> bytes:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return encode_ulong(value)
+    return encode_value(value)
+
+
+UBYTE: Final = FieldType(_read_ubyte, _write_small(1, b"\x50", "ubyte"))
+USHORT: Final = FieldType(_read_ushort, _write_small(2, b"\x60", "ushort"))
+UINT: Final = FieldType(_read_uint, _write_uint)
+ULONG: Final = FieldType(_read_ulong, _write_ulong)
+BOOLEAN: Final = FieldType(_read_boolean, _write_boolean)
+STRING: Final = FieldType(_reader((0xA1, 0xB1), "string"), _write_string)
+SYMBOL: Final = FieldType(_reader((0xA3, 0xB3), "symbol"), _write_symbol)
+SYMBOLS: Final = FieldType(_read_symbols, _write_symbols, absent=())
+SYMBOL_ARRAY: Final = FieldType(_read_symbols, _write_symbol_array, absent=())
+BINARY: Final = FieldType(_reader((0xA0, 0xB0), "binary"), _write_binary)
+DELIVERY_TAG: Final = FieldType(_read_tag, _write_tag)
+TIMESTAMP: Final = FieldType(_reader((0x83,), "timestamp"), _write_timestamp)
+MESSAGE_ID: Final = FieldType(_read_message_id, _write_message_id)
+FIELDS: Final = FieldType(read_map, write_map)
+ANNOTATIONS: Final = FieldType(_read_annotations, write_map)
+ANY: Final = FieldType(_read_any, encode_value)
+
+
+def _encode_composite(value: Any, depth: int) -> bytes:
+    return cast("Composite", value).encode()
+
+
+register_encoder(Composite, _encode_composite)
