@@ -1,0 +1,347 @@
+"""One client's connection in the router: engine events to links, links' output back to the engine.
+
+Owns the `amqp10.Connection` and the ports of its links; turns attaches into ports or refusals, and the end of a link,
+session or connection into what the core is told.  Bytes and time come from whoever owns the transport
+(`onceway.server`, or a simulator).  Read `router.router` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp10.connection import Connection
+from amqp10.errors import CONNECTION_FORCED, DETACH_FORCED, FRAME_SIZE_TOO_SMALL, FrameTooLarge, RemoteProtocolError
+from amqp10.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Dispositions,
+    Event,
+    LinkAttached,
+    LinkAttaching,
+    LinkDetached,
+    LinkFlow,
+    ResumedTransfer,
+    SessionBegun,
+    SessionEnded,
+    Transfers,
+)
+from amqp10.link import Link
+from amqp10.performatives import Error
+from amqp10.receiver import ReceiverLink
+from amqp10.sender import SenderLink
+from amqp10.session import Session
+from amqp10.settings import ConnectionSettings
+from amqp10.types import Symbol
+from router.config import RouterConfig
+from router.negotiation import read_publisher, read_subscriber
+from router.publisher_link import PublisherLink
+from router.subscriber_link import SubscriberLink
+
+if TYPE_CHECKING:
+    from router.core import Core
+    from router.router import Router
+
+OUTPUT_LIMIT: Final = 4 << 20  # octets waiting in the engine above which subscribers get nothing more
+
+
+class ClientConnection:
+    """Bytes and time in, bytes out; `closed` when the transport can be closed after what `data_to_send` has left."""
+
+    __slots__ = (
+        "_outputs",
+        "_windows",
+        "connection",
+        "container",
+        "lingering",
+        "output_paused",
+        "ports",
+        "router",
+        "watched",
+        "writes",
+    )
+
+    def __init__(self, router: Router, settings: ConnectionSettings, now: float) -> None:
+        self.router = router
+        self.connection = Connection(settings, server=True, now=now)
+        self.connection.context = self
+        self.container = ""
+        self.ports: dict[PublisherLink | SubscriberLink, None] = {}
+        self.watched: dict[PublisherLink, None] = {}  # an open proof: any frame may be the sign of life
+        self.lingering: dict[SubscriberLink, None] = {}  # lost, and their own timeout has not begun (contract 10)
+        self.output_paused = False  # the transport takes nothing more for now
+        self.writes = 0  # how often output has been fetched
+        self._outputs: dict[SubscriberLink, None] = {}  # would get more if output had room
+        self._windows: dict[SubscriberLink, None] = {}  # would get more if the session's window were open
+
+    # --- for the owner of the transport
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        self.router.enter(now)
+        frames = self.connection.frames_read
+        self._handle(self.connection.receive_data(data, now), now)
+        if self.watched and self.connection.frames_read != frames:
+            for port in list(self.watched):
+                port.on_frame(now)
+        if self._windows:
+            self._windows_open(now)
+        self.touch()
+
+    def receive_eof(self, now: float) -> None:
+        self.router.enter(now)
+        self._handle(self.connection.receive_eof(now), now)
+        self.touch()
+
+    def handle_timer(self, now: float) -> None:
+        self.router.enter(now)
+        self._handle(self.connection.handle_timer(now), now)
+        self.touch()
+
+    def next_deadline(self) -> float | None:
+        return self.connection.next_deadline()
+
+    def data_to_send(self) -> bytes:
+        data = self.connection.data_to_send()
+        if data:
+            self.writes += 1
+            for port in self.watched:
+                port.proof.written()
+        if self._outputs and not self.full:
+            self.router.has_room(self)
+        return data
+
+    def pause_output(self) -> None:
+        """The transport's buffer is above its high-water mark: subscribers here have no capacity until it drains."""
+        self.output_paused = True
+
+    def resume_output(self) -> None:
+        self.output_paused = False
+        if self._outputs:
+            self.router.has_room(self)
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    # --- for the router
+
+    def output_has_room(self, now: float) -> None:
+        ports, self._outputs = self._outputs, {}
+        for port in ports:
+            if not port.gone:
+                self.core.subscriber_credit(port, now)
+
+    def close(self, error: Error | None) -> None:
+        if not self.connection.closing:
+            self.connection.close(error)
+        self.touch()
+
+    def lost(self, now: float) -> None:
+        """Every link here is over."""
+        for port in list(self.ports):
+            self._lost(port, False, now)
+        self._timeouts_start(list(self.lingering), now)
+
+    def sessions(self) -> Iterable[Session]:
+        """Those with publishers on them, each once."""
+        return dict.fromkeys(port.link.session for port in self.ports if isinstance(port, PublisherLink))
+
+    # --- for the ports
+
+    @property
+    def core(self) -> Core:
+        return self.router.core
+
+    @property
+    def config(self) -> RouterConfig:
+        return self.router.config
+
+    @property
+    def now(self) -> float:
+        return self.router.now
+
+    @property
+    def full(self) -> bool:
+        return self.output_paused or self.connection.output_size > OUTPUT_LIMIT
+
+    def touch(self) -> None:
+        self.router.dirty[self] = None
+
+    def watch(self, port: PublisherLink) -> None:
+        self.watched[port] = None
+        self.router.watching[self] = None
+
+    def unwatch(self, port: PublisherLink) -> None:
+        self.watched.pop(port, None)
+        if not self.watched:
+            self.router.watching.pop(self, None)
+
+    def credit_changed(self, port: PublisherLink) -> None:
+        self.router.credits[port] = None
+
+    def drain(self, port: SubscriberLink) -> None:
+        self.router.draining[port] = None
+
+    def wait_for_output(self, port: SubscriberLink) -> None:
+        self._outputs[port] = None
+
+    def wait_for_window(self, port: SubscriberLink) -> None:
+        self._windows[port] = None
+
+    def forget(self, port: SubscriberLink) -> None:
+        self._outputs.pop(port, None)
+        self._windows.pop(port, None)
+
+    def attach(self, link: Link, **arguments: Any) -> bool:
+        """Answer the peer's attach.  False if the link is over, or the answer does not fit the peer's frames."""
+        if link.detached:
+            return False
+        try:
+            link.attach(**arguments)
+        except FrameTooLarge as error:
+            self._fail(error)
+            return False
+        self.touch()
+        return True
+
+    def answer_part(self, link: Link, **arguments: Any) -> None:
+        """PROTOCOL 7.7: the answer to a part of a map: attach, then detach, not closed."""
+        if self.attach(link, **arguments):
+            link.detach(None, closed=False)
+
+    def refuse(self, link: Link, condition: str, description: str, info: Mapping[Any, Any] | None = None) -> None:
+        if link.detached:
+            return
+        try:
+            link.refuse(condition, description, info)
+        except FrameTooLarge as error:
+            self._fail(error)
+        self.touch()
+
+    def detach(
+        self, link: Link, condition: str, description: str, info: Mapping[Any, Any] | None, closed: bool
+    ) -> None:
+        if not link.detached:
+            link.detach(Error(Symbol(condition), description, info), closed=closed)
+            self.touch()
+
+    # --- events
+
+    def _handle(self, events: list[Event], now: float) -> None:
+        handlers = _HANDLERS
+        for event in events:
+            handlers[type(event)](self, event, now)
+
+    def _opened(self, event: ConnectionOpened, now: float) -> None:
+        self.container = event.open.container_id
+        if self.router.stopping:
+            self.close(Error(Symbol(CONNECTION_FORCED), "this router is being stopped"))
+
+    def _attaching(self, event: LinkAttaching, now: float) -> None:
+        link = event.link
+        remote = link.remote_attach
+        assert remote is not None
+        if self.router.stopping:
+            self.refuse(link, DETACH_FORCED, "this router is being stopped")
+            return
+        try:
+            if isinstance(link, ReceiverLink):
+                publisher, modes = read_publisher(remote, self.container, self.config)
+                sending = PublisherLink(self, link, publisher, modes)
+                link.context = sending
+                self.ports[sending] = None
+                self.core.attach_publisher(sending, publisher, now)
+            else:
+                assert isinstance(link, SenderLink)
+                subscriber, modes = read_subscriber(remote, self.container, self.config)
+                receiving = SubscriberLink(self, link, subscriber, modes)
+                link.context = receiving
+                self.ports[receiving] = None
+                self.core.attach_subscriber(receiving, subscriber, now)
+        except RemoteProtocolError as error:
+            self.refuse(link, error.condition, error.description)
+
+    def _transfers(self, event: Transfers, now: float) -> None:
+        port = event.link.context
+        if port is not None and not port.gone:
+            port.on_transfers(event, now)
+
+    def _resumed_transfer(self, event: ResumedTransfer, now: float) -> None:
+        port = event.link.context
+        if port is not None and not port.gone:
+            port.on_resumed_transfer(event, now)
+
+    def _flow(self, event: LinkFlow, now: float) -> None:
+        port = event.link.context
+        if port is not None and not port.gone:
+            port.on_flow(event, now)
+
+    def _dispositions(self, event: Dispositions, now: float) -> None:
+        port = event.link.context
+        if port is not None and not port.gone:
+            port.on_dispositions(event, now)
+
+    def _detached(self, event: LinkDetached, now: float) -> None:
+        port = event.link.context
+        if port is not None:
+            self._lost(port, event.closed and not event.local, now)
+
+    def _session_ended(self, event: SessionEnded, now: float) -> None:
+        for link in event.session.links:
+            if link.context is not None:
+                self._lost(link.context, False, now)
+        self._timeouts_start(
+            [p for p in self.lingering if p.link.session is event.session and p.expiry_policy == "session-end"], now
+        )
+
+    def _closed(self, event: ConnectionClosed, now: float) -> None:
+        self.lost(now)
+
+    def _nothing(self, event: SessionBegun | LinkAttached, now: float) -> None:
+        """Answered by the engine; we attach no links of our own to clients."""
+
+    # --- helpers
+
+    def _lost(self, port: PublisherLink | SubscriberLink, closed: bool, now: float) -> None:
+        self.ports.pop(port, None)
+        if port.gone:
+            return
+        port.lost(closed, now)
+        if isinstance(port, SubscriberLink) and port.answered and not closed:
+            # PROTOCOL 8.3: subscription_timeout counts from the loss of the link, the terminus's own timeout from what
+            # its expiry policy says
+            if port.expiry_policy == "link-detach":
+                self.core.timeout_starts(port, now)
+            elif port.expiry_policy != "never":
+                self.lingering[port] = None
+
+    def _timeouts_start(self, ports: list[SubscriberLink], now: float) -> None:
+        for port in ports:
+            del self.lingering[port]
+            self.core.timeout_starts(port, now)
+
+    def _windows_open(self, now: float) -> None:
+        for port in [port for port in self._windows if port.link.capacity()]:
+            del self._windows[port]
+            if not port.gone:
+                self.core.subscriber_credit(port, now)
+
+    def _fail(self, error: FrameTooLarge) -> None:
+        """An answer that the peer's frames are too small for: nothing can be said on that link, so close."""
+        self.close(Error(Symbol(FRAME_SIZE_TOO_SMALL), f"an answer does not fit your max-frame-size: {error}"))
+        self.router.failed[self] = None
+
+
+_HANDLERS: Final[dict[type, Callable[[ClientConnection, Any, float], None]]] = {
+    ConnectionOpened: ClientConnection._opened,
+    ConnectionClosed: ClientConnection._closed,
+    SessionBegun: ClientConnection._nothing,
+    SessionEnded: ClientConnection._session_ended,
+    LinkAttaching: ClientConnection._attaching,
+    LinkAttached: ClientConnection._nothing,
+    LinkFlow: ClientConnection._flow,
+    Transfers: ClientConnection._transfers,
+    ResumedTransfer: ClientConnection._resumed_transfer,
+    Dispositions: ClientConnection._dispositions,
+    LinkDetached: ClientConnection._detached,
+}

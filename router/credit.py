@@ -1,0 +1,114 @@
+"""How much a publisher may still send, in AMQP's credit: PROTOCOL 6.8.
+
+The core says how many messages and how many bytes may come; AMQP credit counts messages, so the sizes of the last 100
+decide how many of them the bytes are good for.  Knows limits (delivery-count + link-credit) as plain growing integers,
+and which of them have been on the wire; knows no link.  Read `router.proof` next: a question needs a limit that the
+publisher cannot have seen before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+FIRST_CREDIT = 64  # 6.8: while no size is known
+SIZES_KEPT = 100
+
+
+class Sizes:
+    """The largest of the last 100 message sizes, kept by runs."""
+
+    __slots__ = ("_count", "_runs", "largest")
+
+    def __init__(self) -> None:
+        self.largest = 0  # 0: nothing has come yet
+        self._count = 0
+        self._runs: deque[tuple[int, int]] = deque()  # (messages, the largest of them)
+
+    def observe(self, payloads: list[bytes]) -> None:
+        if len(payloads) >= SIZES_KEPT:
+            self._runs.clear()
+            self._count = SIZES_KEPT
+            self.largest = max(map(len, payloads[-SIZES_KEPT:]), default=0) or 1
+            self._runs.append((SIZES_KEPT, self.largest))
+            return
+        if not payloads:
+            return
+        largest = max(map(len, payloads)) or 1
+        self._runs.append((len(payloads), largest))
+        self._count += len(payloads)
+        if largest > self.largest:
+            self.largest = largest
+        gone = 0
+        while self._count - self._runs[0][0] >= SIZES_KEPT:
+            count, size = self._runs.popleft()
+            self._count -= count
+            gone = max(gone, size)
+        if gone >= self.largest:
+            self.largest = max(size for _, size in self._runs)
+
+
+class Credit:
+    """The limits of one publisher's link.
+
+    `limit` is the one in force, which may go back when messages grow; `granted` are all those above the delivery-count
+    that a publisher may have in its hands, so that a new one can be told from them.
+    """
+
+    __slots__ = ("floor", "granted", "limit", "messages", "peak", "size", "sizes")
+
+    def __init__(self, delivery_count: int) -> None:
+        self.limit = delivery_count
+        self.peak = delivery_count
+        self.floor: int | None = None  # the limit of an open question: not taken back before its answer
+        self.granted: list[int] = []
+        self.messages = 0
+        self.size = 0
+        self.sizes = Sizes()
+
+    def window(self, messages: int, size: int) -> None:
+        """What may still come after everything that has been counted so far."""
+        self.messages = messages
+        self.size = size
+
+    def wanted(self) -> int:
+        """6.8: min(messages left, bytes left / the largest of the last 100, at least 1 while bytes are left)."""
+        if self.messages <= 0 or self.size <= 0:
+            return 0
+        largest = self.sizes.largest
+        if not largest:
+            return min(self.messages, FIRST_CREDIT)
+        return min(self.messages, max(1, self.size // largest))
+
+    def change(self, delivery_count: int) -> int | None:
+        """The credit to grant now, or None where the one in force will do.
+
+        More is told only when it is a quarter more: a flow for every settled message would cost more than it gives.
+        Less is told at once.
+        """
+        wanted = self.wanted()
+        if self.floor is not None:
+            wanted = max(wanted, self.floor - delivery_count)
+        left = self.limit - delivery_count
+        if wanted == left or (left > 0 and 0 < wanted - left < max(1, wanted >> 2)):
+            return None
+        self._put(delivery_count + wanted, delivery_count)
+        return wanted
+
+    def ask(self, delivery_count: int) -> int:
+        """One more credit, at a limit that the publisher has never been told (5.7).  Returns the credit to grant."""
+        limit = max(self.limit, delivery_count) + 1
+        while limit in self.granted:  # only after credit was taken back
+            limit += 1
+        self.floor = limit
+        self._put(limit, delivery_count)
+        return limit - delivery_count
+
+    def answered(self) -> None:
+        """The question's limit may be taken back from now on."""
+        self.floor = None
+
+    def _put(self, limit: int, delivery_count: int) -> None:
+        self.granted = [old for old in self.granted if old > delivery_count and old != limit]
+        self.granted.append(limit)
+        self.limit = limit
+        self.peak = max(self.peak, limit)

@@ -1,0 +1,215 @@
+"""The whole router, without its sockets: clients' connections, peers' messages and time in, the same out.
+
+`Router` ties the protocol core to the clients' connections and gathers what has to go out: connections with output,
+messages for peers.  It knows neither how peers are reached (`interrouter`) nor what a transport is (`onceway.server`,
+simulators).  One handler runs at a time; `flush` once per read, or once per turn of the owner's loop (ENGINE.md rule
+6), writes what the handlers left behind: credit, outcomes, settlements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from amqp10.sasl import ServerMechanisms
+
+from amqp10.errors import CONNECTION_FORCED
+from amqp10.performatives import Error
+from amqp10.session import Session
+from amqp10.settings import ConnectionSettings
+from amqp10.types import Symbol
+from router.client_connection import ClientConnection
+from router.config import RouterConfig
+from router.core import Core
+from router.publisher_link import PublisherLink
+from router.subscriber_link import SubscriberLink
+
+STALL_OF_PROOF: Final = 0.25  # a pause of our own longer than this part of proof_after restarts open proofs
+TICK_OF_PROOF: Final = 0.125  # while proofs are open, time is wanted this often
+REOPEN: Final = 0.875  # of the memory limit: below it sessions' windows open again
+
+
+class Router:
+    """One router.  Every method takes `now`, monotonic seconds of the owner's clock."""
+
+    def __init__(
+        self,
+        config: RouterConfig,
+        *,
+        incarnation: int,
+        now: float,
+        wall_us: Callable[[], int],
+        fresh: bool,
+        sasl: ServerMechanisms | None = None,
+    ) -> None:
+        self.config = config
+        self.now = now
+        self.incarnation = incarnation
+        self.core = Core(config, config.name, incarnation, self._send, now, wall_us, fresh)
+        self.connections: dict[ClientConnection, None] = {}
+        self.stopping = False
+        self._settings = ConnectionSettings(
+            container_id=config.name,
+            max_frame_size=config.max_frame_size,
+            idle_timeout_s=config.idle_timeout_s,
+            max_message_size=config.max_message_size,
+            properties={Symbol("product"): "onceway", Symbol("router"): config.name},
+            sasl=sasl,
+        )
+        self._messages: list[tuple[tuple[str, ...], bytes]] = []
+        self._roomy: dict[ClientConnection, None] = {}
+        self._paused: dict[Session, None] = {}
+        # filled by the connections and their ports, emptied by `flush` and `take_dirty`
+        self.dirty: dict[ClientConnection, None] = {}
+        self.watching: dict[ClientConnection, None] = {}
+        self.credits: dict[PublisherLink, None] = {}
+        self.draining: dict[SubscriberLink, None] = {}
+        self.failed: dict[ClientConnection, None] = {}
+
+    # --- clients
+
+    def connect(self, now: float) -> ClientConnection:
+        """A client's transport has come."""
+        self.enter(now)
+        connection = ClientConnection(self, self._settings, now)
+        self.connections[connection] = None
+        return connection
+
+    def take_dirty(self) -> list[ClientConnection]:
+        """Connections that may have output, each once; those that are over are forgotten here."""
+        dirty, self.dirty = self.dirty, {}
+        for connection in dirty:
+            if connection.closed:
+                self.connections.pop(connection, None)
+        return list(dirty)
+
+    # --- peers
+
+    def peer_up(self, peer: str, now: float) -> None:
+        self.enter(now)
+        self.core.peer_up(peer, now)
+
+    def peer_down(self, peer: str, now: float) -> None:
+        self.enter(now)
+        self.core.peer_down(peer, now)
+
+    def peer_message(self, peer: str, data: bytes, now: float) -> None:
+        """PeerProtocolError if it cannot be read: the owner resets that session."""
+        self.enter(now)
+        self.core.peer_message(peer, data, now)
+
+    def take_messages(self) -> list[tuple[tuple[str, ...], bytes]]:
+        """(peers, message) in order."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    # --- time
+
+    def flush(self, now: float) -> None:
+        self.enter(now)
+        core = self.core
+        if self._roomy:
+            roomy, self._roomy = self._roomy, {}
+            for connection in roomy:
+                connection.output_has_room(now)
+        core.flush(now)
+        if self.failed:
+            failed, self.failed = self.failed, {}
+            for connection in failed:
+                connection.lost(now)
+        if self.credits:
+            credits, self.credits = self.credits, {}
+            if not self.stopping:
+                for port in credits:
+                    port.grant()
+        if self.draining:
+            self.draining = {port: None for port in self.draining if not port.drained()}
+        if core.payload_bytes > self.config.memory_limit:
+            self._close_windows()
+        elif self._paused and core.payload_bytes < self.config.memory_limit * REOPEN:
+            self._open_windows()
+
+    @property
+    def wants_flush(self) -> bool:
+        """Something is left to be done without a new event: call `flush` again in the next turn of the loop."""
+        return bool(self._roomy or self.failed or self.credits)
+
+    def tick(self, now: float) -> None:
+        """The core's time; a connection's own timers are its `handle_timer`."""
+        self.enter(now)
+        self.core.tick(now)
+
+    def next_deadline(self) -> float | None:
+        """When `tick` wants to be called; connections have deadlines of their own."""
+        deadline = self.core.next_deadline()
+        if self.watching:
+            proof = self.now + self.config.proof_after_s * TICK_OF_PROOF
+            return proof if deadline is None else min(proof, deadline)
+        return deadline
+
+    def enter(self, now: float) -> None:
+        """Every call from outside begins here."""
+        # PROTOCOL 12: a frame read after a pause of ours may have waited for us, and proves nothing
+        if self.watching and now - self.now > self.config.proof_after_s * STALL_OF_PROOF:
+            for connection in self.watching:
+                for port in connection.watched:
+                    port.proof.stalled(now)
+        self.now = now
+
+    # --- the end
+
+    def stop(self, now: float) -> None:
+        """SIGTERM: no attach is taken from now on and no credit given; what is under way goes on until `drained`."""
+        self.enter(now)
+        self.stopping = True
+        for connection in self.connections:
+            for port in connection.ports:
+                if isinstance(port, PublisherLink):
+                    port.stop_credit()
+
+    @property
+    def drained(self) -> bool:
+        """Nothing taken from publishers here is still waited for."""
+        return self.core.undone == 0
+
+    def close_connections(self, now: float) -> None:
+        """After `stop`: tell every client that it is over."""
+        self.enter(now)
+        for connection in self.connections:
+            connection.close(Error(Symbol(CONNECTION_FORCED), "this router is being stopped"))
+
+    # --- what people see
+
+    def status(self) -> dict[str, Any]:
+        return {
+            **self.core.status(),
+            "connections": len(self.connections),
+            "sessions_closed_for_memory": len(self._paused),
+        }
+
+    # --- for the connections
+
+    def has_room(self, connection: ClientConnection) -> None:
+        self._roomy[connection] = None
+
+    # --- helpers
+
+    def _send(self, peers: tuple[str, ...], message: bytes) -> None:
+        self._messages.append((peers, message))
+
+    def _close_windows(self) -> None:
+        # PROTOCOL 6.8: at the memory limit the sessions' incoming windows close
+        for connection in self.connections:
+            for session in connection.sessions():
+                if session not in self._paused and not session.ended:
+                    session.pause_incoming()
+                    self._paused[session] = None
+
+    def _open_windows(self) -> None:
+        for session in self._paused:
+            if not session.ended:
+                session.resume_incoming()
+                connection = session.connection.context
+                if isinstance(connection, ClientConnection):
+                    connection.touch()
+        self._paused.clear()

@@ -1,0 +1,216 @@
+"""A subscription's link between the engine and the core: attach with its maps, transfers out, outcomes in, drain.
+
+Counterpart of `router.publisher_link`.  The expiry policies of contract 10 end here: the core is told that a link was
+lost, that it was closed, or that the terminus's own timeout begins to count.  Read `router.client_connection` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from amqp10.events import Dispositions, LinkDetached, LinkFlow
+from amqp10.sender import SenderLink
+from amqp10.types import Symbol, ULong
+from router import identity
+from router.negotiation import MAP_STATES, Modes, answer_source, default_outcome, terminal_outcome
+from router.ports import MapState, SubscriberAnswer, SubscriberAttach
+
+if TYPE_CHECKING:
+    from router.client_connection import ClientConnection
+
+MOST_AT_ONCE = 1_024  # transfers written before the transport has been asked again whether it takes more
+
+
+class SubscriberLink:
+    """One attached (or attaching) subscription: the core's SubscriberPort."""
+
+    __slots__ = (
+        "_allowance",
+        "_modes",
+        "_write",
+        "answered",
+        "attach",
+        "connection",
+        "default_outcome",
+        "expiry_policy",
+        "gone",
+        "link",
+    )
+
+    def __init__(
+        self, connection: ClientConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes
+    ) -> None:
+        assert link.remote_attach is not None
+        self.connection = connection
+        self.link = link
+        self.attach = attach
+        self.answered = False
+        self.gone = False
+        self.default_outcome = default_outcome(link.remote_attach)
+        self.expiry_policy = attach.expiry_policy
+        self._modes = modes
+        self._allowance = MOST_AT_ONCE
+        self._write = connection.writes
+
+    # --- SubscriberPort: what the core says
+
+    def capacity(self) -> int:
+        if not self.answered or self.gone:
+            return 0
+        link, connection = self.link, self.connection
+        capacity = link.capacity()
+        if capacity < link.credit:
+            connection.wait_for_window(self)
+        if connection.full:
+            connection.wait_for_output(self)
+            return 0
+        if self._write != connection.writes:
+            self._write = connection.writes
+            self._allowance = MOST_AT_ONCE
+        return min(capacity, self._allowance)
+
+    def answer(self, answer: SubscriberAnswer) -> int:
+        remote = self.link.remote_attach
+        assert remote is not None
+        arguments: dict[str, Any] = {
+            "source": answer_source(remote, answer),
+            "target": remote.target,
+            "properties": identity.properties(
+                guarantee=self._modes.guarantee, term=answer.term, resumed=answer.resumed, marks=answer.marks
+            ),
+            "snd_settle_mode": self._modes.snd,
+            "rcv_settle_mode": self._modes.rcv,
+        }
+        self.expiry_policy = answer.expiry_policy
+        if answer.listing is None:
+            self.answered = self.connection.attach(self.link, **arguments)
+            return 0
+        listing = {tag: MAP_STATES[state] for tag, state in answer.listing.items()}
+        if self.link.detached:
+            return len(listing)
+        parts = self.link.split_unsettled(listing, **arguments) if listing else [listing]
+        # PROTOCOL 7.7: what exceeds the peer's frame is left for its next attach
+        self.answered = self.connection.attach(
+            self.link, unsettled=parts[0], incomplete_unsettled=len(parts) > 1, **arguments
+        )
+        return len(parts[0])
+
+    def send(
+        self,
+        tags: list[bytes],
+        payloads: list[bytes],
+        message_format: int,
+        settled: bool,
+        position: int,
+        cache: dict[object, object],
+    ) -> int:
+        self._wrote(len(tags))
+        return self.link.send(
+            tags,
+            payloads,
+            settled=settled,
+            message_format=message_format,
+            id_hint=position & 0xFFFFFFFF,
+            cache=cache,
+            position=position,
+        )
+
+    def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
+        self._wrote(1)
+        return self.link.resume(
+            tag,
+            state=None if state is MapState.RECEIVED else MAP_STATES[state],
+            payload=payload,
+            settled=settled,
+            message_format=message_format,
+        )
+
+    def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
+        self._wrote(1)
+        if not message_format:
+            payload = with_delivery_count(payload, delivery_count)
+        return self.link.send([tag], [payload], message_format=message_format)
+
+    def settle(self, first_id: int, last_id: int) -> None:
+        if not self.link.detached:
+            self.link.settle(first_id, last_id)
+            self.connection.touch()
+
+    def part(self) -> None:
+        remote = self.link.remote_attach
+        assert remote is not None
+        self._leave()
+        self.connection.answer_part(
+            self.link,
+            source=remote.source,
+            target=remote.target,
+            properties=identity.properties(guarantee=self._modes.guarantee),
+            snd_settle_mode=self._modes.snd,
+            rcv_settle_mode=self._modes.rcv,
+        )
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        self._leave()
+        self.connection.refuse(self.link, condition, description, _info(info))
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        self._leave()
+        self.connection.detach(self.link, condition, description, _info(info), closed)
+
+    # --- the engine's events
+
+    def on_flow(self, event: LinkFlow, now: float) -> None:
+        if self.gone:
+            return
+        if self.link.drain:
+            self.connection.drain(self)
+        if self.answered:
+            self.connection.core.subscriber_credit(self, now)
+
+    def on_dispositions(self, event: Dispositions, now: float) -> None:
+        if self.gone:
+            return
+        outcome = terminal_outcome(event.state)
+        if outcome is None:
+            if not event.settled:
+                return  # PROTOCOL 6.4: `received` changes nothing
+            outcome = self.default_outcome
+        self.connection.core.subscriber_disposition(self, event.first_id, event.last_id, outcome, event.settled, now)
+
+    def on_detached(self, event: LinkDetached, now: float) -> None:
+        self.lost(event.closed and not event.local, now)
+
+    def lost(self, closed: bool, now: float) -> None:
+        """The link is over, and not because the core said so."""
+        if not self.gone:
+            self._leave()
+            self.connection.core.detach_subscriber(self, closed, now)
+
+    # --- helpers
+
+    def drained(self) -> bool:
+        """Once per flush: after everything that there was has been sent, use up what is left (2.6.7).  False while
+        something may still be sent on this credit."""
+        link = self.link
+        if self.gone or link.detached or not link.drain:
+            return True
+        if link.credit and not self.capacity():
+            return False  # the session's window or the transport may be what holds it up, not an empty queue
+        link.drained()
+        self.connection.touch()
+        return True
+
+    def _wrote(self, count: int) -> None:
+        self._allowance -= count
+        if self._allowance <= 0:
+            self.connection.wait_for_output(self)
+        self.connection.touch()
+
+    def _leave(self) -> None:
+        self.gone = True
+        self.connection.forget(self)
+
+
+def _info(info: Mapping[str, int]) -> dict[Symbol, ULong] | None:
+    return {Symbol(key): ULong(value) for key, value in info.items()} or None
