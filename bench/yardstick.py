@@ -95,7 +95,7 @@ class Yardstick:
 
     def __init__(self, directory: str | None) -> None:
         if not directory:
-            raise YardstickMissing("no load generators: set YARDSTICK, or --yardstick, to the directory of their sources")
+            raise YardstickMissing("no load generators: set YARDSTICK (or --yardstick) to their directory")
         self.source = Path(directory)
         if all((self.source / name).is_file() for name in ("amqp_pub", "amqp_sub")):
             self.binaries = self.source

@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 READY_S = 30.0
 _PORTS = range(20_000, 32_000)
 _handed_out: set[int] = set()
+_draw = random.Random()
 
 
 class NotReady(AssertionError):
@@ -41,7 +42,7 @@ class NotReady(AssertionError):
 def free_port() -> int:
     """A loopback port that is free now, outside the ephemeral range, and not handed out before by this process."""
     while True:
-        port = random.choice(_PORTS)
+        port = _draw.choice(_PORTS)
         if port in _handed_out:
             continue
         with socket.socket() as probe:

@@ -1,5 +1,75 @@
-"""Fixtures: routers as real processes (tests/live.py)."""
+"""Fixtures: routers as real processes (tests/live.py), one alone and three in line; rhea from npm."""
 
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.live import LiveNetwork
 from tests.live_fixture import live_network, pytest_runtest_makereport
 
 __all__ = ["live_network", "pytest_runtest_makereport"]
+
+RHEA_VERSION = "3.0.5"
+_RHEA_PROGRAMS = Path(__file__).parent / "rhea"
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where a test publishes and where it subscribes."""
+
+    network: LiveNetwork
+    publish: str  # host:port
+    subscribe: str
+
+
+def _line(directory: Path, *names: str) -> Iterator[LiveNetwork]:
+    links = [(names[i], names[i + 1]) for i in range(len(names) - 1)]
+    with LiveNetwork(directory, names, links) as network:
+        yield network.start()
+
+
+@pytest.fixture(scope="session")
+def one_router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
+    yield from _line(tmp_path_factory.mktemp("one"), "a")
+
+
+@pytest.fixture(scope="session")
+def three_routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
+    yield from _line(tmp_path_factory.mktemp("three"), "a", "b", "c")
+
+
+@pytest.fixture(params=["one_router", "three_routers"])
+def way(request: pytest.FixtureRequest) -> Way:
+    """From the first router to the last: through one, and through three in line."""
+    network: LiveNetwork = request.getfixturevalue(request.param)
+    return Way(network, network[network.names[0]].address, network[network.names[-1]].address)
+
+
+@pytest.fixture(scope="session")
+def rhea() -> Path:
+    """A directory in which `node program.js` finds rhea; installed once with npm, outside the repository."""
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed (Debian: apt-get install nodejs npm)")
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path(tempfile.gettempdir()))) / f"onceway-rhea-{RHEA_VERSION}"
+    if not (cache / "node_modules" / "rhea" / "package.json").exists():
+        staging = Path(tempfile.mkdtemp(prefix="onceway-rhea-"))
+        (staging / "package.json").write_text('{"name": "onceway-interop", "private": true}\n')
+        npm = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", f"rhea@{RHEA_VERSION}"]
+        made = subprocess.run(npm, cwd=staging, capture_output=True, text=True, timeout=180, check=False)
+        if made.returncode != 0:
+            shutil.rmtree(staging)
+            pytest.skip(f"npm could not install rhea {RHEA_VERSION}: {made.stderr.strip()[-300:]}")
+        try:
+            staging.rename(cache)
+        except OSError:  # another worker was quicker
+            shutil.rmtree(staging)
+    return cache

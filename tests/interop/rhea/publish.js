@@ -1,0 +1,45 @@
+// node publish.js HOST PORT ADDRESS MODE COUNT|bodies|large [SIZE]
+// Publishes COUNT small messages, or one of each kind, or one of SIZE bytes; ends when every outcome is there.
+// Prints what a subscriber must see, one JSON line a message, then `N accepted` (or `N sent` when pre-settled).
+'use strict';
+const {rhea, MODES, messages, line, pattern} = require('./common.js');
+const [host, port, address, mode, what, size] = process.argv.slice(2);
+
+let list;
+if (what === 'bodies') list = Object.values(messages());
+else if (what === 'large') list = [{body: rhea.message.data_section(pattern(Number(size)))}];
+else list = Array.from({length: Number(what)}, (_, index) => ({message_id: index + 1, body: {sequence: index + 1}}));
+
+let sent = 0;
+let accepted = 0;
+const container = rhea.create_container({id: 'rhea-publisher-' + process.pid});
+container.on('sendable', (context) => {
+  while (sent < list.length && context.sender.sendable()) {
+    context.sender.send(list[sent]);
+    if (what !== 'large') console.log(line(rhea.message.decode(rhea.message.encode(list[sent]))));
+    sent++;
+  }
+  if (mode === 'pre-settled' && sent === list.length) {
+    console.log(`${sent} sent`);
+    context.connection.close();
+  }
+});
+container.on('accepted', (context) => {
+  accepted++;
+  // In mode second the sender settles, once it knows the outcome.
+  if (!context.delivery.settled) context.delivery.update(true);
+  if (accepted === list.length) {
+    console.log(`${accepted} accepted`);
+    context.sender.close();
+    context.connection.close();
+  }
+});
+for (const bad of ['rejected', 'released', 'modified', 'sender_error', 'session_error', 'connection_error', 'disconnected']) {
+  container.on(bad, (context) => {
+    if (bad === 'disconnected' && accepted + (mode === 'pre-settled' ? sent : 0) >= list.length) return;
+    console.error(bad, context.error || (context.sender && context.sender.error) || '');
+    process.exit(1);
+  });
+}
+container.connect({host, port: Number(port), reconnect: false})
+  .open_sender({target: {address}, ...MODES[mode], autosettle: mode !== 'second'});

@@ -1,0 +1,82 @@
+"""Client programs as child processes whose lines a test reads."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.live import dying_with_us
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+class Program:
+    """A running client.  `line` waits for its next line; leaving the `with` kills it if it has not ended."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self.process = subprocess.Popen(
+            dying_with_us(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._errors: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._read_output, daemon=True),
+            threading.Thread(target=self._read_errors, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _read_output(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        self._errors.extend(self.process.stderr)
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+        for thread in self._threads:
+            thread.join(10)
+
+    def line(self, timeout_s: float = 30.0) -> str:
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise AssertionError(f"{self.process.args!r}: no line within {timeout_s:g} s\n{self.errors}") from None
+        assert line is not None, f"{self.process.args!r} ended with {self.process.wait(10)}\n{self.errors}"
+        return line
+
+    def lines(self, count: int, timeout_s: float = 30.0) -> list[str]:
+        return [self.line(timeout_s) for _ in range(count)]
+
+    def rest(self, timeout_s: float = 30.0) -> list[str]:
+        """The lines up to its end, which has to be a good one."""
+        lines: list[str] = []
+        try:
+            while (line := self._lines.get(timeout=timeout_s)) is not None:
+                lines.append(line)
+        except queue.Empty:
+            raise AssertionError(f"{self.process.args!r} did not end within {timeout_s:g} s\n{self.errors}") from None
+        code = self.process.wait(10)
+        assert code == 0, f"{self.process.args!r} ended with {code}\n{self.errors}"
+        return lines
+
+    @property
+    def errors(self) -> str:
+        return "".join(self._errors[-30:])
+
+
+def python(program: str, *arguments: object) -> Program:
+    return Program([sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)])
