@@ -1,0 +1,425 @@
+"""Scripted AMQP clients of every kind of PROTOCOL 1, over the real engine, one action at a time.
+
+They do what the page asks of such clients and nothing cleverer, so that a schedule can say what happens when. The
+world moves their bytes; the checker hears what their applications see. The library's own client has tests of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from amqp10.connection import Connection
+from amqp10.events import (
+    ConnectionClosed,
+    Dispositions,
+    Event,
+    LinkAttached,
+    LinkDetached,
+    LinkFlow,
+    ResumedTransfer,
+    SessionEnded,
+    Transfers,
+)
+from amqp10.performatives import Accepted, Source, Target
+from amqp10.receiver import ReceiverLink
+from amqp10.sender import SenderLink
+from amqp10.settings import ConnectionSettings
+from amqp10.types import Symbol, UInt, ULong
+from tests.simulation.frames import frames_of, kind_of
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Pipe, World
+
+ADDRESS = "orders"
+FOREVER = 0xFFFFFFFF
+
+RECOVERING = "recovering"  # brings epochs, presents maps
+MEMORY = "memory"  # presents maps, brings no epochs
+UNIQUE = "unique"  # publisher: neither, promises unique tags
+PLAIN = "plain"  # subscriber: neither, drops repeats by tag
+
+
+def body_of(mid: tuple[str, int]) -> bytes:
+    text = f"mid:{mid[0]}:{mid[1]};".encode()
+    return b"\x00\x53\x75\xa0" + bytes([len(text)]) + text
+
+
+def mid_of(payload: bytes) -> tuple[str, int]:
+    start = payload.index(b"mid:") + 4
+    name, seq = payload[start : payload.index(b";", start)].decode().split(":")
+    return name, int(seq)
+
+
+class Client:
+    """What publishers and subscribers share: one connection at a time, one session, one link."""
+
+    closed = False
+    closing = False
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name, self.kind = name, kind
+        self.epoch = 0
+        self.state = "off"  # off | wait | on
+        self.conn: Connection | None = None
+        self.pipe: Pipe | None = None
+        self.link: Any = None
+        self.want_fresh = True
+        self.world: World = None  # type: ignore[assignment]  # set by the world
+        self.refusals: list[str] = []
+
+    def connect(self, pipe: Pipe) -> None:
+        self.pipe, self.state = pipe, "wait"
+        settings = ConnectionSettings(container_id=self.name, idle_timeout_s=None)
+        self.conn = Connection(settings, server=False, now=self.world.now)
+        self.conn.open()
+        self.attach(self.conn.begin())
+        pipe.send_all(self.conn.data_to_send())
+
+    def attach(self, session: Any) -> None:
+        raise NotImplementedError
+
+    def receive(self, data: bytes) -> None:
+        conn = self.conn
+        assert conn is not None
+        for event in conn.receive_data(data, self.world.now):
+            if conn is self.conn:
+                self.handle(event)
+        if conn is self.conn:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.conn is not None and self.pipe is not None:
+            self.pipe.send(self.conn.data_to_send())
+
+    def heartbeat(self) -> None:
+        assert self.pipe is not None
+        self.pipe.send(b"\x00\x00\x00\x08\x02\x00\x00\x00")
+
+    def handle(self, event: Event) -> None:
+        if isinstance(event, LinkDetached):
+            condition = str(event.error.condition) if event.error is not None else ""
+            info = dict(event.error.info or {}) if event.error is not None else {}
+            self.refusals.append(condition)
+            self.on_detached(condition, info)
+            self.hang_up()
+        elif isinstance(event, (ConnectionClosed, SessionEnded)):
+            raise AssertionError(f"{self.name}: unexpected {event}")
+
+    def on_detached(self, condition: str, info: dict[Any, Any]) -> None:
+        raise NotImplementedError
+
+    def hang_up(self) -> None:
+        """Our end of the connection is gone."""
+        pipe, self.pipe, self.conn, self.link, self.state = self.pipe, None, None, None, "off"
+        if pipe is not None:
+            pipe.client_gone()
+        self.disconnected()
+
+    def disconnected(self) -> None:
+        pass
+
+    def learn_epoch(self, info: dict[Any, Any]) -> None:
+        self.epoch = max(self.epoch, int(info.get("onceway:epoch", 0)))
+
+
+class Publisher(Client):
+    def __init__(self, name: str = "p0", kind: str = RECOVERING, total: int = 9) -> None:
+        super().__init__(name, kind)
+        self.total = total
+        self.seq = 0
+        self.base = 0  # first sequence number of this incarnation: tags start again, to be reused
+        self.unsettled: dict[bytes, list[Any]] = {}  # tag -> [undecided | accepted, mid]
+        self.ids: dict[int, bytes] = {}
+        self.pending: list[bytes] = []
+        self.incarnation = 0
+        self.known = False  # has ever had credit
+        self.holding = False  # accepted deliveries are settled one `settle` at a time
+
+    def attach(self, session: Any) -> None:
+        properties: dict[str, Any] = {}
+        unsettled: dict[bytes, Any] | None = None
+        fresh, self.want_fresh = self.want_fresh, False
+        if fresh:
+            self.unsettled, self.base = ({}, self.seq) if self.kind != UNIQUE else (self.unsettled, self.base)
+        if self.kind == RECOVERING:
+            self.epoch += 1
+            if fresh:
+                self.incarnation = self.epoch
+            properties = {"onceway:epoch": ULong(self.epoch), "onceway:incarnation": ULong(self.incarnation)}
+        elif self.kind == UNIQUE:
+            properties = {"onceway:unique-tags": True}
+        if self.kind != UNIQUE and not fresh and (self.known or self.kind == RECOVERING):
+            unsettled = {t: (Accepted() if v[0] == "accepted" else None) for t, v in self.unsettled.items()}
+        self.ids = {}
+        self.pending = [t for t, v in self.unsettled.items() if v[0] == "undecided"]
+        link: SenderLink = session.sender("out")
+        link.attach(
+            source=Source(address=self.name),
+            target=Target(address=ADDRESS),
+            unsettled=unsettled,
+            snd_settle_mode=0,
+            rcv_settle_mode=1,
+            properties={Symbol(k): v for k, v in properties.items()} or None,
+        )
+        self.link = link
+
+    def handle(self, event: Event) -> None:
+        super().handle(event)
+        if isinstance(event, LinkFlow) and self.link is not None:
+            if self.link.credit > 0:
+                self.state, self.known = "on", True
+                if self.closing:
+                    self.link.detach(None, closed=True)
+            self.push()
+        elif isinstance(event, Dispositions):
+            for i in range(event.first_id, event.last_id + 1):
+                self.on_outcome(i, event)
+
+    def on_outcome(self, delivery_id: int, event: Dispositions) -> None:
+        tag = self.ids.get(delivery_id)
+        entry = self.unsettled.get(tag) if tag is not None else None
+        if entry is None or tag is None or event.state is None:
+            return
+        assert isinstance(event.state, Accepted), event.state
+        if entry[0] == "undecided":
+            assert self.pipe is not None
+            self.world.checker.told_accepted(entry[1], (self.pipe.router, self.pipe.incarnation))
+            entry[0] = "accepted"
+        if event.settled:
+            del self.unsettled[tag]
+        elif self.kind == UNIQUE:
+            self.settle(tag)
+
+    def push(self) -> None:
+        while self.pending and self.link is not None and self.link.capacity() > 0 and not self.closing:
+            tag = self.pending.pop(0)
+            if tag in self.unsettled:
+                self._transfer(tag)
+
+    def flush(self) -> None:
+        if self.kind == UNIQUE and self.conn is not None and self.pipe is not None:
+            # proton answers no echo, and a sender of its has no reason to send a flow
+            for frame in frames_of(self.conn.data_to_send()):
+                if kind_of(frame) != "flow":
+                    self.pipe.send(frame)
+        else:
+            super().flush()
+
+    def _transfer(self, tag: bytes) -> None:
+        first = self.link.send([tag], [body_of(self.unsettled[tag][1])])
+        self.ids[first] = tag
+
+    def can_send(self) -> bool:
+        return self.state == "on" and not self.pending and not self.closing and self.link.capacity() > 0
+
+    def send(self) -> None:
+        """The application sends its next message."""
+        assert self.can_send(), f"{self.name} cannot send"
+        tag = b"%d" % (self.seq - self.base)
+        mid = (self.name, self.seq)
+        self.seq += 1
+        self.unsettled[tag] = ["undecided", mid]
+        self.world.checker.sent(mid)
+        self._transfer(tag)
+        self.flush()
+
+    def settle(self, tag: bytes) -> None:
+        """Forget first, then tell (PROTOCOL 15)."""
+        del self.unsettled[tag]
+        ids = [i for i, t in self.ids.items() if t == tag]
+        if ids:
+            self.link.settle(ids[0], ids[0], Accepted())
+            del self.ids[ids[0]]
+        else:  # 6.6: it will not come again
+            self.link.resume(tag, Accepted(), None, settled=True)
+        self.flush()
+
+    def next_to_settle(self) -> bytes | None:
+        if self.state != "on" or self.link.capacity() < 1:
+            return None
+        return next((t for t, v in self.unsettled.items() if v[0] == "accepted"), None)
+
+    def forget(self) -> None:
+        """Its process restarts without memory."""
+        self.hang_up()
+        self.want_fresh, self.unsettled, self.known = True, {}, False
+
+    def close(self) -> None:
+        self.closing, self.unsettled, self.pending = True, {}, []
+        if self.link is not None:
+            self.link.detach(None, closed=True)
+            self.flush()
+
+    def on_detached(self, condition: str, info: dict[Any, Any]) -> None:
+        if condition == "amqp:link:stolen":
+            self.learn_epoch(info)
+        elif condition in ("onceway:publisher-unknown", "onceway:publisher-expired"):
+            self.world.checker.publisher_told(self.name, condition)
+            self.want_fresh, self.unsettled = True, {}
+        elif not condition and self.closing:
+            self.closed = True
+        else:
+            raise AssertionError(f"{self.name}: detached with {condition}")
+
+
+class Subscriber(Client):
+    def __init__(self, name: str = "s0", kind: str = RECOVERING, credit: int = 10, keep: bool = True) -> None:
+        super().__init__(name, kind)
+        self.credit, self.keep = credit, keep
+        self.unsettled: dict[bytes, str] = {}  # tag -> received | accepted
+        self.ids: dict[bytes, int] = {}
+        self.in_hand: list[tuple[bytes, tuple[str, int]]] = []
+        self.born = 0
+        self.confirmed = self.ever = False
+        self.unresumed = 0
+        self.marks: set[tuple[int, str]] = set()
+        self.done_tags: set[bytes] = set()
+
+    def attach(self, session: Any) -> None:
+        fresh, self.want_fresh = self.want_fresh or not self.confirmed, False
+        properties: dict[str, Any] = {}
+        unsettled: dict[bytes, Any] | None = {
+            t: (Accepted() if v == "accepted" else None) for t, v in self.unsettled.items()
+        }
+        if self.kind == RECOVERING:
+            self.epoch += 1
+            if fresh:
+                self.born = self.epoch
+            properties = {"onceway:epoch": ULong(self.epoch), "onceway:born": ULong(self.born)}
+            if fresh and not self.ever:
+                unsettled = None
+        elif self.kind == MEMORY:
+            if fresh:
+                self.unsettled, self.in_hand, unsettled = {}, [], None
+        else:
+            self.unsettled, unsettled, fresh = {}, None, False
+        if fresh:
+            self.confirmed = False
+            self.world.checker.closed(self.name)
+        self.presented = unsettled is not None
+        self.ids = {}
+        link: ReceiverLink = session.receiver("in")
+        link.attach(
+            source=Source(address=ADDRESS, timeout=UInt(FOREVER), expiry_policy=Symbol("never"), durable=UInt(2)),
+            target=Target(address=self.name),
+            unsettled=unsettled,
+            snd_settle_mode=0,
+            rcv_settle_mode=1,
+            properties={Symbol(k): v for k, v in properties.items()} or None,
+        )
+        self.link = link
+
+    def handle(self, event: Event) -> None:
+        super().handle(event)
+        if self.link is None:
+            return
+        if isinstance(event, LinkAttached):
+            if event.link.remote_attach.source is not None:
+                self.on_attached(event.link.remote_attach)
+        elif isinstance(event, Transfers):
+            for i, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True)):
+                self.on_transfer(event.first_id + i, tag, payload)
+            self.grant()
+        elif isinstance(event, ResumedTransfer):
+            self.on_resumed(event)
+            self.grant()
+        elif isinstance(event, Dispositions) and event.settled:
+            for tag in [t for t, i in self.ids.items() if event.first_id <= i <= event.last_id]:
+                self.unsettled.pop(tag, None)
+                del self.ids[tag]
+
+    def on_attached(self, attach: Any) -> None:
+        self.state = "on"
+        if self.closing:
+            self.link.detach(None, closed=True)
+            return
+        if self.presented:
+            listed = attach.unsettled or {}
+            for tag in [t for t in self.unsettled if t not in listed]:
+                del self.unsettled[tag]
+        properties = attach.properties or {}
+        if self.kind == PLAIN:
+            marks = {(int(t[0]), str(t[1])) for t in properties.get("onceway:marks") or ()}
+            if self.confirmed and marks - self.marks:
+                self.world.checker.subscriber_told(self.name)
+                self.confirmed = False
+            self.marks |= marks
+        if not self.confirmed:
+            self.confirmed = self.ever = True
+            self.world.checker.confirmed(self.name)
+        self.unresumed = len(self.unsettled)
+        self.grant()
+
+    def on_transfer(self, delivery_id: int, tag: bytes, payload: bytes) -> None:
+        mid = mid_of(payload)
+        self.ids[tag] = delivery_id
+        if tag in self.done_tags and self.kind == PLAIN:  # contract 17: drops repeats by tag
+            self.unsettled[tag] = "accepted"
+            self.link.dispose(delivery_id, delivery_id, Accepted(), False)
+            return
+        if tag in self.unsettled:
+            raise AssertionError(f"G2 {self.name}: unsettled {mid} is delivered as new")
+        self.unsettled[tag] = "received"
+        self.in_hand.append((tag, mid))
+        self.world.checker.handed(self.name, mid)
+
+    def on_resumed(self, event: ResumedTransfer) -> None:
+        self.unresumed -= 1
+        state = self.unsettled.get(event.tag)
+        if event.settled:
+            self.unsettled.pop(event.tag, None)
+        elif state is None:
+            raise AssertionError(f"{self.name}: resumption of a delivery that it does not have")
+        else:
+            self.ids[event.tag] = event.delivery_id
+            if state == "accepted":
+                self.link.dispose(event.delivery_id, event.delivery_id, Accepted(), False)
+
+    def grant(self) -> None:
+        """A window of `credit` undecided new deliveries, and one transfer for each resumption."""
+        wanted = max(0, self.credit - len(self.in_hand)) + max(0, self.unresumed)
+        if wanted > self.link.credit:
+            self.link.grant(wanted)
+
+    def accept(self, index: int = 0) -> None:
+        tag, mid = self.in_hand.pop(index)
+        self.world.checker.accepted(self.name, mid)
+        self.done_tags.add(tag)
+        if tag in self.unsettled:
+            self.unsettled[tag] = "accepted"
+            if self.state == "on" and tag in self.ids:
+                self.link.dispose(self.ids[tag], self.ids[tag], Accepted(), False)
+        if self.state == "on":
+            self.grant()
+        self.flush()
+
+    def disconnected(self) -> None:
+        if self.kind == PLAIN:
+            self.unsettled, self.in_hand = {}, []
+            self.world.checker.let_go(self.name)
+        elif not self.keep and self.in_hand:
+            for tag, _ in self.in_hand:
+                self.unsettled.pop(tag, None)
+            self.in_hand = []
+            self.world.checker.let_go(self.name)
+
+    def close(self) -> None:
+        self.closing, self.unsettled, self.in_hand = True, {}, []
+        self.world.checker.closed(self.name)
+        if self.link is not None:
+            self.link.detach(None, closed=True)
+            self.flush()
+
+    def on_detached(self, condition: str, info: dict[Any, Any]) -> None:
+        if condition == "amqp:link:stolen":
+            self.learn_epoch(info)
+        elif condition == "onceway:subscription-broken":
+            if self.closing:
+                self.closed = True
+            else:
+                self.world.checker.subscriber_told(self.name)
+                self.want_fresh, self.confirmed = True, False
+        elif not condition and self.closing:
+            self.closed = True
+        else:
+            raise AssertionError(f"{self.name}: detached with {condition}")

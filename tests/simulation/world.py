@@ -1,0 +1,402 @@
+"""A whole network in one process with virtual time: real engine, real router and interrouter cores, scripted clients.
+
+Nothing happens by itself. `enabled()` lists what can happen next, `step(event)` lets it happen; a schedule (see
+`schedule.py`) holds events back to bring about the one interleaving it is about. Bytes between routers flow at once
+through the real interrouter networks; what these hand to a router waits in an inbox per peer, where a schedule can hold
+it. Client connections are pipes of frames in both directions. Events, as tuples:
+
+    up X Y          router X learns that the session with Y is up         down X Y   ... is over (drops what came before)
+    msg Y X         router X processes the next message from Y
+    c2r C, r2c C    the next frame of client connection C is read by the router, by the client
+    rnotice C       the router notices that C's connection is gone        cnotice C  the client does
+    connect N R     client N connects to router R                         accept N I, settle N, send N: the applications
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from interrouter.network import Network, PeerDown, PeerMessage, PeerUp
+from router.config import AddressConfig, RouterConfig
+from router.router import Router
+from tests.simulation.checker import Checker, Violation
+from tests.simulation.clients import Client, Publisher, Subscriber
+from tests.simulation.frames import frames_of
+
+Event = tuple[Any, ...]
+START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
+LONG = 1e9
+TICK = 1e-4  # virtual seconds that an event takes: clocks differ from event to event, and proofs need thousands
+
+
+@dataclass
+class Pipe:
+    """One client connection."""
+
+    cid: tuple[str, int]
+    client: Client
+    router: str
+    incarnation: int
+    server: Any  # the router's end
+    c2r: deque[bytes] = field(default_factory=deque)
+    r2c: deque[bytes] = field(default_factory=deque)
+    c_open: bool = True
+    r_open: bool = True
+
+    def send_all(self, data: bytes) -> None:
+        """One piece, read in one go."""
+        if data and self.r_open and self.c_open:
+            self.c2r.append(data)
+
+    def send(self, data: bytes) -> None:
+        if self.r_open and self.c_open:
+            self.c2r.extend(frames_of(data))
+
+    def client_gone(self) -> None:
+        self.c_open = False
+        self.r2c.clear()
+
+
+class Site:
+    """One router process: its cores, and per peer what the network has handed over and the router not yet read."""
+
+    def __init__(self, world: World, name: str, fresh: bool) -> None:
+        self.name = name
+        self.incarnation = world.rng.getrandbits(63)
+        peers = {other: 1 for other in world.names if other != name}
+        self.network = Network(
+            name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.now,
+            heartbeat_s=LONG, dead_after_s=3 * LONG,
+        )  # fmt: skip
+        self.router = world.make_router(self, fresh)
+        self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
+
+
+class World:
+    def __init__(
+        self,
+        names: str,
+        publishers: list[Publisher],
+        subscribers: list[Subscriber],
+        *,
+        strict: bool = True,
+        address: AddressConfig | None = None,
+        router_class: type[Router] = Router,
+        seed: int = 1,
+        **config: Any,
+    ) -> None:
+        self.names = list(names)
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.checker = Checker(strict)
+        self.address = address or AddressConfig()
+        self.config = config
+        self.router_class = router_class
+        self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers]}
+        self.publishers, self.subscribers = publishers, subscribers
+        for client in self.clients.values():
+            client.world = self
+        self.group = dict.fromkeys(self.names, 0)
+        self.pipes: dict[tuple[str, int], Pipe] = {}
+        self.numbers = dict.fromkeys(self.clients, 0)
+        self.trunks: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self.wall_offset = dict.fromkeys(self.names, 0)
+        self.transcript: list[str] = []
+        self.sites: dict[str, Site | None] = {}
+        for name in self.names:
+            self.sites[name] = Site(self, name, fresh=True)
+        self.settle_network()
+
+    # ------------------------------------------------------------------ making
+    def make_router(self, site: Site, fresh: bool) -> Router:
+        config = RouterConfig(
+            name=site.name, routers=tuple(self.names), addresses=(self.address,), defaults=self.address,
+            idle_timeout_s=LONG, **self.config,
+        )  # fmt: skip
+        return self.router_class(
+            config,
+            incarnation=site.incarnation,
+            now=self.now,
+            wall_us=lambda name=site.name: START_US + int(self.now * 1e6) + self.wall_offset[name],
+            fresh=fresh,
+        )
+
+    def site(self, name: str) -> Site:
+        site = self.sites[name]
+        assert site is not None, f"{name} is down"
+        return site
+
+    def apart(self, a: str, b: str) -> bool:
+        return self.group[a] != self.group[b]
+
+    # ------------------------------------------------------------------ between routers
+    def settle_network(self) -> None:
+        """Trunks are as partitions say, and everything between networks has been read."""
+        for i, a in enumerate(self.names):
+            for b in self.names[i + 1 :]:
+                alive = self.sites[a] is not None and self.sites[b] is not None and not self.apart(a, b)
+                if alive and (a, b) not in self.trunks:
+                    left = self.site(a).network.connect(self.now, server=False, neighbour=b)
+                    right = self.site(b).network.connect(self.now, server=True, neighbour=None)
+                    self.trunks[a, b] = (left, right)
+                elif not alive and (a, b) in self.trunks:
+                    self.cut_trunk(a, b)
+        for site in self.sites.values():
+            if site is not None:
+                self.emit(site)
+        busy = True
+        while busy:
+            busy = False
+            for left, right in list(self.trunks.values()):
+                for source, sink in ((left, right), (right, left)):
+                    data = source.data_to_send()
+                    if data:
+                        busy = True
+                        sink.receive_data(data, self.now)
+            for site in self.sites.values():
+                if site is not None:
+                    site.network.flush(self.now)
+                    for event in site.network.take_events():
+                        busy = True
+                        site.inbox[event.peer].append(event)
+
+    def cut_trunk(self, a: str, b: str) -> None:
+        for end in self.trunks.pop((a, b)):
+            end.receive_eof(self.now)
+
+    def emit(self, site: Site) -> None:
+        """What the router has to say goes on its way."""
+        site.router.flush(self.now)
+        for peers, data in site.router.take_messages():
+            # The router speaks in sessions that it believes in; where the network has ended one already, the word dies
+            # with it (PROTOCOL 3.2).
+            there = tuple(p for p in peers if not any(isinstance(e, (PeerDown, PeerUp)) for e in site.inbox[p]))
+            if there:
+                site.network.send(there, data)
+        for pipe in self.pipes.values():
+            if pipe.router == site.name and pipe.r_open and pipe.incarnation == site.incarnation:
+                data = pipe.server.data_to_send()
+                if data and pipe.c_open:
+                    pipe.r2c.extend(frames_of(data))
+                if pipe.server.closed:
+                    pipe.r_open = False
+
+    def touch(self, name: str) -> None:
+        self.settle_network()
+        self.pipes = {cid: p for cid, p in self.pipes.items() if p.c_open or p.r_open}
+
+    # ------------------------------------------------------------------ what can happen
+    def enabled(self) -> list[Event]:
+        events: list[Event] = []
+        for x, site in self.sites.items():
+            for y, inbox in site.inbox.items() if site is not None else ():
+                if not inbox:
+                    continue
+                if isinstance(inbox[0], PeerUp):
+                    events.append(("up", x, y))
+                elif isinstance(inbox[0], PeerMessage):
+                    events.append(("msg", y, x))
+                if any(isinstance(e, PeerDown) for e in inbox):
+                    events.append(("down", x, y))
+        for cid, pipe in self.pipes.items():
+            if pipe.r_open and pipe.c2r:
+                events.append(("c2r", cid))
+            if pipe.c_open and pipe.r2c:
+                events.append(("r2c", cid))
+            if pipe.r_open and not pipe.c_open:
+                events.append(("rnotice", cid))
+            if pipe.c_open and not pipe.r_open and not pipe.r2c:
+                events.append(("cnotice", cid))
+        for name, client in self.clients.items():
+            if isinstance(client, Publisher):
+                if client.can_send() and client.seq < client.total:
+                    events.append(("send", name))
+                if client.next_to_settle() is not None and not client.closing:
+                    events.append(("settle", name))
+            elif isinstance(client, Subscriber) and client.in_hand and not client.closing:
+                events.append(("accept", name, 0))
+        return events
+
+    def step(self, event: Event) -> None:
+        self.now += TICK
+        self.transcript.append(f"{self.now:8.2f} " + " ".join(str(e) for e in event))
+        getattr(self, "do_" + event[0])(*event[1:])
+        self.touch(str(event[1]) if len(event) > 1 else "")
+
+    # ------------------------------------------------------------------ events of the network
+    def do_up(self, x: str, y: str) -> None:
+        event = self.site(x).inbox[y].popleft()
+        assert isinstance(event, PeerUp)
+        self.site(x).router.peer_up(y, self.now)
+
+    def do_msg(self, y: str, x: str) -> None:
+        event = self.site(x).inbox[y].popleft()
+        assert isinstance(event, PeerMessage)
+        self.site(x).router.peer_message(y, event.data, self.now)
+
+    def do_down(self, x: str, y: str) -> None:
+        inbox = self.site(x).inbox[y]
+        was_up = True
+        while True:
+            event = inbox.popleft()
+            if isinstance(event, PeerUp):
+                was_up = False
+            elif isinstance(event, PeerDown):
+                break
+        if was_up:  # else it came and went without being noticed
+            self.site(x).router.peer_down(y, self.now)
+
+    def do_suspect(self, x: str, y: str) -> None:
+        """x gives its session with y up; both networks begin a new one."""
+        self.site(x).network.peer_reset(y, self.now)
+        self.settle_network()
+        self.do_down(x, y)
+
+    def do_part(self, name: str) -> None:
+        self.group[name] = 1
+
+    def do_heal(self) -> None:
+        self.group = dict.fromkeys(self.names, 0)
+
+    def do_crash(self, name: str) -> None:
+        site = self.site(name)
+        self.sites[name] = None
+        for pipe in self.pipes.values():
+            if pipe.router == name and pipe.incarnation == site.incarnation:
+                pipe.r_open = False
+                pipe.c2r.clear()
+        for pair in [p for p in self.trunks if name in p]:
+            self.cut_trunk(*pair)
+
+    def do_restart(self, name: str) -> None:
+        assert self.sites[name] is None
+        self.sites[name] = Site(self, name, fresh=False)
+
+    # ------------------------------------------------------------------ events of clients
+    def do_connect(self, name: str, router: str) -> None:
+        self.numbers[name] += 1
+        site = self.site(router)
+        cid = (name, self.numbers[name])
+        pipe = Pipe(cid, self.clients[name], router, site.incarnation, site.router.connect(self.now))
+        self.pipes[cid] = pipe
+        self.clients[name].connect(pipe)
+
+    def do_c2r(self, cid: tuple[str, int]) -> None:
+        pipe = self.pipes[cid]
+        pipe.server.receive_data(pipe.c2r.popleft(), self.now)
+
+    def do_r2c(self, cid: tuple[str, int]) -> None:
+        pipe = self.pipes[cid]
+        data = pipe.r2c.popleft()
+        if pipe.client.pipe is pipe:
+            pipe.client.receive(data)
+
+    def do_rnotice(self, cid: tuple[str, int]) -> None:
+        pipe = self.pipes[cid]
+        pipe.r_open = False
+        pipe.c2r.clear()
+        pipe.server.receive_eof(self.now)
+
+    def do_cnotice(self, cid: tuple[str, int]) -> None:
+        self.do_cdrop(cid)
+
+    def do_cdrop(self, cid: tuple[str, int]) -> None:
+        """The client's end is gone; what it has written still travels."""
+        pipe = self.pipes[cid]
+        if pipe.client.pipe is pipe:
+            pipe.client.hang_up()
+        else:
+            pipe.client_gone()
+
+    def do_send(self, name: str) -> None:
+        self.publisher(name).send()
+
+    def do_settle(self, name: str) -> None:
+        tag = self.publisher(name).next_to_settle()
+        assert tag is not None
+        self.publisher(name).settle(tag)
+
+    def do_accept(self, name: str, index: int) -> None:
+        self.subscriber(name).accept(index)
+
+    def do_hb(self, name: str) -> None:
+        self.clients[name].heartbeat()
+
+    def do_show(self, name: str) -> None:
+        """A publisher shows that it is there: a flow with the credit that it has."""
+        client = self.publisher(name)
+        assert client.conn is not None and client.pipe is not None
+        client.link.flow()
+        client.pipe.send(client.conn.data_to_send())
+
+    def do_pfresh(self, name: str) -> None:
+        self.publisher(name).forget()
+
+    def do_close(self, name: str) -> None:
+        client = self.clients[name]
+        assert isinstance(client, (Publisher, Subscriber))
+        client.close()
+
+    def publisher(self, name: str) -> Publisher:
+        client = self.clients[name]
+        assert isinstance(client, Publisher)
+        return client
+
+    def subscriber(self, name: str) -> Subscriber:
+        client = self.clients[name]
+        assert isinstance(client, Subscriber)
+        return client
+
+    # ------------------------------------------------------------------ time
+    def advance(self, seconds: float, step: float = 0.5) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + step)
+            for name in self.names:
+                self.tick(name)
+
+    def tick(self, name: str) -> None:
+        site = self.sites[name]
+        if site is None:
+            return
+        site.network.tick(self.now)
+        site.router.tick(self.now)
+        for pipe in list(self.pipes.values()):
+            if pipe.router == name and pipe.r_open and pipe.incarnation == site.incarnation:
+                pipe.server.handle_timer(self.now)
+        self.settle_network()
+
+    # ------------------------------------------------------------------ at the end
+    def alive(self) -> set[tuple[str, int]]:
+        return {(s.name, s.incarnation) for s in self.sites.values() if s is not None}
+
+    def left_over(self) -> list[str]:
+        """What should be empty at quiescence and is not."""
+        left = [f"{c.name} unsettled {c.unsettled}" for c in [*self.publishers, *self.subscribers] if c.unsettled]
+        left += [f"{p.name} sent {p.seq} of {p.total}" for p in self.publishers if not p.closed and p.seq < p.total]
+        left += [f"inbox {x}<-{y}" for x, s in self.sites.items() if s for y, q in s.inbox.items() if q]
+        for site in self.sites.values():
+            if site is not None:
+                left += [f"{site.name}: {text}" for text in self.router_left_over(site.router)]
+        return left
+
+    def router_left_over(self, router: Router) -> list[str]:
+        status = router.status()
+        left = [] if status["state"] == "ready" else [f"state {status['state']}"]
+        for name, address in status["addresses"].items():
+            for key in ("records", "unsettled", "placeholders", "owed"):
+                value = address.get(key)
+                if isinstance(value, dict):
+                    value = sum(value.values())
+                if value:
+                    left.append(f"{name} {key} {address[key]}")
+        return left
+
+    def quiescent(self) -> None:
+        left = self.left_over()
+        if left:
+            raise Violation("G4 left over: " + "; ".join(left))
+        self.checker.quiescent(self.alive())
