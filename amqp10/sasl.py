@@ -1,0 +1,166 @@
+"""SASL (5.3) without the frames: what each mechanism says and how it ends.
+
+Knows ANONYMOUS (RFC 4505) and PLAIN (RFC 4616), both sides. A further mechanism is a class with the same methods and an
+entry in a table: EXTERNAL is one step, SCRAM answers with Challenge until it is done. Knows nothing of frames, nor of
+where passwords are kept. Next: connection.py for the frames, performatives.py for their fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from amqp10.errors import UNAUTHORIZED_ACCESS, EncodeError, RemoteProtocolError
+from amqp10.types import Symbol
+
+ANONYMOUS_IDENTITY = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """The client has to answer this."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """The client is who it says. additional_data goes out with the outcome (5.3.3.5)."""
+
+    identity: str
+    additional_data: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The client is refused. The reason is for our log: the client is told sasl-code auth and no more."""
+
+    reason: str
+
+
+Step: TypeAlias = Challenge | Success | Failure
+
+
+class ServerMechanism(Protocol):
+    """One exchange with one client."""
+
+    def step(self, data: bytes | None) -> Step:
+        """First with the initial response (None if the client sent none), then with each response."""
+
+
+class ClientMechanism(Protocol):
+    """One way for a client to say who it is. The same object serves one connection after the other."""
+
+    @property
+    def name(self) -> str:
+        """As in sasl-mechanisms."""
+
+    def start(self) -> bytes | None:
+        """A new exchange; its initial response."""
+
+    def step(self, challenge: bytes) -> bytes:
+        """The response to a challenge. RemoteProtocolError if the server makes no sense or proves to be false."""
+
+
+class ServerMechanisms:
+    """The mechanisms a server offers, most wanted first: {name: function that makes a ServerMechanism}."""
+
+    __slots__ = ("_mechanisms",)
+
+    def __init__(self, mechanisms: Mapping[str, Callable[[], ServerMechanism]]) -> None:
+        if not mechanisms:
+            raise EncodeError("a server must offer one SASL mechanism at least")
+        self._mechanisms = dict(mechanisms)
+
+    @property
+    def names(self) -> tuple[Symbol, ...]:
+        return tuple(Symbol(name) for name in self._mechanisms)
+
+    def begin(self, name: str) -> ServerMechanism | None:
+        """A new exchange; None if the mechanism is not offered."""
+        make = self._mechanisms.get(name)
+        return None if make is None else make()
+
+
+class AnonymousServer:
+    """Everybody is let in; the trace information that a client may send says nothing about who it is."""
+
+    __slots__ = ()
+
+    def step(self, data: bytes | None) -> Step:
+        return Success(ANONYMOUS_IDENTITY)
+
+
+class PlainServer:
+    """`verify(username, password)` says whether they belong together."""
+
+    __slots__ = ("_verify",)
+
+    def __init__(self, verify: Callable[[str, str], bool]) -> None:
+        self._verify = verify
+
+    def step(self, data: bytes | None) -> Step:
+        if data is None:
+            return Challenge(b"")
+        parts = data.split(b"\x00")
+        if len(parts) != 3:
+            return Failure("malformed PLAIN response")
+        try:
+            authorization, username, password = (part.decode() for part in parts)
+        except UnicodeDecodeError:
+            return Failure("PLAIN response is not UTF-8")
+        if not username or not password:
+            return Failure("PLAIN response without user or password")
+        if authorization and authorization != username:
+            return Failure(f"user {username!r} may not act as {authorization!r}")
+        if not self._verify(username, password):
+            return Failure(f"wrong user or password for {username!r}")
+        return Success(username)
+
+
+def server_mechanisms(*, anonymous: bool = True, verify: Callable[[str, str], bool] | None = None) -> ServerMechanisms:
+    """The usual table: PLAIN if there is somebody to verify it, then ANONYMOUS if it is allowed."""
+    table: dict[str, Callable[[], ServerMechanism]] = {}
+    if verify is not None:
+        check = verify
+        table["PLAIN"] = lambda: PlainServer(check)
+    if anonymous:
+        table["ANONYMOUS"] = AnonymousServer
+    return ServerMechanisms(table)
+
+
+class Anonymous:
+    """Client side; `trace` may say whom to ask about this client."""
+
+    __slots__ = ("_trace",)
+    name = "ANONYMOUS"
+
+    def __init__(self, trace: str = "anonymous") -> None:
+        self._trace = trace.encode()
+
+    def start(self) -> bytes | None:
+        return self._trace
+
+    def step(self, challenge: bytes) -> bytes:
+        raise RemoteProtocolError(UNAUTHORIZED_ACCESS, "ANONYMOUS has no challenges")
+
+
+class Plain:
+    """Client side."""
+
+    __slots__ = ("_response",)
+    name = "PLAIN"
+
+    def __init__(self, username: str, password: str) -> None:
+        if not username or not password or "\x00" in username + password:
+            raise EncodeError("PLAIN needs a user and a password, without NUL")
+        self._response = b"\x00" + username.encode() + b"\x00" + password.encode()
+
+    def start(self) -> bytes | None:
+        return self._response
+
+    def step(self, challenge: bytes) -> bytes:
+        if challenge:
+            raise RemoteProtocolError(UNAUTHORIZED_ACCESS, "PLAIN has no challenges")
+        return self._response  # a server that hasn't read the initial response asks with an empty challenge

@@ -1,0 +1,426 @@
+"""Messages (3.2): the sections of a payload, as objects for clients and as byte ranges for routers.
+
+A client makes and reads a Message. A router carries payloads as bytes: `sections` says where each section lies, and
+`with_message_annotation` adds a word of the router's without touching an octet of the rest (2.7.5 leaves the sections
+of an unknown message-format alone: whether to call it is for the caller to say). Next: performatives.py (Transfer).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from amqp10.codec import check_count, check_end, compound_head, decode_value, encode_map, encode_symbol, encode_value
+from amqp10.codec import skip_value as skip
+from amqp10.composite import (
+    BINARY,
+    BOOLEAN,
+    MESSAGE_ID,
+    STRING,
+    SYMBOL,
+    TIMESTAMP,
+    UBYTE,
+    UINT,
+    Composite,
+    composite,
+    read_descriptor,
+    read_fields,
+    read_map,
+    write_map,
+    wrong_type,
+)
+from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError
+from amqp10.types import Symbol
+
+HEADER: Final = 0x70
+DELIVERY_ANNOTATIONS: Final = 0x71
+MESSAGE_ANNOTATIONS: Final = 0x72
+PROPERTIES: Final = 0x73
+APPLICATION_PROPERTIES: Final = 0x74
+DATA: Final = 0x75
+AMQP_SEQUENCE: Final = 0x76
+AMQP_VALUE: Final = 0x77
+FOOTER: Final = 0x78
+_NAMES: Final = {
+    DELIVERY_ANNOTATIONS: "delivery-annotations",
+    MESSAGE_ANNOTATIONS: "message-annotations",
+    APPLICATION_PROPERTIES: "application-properties",
+    DATA: "data",
+    AMQP_SEQUENCE: "amqp-sequence",
+    AMQP_VALUE: "amqp-value",
+    FOOTER: "footer",
+}
+_SYMBOLIC: Final = {
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
+    "amqp:application-properties:map": APPLICATION_PROPERTIES,
+    "amqp:data:binary": DATA,
+    "amqp:amqp-sequence:list": AMQP_SEQUENCE,
+    "amqp:amqp-value:*": AMQP_VALUE,
+    "amqp:footer:map": FOOTER,
+}
+
+
+@composite(HEADER, "amqp:header:list", BOOLEAN, UBYTE, UINT, BOOLEAN, UINT)
+@dataclass(slots=True)
+class Header(Composite):
+    """3.2.1; ttl in milliseconds."""
+
+    durable: bool = False
+    priority: int = 4
+    ttl: int | None = None
+    first_acquirer: bool = False
+    delivery_count: int = 0
+
+
+@composite(
+    PROPERTIES,
+    "amqp:properties:list",
+    MESSAGE_ID,
+    BINARY,
+    STRING,
+    STRING,
+    STRING,
+    MESSAGE_ID,
+    SYMBOL,
+    SYMBOL,
+    TIMESTAMP,
+    TIMESTAMP,
+    STRING,
+    UINT,
+    STRING,
+)
+@dataclass(slots=True)
+class Properties(Composite):
+    """3.2.4. An int as message_id or correlation_id is a ulong; times in milliseconds since 1970."""
+
+    message_id: Any = None
+    user_id: bytes | None = None
+    to: str | None = None
+    subject: str | None = None
+    reply_to: str | None = None
+    correlation_id: Any = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    absolute_expiry_time: int | None = None
+    creation_time: int | None = None
+    group_id: str | None = None
+    group_sequence: int | None = None
+    reply_to_group_id: str | None = None
+
+
+class Data:
+    """3.2.6: a body of octets, in one or more data sections."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(self, *chunks: bytes) -> None:
+        self.chunks = chunks
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Data) and self.chunks == other.chunks
+
+    def __hash__(self) -> int:
+        return hash(self.chunks)
+
+    def __repr__(self) -> str:
+        return f"Data({', '.join(map(repr, self.chunks))})"
+
+
+class AmqpSequence:
+    """3.2.7: a body of lists, one for each amqp-sequence section."""
+
+    __slots__ = ("lists",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, *lists: Sequence[Any]) -> None:
+        self.lists = [list(values) for values in lists]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AmqpSequence) and self.lists == other.lists
+
+    def __repr__(self) -> str:
+        return f"AmqpSequence({', '.join(map(repr, self.lists))})"
+
+
+@dataclass(slots=True)
+class AmqpValue:
+    """3.2.8: a body of one value."""
+
+    value: Any = None
+
+
+class Message:
+    """One message with all its sections; a section that is None is not there.
+
+    The body may be given as bytes (Data), as anything else that has an AMQP type (AmqpValue), or as one of the three
+    classes; it is kept as one of these, and `value` is it without that wrapping.
+    """
+
+    __slots__ = (
+        "application_properties",
+        "body",
+        "delivery_annotations",
+        "footer",
+        "header",
+        "message_annotations",
+        "properties",
+    )
+
+    def __init__(
+        self,
+        body: Any = None,
+        *,
+        header: Header | None = None,
+        delivery_annotations: Mapping[Any, Any] | None = None,
+        message_annotations: Mapping[Any, Any] | None = None,
+        properties: Properties | None = None,
+        application_properties: Mapping[str, Any] | None = None,
+        footer: Mapping[Any, Any] | None = None,
+    ) -> None:
+        self.header = header
+        self.delivery_annotations = delivery_annotations
+        self.message_annotations = message_annotations
+        self.properties = properties
+        self.application_properties = application_properties
+        self.body: Data | AmqpSequence | AmqpValue
+        if isinstance(body, Data | AmqpSequence | AmqpValue):
+            self.body = body
+        else:
+            self.body = Data(body) if isinstance(body, bytes) else AmqpValue(body)
+        self.footer = footer
+
+    @property
+    def value(self) -> Any:
+        """The octets of the data sections joined; the lists of the amqp-sequences; the amqp-value's value."""
+        body = self.body
+        if isinstance(body, Data):
+            return body.chunks[0] if len(body.chunks) == 1 else b"".join(body.chunks)
+        return body.lists if isinstance(body, AmqpSequence) else body.value
+
+    def encode(self) -> bytes:
+        """The payload. EncodeError if a value has no AMQP type."""
+        parts = []
+        if self.header is not None:
+            parts.append(self.header.encode())
+        if self.delivery_annotations is not None:
+            parts += (_section(DELIVERY_ANNOTATIONS), write_map(self.delivery_annotations))
+        if self.message_annotations is not None:
+            parts += (_section(MESSAGE_ANNOTATIONS), write_map(self.message_annotations))
+        if self.properties is not None:
+            parts.append(self.properties.encode())
+        if self.application_properties is not None:
+            parts += (_section(APPLICATION_PROPERTIES), encode_value(dict(self.application_properties)))
+        body = self.body
+        if isinstance(body, Data):
+            for chunk in body.chunks or (b"",):
+                parts += (_section(DATA), encode_value(chunk))
+        elif isinstance(body, AmqpSequence):
+            for values in body.lists or ([],):
+                parts += (_section(AMQP_SEQUENCE), encode_value(values))
+        else:
+            parts += (_section(AMQP_VALUE), encode_value(body.value))
+        if self.footer is not None:
+            parts += (_section(FOOTER), write_map(self.footer))
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, payload: bytes) -> Message:
+        """The message in a payload; DecodeError where it isn't one. A payload without body, which some clients send,
+        is read as amqp-value null."""
+        message = cls()
+        chunks: list[bytes] = []
+        lists: list[list[Any]] = []
+        last = 0
+        offset = 0
+        end = len(payload)
+        while offset < end:
+            at = offset
+            code, offset = _read_section(payload, offset, end)
+            # 3.2: in this order, each once, but for data and amqp-sequence sections, which may be repeated
+            if code < last or (code == last and code not in (DATA, AMQP_SEQUENCE)) or (DATA <= last < code < FOOTER):
+                raise DecodeError(DECODE_ERROR, f"section 0x{code:02x} cannot come after section 0x{last:02x}", at)
+            last = code
+            if code == HEADER:
+                message.header, offset = read_fields(Header, payload, offset, end)
+            elif code == PROPERTIES:
+                message.properties, offset = read_fields(Properties, payload, offset, end)
+            elif code == AMQP_VALUE:
+                value, offset = decode_value(payload, offset, end)
+                message.body = AmqpValue(value)
+            elif code == DATA:
+                chunk, offset = _typed(payload, offset, end, (0xA0, 0xB0), "data", "binary")
+                chunks.append(chunk)
+            elif code == AMQP_SEQUENCE:
+                values, offset = _typed(payload, offset, end, (0x45, 0xC0, 0xD0), "amqp-sequence", "list")
+                lists.append(values)
+            elif code == APPLICATION_PROPERTIES:
+                message.application_properties, offset = _read_application_properties(payload, offset, end)
+            else:
+                annotations, offset = _read_annotations(payload, offset, end, _NAMES[code])
+                if code == MESSAGE_ANNOTATIONS:
+                    message.message_annotations = annotations
+                elif code == DELIVERY_ANNOTATIONS:
+                    message.delivery_annotations = annotations
+                else:
+                    message.footer = annotations
+        if chunks:
+            message.body = Data(*chunks)
+        elif lists:
+            message.body = AmqpSequence(*lists)
+        return message
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and all(getattr(self, n) == getattr(other, n) for n in self.__slots__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        given = [f"{n}={getattr(self, n)!r}" for n in self.__slots__ if getattr(self, n) is not None]
+        return f"Message({', '.join(given)})"
+
+
+def sections(payload: bytes) -> list[tuple[int, int, int]]:
+    """(descriptor code, start, end) of each section, descriptor included; nothing inside a section is looked at."""
+    found = []
+    start = 0
+    end = len(payload)
+    while start < end:
+        code, value_at = _read_section(payload, start, end)
+        stop = skip(payload, value_at, end)
+        found.append((code, start, stop))
+        start = stop
+    return found
+
+
+def with_message_annotation(payload: bytes, key: str, encoded_value: bytes) -> bytes:
+    """The payload with one message annotation more, or with another value for it; all other octets as they were.
+
+    encoded_value: from codec.encode_value. DecodeError if the payload has no sections up to where it must go.
+    """
+    if payload[:3] in _BEHIND_ANNOTATIONS:
+        return _annotations(key, encoded_value) + payload
+    start, stop = _find_annotations(payload)
+    if start == stop:
+        return payload[:start] + _annotations(key, encoded_value) + payload[start:]
+    entries: list[bytes] = []
+    for entry_key, begin, middle, end in _annotation_entries(payload, start, stop):
+        if entry_key != key:
+            entries += (payload[begin:middle], payload[middle:end])
+    entries += (encode_symbol(key), encoded_value)
+    return payload[:start] + _section(MESSAGE_ANNOTATIONS) + encode_map(entries) + payload[stop:]
+
+
+def with_message_annotations(payloads: list[bytes], key: str, encoded_value: bytes) -> list[bytes]:
+    """with_message_annotation for a run of payloads."""
+    section = _annotations(key, encoded_value)
+    behind = _BEHIND_ANNOTATIONS
+    annotated = []
+    for payload in payloads:
+        if payload[:3] in behind:
+            annotated.append(section + payload)
+        elif payload[:4] == _EMPTY_HEADER and payload[4:7] in behind:
+            annotated.append(_EMPTY_HEADER + section + payload[4:])
+        else:
+            annotated.append(with_message_annotation(payload, key, encoded_value))
+    return annotated
+
+
+def message_annotation(payload: bytes, key: str) -> Any:
+    """The value of one message annotation, None if there is no such one; the rest is not decoded."""
+    start, stop = _find_annotations(payload)
+    if start != stop:
+        for entry_key, _, middle, end in _annotation_entries(payload, start, stop):
+            if entry_key == key:
+                return decode_value(payload, middle, end)[0]
+    return None
+
+
+def _section(code: int) -> bytes:
+    return bytes((0x00, 0x53, code))
+
+
+_BEHIND_ANNOTATIONS: Final = frozenset(_section(code) for code in range(PROPERTIES, FOOTER + 1))
+_EMPTY_HEADER: Final = _section(HEADER) + b"\x45"
+
+
+@lru_cache(maxsize=4096)
+def _annotations(key: str, encoded_value: bytes) -> bytes:
+    return _section(MESSAGE_ANNOTATIONS) + encode_map([encode_symbol(key), encoded_value])
+
+
+def _find_annotations(payload: bytes) -> tuple[int, int]:
+    """Where the message-annotations are, or (twice the same offset) would have to be."""
+    # A header and then something behind the annotations: how proton and others begin.
+    if payload[:4] == _EMPTY_HEADER:
+        offset = 4
+    elif payload[:4] == b"\x00\x53\x70\xc0" and len(payload) > 4:
+        offset = 5 + payload[4]
+    else:
+        offset = 0
+    if payload[offset : offset + 3] in _BEHIND_ANNOTATIONS:
+        return offset, offset
+    offset = 0
+    end = len(payload)
+    while offset < end:
+        code, value_at = _read_section(payload, offset, end)
+        if code > MESSAGE_ANNOTATIONS:
+            break
+        stop = skip(payload, value_at, end)
+        if code == MESSAGE_ANNOTATIONS:
+            return offset, stop
+        offset = stop
+    return offset, offset
+
+
+def _annotation_entries(payload: bytes, start: int, stop: int) -> list[tuple[Any, int, int, int]]:
+    """(key, its offset, offset of the value, offset behind it) of each entry in the section start..stop."""
+    at = _read_section(payload, start, stop)[1]
+    code = payload[at]
+    if code not in (0xC1, 0xD1):
+        raise wrong_type(payload, at, stop, "message-annotations", "map")
+    begin, stop, count = compound_head(payload, at + 1, stop, code == 0xD1, at)
+    check_count(count, stop - begin, at)
+    if count & 1:
+        raise DecodeError(DECODE_ERROR, f"a map cannot have {count} entries, an odd number", at)
+    entries = []
+    for _ in range(count >> 1):
+        key, middle = decode_value(payload, begin, stop)
+        end = skip(payload, middle, stop)
+        entries.append((key, begin, middle, end))
+        begin = end
+    check_end(begin, stop)
+    return entries
+
+
+def _read_section(payload: bytes, offset: int, end: int) -> tuple[int, int]:
+    """(descriptor code, offset of the value) of the section at offset."""
+    code, value_at = read_descriptor(payload, offset, end)
+    if code is None:
+        descriptor = decode_value(payload, offset + 1, end)[0]
+        code = _SYMBOLIC.get(descriptor) if isinstance(descriptor, Symbol) else None
+    if code is None or not HEADER <= code <= FOOTER:
+        raise DecodeError(DECODE_ERROR, "this is no section of a message", offset)
+    return code, value_at
+
+
+def _typed(buf: bytes, offset: int, end: int, codes: tuple[int, ...], where: str, name: str) -> tuple[Any, int]:
+    if offset < end and buf[offset] not in codes:
+        raise wrong_type(buf, offset, end, where, name)
+    return decode_value(buf, offset, end)
+
+
+def _read_annotations(buf: bytes, offset: int, end: int, where: str) -> tuple[dict[Any, Any], int]:
+    if offset >= end:
+        raise DecodeError(DECODE_ERROR, f"the map of {where} is missing", offset)
+    return read_map(buf, offset, end, where, ulong_keys=True)
+
+
+def _read_application_properties(buf: bytes, offset: int, end: int) -> tuple[dict[str, Any], int]:
+    values, stop = _typed(buf, offset, end, (0xC1, 0xD1), "application-properties", "map")
+    for key in values:
+        if not isinstance(key, str):
+            raise DecodeError(INVALID_FIELD, f"application-properties has the key {key!r}, which is no string", offset)
+    return values, stop
