@@ -13,7 +13,7 @@ An application that stores what it receives anyway brings its own (ARCHITECTURE.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -79,11 +79,12 @@ class SubscriberJournal(Protocol):
 
     def attach(self, epoch: int, born: int) -> None: ...
 
-    def attached(self, epoch: int) -> None:
+    def attached(self, epoch: int) -> Mapping[bytes, bytes | None]:
         """The attach with this epoch was answered: any other process has lost the link by now.
 
-        Comes before any credit is granted, and credit waits for the sync after it: the place to fence off an
-        older process's writes.  May still add to `record.unsettled`.
+        Only now does `born` count as known: a subscription that was never answered does not exist.  Comes before
+        any credit is granted, and credit waits for the sync after it, so this is the place to fence off an older
+        process's writes.  Returns what such a process has added since `record`, in the form of its `unsettled`.
         """
         ...
 
@@ -166,8 +167,8 @@ class _MemorySubscriber:
     def attach(self, epoch: int, born: int) -> None:
         pass
 
-    def attached(self, epoch: int) -> None:
-        pass
+    def attached(self, epoch: int) -> Mapping[bytes, bytes | None]:
+        return {}
 
     def contact(self, wall_us: int, timeout_s: float) -> None:
         pass

@@ -1,0 +1,248 @@
+"""One client: its links, and whichever connection they have at the moment.
+
+`connect` begins a new connection (the owner has a socket for it), `receive_data` and `data_to_send` move its bytes,
+`lost` says that it is gone; links survive that and attach again on the next one.  Each link has a session of its own
+as long as the router's channel-max allows, so that its deliveries keep consecutive ids.  Sockets, clocks and URLs are
+`onceway.client.connection`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from amqp10.connection import Connection
+from amqp10.errors import LocalProtocolError
+from amqp10.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Dispositions,
+    Event,
+    LinkAttached,
+    LinkAttaching,
+    LinkDetached,
+    LinkFlow,
+    ResumedTransfer,
+    SessionEnded,
+    Transfers,
+)
+from amqp10.outcomes import Error
+from amqp10.session import Session
+from amqp10.settings import ConnectionSettings
+from onceway.client.journal import Journal
+from onceway.client.protocol.link import ClientLink, Guarantee, backoff_s
+from onceway.client.protocol.publishing import PublisherLink
+from onceway.client.protocol.subscribing import SubscriberLink
+from onceway.errors import JournalError, UsageError
+
+
+class Endpoint:
+    """A container's links over one connection after another.
+
+    After every call the owner writes `data_to_send()` and takes the `take_events()` of the links in `links`.
+    """
+
+    def __init__(self, container: str, journal: Journal, *, wall_us: Callable[[], int], rng: Random) -> None:
+        self.container = container
+        self.links: list[PublisherLink | SubscriberLink] = []
+        self.connection: Connection | None = None
+        self.opened = False  # the peer's open has come
+        self._journal = journal
+        self._wall_us = wall_us
+        self._rng = rng
+        self._failures = 0  # sessions that ended under us, one after the other
+        self._again: list[tuple[float, ClientLink]] = []  # links whose session has ended, and when they get a new one
+
+    # -- links
+
+    def publisher(self, address: str, name: str, guarantee: Guarantee, now: float) -> PublisherLink:
+        self._check_name("publisher", address, name)
+        link = PublisherLink(
+            address,
+            name,
+            journal_part=self._journal.publisher(address, name),
+            **self._common(guarantee),
+        )
+        self._add(link, now)
+        return link
+
+    def subscriber(
+        self,
+        address: str,
+        name: str,
+        guarantee: Guarantee,
+        now: float,
+        *,
+        credit: int,
+        credit_bytes: int,
+        subscription_timeout_s: float | None,
+    ) -> SubscriberLink:
+        self._check_name("subscriber", address, name)
+        link = SubscriberLink(
+            address,
+            name,
+            journal_part=self._journal.subscriber(address, name),
+            credit=credit,
+            credit_bytes=credit_bytes,
+            subscription_timeout_s=subscription_timeout_s,
+            **self._common(guarantee),
+        )
+        self._add(link, now)
+        return link
+
+    def remove(self, link: PublisherLink | SubscriberLink) -> None:
+        """A link that is over: its session ends with it."""
+        self.links.remove(link)
+        self._again = [(at, other) for at, other in self._again if other is not link]
+        session = link.take_session()
+        if session is not None and not session.ended and not any(other.uses(session) for other in self.links):
+            session.end()
+
+    def _common(self, guarantee: Guarantee) -> dict[str, Any]:
+        return {"guarantee": guarantee, "journal": self._journal, "wall_us": self._wall_us, "rng": self._rng}
+
+    def _check_name(self, role: str, address: str, name: str) -> None:
+        if any((link.role, link.address, link.name) == (role, address, name) for link in self.links):
+            raise UsageError(f"there is a {role} {name!r} of {address!r} on this connection already; name this one")
+
+    def _add(self, link: PublisherLink | SubscriberLink, now: float) -> None:
+        self.links.append(link)
+        if self.opened:
+            self._give_session(link, now)
+
+    # -- the connection
+
+    def connect(self, settings: ConnectionSettings, now: float) -> None:
+        assert self.connection is None
+        self.connection = Connection(settings, server=False, now=now)
+        self.connection.open()
+        self.opened = False
+
+    def receive_data(self, data: bytes, now: float) -> ConnectionClosed | None:
+        """Returns the connection's end if that is what the bytes brought."""
+        assert self.connection is not None
+        return self._handle(self.connection.receive_data(data, now), now)
+
+    def receive_eof(self, now: float) -> ConnectionClosed | None:
+        assert self.connection is not None
+        return self._handle(self.connection.receive_eof(now), now)
+
+    def lost(self, now: float, reason: str) -> None:
+        """The connection is gone, with or without ConnectionClosed: links wait for the next one."""
+        connection, self.connection, self.opened = self.connection, None, False
+        self._again = []
+        if connection is None:
+            return
+        for link in self.links:
+            link.disconnect(now, reason, connection.last_read)
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+
+    def data_to_send(self) -> bytes:
+        return b"" if self.connection is None else self.connection.data_to_send()
+
+    def durable(self, now: float) -> JournalError | None:
+        """The journal has got further, or has failed (then every link has)."""
+        for link in self.links:
+            link.durable(now)
+        failure = self._journal.failure
+        if failure is not None:
+            for link in self.links:
+                link.fail(failure)
+        return failure
+
+    def next_deadline(self) -> float | None:
+        deadlines = [link.next_deadline() for link in self.links]
+        deadlines += [at for at, _ in self._again]
+        if self.connection is not None:
+            deadlines.append(self.connection.next_deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def handle_timer(self, now: float) -> ConnectionClosed | None:
+        closed = None
+        if self.connection is not None:
+            closed = self._handle(self.connection.handle_timer(now), now)
+        if closed is None:
+            due = [link for at, link in self._again if at <= now]
+            self._again = [(at, link) for at, link in self._again if at > now]
+            for link in due:
+                self._give_session(link, now)
+        for link in self.links:
+            link.handle_timer(now)
+        return closed
+
+    # -- events
+
+    def _handle(self, events: list[Event], now: float) -> ConnectionClosed | None:
+        closed = None
+        for event in events:
+            if isinstance(event, Transfers):
+                link = event.link.context
+                link.transfers(
+                    event.link, event.first_id, event.tags, event.payloads, event.settled, event.message_format or 0
+                )
+            elif isinstance(event, Dispositions):
+                link = event.link.context
+                link.disposed(event.link, event.first_id, event.last_id, event.state, event.settled, now)
+            elif isinstance(event, LinkFlow):
+                if isinstance(event.link.context, PublisherLink):
+                    event.link.context.flowed(event.link, now)
+            elif isinstance(event, ConnectionClosed):
+                closed = event
+            else:
+                self._handle_rare(event, now)
+        if events:
+            for link in self.links:  # a session's window may have opened
+                link.pump(now)
+        return closed
+
+    def _handle_rare(self, event: Event, now: float) -> None:
+        if isinstance(event, ConnectionOpened):
+            self.opened = True
+            for link in list(self.links):
+                self._give_session(link, now)
+        elif isinstance(event, ResumedTransfer):
+            event.link.context.resumed_transfer(
+                event.link,
+                event.delivery_id,
+                event.tag,
+                event.payload,
+                event.settled,
+                event.aborted,
+                event.resume,
+                event.message_format or 0,
+            )
+        elif isinstance(event, LinkAttached):
+            event.link.context.attached(event.link, now)
+        elif isinstance(event, LinkDetached):
+            if event.link.context is not None:
+                event.link.context.detached(event.link, event.closed, event.error, event.local, now)
+        elif isinstance(event, LinkAttaching):
+            event.link.refuse("amqp:not-allowed", "this is a client, it has no addresses")
+        elif isinstance(event, SessionEnded):
+            self._session_ended(event.session, event.error, now)
+
+    def _session_ended(self, session: Session, error: Error | None, now: float) -> None:
+        reason = "the session ended" if error is None else f"{error.condition} {error.description or ''}".strip()
+        for link in self.links:
+            if link.uses(session):
+                link.disconnect(now, reason, now)
+                self._failures += 1
+                self._again.append((now + backoff_s(self._failures, self._rng), link))
+
+    def _give_session(self, link: ClientLink, now: float) -> None:
+        assert self.connection is not None
+        if not link.away:
+            return
+        try:
+            session = self.connection.begin()
+        except LocalProtocolError:
+            # as many links as channels: share one; delivery-ids then interleave, which costs speed, nothing else
+            sessions = [session for session in self.connection.sessions if not session.ended]
+            if not sessions:
+                raise
+            session = min(sessions, key=lambda candidate: len(candidate.links))
+        link.connect(session, now)

@@ -1,0 +1,466 @@
+"""What a recovering publisher and a recovering subscriber have in common: attaching, again and again.
+
+A link of the client outlives connections.  Each attachment has an epoch above all earlier ones, made durable before
+the attach that carries it is sent (PROTOCOL 15); presents what is unsettled, in several attaches where that exceeds a
+frame (7.7); and may end by being refused, stolen, detached, or with its connection.  This file knows which of these
+are tried again and when, and for how long the network waits for a link that is away.  It does not know what a map
+means: `publishing` and `subscribing` do.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Literal
+
+from amqp10 import errors as conditions
+from amqp10.link import Link
+from amqp10.outcomes import DeliveryState, Error
+from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED, SND_UNSETTLED, Attach
+from amqp10.session import Session
+from amqp10.termini import Source, Target
+from amqp10.types import ULong
+from onceway.client.journal import Journal
+from onceway.client.protocol.events import Attached, Detached, Failed, LinkEvent, Lost
+from onceway.errors import LinkRefused, LinkStolen, OncewayError
+
+Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
+GUARANTEES: tuple[Guarantee, ...] = ("exactly-once", "at-least-once", "at-most-once")
+
+# contract 2: the settle modes that ask for a guarantee, (snd, rcv)
+MODES: dict[Guarantee, tuple[int, int]] = {
+    "exactly-once": (SND_UNSETTLED, RCV_SECOND),
+    "at-least-once": (SND_UNSETTLED, RCV_FIRST),
+    "at-most-once": (SND_SETTLED, RCV_FIRST),
+}
+
+LONGEST = 0xFFFFFFFF  # a terminus timeout, s (3.5.3): as long as the address allows
+BACKOFF_FIRST_S = 0.05
+BACKOFF_LAST_S = 5.0
+SETTLED_IN_S = 5.0  # attached for this long, a link that is stolen was not merely refused late (PROTOCOL 5.3, 5.6)
+
+EPOCH = "onceway:epoch"
+INCARNATION = "onceway:incarnation"
+BORN = "onceway:born"
+RESUMED = "onceway:resumed"
+MARKS = "onceway:marks"
+GUARANTEE = "onceway:guarantee"
+SUBSCRIPTION_BROKEN = "onceway:subscription-broken"
+PUBLISHER_UNKNOWN = "onceway:publisher-unknown"
+PUBLISHER_EXPIRED = "onceway:publisher-expired"
+
+# Trying again gives the same answer.
+_FINAL = frozenset(
+    {
+        conditions.NOT_FOUND,
+        conditions.UNAUTHORIZED_ACCESS,
+        conditions.NOT_ALLOWED,
+        conditions.NOT_IMPLEMENTED,
+        conditions.INVALID_FIELD,
+        conditions.DECODE_ERROR,
+        conditions.PRECONDITION_FAILED,
+        conditions.MESSAGE_SIZE_EXCEEDED,
+    }
+)
+
+AWAY, JOURNALLING, ATTACHING, ON, DETACHING, OVER = "away", "journalling", "attaching", "on", "detaching", "over"
+
+
+def margin_s(timeout_s: float) -> float:
+    """PROTOCOL 12: what is taken off a timeout so that we give up before the network does."""
+    return min(5.0, timeout_s / 4)
+
+
+def backoff_s(failures: int, rng: Random) -> float:
+    """PROTOCOL 15: from 50 ms to 5 s, with jitter."""
+    ceiling = min(BACKOFF_LAST_S, BACKOFF_FIRST_S * 2 ** min(failures, 16))
+    return rng.uniform(max(BACKOFF_FIRST_S, ceiling / 2), ceiling)
+
+
+class ClientLink(ABC):
+    """Base of PublisherLink and SubscriberLink.  `events` is taken by the owner after every call."""
+
+    role: Literal["publisher", "subscriber"]
+
+    def __init__(
+        self,
+        address: str,
+        name: str,
+        *,
+        guarantee: Guarantee,
+        journal: Journal,
+        wall_us: Callable[[], int],
+        rng: Random,
+    ) -> None:
+        self.address = address
+        self.name = name
+        self.guarantee: Guarantee = guarantee
+        self.state = AWAY
+        self.events: list[LinkEvent] = []
+        self.resumed = False
+        self.timeout_s = 0.0  # how long the network waits for it; 0: not known
+        self.link: Link | None = None
+        self._journal = journal
+        self._wall_us = wall_us
+        self._rng = rng
+        self._session: Session | None = None
+        self._epoch = 0
+        self._refused_epoch = 0
+        self._refusals = 0  # stolen at the attach, since the network last worked with this link
+        self._on_at = 0.0
+        self._failures = 0
+        self._retry_at: float | None = None
+        self._parts: list[dict[bytes, DeliveryState | None]] = []  # of the map, still to be sent
+        self._contact: float | None = None  # when the network was last heard of on this link
+        self._contact_us = 0
+        self._noted: float | None = None  # when the journal was last told so
+        self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._leaving: bool | None = None  # close (True) or detach (False) has been asked for
+
+    # -- what the owner calls
+
+    def connect(self, session: Session, now: float) -> None:
+        """A connection is up: attach on this session of it."""
+        if self.state is OVER:
+            return
+        assert self.state is AWAY, self.state
+        self._session = session
+        self._retry_at = None
+        self._begin(now)
+
+    def disconnect(self, now: float, reason: str, last_read: float | None = None) -> None:
+        """The session or connection is gone; last_read: when bytes last came on it."""
+        if self.state is OVER:
+            return
+        self._session = None
+        self._retry_at = None
+        self._away(last_read, reason)
+        if self._leaving is not None:
+            # A detach or close that the network has not seen has the same effect as not coming back.
+            self._over(Detached(self._leaving))
+
+    @property
+    def away(self) -> bool:
+        """It waits for a connection."""
+        return self.state is AWAY and self._session is None
+
+    def uses(self, session: Session) -> bool:
+        return self._session is session
+
+    def take_session(self) -> Session | None:
+        session, self._session = self._session, None
+        return session
+
+    def durable(self, now: float) -> None:
+        """The journal has got further."""
+        waiting, reached = self._waiting, self._journal.durable
+        while waiting and waiting[0][0] <= reached:
+            _, then, arguments = waiting.popleft()
+            then(now, *arguments)
+
+    def fail(self, error: OncewayError) -> None:
+        """Nothing more can be done with this link (the journal has failed, the connection is closed)."""
+        if self.state is not OVER:
+            self._over(Failed(error))
+
+    def leave(self, closed: bool, now: float) -> None:
+        """Detach; closed: for good.  `Detached` comes when it is done."""
+        if self.state is OVER:
+            return
+        self._leaving = closed
+        if closed:
+            self._forget_link()
+            self._journal.sync()
+        if self.state is ON:
+            assert self.link is not None
+            self.state = DETACHING
+            self.link.detach(closed=closed)
+        elif self.state is AWAY or self.state is JOURNALLING:
+            self._over(Detached(closed))
+        # attaching: the answer decides; detaching: it is under way
+
+    def next_deadline(self) -> float | None:
+        return self._contact_due() if self._retry_at is None else self._retry_at
+
+    def handle_timer(self, now: float) -> None:
+        if self._retry_at is not None and now >= self._retry_at and self._session is not None:
+            self._retry_at = None
+            self._begin(now)
+            return
+        due = self._contact_due()
+        if due is not None and now >= due:
+            self._refusals = 0
+            self._heard(now)
+            self._note_contact(now)
+            self._journal.sync()
+
+    def _contact_due(self) -> float | None:
+        """When the journal wants to hear that the network is still there."""
+        if self.state is ON and self._noted is not None and self.timeout_s:
+            return self._noted + self.timeout_s / 8
+        return None
+
+    def take_events(self) -> list[LinkEvent]:
+        events, self.events = self.events, []
+        return events
+
+    # -- attaching
+
+    def _begin(self, now: float) -> None:
+        assert self._session is not None
+        if self._session.ended:
+            return
+        self._check_absence(now)
+        # PROTOCOL 15: epoch = max(clock in us, last + 1, refused epoch + 1), durable before the attach is sent
+        self._epoch = max(self._wall_us(), self._epoch + 1, self._refused_epoch + 1)
+        self.state = JOURNALLING
+        self._prepare(self._epoch)
+        self._when_durable(now, self._attach, self._epoch, self._session)
+
+    def _attach(self, now: float, epoch: int, session: Session) -> None:
+        if self.state is not JOURNALLING or session is not self._session or session.ended or epoch != self._epoch:
+            return  # overtaken by a loss
+        self.state = ATTACHING
+        # Everything journalled before the epoch is durable by now, so the map holds nothing on its way to be
+        # forgotten: what a publisher was told is not in it any more.
+        unsettled = self._map()
+        link = self._new_link(session)
+        if unsettled:
+            self._parts = link.split_unsettled(unsettled, **self._arguments())
+            self._attach_part(link)
+        else:
+            self._parts = []
+            link.attach(unsettled=unsettled, **self._arguments())
+
+    def _new_link(self, session: Session) -> Link:
+        link: Link = session.sender(self.name) if self.role == "publisher" else session.receiver(self.name)
+        link.context = self
+        self.link = link
+        return link
+
+    def _attach_part(self, link: Link) -> None:
+        # 7.7: parts are attaches with incomplete-unsettled and one epoch, each answered and detached at once
+        part = self._parts.pop(0)
+        link.attach(unsettled=part, incomplete_unsettled=bool(self._parts), **self._arguments())
+
+    def _arguments(self) -> dict[str, Any]:
+        sending, receiving = MODES[self.guarantee]
+        source, target = self._termini()
+        return {
+            "source": source,
+            "target": target,
+            "properties": {EPOCH: ULong(self._epoch), **self._identity()},
+            "snd_settle_mode": sending,
+            "rcv_settle_mode": receiving,
+        }
+
+    # -- what the engine says
+
+    def attached(self, link: Link, now: float) -> None:
+        if link is not self.link or self.state is not ATTACHING:
+            return
+        answer = link.remote_attach
+        assert answer is not None
+        if self._terminus(answer) is None:
+            return  # refused: the detach that follows says why
+        if self._parts:
+            return  # a part: its detach follows
+        self._retry_at = None
+        offered = self._offered(link, answer)
+        if GUARANTEES.index(offered) > GUARANTEES.index(self.guarantee):
+            link.detach(closed=True)
+            self._over(
+                Failed(
+                    LinkRefused(
+                        f"{self.address}: asked for {self.guarantee}, the network offers {offered}",
+                        conditions.NOT_IMPLEMENTED,
+                    )
+                )
+            )
+            return
+        if self._leaving is not None:
+            self.state = DETACHING
+            link.detach(closed=self._leaving)
+            return
+        self.state = ON
+        self._on_at = now
+        self._failures = 0
+        self._heard(now)
+        self._answered(link, answer, now)
+        self._note_contact(now)
+        self.events.append(Attached(self.resumed, offered, self.timeout_s))
+        self.pump(now)
+
+    def detached(self, link: Link, closed: bool, error: Error | None, local: bool, now: float) -> None:
+        if link is not self.link:
+            return
+        if self.state is DETACHING:
+            leaving = self._leaving
+            if leaving is not None:
+                self._over(Detached(leaving))
+                return
+        elif self.state is ATTACHING and error is None and self._parts and not local:
+            assert self._session is not None
+            if not self._session.ended:
+                self._attach_part(self._new_link(self._session))
+            return
+        if self.state is OVER:
+            return
+        was = self.state
+        worked = was is ON and (self._proved() or now - self._on_at > SETTLED_IN_S)
+        condition = "" if error is None else str(error.condition)
+        description = "" if error is None else (error.description or "")
+        reason = " ".join(filter(None, (condition, description))) or "detached by the router"
+        if was is ON:
+            self._heard(now)
+        self._away(None, reason)
+        if self._leaving is not None:
+            self._over(Detached(self._leaving))
+        elif condition == conditions.STOLEN:
+            self._stolen(error, worked, now)
+        elif self._broken(condition, reason, now):
+            self._begin(now)
+        elif condition in _FINAL:
+            self._over(
+                Failed(LinkRefused(f"{self.role} {self.name} of {self.address}: {reason}", condition, _info(error)))
+            )
+        elif was is DETACHING:
+            self._begin(now)  # our own detach, to attach again at once (7.7)
+        else:
+            self._retry_at = now + backoff_s(self._failures, self._rng)
+            self._failures += 1
+
+    def _stolen(self, error: Error | None, while_attached: bool, now: float) -> None:
+        known = _info(error).get(EPOCH)
+        if isinstance(known, list | tuple) and known:
+            known = known[0]
+        if isinstance(known, int):
+            self._refused_epoch = max(self._refused_epoch, known)
+        # Refused, the network has seen a later epoch than ours: one more attach settles whether that was an older
+        # life of ours with a faster clock.  Taken away from a link that worked, or refused again: somebody else is
+        # alive under our name, and taking it back would go on for ever.
+        if while_attached or self._refusals:
+            self._over(
+                Failed(
+                    LinkStolen(
+                        f"{self.role} {self.name} of {self.address} was taken over by another process with the same "
+                        "container-id and link name; stop one of them or give it another name",
+                        conditions.STOLEN,
+                        _info(error),
+                    )
+                )
+            )
+            return
+        self._refusals += 1
+        self._begin(now)
+
+    # -- helpers
+
+    def _when_durable(self, now: float, then: Callable[..., None], *arguments: Any) -> None:
+        number = self._journal.sync()
+        if not self._waiting and number <= self._journal.durable:
+            then(now, *arguments)
+        else:
+            self._waiting.append((number, then, arguments))
+
+    def _away(self, last_read: float | None, reason: str) -> None:
+        was_on = self.state is ON
+        if was_on and last_read is not None:
+            self._heard(last_read)
+        self.state = AWAY
+        self.link = None
+        self._parts = []
+        self._lost()
+        if was_on:
+            self.events.append(Lost(reason))
+
+    def _over(self, event: LinkEvent) -> None:
+        self.state = OVER
+        self.link = None
+        self._retry_at = None
+        self._parts = []
+        self.events.append(event)
+
+    def _heard(self, at: float) -> None:
+        self._contact = at if self._contact is None else max(self._contact, at)
+
+    def _note_contact(self, now: float) -> None:
+        self._noted = now
+        self._contact_us = self._wall_us()
+        self._write_contact(self._contact_us, self.timeout_s)
+
+    def _absence_s(self, now: float) -> float:
+        """How long the network has not been heard of; 0 where it never was."""
+        if self._contact is not None:
+            return now - self._contact
+        if self._contact_us:
+            return max(0.0, (self._wall_us() - self._contact_us) / 1e6)
+        return 0.0
+
+    def _check_absence(self, now: float) -> None:
+        timeout = self.timeout_s
+        away = self._absence_s(now)
+        if timeout and away > timeout - margin_s(timeout):
+            self._expired(f"no contact for {away:.0f} s, and the network waits for {timeout:.0f} s", now)
+
+    def _offered(self, link: Link, answer: Attach) -> Guarantee:
+        word = (answer.properties or {}).get(GUARANTEE)
+        for guarantee in GUARANTEES:
+            if word == guarantee:
+                return guarantee
+        if link.snd_settle_mode == SND_SETTLED:
+            return "at-most-once"
+        return "exactly-once" if link.rcv_settle_mode == RCV_SECOND else "at-least-once"
+
+    # -- what the two kinds differ in
+
+    @abstractmethod
+    def pump(self, now: float) -> None:
+        """Send what can be sent now."""
+
+    @abstractmethod
+    def _prepare(self, epoch: int) -> None:
+        """Write epoch and identity to the journal."""
+
+    @abstractmethod
+    def _identity(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _termini(self) -> tuple[Source, Target]: ...
+
+    @abstractmethod
+    def _terminus(self, answer: Attach) -> Source | Target | None:
+        """The peer's side of the answer: null where it refuses."""
+
+    @abstractmethod
+    def _map(self) -> Mapping[bytes, DeliveryState | None] | None: ...
+
+    @abstractmethod
+    def _answered(self, link: Link, answer: Attach, now: float) -> None: ...
+
+    @abstractmethod
+    def _lost(self) -> None:
+        """Whatever was tied to the attachment is void."""
+
+    @abstractmethod
+    def _expired(self, reason: str, now: float) -> None: ...
+
+    @abstractmethod
+    def _broken(self, condition: str, reason: str, now: float) -> bool:
+        """A detach that says the network does not know us any more: handled, and to be attached anew."""
+
+    @abstractmethod
+    def _proved(self) -> bool:
+        """The network has worked with this attachment, so it did take our epoch."""
+
+    @abstractmethod
+    def _write_contact(self, wall_us: int, timeout_s: float) -> None: ...
+
+    @abstractmethod
+    def _forget_link(self) -> None: ...
+
+
+def _info(error: Error | None) -> Mapping[Any, Any]:
+    return {} if error is None or error.info is None else error.info
