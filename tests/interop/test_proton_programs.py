@@ -6,7 +6,7 @@ import pytest
 
 from tests.interop.conftest import Way
 from tests.interop.raw import MODES, unique
-from tests.interop.running import python
+from tests.running import python
 
 COUNT = 500
 

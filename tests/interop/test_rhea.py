@@ -12,7 +12,7 @@ import pytest
 from tests.interop import messages
 from tests.interop.conftest import Way
 from tests.interop.raw import MODES, Subscriber, publish, unique
-from tests.interop.running import Program, python
+from tests.running import Program, python
 
 PROGRAMS = Path(__file__).parent / "rhea"
 

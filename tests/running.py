@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tests.live import dying_with_us
 
-PROGRAMS = Path(__file__).parent / "programs"
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = ROOT / "tests" / "interop" / "programs"
 
 
 class Program:
@@ -19,7 +20,7 @@ class Program:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            dying_with_us(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+            dying_with_us(command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._errors: list[str] = []
@@ -78,5 +79,10 @@ class Program:
         return "".join(self._errors[-30:])
 
 
+def module(name: str, *arguments: object) -> Program:
+    return Program([sys.executable, "-m", name, *map(str, arguments)])
+
+
 def python(program: str, *arguments: object) -> Program:
+    """One of tests/interop/programs."""
     return Program([sys.executable, str(PROGRAMS / f"{program}.py"), *map(str, arguments)])

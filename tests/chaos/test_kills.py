@@ -1,0 +1,139 @@
+"""Routers killed with SIGKILL under load: nothing lost, nothing twice, each publisher's order kept.
+
+Five routers: t in the middle of all best paths, a to d around it in a ring of dearer links.  Two publishers (at a and
+b) and three subscribers (at b, c and d), each able to go to any router; our client with journals, and proton as
+proton_workload.py uses it.  The judge is the clients' own ledgers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.clients import Clients
+from tests.live import LiveNetwork
+from tests.live_fixture import LiveNetworks
+
+CLIENTS = ("onceway", "proton")
+COUNT = 2_600  # of each of two publishers
+RATE = 1_300.0
+WHEEL = ("a", "b", "c", "d", "t")
+SPOKES: list[tuple[str, str, int]] = [(name, "t", 1) for name in "abcd"]
+RIM: list[tuple[str, str, int]] = [("a", "b", 3), ("b", "c", 3), ("c", "d", 3), ("d", "a", 3)]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def wheel(live_network: LiveNetworks, subscription_timeout: str = "30s") -> LiveNetwork:
+    addresses = [{"match": "*", "subscription_timeout": subscription_timeout}]
+    return live_network(*WHEEL, links=[*SPOKES, *RIM], addresses=addresses)
+
+
+def under_load(
+    network: LiveNetwork, directory: Path, client: str, strike: Callable[[Clients], None], count: int = COUNT
+) -> None:
+    """Two publishers, three subscribers; `strike` when each subscriber has a third; all must come right."""
+    with Clients(network, directory, client=client, count=count, rate=RATE) as clients:
+        clients.wait_ready(*[clients.subscriber(name, at) for name, at in (("s1", "b"), ("s2", "c"), ("s3", "d"))])
+        clients.wait_ready(*[clients.publisher(name, at) for name, at in (("p1", "a"), ("p2", "b"))])
+        clients.wait_handed(clients.all_sent // 3)
+        strike(clients)
+        verdict = clients.finish()
+        assert verdict.faultless, f"\n{verdict}"
+        assert sum(verdict.published.values()) == clients.all_sent >= 5_000
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_publishers_router_is_killed(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
+    network = wheel(live_network)
+    under_load(network, tmp_path, client, lambda clients: network.kill("a"))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_subscribers_router_is_killed(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
+    network = wheel(live_network)
+    under_load(network, tmp_path, client, lambda clients: network.kill("c"))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_router_of_a_publisher_and_a_subscriber_is_killed(
+    live_network: LiveNetworks, tmp_path: Path, client: str
+) -> None:
+    network = wheel(live_network)
+    under_load(network, tmp_path, client, lambda clients: network.kill("b"))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_transit_router_is_killed(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
+    network = wheel(live_network)
+    under_load(network, tmp_path, client, lambda clients: network.kill("t"))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_two_routers_are_killed_at_once(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
+    network = wheel(live_network)
+    under_load(network, tmp_path, client, lambda clients: network.kill("a", "c"))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_killed_routers_come_back_as_new_ones(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
+    """One after the other, each restarted before the next dies: nobody may be refused, nothing taken twice."""
+    network = wheel(live_network)
+
+    def strike(clients: Clients) -> None:
+        for name in ("a", "t", "c"):
+            network.kill(name)
+            network.start(name, fresh=False)
+
+    under_load(network, tmp_path, client, strike, count=2 * COUNT)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_all_routers_are_killed_at_once_and_restarted(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
+    network = wheel(live_network, subscription_timeout="6s")
+
+    def strike(clients: Clients) -> None:
+        network.kill(*WHEEL)
+        for name in WHEEL:
+            network.spawn(name, fresh=False)
+
+    under_load(network, tmp_path, client, strike)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_subscriber_that_moved_misses_nothing(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
+    """Two subscribers, at b and c; c is killed: skupper-router loses hundreds here and says all was accepted."""
+    network = live_network("a", "b", "c", links=[("a", "b"), ("b", "c"), ("a", "c")])
+    with Clients(network, tmp_path, client=client, count=5_000, rate=2_000) as clients:
+        clients.wait_ready(clients.subscriber("s1", "b"), clients.subscriber("s2", "c"))
+        clients.wait_ready(clients.publisher("p1", "a"))
+        clients.wait_handed(1_500)
+        network.kill("c")
+        verdict = clients.finish()
+    assert verdict.faultless, f"\n{verdict}"
+
+
+def test_killed_clients_go_on_with_their_journals(live_network: LiveNetworks, tmp_path: Path) -> None:
+    """kill -9 of a publisher and of a subscriber, each started again at another router."""
+    network = wheel(live_network)
+
+    def strike(clients: Clients) -> None:
+        for name in ("p1", "s2"):
+            clients.kill(name)
+        clients.wait_ready(clients.subscriber("s2", "d"), clients.publisher("p1", "c"))
+
+    under_load(network, tmp_path, "onceway", strike)
+
+
+def test_a_client_and_its_router_die_together(live_network: LiveNetworks, tmp_path: Path) -> None:
+    network = wheel(live_network)
+
+    def strike(clients: Clients) -> None:
+        network.kill("a", "c")
+        for name in ("p1", "s2"):
+            clients.kill(name)
+        clients.wait_ready(clients.subscriber("s2", "d"), clients.publisher("p1", "b"))
+
+    under_load(network, tmp_path, "onceway", strike)
