@@ -328,6 +328,17 @@ def with_message_annotations(payloads: list[bytes], key: str, encoded_value: byt
     return annotated
 
 
+def with_delivery_count(payload: bytes, delivery_count: int) -> bytes:
+    """The payload with this delivery-count in its header (3.2.1), which is put there if need be."""
+    header, stop = Header(), 0
+    if payload:
+        code, value_at = _read_section(payload, 0, len(payload))
+        if code == HEADER:
+            header, stop = read_fields(Header, payload, value_at, len(payload))
+    header.delivery_count = delivery_count
+    return header.encode() + payload[stop:]
+
+
 def message_annotation(payload: bytes, key: str) -> Any:
     """The value of one message annotation, None if there is no such one; the rest is not decoded."""
     start, stop = _find_annotations(payload)

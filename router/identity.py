@@ -23,7 +23,7 @@ RESUMED: Final = "onceway:resumed"
 MARKS: Final = "onceway:marks"
 GUARANTEE: Final = "onceway:guarantee"
 REJECTED: Final = "onceway:rejected"
-"""Condition of a rejected publication, and the key of its info map: how many subscriptions rejected it (contract 14)."""
+"""Contract 14: the condition of a rejected publication, and in its info map how many subscriptions rejected it."""
 
 PUBLISHER_ANNOTATION: Final = "x-opt-onceway-publisher"
 

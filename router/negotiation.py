@@ -94,16 +94,16 @@ def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tupl
     epoch = identity.number(attach.properties, identity.EPOCH)
     _check_parts(attach, epoch)
     unsettled: Mapping[bytes, Outcome | None] | UniqueTags | None = None
-    if attach.unsettled is not None:
-        unsettled = {tag: _outcome_of(state) for tag, state in attach.unsettled.items()}
     if identity.flag(attach.properties, identity.UNIQUE_TAGS):
-        if unsettled:
+        if attach.unsettled:
             raise RemoteProtocolError(
                 INVALID_FIELD,
                 f"attach.properties: {identity.UNIQUE_TAGS} is for publishers without an unsettled map, this one has "
-                f"{len(unsettled)} entries",
+                f"{len(attach.unsettled)} entries",
             )
         unsettled = UNIQUE_TAGS
+    elif attach.unsettled is not None:
+        unsettled = {tag: _outcome_of(state) for tag, state in attach.unsettled.items()}
     return (
         PublisherAttach(
             container,
@@ -217,7 +217,7 @@ def terminal_outcome(state: DeliveryState | None) -> Outcome | None:
 def _topic(config: RouterConfig, address: str) -> AddressConfig:
     found = config.address(address)
     if found.type != "topic":
-        raise RemoteProtocolError(NOT_IMPLEMENTED, f"address {address!r:.80} is a {found.type}; only topics are supported")
+        raise RemoteProtocolError(NOT_IMPLEMENTED, f"address {address!r:.80} is a {found.type}, only topics work")
     return found
 
 

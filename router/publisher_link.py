@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from amqp10.sections import with_message_annotation
+from amqp10.sections import with_message_annotations
 
+from amqp10.errors import DecodeError
 from amqp10.events import Dispositions, LinkDetached, LinkFlow, ResumedTransfer, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, Error, Rejected
 from amqp10.performatives import RCV_SECOND
@@ -151,17 +152,25 @@ class PublisherLink:
     # --- the engine's events
 
     def on_transfers(self, event: Transfers, now: float) -> None:
-        payloads = event.payloads
+        tags, payloads = event.tags, event.payloads
         self.credit.sizes.observe(payloads)
         self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
         if self.gone:
             return
+        error = None
         if not event.message_format:
-            value = self._publisher
-            payloads = [with_message_annotation(p, identity.PUBLISHER_ANNOTATION, value) for p in payloads]
-        self.connection.core.transfers(
-            self, event.first_id, event.tags, payloads, event.settled, event.message_format or 0, now
-        )
+            try:
+                payloads = with_message_annotations(payloads, identity.PUBLISHER_ANNOTATION, self._publisher)
+            except DecodeError:
+                payloads, error = self._readable(payloads)
+                tags = tags[: len(payloads)]
+        if tags:
+            self.connection.core.transfers(
+                self, event.first_id, tags, payloads, event.settled, event.message_format or 0, now
+            )
+        if error is not None and not self.gone:
+            tag = event.tags[len(tags)].hex()
+            self._give_up(error.condition, f"delivery {tag} is no message: {error}", now)
 
     def on_resumed_transfer(self, event: ResumedTransfer, now: float) -> None:
         self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
@@ -181,8 +190,7 @@ class PublisherLink:
             )
         else:
             description = f"delivery {event.tag.hex()} is resumed without payload, but our unsettled map was empty"
-            self.connection.core.detach_publisher(self, False, now)
-            self.detach(NOT_RESUMABLE, description, {}, True)
+            self._give_up(NOT_RESUMABLE, description, now)
 
     def on_flow(self, event: LinkFlow, now: float) -> None:
         proof = self.proof
@@ -244,6 +252,21 @@ class PublisherLink:
         else:
             self.proved = True
             self.connection.core.proved(self, now)
+
+    def _readable(self, payloads: list[bytes]) -> tuple[list[bytes], DecodeError | None]:
+        """Those before the first that cannot be read, annotated; and what is wrong with that one."""
+        annotated: list[bytes] = []
+        for payload in payloads:
+            try:
+                annotated += with_message_annotations([payload], identity.PUBLISHER_ANNOTATION, self._publisher)
+            except DecodeError as error:
+                return annotated, error
+        return annotated, None
+
+    def _give_up(self, condition: str, description: str, now: float) -> None:
+        """The publisher broke a rule that only we know."""
+        self.connection.core.detach_publisher(self, False, now)
+        self.detach(condition, description, {}, True)
 
     def _echo_settled(self, first_id: int, last_id: int) -> None:
         # ENGINE.md: rhea as a sender in mode second forgets a delivery only when it hears that we settled it too

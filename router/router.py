@@ -118,9 +118,9 @@ class Router:
             for connection in failed:
                 connection.lost(now)
         if self.credits:
-            credits, self.credits = self.credits, {}
+            ports, self.credits = self.credits, {}
             if not self.stopping:
-                for port in credits:
+                for port in ports:
                     port.grant()
         if self.draining:
             self.draining = {port: None for port in self.draining if not port.drained()}

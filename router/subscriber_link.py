@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from amqp10.events import Dispositions, LinkDetached, LinkFlow
+from amqp10.sections import with_delivery_count
 from amqp10.sender import SenderLink
 from amqp10.types import Symbol, ULong
 from router import identity
