@@ -1,77 +1,597 @@
-"""One AMQP 1.0 connection, either side, as bytes in, events out, bytes in again. SKELETON: signatures are final."""
+"""One AMQP 1.0 connection, either side: bytes in, events out, bytes out (2.4).
+
+Knows open, close, channels, time-outs and how frames are found in the bytes; hands them to sessions. Deliberately knows
+no sockets and no clock: `now` comes in, seconds of one monotonic clock. Next: handshake.py for what comes before open,
+session.py for what comes after, transfers.py for the road that nearly all frames take.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from enum import Enum, auto
+from struct import Struct
+from typing import Any, ClassVar
 
-from amqp10.settings import ConnectionSettings
+from amqp10.dispositions import (
+    DISPOSITION_START,
+    DispositionShape,
+    Range,
+    disposition_key,
+    learn_disposition,
+    take_dispositions,
+)
+from amqp10.errors import (
+    DECODE_ERROR,
+    FRAMING_ERROR,
+    ILLEGAL_STATE,
+    INVALID_FIELD,
+    RESOURCE_LIMIT_EXCEEDED,
+    DecodeError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from amqp10.events import ConnectionClosed, ConnectionOpened, Event, SessionBegun
+from amqp10.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE, encode_frame, parse_frame_header
+from amqp10.handshake import Handshake, HandshakeFailed
+from amqp10.performatives import (
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Error,
+    Flow,
+    Open,
+    Performative,
+    Transfer,
+    decode_performative,
+)
+from amqp10.session import Session, SessionState
+from amqp10.settings import CLOSE_TIMEOUT_S, IDLE_GRACE, ConnectionSettings
+from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
+from amqp10.violations import LinkViolation, SessionViolation
 
-if TYPE_CHECKING:
-    from amqp10.events import Event
-    from amqp10.performatives import Error, Open
-    from amqp10.session import Session
+_SHAPES = 1024  # so many shapes are remembered per connection, whatever a peer sends
+_SMALLEST_SHAPED = 24  # octets of a frame that may be looked up by its shape
+_unpack_size = Struct(">I").unpack_from
+
+
+class ConnectionState(Enum):
+    HANDSHAKE = auto()  # protocol headers, SASL
+    OPENING = auto()  # the peer's open is to come
+    OPENED = auto()
+    CLOSING = auto()  # we have said our last: what still comes is discarded, up to the peer's close
+    CLOSED = auto()
 
 
 class Connection:
-    """The owner moves bytes and time; everything the peer did comes back as events.
+    """The owner moves bytes and time; everything that the peer did comes back as events.
 
         connection = Connection(settings, server=True, now=now)
         for event in connection.receive_data(data, now): ...
         transport.write(connection.data_to_send())
 
-    A client calls `open()` right away (header, SASL, open and all that follows are written as soon as the protocol
-    allows: begin, attach and so on may be pipelined); a server answers header, SASL, open and begin by itself.
+    A client calls `open()` right away; header, SASL and open go out as the protocol allows, and so does what follows
+    (begin, attach and so on may be pipelined). A server answers header, SASL, open and begin by itself.
     """
 
-    settings: ConnectionSettings
-    server: bool
-    context: Any                      # free for the owner
-    remote_open: Open | None          # None until the peer's open has come
-    sessions: Sequence[Session]       # all that have not ended; after ConnectionClosed those that there were then
-    user: str | None                  # the identity that SASL established; None without a SASL layer
-    frames_read: int                  # every frame, heartbeats included
-    last_read: float                  # when bytes last came
-    output_size: int                  # octets waiting for data_to_send
-    closing: bool                     # our close has been sent (or must be): nothing more can be sent
-    closed: bool                      # over: write what data_to_send has left, then close the transport
+    def __init__(self, settings: ConnectionSettings, *, server: bool, now: float) -> None:
+        self.settings = settings
+        self.server = server
+        self.context: Any = None
+        """Free for the owner."""
+        self.remote_open: Open | None = None
+        self.sessions: list[Session] = []
+        """All that have not ended; after ConnectionClosed, those that there were then."""
+        self.frames_read = 0
+        """Every frame, heartbeats included."""
+        self.last_read = now
+        """When bytes last came."""
+        self.output_size = 0
+        """Octets that wait for data_to_send; coalesced dispositions and flows are not counted yet."""
+        self._state = ConnectionState.HANDSHAKE
+        self._handshake = Handshake(settings, server=server)
+        self._open_sent = False
+        self._deaf = False  # the peer's bytes can't be understood any more
+        self._local_error: Error | None = None
+        self._close_reported = False
+        self._by_channel: dict[int, Session] = {}
+        self._by_remote_channel: dict[int, Session] = {}
+        self._now = now
+        self._deadline = now + settings.handshake_timeout_s  # of the handshake, later of the peer's close
+        self._last_written = now
+        self._remote_idle_s: float | None = None
+        self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
+        """512 until the peer's open has come."""
+        # input
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        self._wanted = 0
+        self._shapes: dict[bytes, Shape] = {}
+        self._disposition_shapes: dict[bytes, DispositionShape] = {}
+        # output
+        self._out: list[bytes] = []
+        self._touched: dict[Session, None] = {}
 
-    def __init__(self, settings: ConnectionSettings, *, server: bool, now: float) -> None: ...
+    @property
+    def user(self) -> str | None:
+        """The identity that SASL established; None without a SASL layer."""
+        return self._handshake.user
+
+    @property
+    def closing(self) -> bool:
+        """Our close has been sent, or the connection is over: nothing more can be sent."""
+        return self._state in (ConnectionState.CLOSING, ConnectionState.CLOSED)
+
+    @property
+    def closed(self) -> bool:
+        """Over: write what data_to_send has left, then close the transport."""
+        return self._state is ConnectionState.CLOSED
+
+    @property
+    def has_output(self) -> bool:
+        """data_to_send has something."""
+        return bool(self._out or self._touched or self._handshake.output)
+
+    # Bytes and time ---------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes, now: float) -> list[Event]:
         """Everything that these bytes completed, in order. Never raises for what a peer does."""
-        raise NotImplementedError
+        events: list[Event] = []
+        if self._state is ConnectionState.CLOSED or not data:
+            return events
+        self._now = self.last_read = now
+        if self._deaf:
+            return events
+        if self._chunks:
+            self._chunks.append(data)
+            self._buffered += len(data)
+            if self._buffered < self._wanted:
+                return events
+            data = b"".join(self._chunks)
+            self._chunks = []
+        offset = 0
+        try:
+            if self._state is ConnectionState.HANDSHAKE:
+                offset = self._handshake.receive(data)
+                if self._handshake.done:
+                    self._state = ConnectionState.OPENING
+            if self._state is not ConnectionState.HANDSHAKE:
+                offset = self._read_frames(data, offset, events)
+        except HandshakeFailed as failure:
+            self._deaf = True
+            self._finish(Error(failure.condition, failure.description), events, local=failure.local)
+        except RemoteProtocolError as violation:
+            self._deaf = True
+            self._fail(Error(violation.condition, violation.description), events)
+        if offset < len(data) and not self._deaf:
+            self._chunks = [data[offset:]]
+            self._buffered = len(data) - offset
+            self._wanted = max(FRAME_HEAD_SIZE, self._next_size(data, offset))
+        return events
 
     def receive_eof(self, now: float) -> list[Event]:
-        """The transport is gone or reads nothing more."""
-        raise NotImplementedError
+        """The transport is gone, or reads nothing more."""
+        events: list[Event] = []
+        self._now = now
+        if self._state is not ConnectionState.CLOSED:
+            local = self._state is ConnectionState.CLOSING
+            self._state = ConnectionState.CLOSED
+            self._report(ConnectionClosed(self, self._local_error, local, lost=True), events)
+        return events
 
     def data_to_send(self) -> bytes:
-        """All output up to now, b"" if there is none; coalesced dispositions and flows are written here. Call it after
-        each receive_data, handle_timer and whatever one has called on links."""
-        raise NotImplementedError
+        """All output up to now, b"" if there is none. Call it after each receive_data, each handle_timer, and whatever
+        was called on sessions and links."""
+        if self._touched:
+            touched, self._touched = self._touched, {}
+            for session in touched:
+                if not session.ended:
+                    session._flush()
+        handshake = self._handshake
+        if not handshake.ready:
+            data = b"".join(handshake.output)
+            handshake.output.clear()
+        else:
+            if handshake.output:
+                self._out[:0] = handshake.output
+                handshake.output.clear()
+            out = self._out
+            if not out:
+                return b""
+            data = out[0] if len(out) == 1 else b"".join(out)
+            self._out = []
+            self.output_size = 0
+        if data:
+            self._last_written = self._now
+        return data
 
     def next_deadline(self) -> float | None:
-        """When handle_timer wants to be called (idle-time-outs both ways, handshake, unanswered close)."""
-        raise NotImplementedError
+        """When handle_timer wants to be called; None: not until something else happens."""
+        if self._state is ConnectionState.CLOSED:
+            return None
+        if self._state is not ConnectionState.OPENED:
+            return self._deadline
+        deadlines = []
+        if self.settings.idle_timeout_s is not None:
+            deadlines.append(self.last_read + self.settings.idle_timeout_s * IDLE_GRACE)
+        if self._remote_idle_s is not None:
+            deadlines.append(self._last_written + self._remote_idle_s / 2)
+        return min(deadlines, default=None)
 
     def handle_timer(self, now: float) -> list[Event]:
-        """Writes a heartbeat if one is due; closes the connection of a peer that is silent for too long."""
-        raise NotImplementedError
+        """Write a heartbeat if one is due; give up a peer that is silent for too long."""
+        events: list[Event] = []
+        self._now = now
+        if self._state is ConnectionState.CLOSED:
+            return events
+        if self._state is not ConnectionState.OPENED:
+            if now >= self._deadline:
+                if self._state is not ConnectionState.CLOSING:
+                    self._fail(Error(RESOURCE_LIMIT_EXCEEDED, "the connection was not opened in time"), events)
+                self._state = ConnectionState.CLOSED
+                self._report(ConnectionClosed(self, self._local_error, True), events)
+            return events
+        idle = self.settings.idle_timeout_s
+        if idle is not None and now >= self.last_read + idle * IDLE_GRACE:  # 2.4.5
+            silence = now - self.last_read
+            self._fail(Error(RESOURCE_LIMIT_EXCEEDED, f"nothing heard for {silence:.1f} s"), events)
+            self._state = ConnectionState.CLOSED
+        elif (
+            self._remote_idle_s is not None
+            and now >= self._last_written + self._remote_idle_s / 2
+            and not self.has_output
+        ):
+            self._append(EMPTY_FRAME)
+        return events
 
-    def open(self, **overrides: Any) -> None:
-        """Client: send header, SASL and open. Server: not needed."""
-        raise NotImplementedError
+    # Open, begin, close -------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Client: send header, SASL and open. A server needs no such call."""
+        if self._open_sent or self.closing:
+            raise LocalProtocolError("the connection is open already, or closed")
+        self._handshake.start()
+        self._send_open()
 
     def begin(self) -> Session:
         """Begin a session on the lowest free channel. LocalProtocolError when the channels are used up."""
-        raise NotImplementedError
+        if not self._open_sent or self.closing:
+            raise LocalProtocolError("the connection is not open")
+        session = Session(self, self._free_channel())
+        self._add_session(session)
+        session._begin()
+        return session
 
     def close(self, error: Error | None = None) -> None:
-        """Send close. ConnectionClosed comes with the peer's answer, with eof, or when the answer takes too long."""
-        raise NotImplementedError
+        """Send close. ConnectionClosed comes with the peer's answer, with eof, or when neither comes in time. On a
+        connection that is over nothing happens."""
+        if self.closing:
+            return
+        self._local_error = error
+        if self._state is ConnectionState.HANDSHAKE and self.server:
+            self._state = ConnectionState.CLOSED
+            return
+        if not self._open_sent:
+            self._send_open()  # 2.4.3: close comes after open, even when there is nothing else to say
+        for session in self.sessions:
+            if not session.ended:
+                session._flush()
+        self._write_frame(0, Close(error=error).encode())
+        self._state = ConnectionState.CLOSING
+        self._deadline = self._now + CLOSE_TIMEOUT_S
+        for session in self.sessions:
+            session._stop()
 
-    @property
-    def remote_max_frame_size(self) -> int:
-        """512 until the peer's open has come."""
-        raise NotImplementedError
+    def _send_open(self) -> None:
+        settings = self.settings
+        idle = settings.idle_timeout_s
+        self._open_sent = True
+        self._write_frame(
+            0,
+            Open(
+                container_id=settings.container_id,
+                hostname=settings.hostname,
+                max_frame_size=settings.max_frame_size,
+                channel_max=settings.channel_max,
+                idle_time_out=None if idle is None else int(idle * 1000),
+                offered_capabilities=settings.offered_capabilities,
+                desired_capabilities=settings.desired_capabilities,
+                properties=settings.properties,
+            ).encode(),
+        )
+
+    def _free_channel(self) -> int:
+        highest = self.settings.channel_max
+        if self.remote_open is not None:
+            highest = min(highest, self.remote_open.channel_max)
+        channel = 0
+        while channel in self._by_channel:
+            channel += 1
+        if channel > highest:
+            raise LocalProtocolError(f"all channels up to {highest} are in use")
+        return channel
+
+    def _add_session(self, session: Session) -> None:
+        self.sessions.append(session)
+        self._by_channel[session.channel] = session
+
+    def _fail(self, error: Error, events: list[Event]) -> None:
+        """The peer broke a rule of the connection: close it, now."""
+        if self.closing:
+            return
+        self.close(error)
+        self._report(ConnectionClosed(self, error, True), events)
+
+    def _finish(self, error: Error, events: list[Event], *, local: bool) -> None:
+        """Over before any frame could be sent: nothing to close (2.2, 5.3.2)."""
+        self._local_error = error
+        self._state = ConnectionState.CLOSING
+        self._deadline = self._now + CLOSE_TIMEOUT_S
+        self._report(ConnectionClosed(self, error, local), events)
+
+    def _report(self, event: ConnectionClosed, events: list[Event]) -> None:
+        if not self._close_reported:
+            self._close_reported = True
+            events.append(event)
+            for session in self.sessions:
+                session._stop()
+
+    # Reading ------------------------------------------------------------------------------------------------------
+
+    def _next_size(self, data: bytes, offset: int) -> int:
+        """Of the frame that has begun to come."""
+        if len(data) - offset < FRAME_HEAD_SIZE:
+            return 0
+        return int(_unpack_size(data, offset)[0])
+
+    def _read_frames(self, buf: bytes, offset: int, events: list[Event]) -> int:
+        end = len(buf)
+        max_frame_size = self.settings.max_frame_size
+        shapes, disposition_shapes = self._shapes, self._disposition_shapes
+        while end - offset >= FRAME_HEAD_SIZE:
+            size = _unpack_size(buf, offset)[0]
+            if size > max_frame_size:
+                raise RemoteProtocolError(
+                    FRAMING_ERROR, f"a frame of {size} octets is larger than max-frame-size {max_frame_size}"
+                )
+            stop = offset + size
+            if stop > end:
+                break
+            frame_start = offset
+            try:
+                if size >= _SMALLEST_SHAPED:
+                    start = buf[offset + 8 : offset + 11]
+                    if start == TRANSFER_START:
+                        shape = shapes.get(shape_key(buf, offset))
+                        if shape is not None:
+                            offset, count = shape.link.session._take_run(
+                                buf, offset, end, shape, max_frame_size, events
+                            )
+                            if count:
+                                self.frames_read += count
+                                continue
+                    elif start == DISPOSITION_START:
+                        known = disposition_shapes.get(disposition_key(buf, offset))
+                        if known is not None:
+                            ranges: list[Range] = []
+                            offset = take_dispositions(buf, offset, end, known, ranges)
+                            if ranges:
+                                self.frames_read += (offset - frame_start) // size
+                                for first, last, state, settled in ranges:
+                                    known.session._received_disposition(
+                                        known.is_receiver, first, last, state, settled, events
+                                    )
+                                continue
+                offset = stop
+                self._read_frame(buf, frame_start, stop, events)
+                if self._state is ConnectionState.CLOSED:
+                    return end
+            except LinkViolation as violation:
+                violation.link.session._link_violated(violation, events)
+            except SessionViolation as violation:
+                violation.session._violated(violation, events)
+        return offset
+
+    def _read_frame(self, buf: bytes, offset: int, stop: int, events: list[Event]) -> None:
+        """One frame, by the generic codec."""
+        try:
+            _, doff, frame_type, channel = parse_frame_header(buf, offset)
+            self.frames_read += 1
+            if frame_type != AMQP_FRAME:
+                raise DecodeError(FRAMING_ERROR, f"a frame of type {frame_type} is no AMQP frame", offset + 5)
+            body = offset + doff * 4
+            if body == stop:
+                return  # 2.4.5: only to show that somebody is there
+            performative, payload = decode_performative(buf, body, stop)
+            if payload < stop and performative.__class__ is not Transfer:
+                raise DecodeError(DECODE_ERROR, f"{stop - payload} octets follow the performative", payload)
+        except DecodeError as error:
+            at = f"octet {error.offset - offset} of a frame of {stop - offset}"
+            raise RemoteProtocolError(error.condition, f"{error.description} ({at})") from None
+        if performative.__class__ is Transfer:
+            self._on_transfer(performative, channel, buf, offset, payload, stop, events)
+        elif performative.__class__ is Disposition:
+            self._on_disposition(performative, channel, buf, offset, stop, events)
+        else:
+            handler = self._HANDLERS.get(performative.__class__)
+            if handler is None:
+                raise RemoteProtocolError(FRAMING_ERROR, "a SASL performative in an AMQP frame")
+            handler(self, performative, channel, events)
+
+    def _on_open(self, performative: Open, channel: int, events: list[Event]) -> None:
+        if self._state is ConnectionState.CLOSING:
+            return
+        if self._state is not ConnectionState.OPENING:
+            raise RemoteProtocolError(ILLEGAL_STATE, "a second open")
+        if channel > self.settings.channel_max:
+            raise RemoteProtocolError(FRAMING_ERROR, f"channel {channel} is above channel-max")
+        if performative.max_frame_size < MIN_MAX_FRAME_SIZE:
+            raise RemoteProtocolError(
+                INVALID_FIELD, f"open.max-frame-size {performative.max_frame_size} is below {MIN_MAX_FRAME_SIZE}"
+            )
+        self.remote_open = performative
+        self.remote_max_frame_size = performative.max_frame_size
+        if performative.idle_time_out:
+            self._remote_idle_s = performative.idle_time_out / 1000
+        self._state = ConnectionState.OPENED
+        if not self._open_sent:
+            self._send_open()
+        events.append(ConnectionOpened(self, performative))
+
+    def _on_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
+        if not self._listening(begin):
+            return
+        if channel > self.settings.channel_max:  # 2.7.1
+            raise RemoteProtocolError(FRAMING_ERROR, f"channel {channel} is above channel-max")
+        if channel in self._by_remote_channel:
+            raise RemoteProtocolError(ILLEGAL_STATE, f"channel {channel} has a session already")
+        if begin.remote_channel is None:
+            try:
+                session = Session(self, self._free_channel())
+            except LocalProtocolError as error:
+                raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, str(error)) from None
+            self._add_session(session)
+            session._received_begin(begin, channel)
+            session._begin()
+        else:
+            answered = self._by_channel.get(begin.remote_channel)
+            if answered is None or answered.remote_begin is not None:
+                raise RemoteProtocolError(ILLEGAL_STATE, f"no begin was sent on channel {begin.remote_channel}")
+            session = answered
+            session._received_begin(begin, channel)
+        self._by_remote_channel[channel] = session
+        if not session.ended:
+            events.append(SessionBegun(session, begin.remote_channel is not None))
+
+    def _on_end(self, end: End, channel: int, events: list[Event]) -> None:
+        if not self._listening(end):
+            return
+        session = self._session_of(channel)
+        session._received_end(end, events)
+        del self._by_remote_channel[channel]
+        del self._by_channel[session.channel]
+        self.sessions.remove(session)
+
+    def _on_attach(self, attach: Attach, channel: int, events: list[Event]) -> None:
+        session = self._running(attach, channel)
+        if session is not None:
+            session._received_attach(attach, events)
+
+    def _on_detach(self, detach: Detach, channel: int, events: list[Event]) -> None:
+        session = self._running(detach, channel)
+        if session is not None:
+            session._received_detach(detach, events)
+
+    def _on_flow(self, flow: Flow, channel: int, events: list[Event]) -> None:
+        session = self._running(flow, channel)
+        if session is not None:
+            session._received_flow(flow, events)
+
+    def _on_close(self, close: Close, channel: int, events: list[Event]) -> None:
+        if self._state is ConnectionState.OPENING:
+            self._listening(close)
+        local = self._state is ConnectionState.CLOSING
+        if not local:
+            self.close()
+        self._state = ConnectionState.CLOSED
+        self._report(ConnectionClosed(self, close.error or self._local_error, local), events)
+
+    _HANDLERS: ClassVar[dict[type, Callable[[Connection, Any, int, list[Event]], None]]] = {
+        Open: _on_open,
+        Begin: _on_begin,
+        Attach: _on_attach,
+        Flow: _on_flow,
+        Detach: _on_detach,
+        End: _on_end,
+        Close: _on_close,
+    }
+
+    def _on_transfer(
+        self, transfer: Transfer, channel: int, buf: bytes, offset: int, payload: int, stop: int, events: list[Event]
+    ) -> None:
+        session = self._running(transfer, channel)
+        if session is None:
+            return
+        link = session._received_transfer(transfer, buf[payload:stop], events)
+        if link is not None:
+            shape = learn_shape(
+                buf,
+                offset,
+                payload,
+                link=link,
+                settled=bool(transfer.settled),
+                message_format=transfer.message_format,
+                rcv_settle_mode=transfer.rcv_settle_mode,
+            )
+            if shape is not None:
+                if len(self._shapes) >= _SHAPES:
+                    self._shapes.clear()
+                self._shapes[shape_key(buf, offset)] = shape
+
+    def _on_disposition(
+        self, disposition: Disposition, channel: int, buf: bytes, offset: int, stop: int, events: list[Event]
+    ) -> None:
+        session = self._running(disposition, channel)
+        if session is None:
+            return
+        first, last, state = disposition.first, disposition.last, disposition.state
+        settled = disposition.settled
+        key = disposition_key(buf, offset) if stop - offset >= _SMALLEST_SHAPED else b""
+        shape = learn_disposition(
+            self._disposition_shapes.get(key),
+            buf,
+            offset,
+            stop,
+            session=session,
+            is_receiver=disposition.role,
+            state=state,
+            settled=settled,
+        )
+        if shape is not None and key:
+            if len(self._disposition_shapes) >= _SHAPES:
+                self._disposition_shapes.clear()
+            self._disposition_shapes[key] = shape
+        session._received_disposition(disposition.role, first, first if last is None else last, state, settled, events)
+
+    def _listening(self, performative: Performative) -> bool:
+        """Whether frames count: not before open (that is the peer's error), not after our close."""
+        if self._state is ConnectionState.OPENING:
+            raise RemoteProtocolError(ILLEGAL_STATE, f"{type(performative).__name__.lower()} before open")
+        return self._state is ConnectionState.OPENED
+
+    def _running(self, performative: Performative, channel: int) -> Session | None:
+        """The session of a channel; None where the frame is to be discarded."""
+        if not self._listening(performative):
+            return None
+        session = self._session_of(channel)
+        return session if session._state is SessionState.MAPPED else None
+
+    def _session_of(self, channel: int) -> Session:
+        session = self._by_remote_channel.get(channel)
+        if session is None:
+            raise RemoteProtocolError(ILLEGAL_STATE, f"channel {channel} has no session")
+        return session
+
+    # For sessions and links -----------------------------------------------------------------------------------------
+
+    def _forget_shapes(self) -> None:
+        """Links or sessions come or go: what was learnt may be about another one now."""
+        self._shapes.clear()
+        self._disposition_shapes.clear()
+
+    def _touch(self, session: Session) -> None:
+        """The session has something for data_to_send to put together."""
+        self._touched[session] = None
+
+    def _write_frame(self, channel: int, body: bytes) -> None:
+        self._append(encode_frame(AMQP_FRAME, channel, body))
+
+    def _write_block(self, block: bytes, frames: int) -> None:
+        """Whole frames, as they are."""
+        self._append(block)
+
+    def _append(self, data: bytes) -> None:
+        self._out.append(data)
+        self.output_size += len(data)

@@ -91,6 +91,13 @@ class LinkFlow:
 
 
 @dataclass(slots=True)
+class SessionFlow:
+    """The peer opened a window that had kept a sender of this session from sending: ask `capacity()` again, of all."""
+
+    session: Session
+
+
+@dataclass(slots=True)
 class Transfers:
     """A run of complete deliveries, with ids first_id, first_id + 1, ...; they differ in tag and payload only.
 
@@ -155,6 +162,7 @@ Event = (
     | LinkAttaching
     | LinkAttached
     | LinkFlow
+    | SessionFlow
     | Transfers
     | ResumedTransfer
     | Dispositions

@@ -1,29 +1,123 @@
-"""What both kinds of link share: names, handles, attach and detach. SKELETON: signatures are final."""
+"""What both kinds of link have in common: name, handle, attach and detach (2.6.1 to 2.6.6).
+
+Knows the life of one attachment. Doesn't know why a link is attached or refused: that is the owner's decision. A link
+that is attached again is a new Link; what survives between the two is the owner's unsettled map (2.6.13, recovery.py).
+Next: sender.py and receiver.py for credit and transfers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from amqp10.errors import FrameTooLarge, LocalProtocolError
+from amqp10.frames import FRAME_HEAD_SIZE
+from amqp10.performatives import RCV_FIRST, SND_MIXED, Attach, Detach, Error
+from amqp10.recovery import split_unsettled
+
 if TYPE_CHECKING:
-    from amqp10.performatives import Attach, Coordinator, DeliveryState, Error, Source, Target
+    from amqp10.performatives import Coordinator, DeliveryState, Flow, Source, Target
     from amqp10.session import Session
 
 
-class Link:
-    """One attachment of a link; subclasses SenderLink and ReceiverLink. Attached again, it is a new Link."""
+class LinkState(Enum):
+    NEW = auto()  # ours, nothing sent yet
+    ATTACH_SENT = auto()
+    ATTACH_RECEIVED = auto()  # the owner has yet to answer
+    ATTACHED = auto()
+    DETACH_SENT = auto()
+    DETACHED = auto()
 
-    name: str
-    session: Session
-    context: Any                       # free for the owner
-    is_sender: bool                    # we send
-    local_attach: Attach | None        # what we sent
-    remote_attach: Attach | None       # what the peer sent
-    snd_settle_mode: int               # in force: the peer's word where it has spoken last (2.6.8?), see attach
-    rcv_settle_mode: int
-    attached: bool                     # both attaches have gone by, no detach has
-    detached: bool                     # over: a detach was sent or received, or session or connection are over
-    remote_max_message_size: int | None
+
+class Step(Enum):
+    SEND_ATTACH = auto()
+    RECEIVE_ATTACH = auto()
+    SEND_DETACH = auto()
+    RECEIVE_DETACH = auto()  # answered in the same breath, where no detach of ours went before
+
+
+# 2.6.3, 2.6.5, 2.6.6. What is not here cannot happen, or is a violation that the session finds by the handle.
+TRANSITIONS: dict[tuple[LinkState, Step], LinkState] = {
+    (LinkState.NEW, Step.SEND_ATTACH): LinkState.ATTACH_SENT,
+    (LinkState.NEW, Step.RECEIVE_ATTACH): LinkState.ATTACH_RECEIVED,
+    (LinkState.ATTACH_SENT, Step.RECEIVE_ATTACH): LinkState.ATTACHED,
+    (LinkState.ATTACH_SENT, Step.SEND_DETACH): LinkState.DETACH_SENT,
+    (LinkState.ATTACH_RECEIVED, Step.SEND_ATTACH): LinkState.ATTACHED,
+    (LinkState.ATTACH_RECEIVED, Step.RECEIVE_DETACH): LinkState.DETACHED,
+    (LinkState.ATTACHED, Step.SEND_DETACH): LinkState.DETACH_SENT,
+    (LinkState.ATTACHED, Step.RECEIVE_DETACH): LinkState.DETACHED,
+    (LinkState.DETACH_SENT, Step.RECEIVE_ATTACH): LinkState.DETACH_SENT,  # it crossed our attach and detach
+    (LinkState.DETACH_SENT, Step.RECEIVE_DETACH): LinkState.DETACHED,
+}
+
+
+class Link:
+    """One attachment of a link. Made by `session.sender`, `session.receiver`, or by the peer's attach."""
+
+    __slots__ = (
+        "_detach_reported",
+        "_local_error",
+        "_reply_wanted",
+        "_state",
+        "context",
+        "handle",
+        "local_attach",
+        "name",
+        "remote_attach",
+        "remote_handle",
+        "session",
+    )
+
+    is_sender: bool
+
+    def __init__(self, session: Session, name: str) -> None:
+        self.session = session
+        self.name = name
+        self.context: Any = None
+        self.local_attach: Attach | None = None
+        self.remote_attach: Attach | None = None
+        self.handle: int | None = None
+        self.remote_handle: int | None = None
+        self._state = LinkState.NEW
+        self._local_error: Error | None = None
+        self._detach_reported = False
+        self._reply_wanted = False  # an echo, or a grant, came before our attach
+
+    def __repr__(self) -> str:
+        kind = "sender" if self.is_sender else "receiver"
+        return f"<{kind} {self.name!r} c{self.session.channel} l{self.handle} {self._state.name.lower()}>"
+
+    @property
+    def attached(self) -> bool:
+        """Both attaches have gone by, no detach has, and session and connection stand."""
+        return self._state is LinkState.ATTACHED and not self.session.ended
+
+    @property
+    def detached(self) -> bool:
+        """A detach was sent or received, or session or connection are over."""
+        return self._state in (LinkState.DETACH_SENT, LinkState.DETACHED) or self.session.ended
+
+    @property
+    def snd_settle_mode(self) -> int:
+        """In force: the sender's word (2.7.3), the receiver's wish until it has spoken."""
+        attach = (
+            (self.local_attach or self.remote_attach) if self.is_sender else (self.remote_attach or self.local_attach)
+        )
+        return SND_MIXED if attach is None else attach.snd_settle_mode
+
+    @property
+    def rcv_settle_mode(self) -> int:
+        """In force: the receiver's word (2.7.3), the sender's wish until it has spoken."""
+        attach = (
+            (self.remote_attach or self.local_attach) if self.is_sender else (self.local_attach or self.remote_attach)
+        )
+        return RCV_FIRST if attach is None else attach.rcv_settle_mode
+
+    @property
+    def remote_max_message_size(self) -> int | None:
+        """Octets; None: no limit (2.7.3: null and 0 mean that)."""
+        return (self.remote_attach.max_message_size or None) if self.remote_attach is not None else None
 
     def attach(
         self,
@@ -40,21 +134,131 @@ class Link:
         offered_capabilities: Sequence[str] = (),
         desired_capabilities: Sequence[str] = (),
     ) -> None:
-        """Send our attach, as the first one or in answer to the peer's (modes None: the peer's, else mixed / first).
-        FrameTooLarge (a LocalProtocolError) if it exceeds the peer's max-frame-size: nothing has been sent then."""
-        raise NotImplementedError
+        """Send our attach: the first one, or the answer to the peer's.
+
+        Modes None: the peer's, where it has attached, else mixed and first. max_message_size None: on a receiver the
+        settings' (a larger message detaches the link), on a sender no limit. FrameTooLarge if the frame would exceed
+        the peer's max-frame-size; nothing has been sent then. LocalProtocolError if it is attached already, or gone.
+        """
+        attach = self._compose(
+            source=source,
+            target=target,
+            unsettled=unsettled,
+            incomplete_unsettled=incomplete_unsettled,
+            properties=properties,
+            snd_settle_mode=snd_settle_mode,
+            rcv_settle_mode=rcv_settle_mode,
+            initial_delivery_count=initial_delivery_count,
+            max_message_size=max_message_size,
+            offered_capabilities=offered_capabilities,
+            desired_capabilities=desired_capabilities,
+        )
+        state = TRANSITIONS.get((self._state, Step.SEND_ATTACH))
+        if state is None or self.session.ended:
+            raise LocalProtocolError(f"{self!r} cannot be attached")
+        attach.handle = self.session._free_handle()
+        body = attach.encode()
+        room = self.session.connection.remote_max_frame_size
+        if self.session.connection.remote_open is not None and len(body) + FRAME_HEAD_SIZE > room:
+            raise FrameTooLarge(f"attach of {self.name!r}: {len(body)} octets, the peer takes frames of {room}")
+        self._state = state
+        self.handle = attach.handle
+        self.local_attach = attach
+        self._start(attach, local=True)
+        self.session._register(self)
+        self.session._write(body)
+        if self._reply_wanted:
+            self._reply_wanted = False
+            self.session._want_flow(self)
 
     def split_unsettled(
         self, unsettled: Mapping[bytes, DeliveryState | None], **attach: Any
     ) -> list[dict[bytes, DeliveryState | None]]:
-        """The map in parts, each of which fits an attach with these arguments into the peer's max-frame-size (2.7.3
-        incomplete-unsettled). The owner sends all but the last with incomplete_unsettled=True."""
-        raise NotImplementedError
+        """The map in parts, each of which fits into one attach with these arguments (those of `attach`).
+
+        2.7.3 incomplete-unsettled: all but the last part go with incomplete_unsettled = True, each in an attach of its
+        own with a detach (closed = False) between. One part if all fits."""
+        empty = self._compose(**{"initial_delivery_count": 0, **attach, "unsettled": {}, "incomplete_unsettled": True})
+        empty.handle = 0xFFFFFFFF
+        room = self.session.connection.remote_max_frame_size - FRAME_HEAD_SIZE - len(empty.encode())
+        return split_unsettled(unsettled, room - 16)  # 16: list and map headers grow from 1 to 4 octets
 
     def refuse(self, condition: str, description: str, info: Mapping[str, Any] | None = None) -> None:
         """Answer the peer's attach with a null terminus, then detach it, closed, with this error (2.6.3)."""
-        raise NotImplementedError
+        if self._state is LinkState.ATTACH_RECEIVED and not self.session.ended:
+            self._attach_nothing()
+        self.detach(Error(condition, description, dict(info) if info is not None else None), closed=True)
 
     def detach(self, error: Error | None = None, closed: bool = True) -> None:
-        """Send detach (after the attach, if the peer's is still unanswered). Nothing happens on a detached link."""
+        """Send detach; LinkDetached comes with the peer's answer. Nothing happens on a link that is gone."""
+        if self.detached or self._state is LinkState.NEW:
+            return
+        if self._state is LinkState.ATTACH_RECEIVED:
+            self._attach_nothing()
+        self._local_error = error
+        self._send_detach(error, closed)
+        self._state = TRANSITIONS[self._state, Step.SEND_DETACH]
+
+    # For the session --------------------------------------------------------------------------------------------
+
+    def _compose(self, **fields: Any) -> Attach:
+        remote = self.remote_attach
+        if fields.get("snd_settle_mode") is None:
+            fields["snd_settle_mode"] = SND_MIXED if remote is None else remote.snd_settle_mode
+        if fields.get("rcv_settle_mode") is None:
+            fields["rcv_settle_mode"] = RCV_FIRST if remote is None else remote.rcv_settle_mode
+        if fields.get("max_message_size") is None and not self.is_sender:
+            fields["max_message_size"] = self.session.connection.settings.max_message_size
+        if not self.is_sender:
+            fields["initial_delivery_count"] = None  # 2.7.3: the sender's to say
+        for name in ("offered_capabilities", "desired_capabilities"):
+            fields[name] = tuple(fields.get(name) or ())
+        for name in ("unsettled", "properties"):
+            value = fields.get(name)
+            fields[name] = None if value is None else dict(value)
+        return Attach(name=self.name, handle=0, role=not self.is_sender, **fields)
+
+    def _attach_nothing(self) -> None:
+        """2.6.3: the answer that says that there will be no link: our own terminus is null."""
+        assert self.remote_attach is not None
+        if self.is_sender:
+            self.attach(source=None, target=self.remote_attach.target)
+        else:
+            self.attach(source=self.remote_attach.source, target=None)
+
+    def _received_attach(self, attach: Attach) -> None:
+        self._state = TRANSITIONS[self._state, Step.RECEIVE_ATTACH]
+        self.remote_attach = attach
+        self.remote_handle = attach.handle
+        self._start(attach, local=False)
+
+    def _received_detach(self, detach: Detach) -> None:
+        if self._state is LinkState.ATTACH_RECEIVED:
+            self._attach_nothing()
+        if self._state is LinkState.ATTACHED:
+            self._send_detach(None, detach.closed)
+        self._state = TRANSITIONS[self._state, Step.RECEIVE_DETACH]
+        self._stop()
+
+    def _send_detach(self, error: Error | None, closed: bool) -> None:
+        assert self.handle is not None
+        self._stop()
+        self.session._forget(self)
+        self.session._write(Detach(handle=self.handle, closed=closed, error=error).encode())
+
+    # What the two kinds do on their own ------------------------------------------------------------------------
+
+    def _start(self, attach: Attach, *, local: bool) -> None:
+        """Take what an attach, ours or the peer's, says for credit and counts."""
+        raise NotImplementedError
+
+    def _stop(self) -> None:
+        """The link is over: let go of what is under way."""
+        raise NotImplementedError
+
+    def _received_flow(self, flow: Flow) -> None:
+        raise NotImplementedError
+
+    def _flow_fields(self) -> dict[str, Any]:
+        """Our side's state for a flow frame (2.7.4)."""
         raise NotImplementedError

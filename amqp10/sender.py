@@ -1,25 +1,49 @@
-"""The sending end of a link. SKELETON: signatures are final."""
+"""The sending end of a link: credit, runs of deliveries out, what is settled (2.6.7, 2.6.12 to 2.6.14).
+
+Knows how much may be sent and how it is cut into frames. Doesn't keep payloads or states: those are the owner's, and
+what is written is gone from here. Only the frames of a message that is larger than the session's window wait inside.
+Next: transfers.py for the encoding, session.py for the window.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from amqp10.link import Link
+from amqp10.errors import LocalProtocolError
+from amqp10.link import Link, LinkState
+from amqp10.performatives import Transfer
+from amqp10.serial import WRAP, unwrap
+from amqp10.transfers import encode_block
 
 if TYPE_CHECKING:
-    from amqp10.performatives import DeliveryState
+    from amqp10.performatives import Attach, DeliveryState, Flow
+    from amqp10.session import Session
+
+_OVERHEAD = 64  # a one-frame transfer is never larger than its payload by more than this
 
 
 class SenderLink(Link):
-    credit: int                   # deliveries that may be sent now
-    delivery_count: int
-    drain: bool                   # the peer wants the credit used up: send, then drained()
-    available: int                # as told to the peer by set_available
+    __slots__ = ("available", "credit", "delivery_count", "drain")
+
+    is_sender = True
+
+    def __init__(self, session: Session, name: str) -> None:
+        super().__init__(session, name)
+        self.credit = 0
+        """Deliveries that may be sent now."""
+        self.delivery_count = 0
+        """Unwrapped; starts at our initial-delivery-count."""
+        self.drain = False
+        """The peer wants the credit used up: send what there is, then `drained()`."""
+        self.available = 0
 
     def capacity(self) -> int:
         """How many one-frame messages can be sent now: credit and the session's window; 0 while frames of a larger
-        message wait for the window, and on a link that is not attached."""
-        raise NotImplementedError
+        message wait for the window, and on a link that is not attached. When it grows again, LinkFlow or SessionFlow
+        says so."""
+        if self._state is not LinkState.ATTACHED:
+            return 0
+        return self.session._capacity(self.credit)
 
     def send(
         self,
@@ -32,12 +56,40 @@ class SenderLink(Link):
         cache: dict[Any, Any] | None = None,
         position: int = 0,
     ) -> int:
-        """Send deliveries with consecutive ids; the first one's is returned. At most capacity() of them.
+        """Send deliveries with consecutive ids, at least one and at most `capacity()`; return the first id.
 
-        id_hint: a session that has sent nothing yet takes this as its delivery-id, so that sessions whose ids run along
-        share encoded blocks. cache: a dict of the owner's for one batch; position: what tells apart slices of that
-        batch, that is, equal position and length mean the same tags and payloads."""
-        raise NotImplementedError
+        Tags of at most 32 octets. A payload that exceeds the peer's max-frame-size is split.
+        id_hint: a session that has sent nothing yet takes this as its delivery-id, so that sessions whose ids run
+        along share encoded blocks. cache: a dict of the owner's for one batch; position: tells slices of that batch
+        apart, so equal position and length must mean equal tags and payloads."""
+        count = len(tags)
+        session = self.session
+        if not 0 < count <= self.capacity():
+            raise LocalProtocolError(f"{self!r}: {count} deliveries, capacity for {self.capacity()}")
+        first = session._take_delivery_ids(count, id_hint)
+        self.credit -= count
+        self.delivery_count += count
+        if not settled:
+            session._sent_unsettled.add(first, first + count, self)
+        room = session.connection.remote_max_frame_size
+        handle = self.handle
+        assert handle is not None
+        if cache is None:
+            block, largest = None, max(map(len, payloads))
+        else:
+            key = (session.channel, handle, first & WRAP, count, settled, message_format, position)
+            block, largest = cache.get(key, (None, 0))
+            if block is None:
+                largest = max(map(len, payloads))
+        if largest + _OVERHEAD > room:
+            self._send_split(first, tags, payloads, settled, message_format)
+            return first
+        if block is None:
+            block = encode_block(session.channel, handle, first, tags, payloads, settled, message_format)
+            if cache is not None:
+                cache[key] = (block, largest)
+        session._send_transfers(block, count)
+        return first
 
     def resume(
         self,
@@ -48,25 +100,115 @@ class SenderLink(Link):
         aborted: bool = False,
         message_format: int = 0,
     ) -> int:
-        """One transfer with resume = true (2.6.13); uses credit like any other."""
-        raise NotImplementedError
+        """One transfer with resume = true (2.6.13), which uses credit like any other; return its delivery-id."""
+        if self.capacity() < 1:
+            raise LocalProtocolError(f"{self!r}: no capacity to resume a delivery")
+        delivery_id = self.session._take_delivery_ids(1, None)
+        self.credit -= 1
+        self.delivery_count += 1
+        if not settled and not aborted:  # 2.6.14: aborted deliveries are implicitly settled
+            self.session._sent_unsettled.add(delivery_id, delivery_id + 1, self)
+        transfer = Transfer(
+            handle=self.handle or 0,
+            delivery_id=delivery_id & WRAP,
+            delivery_tag=tag,
+            message_format=message_format,
+            settled=settled,
+            state=state,
+            resume=True,
+            aborted=aborted,
+        )
+        self._send_message(transfer, payload or b"", delivery_id)
+        return delivery_id
 
     def settle(self, first_id: int, last_id: int, state: DeliveryState | None = None) -> None:
-        """Settle deliveries; the disposition is written with data_to_send, adjacent equal ones as one range."""
-        raise NotImplementedError
+        """Settle first_id .. last_id; what the receiver has settled itself it is not told again."""
+        self.dispose(first_id, last_id, state, True)
 
     def dispose(self, first_id: int, last_id: int, state: DeliveryState | None, settled: bool) -> None:
-        """Tell the receiver a state; the range must hold deliveries of this link only."""
-        raise NotImplementedError
+        """Tell the receiver a state of deliveries first_id .. last_id, which must all be this link's.
+
+        Written with data_to_send, adjacent equal ones as one range. Nothing happens on a link that is gone."""
+        if self._state is not LinkState.ATTACHED:
+            return
+        session = self.session
+        if settled and not session._sent_unsettled.remove(first_id, last_id + 1):
+            return
+        session._dispose_sent(first_id, last_id, state, settled)
 
     def drained(self) -> None:
-        """After drain: use up the credit that is left and tell the receiver (2.6.7)."""
-        raise NotImplementedError
+        """Use up what credit is left, and say so: the answer to `drain`, after sending what there was (2.6.7)."""
+        self.delivery_count += self.credit
+        self.credit = 0
+        self.flow()
 
     def set_available(self, available: int) -> None:
         """What goes into the `available` of our next flow; sends none."""
-        raise NotImplementedError
+        self.available = available
 
     def flow(self, *, echo: bool = False) -> None:
-        """Send our state as a flow."""
-        raise NotImplementedError
+        """Send our side's state; echo asks for the receiver's in turn."""
+        if self._state is LinkState.ATTACHED:
+            self.session._want_flow(self, echo)
+
+    # For the session --------------------------------------------------------------------------------------------
+
+    def _send_split(
+        self, first: int, tags: list[bytes], payloads: list[bytes], settled: bool, message_format: int
+    ) -> None:
+        """A run in which some payload exceeds a frame: message by message."""
+        for delivery_id, tag, payload in zip(range(first, first + len(tags)), tags, payloads, strict=True):
+            transfer = Transfer(
+                handle=self.handle or 0,
+                delivery_id=delivery_id & WRAP,
+                delivery_tag=tag,
+                message_format=message_format,
+                settled=settled,
+            )
+            self._send_message(transfer, payload, delivery_id)
+
+    def _send_message(self, transfer: Transfer, payload: bytes, delivery_id: int) -> None:
+        """One delivery in as many frames as it needs (2.6.14); those that the window does not admit wait."""
+        session = self.session
+        room = session.connection.remote_max_frame_size - 8
+        body = transfer.encode()
+        if len(body) + len(payload) <= room:
+            session._send_frame(self, delivery_id, body + payload)
+            return
+        transfer.more = True
+        body = transfer.encode()
+        offset = room - len(body)
+        session._send_frame(self, delivery_id, body + payload[:offset])
+        body = Transfer(handle=self.handle or 0, more=True).encode()
+        final = Transfer(handle=self.handle or 0).encode()
+        while offset < len(payload):
+            chunk = payload[offset : offset + room - len(body)]
+            offset += len(chunk)
+            session._send_frame(self, delivery_id, (body if offset < len(payload) else final) + chunk)
+
+    def _start(self, attach: Attach, *, local: bool) -> None:
+        if local:
+            self.delivery_count = attach.initial_delivery_count or 0
+
+    def _stop(self) -> None:
+        self.credit = 0
+        self.session._sent_unsettled.drop(self)
+        self.session._drop_waiting(self)
+
+    def _received_flow(self, flow: Flow) -> None:
+        # 2.6.7: link-credit(snd) := delivery-count(rcv) + link-credit(rcv) - delivery-count(snd)
+        if flow.link_credit is not None:
+            if flow.delivery_count is None:  # the receiver has not seen our attach yet
+                base = (self.local_attach.initial_delivery_count or 0) if self.local_attach is not None else 0
+            else:
+                base = unwrap(flow.delivery_count, self.delivery_count)
+            self.credit = max(base + flow.link_credit - self.delivery_count, 0)
+        self.drain = flow.drain
+
+    def _flow_fields(self) -> dict[str, Any]:
+        return {
+            "delivery_count": self.delivery_count & WRAP,
+            "link_credit": self.credit,
+            "available": self.available,
+            "drain": self.drain,
+        }

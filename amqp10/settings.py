@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from amqp10.sasl import ClientMechanism, ServerMechanisms
 
-MIN_MAX_FRAME_SIZE = 512  # 2.4.1: every peer accepts frames of up to 512 octets
+IDLE_GRACE = 1.25  # 2.4.5: a peer that is silent for this many idle-time-outs is given up
+CLOSE_TIMEOUT_S = 2.0  # how long the answer to our close is waited for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ class ConnectionSettings:
     idle_timeout_s: float | None = 16.0
     """The peer is asked to send something at least this often; it is dropped when silent for IDLE_GRACE times that."""
     handshake_timeout_s: float = 10.0
-    """How long header, SASL and open may take together, and how long we wait for the answer to our close."""
+    """How long header, SASL and open may take together."""
     incoming_window: int = 4096
     """Transfer frames per session that the peer may send before it hears from us again."""
     max_message_size: int = 64 * 1024 * 1024

@@ -1,0 +1,220 @@
+"""Dispositions: runs of single ones merged into ranges on their way in, adjacent ones on their way out.
+
+ENGINE.md rule 5. rhea sends one disposition per delivery, proton ranges where it can. The same idea as in transfers.py:
+frames of one size with the same bytes but for the ids are taken together; what a frame's remaining bytes mean is
+learnt from the generic codec. Sessions, links and what is unsettled: session.py.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from amqp10.outcomes import write_state
+from amqp10.serial import WRAP
+from amqp10.transfers import field_spans
+
+if TYPE_CHECKING:
+    from amqp10.outcomes import DeliveryState
+
+DISPOSITION_START = b"\x00\x53\x15"
+_HEADER = 8
+_LIST8, _LIST32 = 0xC0, 0xD0
+_NULL, _SMALLUINT, _UINT = 0x40, 0x52, 0x70
+_COLUMNS_FROM = 6
+_MEANINGS = 64  # so many different tails are remembered per shape
+
+Range = tuple[int, int, "DeliveryState | None", bool]
+"""first and last delivery-id as on the wire, state, settled"""
+
+
+class DispositionShape:
+    """lead | first | middle | last | tail      where lead starts with the frame's size; or without middle and last."""
+
+    __slots__ = ("has_last", "is_receiver", "lead", "meanings", "middle", "session", "size", "struct")
+
+    def __init__(
+        self, session: Any, is_receiver: bool, lead: bytes, first_size: int, middle: bytes | None, last_size: int,
+        size: int,
+    ) -> None:  # fmt: skip
+        self.session = session
+        self.is_receiver = is_receiver
+        self.lead = lead
+        self.middle = middle
+        self.has_last = middle is not None
+        self.size = size
+        layout = f">{len(lead)}s{'I' if first_size == 4 else 'B'}"
+        used = len(lead) + first_size
+        if middle is not None:
+            layout += f"{len(middle)}s{'I' if last_size == 4 else 'B'}"
+            used += len(middle) + last_size
+        self.struct = Struct(f"{layout}{size - used}s")
+        self.meanings: dict[bytes, tuple[DeliveryState | None, bool]] = {}
+
+
+def disposition_key(buf: bytes, offset: int) -> bytes:
+    """What finds the shape of the disposition frame at `offset`: size, channel, list size, role."""
+    return buf[offset : offset + 22] if buf[offset + 11] == _LIST32 else buf[offset : offset + 16]
+
+
+def learn_disposition(
+    known: DispositionShape | None, buf: bytes, offset: int, stop: int, *, session: Any, is_receiver: bool,
+    state: DeliveryState | None, settled: bool,
+) -> DispositionShape | None:  # fmt: skip
+    """The shape of the frame at `offset`, which has been decoded, now with the meaning of its tail; `known` is the one
+    found by its key. None for one that need not be fast."""
+    if buf[offset + 4] != 2 or buf[offset + 8 : offset + 11] != DISPOSITION_START:
+        return None
+    spans = field_spans(buf, offset + _HEADER + 3, stop)
+    if spans is None or len(spans) < 4 or spans[-1][1] != stop:
+        return None
+    (first_start, first_end), (last_start, last_end) = spans[1], spans[2]
+    if buf[first_start] not in (_SMALLUINT, _UINT) or buf[last_start] not in (_NULL, _SMALLUINT, _UINT):
+        return None
+    lead = buf[offset : first_start + 1]
+    middle: bytes | None = None
+    tail_start = first_end
+    if buf[last_start] != _NULL:
+        middle = buf[first_end : last_start + 1]
+        tail_start = last_end
+    if known is not None and known.lead == lead and known.middle == middle:
+        shape = known
+    else:
+        shape = DispositionShape(
+            session, is_receiver, lead, first_end - first_start - 1, middle, last_end - last_start - 1, stop - offset
+        )
+    if len(shape.meanings) < _MEANINGS:
+        shape.meanings[buf[tail_start:stop]] = (state, settled)
+    return shape
+
+
+def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape, ranges: list[Range]) -> int:
+    """Append what the frames at `offset` that match the shape say, adjacent ones with the same meaning as one range;
+    return where the first frame not taken starts."""
+    size, lead, meanings = shape.size, shape.lead, shape.meanings
+    count = (end - offset) // size
+    if count >= _COLUMNS_FROM:
+        taken = _take_columns(buf, offset, count, shape, ranges)
+        if taken:
+            return taken
+    unpack, middle, has_last = shape.struct.unpack_from, shape.middle, shape.has_last
+    pending_first = pending_last = -1
+    pending: tuple[DeliveryState | None, bool] | None = None
+    for _ in range(count):
+        its_lead, first, *rest = unpack(buf, offset)
+        if its_lead != lead or (has_last and rest[0] != middle):
+            break
+        meaning = meanings.get(rest[-1])
+        if meaning is None:
+            break
+        last = rest[1] if has_last else first
+        if meaning is pending and first == pending_last + 1:
+            pending_last = last
+        else:
+            if pending is not None:
+                ranges.append((pending_first, pending_last, *pending))
+            pending_first, pending_last, pending = first, last, meaning
+        offset += size
+    if pending is not None:
+        ranges.append((pending_first, pending_last, *pending))
+    return offset
+
+
+def _take_columns(buf: bytes, offset: int, count: int, shape: DispositionShape, ranges: list[Range]) -> int:
+    """All of `count` frames if they are single dispositions of consecutive deliveries with one meaning; else 0."""
+    size, lead = shape.size, shape.lead
+    end = offset + count * size
+    for probe in (end - size, offset + (count >> 1) * size):
+        if buf[probe : probe + len(lead)] != lead:
+            return 0
+    columns = list(zip(*shape.struct.iter_unpack(memoryview(buf)[offset:end]), strict=True))
+    leads, firsts, tails = columns[0], columns[1], columns[-1]
+    first, tail = firsts[0], tails[0]
+    meaning = shape.meanings.get(tail)
+    if (
+        meaning is None
+        or leads.count(lead) != count
+        or tails.count(tail) != count
+        or firsts != tuple(range(first, first + count))
+        or (shape.has_last and (columns[2].count(shape.middle) != count or columns[3] != firsts))
+    ):
+        return 0
+    ranges.append((first, first + count - 1, *meaning))
+    return end
+
+
+class PendingDispositions:
+    """What one side of a session has to say about deliveries, until the next data_to_send."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[int, int, DeliveryState | None, bool]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def add(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
+        """first .. last inclusive, unwrapped."""
+        entries = self._entries
+        if entries:
+            before = entries[-1]
+            if before[1] + 1 == first and before[3] is settled and (before[2] is state or before[2] == state):
+                entries[-1] = (before[0], last, state, settled)
+                return
+        entries.append((first, last, state, settled))
+
+    def take(self, channel: int, is_receiver: bool) -> tuple[bytes, int]:
+        """Everything as frames, and their number, in an order that keeps what was said of one delivery in order."""
+        entries, self._entries = self._entries, []
+        if len(entries) > 1:
+            entries = _merge(entries)
+        frames = [
+            encode_disposition(channel, is_receiver, first, last, state, settled)
+            for first, last, state, settled in entries
+        ]
+        return (frames[0] if len(frames) == 1 else b"".join(frames)), len(frames)
+
+
+def _merge(entries: list[Range]) -> list[Range]:
+    """Among neighbours in time that say the same, the order is free: sort them, join what touches."""
+    merged: list[Range] = []
+    start = 0
+    while start < len(entries):
+        _, _, state, settled = entries[start]
+        stop = start + 1
+        while stop < len(entries) and entries[stop][3] is settled and entries[stop][2] == state:
+            stop += 1
+        ranges = sorted((first, last) for first, last, _, _ in entries[start:stop])
+        first, last = ranges[0]
+        for next_first, next_last in ranges[1:]:
+            if next_first <= last + 1:
+                last = max(last, next_last)
+            else:
+                merged.append((first, last, state, settled))
+                first, last = next_first, next_last
+        merged.append((first, last, state, settled))
+        start = stop
+    return merged
+
+
+def encode_disposition(
+    channel: int, is_receiver: bool, first: int, last: int, state: DeliveryState | None, settled: bool
+) -> bytes:
+    """One disposition frame; ids are wrapped here. 2.7.6: a single delivery needs no `last`."""
+    fields = b"".join(
+        (
+            b"\x41" if is_receiver else b"\x42",
+            b"\x70",
+            (first & WRAP).to_bytes(4, "big"),
+            b"\x40" if first == last else b"\x70" + (last & WRAP).to_bytes(4, "big"),
+            b"\x41" if settled else b"\x42",
+            b"" if state is None else write_state(state),
+        )
+    )
+    count = 4 if state is None else 5
+    if len(fields) < 255:
+        body = DISPOSITION_START + bytes((_LIST8, len(fields) + 1, count)) + fields
+    else:
+        body = DISPOSITION_START + b"\xd0" + (len(fields) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + fields
+    return (len(body) + _HEADER).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body

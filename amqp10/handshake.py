@@ -1,0 +1,248 @@
+"""What comes before open: protocol headers (2.2) and the SASL layer (5.3).
+
+Knows both sides of the negotiation and holds its output apart, so that a client may write its open before it knows that
+the server speaks AMQP. Knows nothing of frames after that: connection.py. The mechanisms themselves: sasl.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+from struct import Struct
+from typing import Any, ClassVar
+
+from amqp10.errors import (
+    FRAMING_ERROR,
+    ILLEGAL_STATE,
+    NOT_IMPLEMENTED,
+    UNAUTHORIZED_ACCESS,
+    DecodeError,
+    RemoteProtocolError,
+)
+from amqp10.frames import (
+    AMQP_HEADER,
+    HEADER_SIZE,
+    MIN_MAX_FRAME_SIZE,
+    SASL_FRAME,
+    SASL_HEADER,
+    encode_frame,
+    parse_frame_header,
+)
+from amqp10.performatives import (
+    SASL_AUTH,
+    SASL_OK,
+    SaslChallenge,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SaslPerformative,
+    SaslResponse,
+    decode_performative,
+)
+from amqp10.sasl import Challenge, ClientMechanism, ServerMechanism, ServerMechanisms, Success
+from amqp10.settings import ConnectionSettings
+
+_unpack_size = Struct(">I").unpack_from
+
+
+class HandshakeFailed(RemoteProtocolError):
+    """There will be no connection. Nothing can be said in frames any more; what had to be said is in the output.
+
+    local: it was we who refused."""
+
+    def __init__(self, condition: str, description: str, *, local: bool) -> None:
+        super().__init__(condition, description)
+        self.local = local
+
+
+class Phase(Enum):
+    HEADER = auto()  # the peer's first protocol header is to come
+    INIT = auto()  # server: sasl-init
+    RESPONSE = auto()  # server: sasl-response
+    MECHANISMS = auto()  # client: sasl-mechanisms
+    OUTCOME = auto()  # client: sasl-challenge or sasl-outcome
+    AMQP_HEADER = auto()  # after SASL: the peer's second protocol header
+    DONE = auto()
+
+
+class Handshake:
+    """`receive` takes bytes up to the end of the last protocol header; `output` is what has to be written first."""
+
+    __slots__ = ("_mechanism", "_phase", "_settings", "output", "ready", "server", "user")
+
+    def __init__(self, settings: ConnectionSettings, *, server: bool) -> None:
+        self._settings = settings
+        self.server = server
+        self.output: list[bytes] = []
+        self.ready = False
+        """Our AMQP header is written (or in `output`): frames may follow."""
+        self.user: str | None = None
+        self._phase = Phase.HEADER
+        self._mechanism: ServerMechanism | None = None
+
+    @property
+    def done(self) -> bool:
+        """Both AMQP headers have gone by."""
+        return self._phase is Phase.DONE
+
+    def start(self) -> None:
+        """Client: the first header."""
+        assert not self.server
+        if self._settings.sasl is None:
+            self._write_amqp_header()
+        else:
+            self.output.append(SASL_HEADER)
+
+    def receive(self, data: bytes) -> int:
+        """Take what is complete; how many octets that were. HandshakeFailed when that was it."""
+        offset = 0
+        while self._phase is not Phase.DONE:
+            if self._phase in (Phase.HEADER, Phase.AMQP_HEADER):
+                header = data[offset : offset + HEADER_SIZE]
+                if len(header) < HEADER_SIZE:
+                    break
+                offset += HEADER_SIZE
+                self._received_header(header)
+            else:
+                if len(data) - offset < HEADER_SIZE:
+                    break
+                size = _unpack_size(data, offset)[0]
+                if size > MIN_MAX_FRAME_SIZE:  # 5.3.1
+                    raise HandshakeFailed(
+                        FRAMING_ERROR, f"a SASL frame of {size} octets is larger than {MIN_MAX_FRAME_SIZE}", local=True
+                    )
+                if len(data) - offset < size:
+                    break
+                self._received_frame(data, offset, offset + size)
+                offset += size
+        return offset
+
+    def _received_header(self, header: bytes) -> None:
+        sasl = self._settings.sasl
+        if self.server and self._phase is Phase.HEADER:
+            if header == SASL_HEADER and isinstance(sasl, ServerMechanisms):
+                self.output.append(SASL_HEADER)
+                self._write(SaslMechanisms(sasl.names))
+                self._phase = Phase.INIT
+                return
+            if header == AMQP_HEADER and (self._settings.allow_no_sasl or sasl is None):
+                self._write_amqp_header()
+                self._phase = Phase.DONE
+                return
+            wanted = SASL_HEADER if sasl is not None else AMQP_HEADER
+        elif self._phase is Phase.HEADER and sasl is not None:
+            if header == SASL_HEADER:
+                self._phase = Phase.MECHANISMS
+                return
+            wanted = SASL_HEADER
+        else:
+            if header == AMQP_HEADER:
+                if self.server:
+                    self._write_amqp_header()
+                self._phase = Phase.DONE
+                return
+            wanted = AMQP_HEADER
+        if self.server:
+            self.output.append(wanted)  # 2.2: answer with a header that we support, then close
+        condition = FRAMING_ERROR if header[:4] != b"AMQP" else NOT_IMPLEMENTED
+        raise HandshakeFailed(
+            condition, f"the peer's protocol header is {header!r}, ours {wanted!r}", local=self.server
+        )
+
+    def _received_frame(self, data: bytes, offset: int, stop: int) -> None:
+        try:
+            size, doff, frame_type, _ = parse_frame_header(data, offset)
+            if frame_type != SASL_FRAME:
+                raise DecodeError(FRAMING_ERROR, f"a frame of type {frame_type} is no SASL frame", offset + 5)
+            if size == doff * 4:
+                raise DecodeError(FRAMING_ERROR, "an empty SASL frame", offset)
+            performative, end = decode_performative(data, offset + doff * 4, stop)
+            if end != stop:
+                raise DecodeError(FRAMING_ERROR, f"{stop - end} octets follow the performative", end)
+        except DecodeError as error:
+            raise HandshakeFailed(error.condition, error.description, local=True) from None
+        handler = self._HANDLERS.get((self._phase, performative.__class__))
+        if handler is None:
+            raise HandshakeFailed(
+                ILLEGAL_STATE, f"{type(performative).__name__} is not due in the SASL exchange", local=True
+            )
+        handler(self, performative)
+
+    # Server ---------------------------------------------------------------------------------------------------------
+
+    def _on_init(self, init: SaslInit) -> None:
+        sasl = self._settings.sasl
+        assert isinstance(sasl, ServerMechanisms)
+        self._mechanism = sasl.begin(init.mechanism)
+        if self._mechanism is None:
+            self._refuse(f"SASL mechanism {init.mechanism!r} is not offered")
+        self._step(init.initial_response)
+
+    def _on_response(self, response: SaslResponse) -> None:
+        self._step(response.response)
+
+    def _step(self, data: bytes | None) -> None:
+        assert self._mechanism is not None
+        step = self._mechanism.step(data)
+        if isinstance(step, Challenge):
+            self._write(SaslChallenge(step.data))
+            self._phase = Phase.RESPONSE
+        elif isinstance(step, Success):
+            self.user = step.identity
+            self._write(SaslOutcome(SASL_OK, step.additional_data))
+            self._phase = Phase.AMQP_HEADER
+        else:
+            self._refuse(step.reason)
+
+    def _refuse(self, reason: str) -> None:
+        self._write(SaslOutcome(SASL_AUTH))
+        raise HandshakeFailed(UNAUTHORIZED_ACCESS, reason, local=True)
+
+    # Client ---------------------------------------------------------------------------------------------------------
+
+    def _on_mechanisms(self, mechanisms: SaslMechanisms) -> None:
+        mechanism = self._client_mechanism()
+        if mechanism.name not in mechanisms.sasl_server_mechanisms:
+            offered = ", ".join(mechanisms.sasl_server_mechanisms) or "none"
+            raise HandshakeFailed(
+                UNAUTHORIZED_ACCESS, f"the server does not offer {mechanism.name}, but {offered}", local=True
+            )
+        self._write(SaslInit(mechanism.name, mechanism.start(), self._settings.hostname))
+        self._phase = Phase.OUTCOME
+
+    def _on_challenge(self, challenge: SaslChallenge) -> None:
+        try:
+            response = self._client_mechanism().step(challenge.challenge)
+        except RemoteProtocolError as error:
+            raise HandshakeFailed(error.condition, error.description, local=True) from None
+        self._write(SaslResponse(response))
+
+    def _on_outcome(self, outcome: SaslOutcome) -> None:
+        if outcome.code != SASL_OK:
+            raise HandshakeFailed(
+                UNAUTHORIZED_ACCESS, f"the server refused {self._client_mechanism().name}: code {outcome.code}",
+                local=False,
+            )  # fmt: skip
+        self._write_amqp_header()
+        self._phase = Phase.AMQP_HEADER
+
+    def _client_mechanism(self) -> ClientMechanism:
+        sasl = self._settings.sasl
+        assert sasl is not None
+        assert not isinstance(sasl, ServerMechanisms)
+        return sasl
+
+    _HANDLERS: ClassVar[dict[tuple[Phase, type], Callable[[Handshake, Any], None]]] = {
+        (Phase.INIT, SaslInit): _on_init,
+        (Phase.RESPONSE, SaslResponse): _on_response,
+        (Phase.MECHANISMS, SaslMechanisms): _on_mechanisms,
+        (Phase.OUTCOME, SaslChallenge): _on_challenge,
+        (Phase.OUTCOME, SaslOutcome): _on_outcome,
+    }
+
+    def _write(self, performative: SaslPerformative) -> None:
+        self.output.append(encode_frame(SASL_FRAME, 0, performative.encode()))
+
+    def _write_amqp_header(self) -> None:
+        self.output.append(AMQP_HEADER)
+        self.ready = True

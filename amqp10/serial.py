@@ -1,0 +1,20 @@
+"""Serial numbers on the wire, plain integers inside (2.8.10 sequence-no, RFC 1982).
+
+Inside the engine delivery-ids, delivery-counts and transfer-ids grow without bound; `& WRAP` makes their wire form.
+The other way one needs to know roughly where one is: less than 2**31 away.
+"""
+
+from __future__ import annotations
+
+WRAP = 0xFFFFFFFF
+_HALF = 0x80000000
+
+
+def unwrap(wire: int, near: int) -> int:
+    """The integer with this wire form that is nearest to `near` (which may make it negative, if near is small)."""
+    return near + difference(wire, near)
+
+
+def difference(later: int, earlier: int) -> int:
+    """later - earlier as serial numbers: from -2**31 to 2**31 - 1."""
+    return ((later - earlier + _HALF) & WRAP) - _HALF

@@ -1,0 +1,287 @@
+"""The hot path: runs of transfer frames in, blocks of transfer frames out (ENGINE.md rules 1, 2 and 4).
+
+In: a peer encodes all transfers of a link alike but for the frame's size, delivery-id, tag and payload. A `Shape` holds
+what is alike, learnt from one frame that the generic codec has decoded; `take_run` takes as many further frames as
+match it to the byte, and leaves everything else to the generic codec. Knows nothing of windows and credit but the one
+limit that it is given. Out: `encode_block` writes a whole run with one join.
+
+What is worth knowing before changing something here is in bench/engine.py, which measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import chain, repeat
+from struct import Struct
+from typing import Any
+
+from amqp10.serial import WRAP
+
+TRANSFER_START = b"\x00\x53\x14"
+_HEADER = 8  # octets of the frame header: size 4, doff 1, type 1, channel 2
+_LIST8, _LIST32 = 0xC0, 0xD0
+_HANDLE, _DELIVERY_ID, _DELIVERY_TAG = 0, 1, 2
+_SMALLUINT, _UINT, _VBIN8 = 0x52, 0x70, 0xA0
+
+_COLUMNS_FROM = 6  # so many frames of equal size are worth taking column by column
+_uint = Struct(">I")
+
+
+# Incoming ------------------------------------------------------------------------------------------------------------
+
+
+class Shape:
+    """What all transfers of one link have in common, as bytes; from the end of the frame's size to the payload:
+
+    head | delivery-id | middle | tag | tail      (head and middle end with the constructors of what follows)
+    """
+
+    __slots__ = ("_columns", "first_part", "fixed", "head", "link", "message_format", "middle", "rcv_settle_mode",
+                 "settled", "tag_size", "tail", "unpack")  # fmt: skip
+
+    def __init__(
+        self,
+        link: Any,
+        *,
+        head: bytes,
+        id_size: int,
+        middle: bytes,
+        tag_size: int,
+        tail: bytes,
+        settled: bool,
+        message_format: int | None,
+        rcv_settle_mode: int | None,
+    ) -> None:
+        self.link = link
+        self.head = head
+        self.middle = middle
+        self.tail = tail
+        self.tag_size = tag_size
+        self.settled = settled
+        self.message_format = message_format
+        self.rcv_settle_mode = rcv_settle_mode
+        self.first_part = f"{'I' if id_size == 4 else 'B'}{len(middle)}s{tag_size}s{len(tail)}s"
+        layout = Struct(f">I{len(head)}s{self.first_part}")
+        self.unpack: Callable[[bytes, int], tuple[int, bytes, int, bytes, bytes, bytes]] = layout.unpack_from
+        self.fixed = layout.size
+        self._columns: dict[int, Struct] = {}
+
+    def columns(self, size: int) -> Struct:
+        """The layout of a frame of this size, payload included, and its size together with the head."""
+        columns = self._columns.get(size)
+        if columns is None:
+            if len(self._columns) >= 32:
+                self._columns.clear()
+            columns = Struct(f">{4 + len(self.head)}s{self.first_part}{size - self.fixed}s")
+            self._columns[size] = columns
+        return columns
+
+
+def shape_key(buf: bytes, offset: int) -> bytes:
+    """What finds the shape of the transfer frame at `offset`: nearly always one link's, as it includes channel and
+    handle; the shape's own comparison decides. At least 22 octets must be there."""
+    return buf[offset + 4 : offset + 22] if buf[offset + 11] == _LIST32 else buf[offset + 4 : offset + 16]
+
+
+def learn_shape(
+    buf: bytes, offset: int, payload: int, *, link: Any, settled: bool, message_format: int | None,
+    rcv_settle_mode: int | None,
+) -> Shape | None:  # fmt: skip
+    """The shape of the frame at `offset`, which has been decoded and whose payload starts at `payload`; None where its
+    delivery-id takes no octets (it is 0), or anything is encoded in a way that need not be fast."""
+    body = offset + _HEADER
+    if buf[offset + 4] != 2 or buf[body : body + 3] != TRANSFER_START:
+        return None
+    spans = field_spans(buf, body + 3, payload)
+    if spans is None or len(spans) <= _DELIVERY_TAG:
+        return None
+    id_start, id_end = spans[_DELIVERY_ID]
+    tag_start, tag_end = spans[_DELIVERY_TAG]
+    if buf[id_start] not in (_UINT, _SMALLUINT) or buf[tag_start] != _VBIN8:
+        return None
+    return Shape(
+        link,
+        head=buf[offset + 4 : id_start + 1],
+        id_size=id_end - id_start - 1,
+        middle=buf[id_end : tag_start + 2],
+        tag_size=tag_end - tag_start - 2,
+        tail=buf[tag_end:payload],
+        settled=settled,
+        message_format=message_format,
+        rcv_settle_mode=rcv_settle_mode,
+    )
+
+
+def take_run(
+    buf: bytes, offset: int, end: int, shape: Shape, expected: int, limit: int, max_size: int, tags: list[bytes],
+    payloads: list[bytes],
+) -> int:  # fmt: skip
+    """Append tag and payload of the frames at `offset` that match the shape, are no larger than `max_size`, and whose
+    delivery-ids go on from `expected` (as on the wire), at most `limit`; return where the first not taken starts."""
+    unpack, fixed = shape.unpack, shape.fixed
+    if end - offset < fixed:
+        return offset
+    size = _uint.unpack_from(buf, offset)[0]
+    equal = min((end - offset) // size, limit) if fixed <= size <= max_size else 0
+    if equal >= _COLUMNS_FROM and expected + equal <= WRAP:
+        taken = _take_columns(buf, offset, shape, size, expected, equal, tags, payloads)
+        if taken:
+            offset += taken * size
+            expected += taken
+            limit -= taken
+    head, middle, tail = shape.head, shape.middle, shape.tail
+    add_tag, add_payload = tags.append, payloads.append
+    last = end - fixed
+    while limit and offset <= last:
+        size, its_head, delivery_id, its_middle, tag, its_tail = unpack(buf, offset)
+        stop = offset + size
+        if (
+            its_head != head
+            or delivery_id != expected
+            or its_middle != middle
+            or its_tail != tail
+            or stop > end
+            or size < fixed
+            or size > max_size
+        ):
+            break
+        add_tag(tag)
+        add_payload(buf[offset + fixed : stop])
+        offset = stop
+        expected = (expected + 1) & WRAP
+        limit -= 1
+    return offset
+
+
+def _take_columns(
+    buf: bytes, offset: int, shape: Shape, size: int, expected: int, count: int, tags: list[bytes],
+    payloads: list[bytes],
+) -> int:  # fmt: skip
+    """Where all frames are of one size: unpack them all, compare by columns. All or nothing: 0 if one differs."""
+    lead = buf[offset : offset + 4 + len(shape.head)]
+    last = offset + (count - 1) * size
+    if lead[4:] != shape.head or buf[last : last + len(lead)] != lead:
+        return 0
+    middle_one = offset + (count >> 1) * size
+    if buf[middle_one : middle_one + len(lead)] != lead:
+        return 0
+    rows = shape.columns(size).iter_unpack(memoryview(buf)[offset : offset + count * size])
+    leads, ids, middles, its_tags, tails, its_payloads = zip(*rows, strict=True)
+    if (
+        leads.count(lead) != count
+        or ids != tuple(range(expected, expected + count))
+        or middles.count(shape.middle) != count
+        or tails.count(shape.tail) != count
+    ):
+        return 0
+    tags += its_tags
+    payloads += its_payloads
+    return count
+
+
+def field_spans(buf: bytes, offset: int, end: int) -> list[tuple[int, int]] | None:
+    """(start, end) of each field of the list at `offset`, constructors included; None if it isn't a plain list.
+
+    For bytes that the generic codec has accepted: they are not checked again."""
+    constructor = buf[offset]
+    if constructor == _LIST8:
+        count, offset = buf[offset + 2], offset + 3
+    elif constructor == _LIST32:
+        count, offset = _uint.unpack_from(buf, offset + 5)[0], offset + 9
+    else:
+        return None
+    spans: list[tuple[int, int]] = []
+    for _ in range(count):
+        after = _skip(buf, offset)
+        if after > end:
+            return None
+        spans.append((offset, after))
+        offset = after
+    return spans
+
+
+def _skip(buf: bytes, offset: int) -> int:
+    """The end of the value at `offset`; 1.2: the constructor's high half tells how its size is to be found."""
+    constructor = buf[offset]
+    if constructor == 0:
+        return _skip(buf, _skip(buf, offset + 1))
+    kind = constructor >> 4
+    if kind <= 9:
+        return offset + 1 + (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)[kind]
+    if kind in (0xA, 0xC, 0xE):
+        return offset + 2 + buf[offset + 1]
+    return offset + 5 + int(_uint.unpack_from(buf, offset + 1)[0])
+
+
+# Outgoing ------------------------------------------------------------------------------------------------------------
+
+
+class _Layout:
+    """The bytes around tag and payload that are the same for all frames of a block."""
+
+    __slots__ = ("after_id", "after_tag", "before_id", "overhead", "pack")
+
+    def __init__(self, channel: int, handle: int, tag_size: int, settled: bool, message_format: int) -> None:
+        fields = encode_uint(handle) + b"\x70"
+        self.after_id = b"\xa0" + bytes((tag_size,))
+        self.after_tag = encode_uint(message_format) + (b"\x41" if settled else b"")
+        list_size = 1 + len(fields) + 4 + 2 + tag_size + len(self.after_tag)
+        self.before_id = (
+            b"\x02\x00"
+            + channel.to_bytes(2, "big")
+            + TRANSFER_START
+            + bytes((_LIST8, list_size, 5 if settled else 4))
+            + fields
+        )
+        layout = Struct(f">I{len(self.before_id)}sI2s")
+        self.pack = layout.pack
+        self.overhead = layout.size + tag_size + len(self.after_tag)
+
+
+@lru_cache(1024)
+def _layout(channel: int, handle: int, tag_size: int, settled: bool, message_format: int) -> _Layout:
+    return _Layout(channel, handle, tag_size, settled, message_format)
+
+
+def encode_uint(value: int) -> bytes:
+    """1.6.5: the shortest of its three forms."""
+    if value == 0:
+        return b"\x43"
+    return bytes((_SMALLUINT, value)) if value < 256 else b"\x70" + _uint.pack(value)
+
+
+def transfer_overhead(channel: int, handle: int, tag_size: int, settled: bool, message_format: int) -> int:
+    """The size of a frame that carries a whole message, less that of its payload."""
+    return _layout(channel, handle, tag_size, settled, message_format).overhead
+
+
+def encode_block(
+    channel: int, handle: int, first_id: int, tags: list[bytes], payloads: list[bytes], settled: bool,
+    message_format: int,
+) -> bytes:  # fmt: skip
+    """Transfer frames for whole messages with the delivery-ids first_id, first_id + 1, ... (wrapped here)."""
+    count = len(tags)
+    tag_size = len(tags[0])
+    first_id &= WRAP
+    if count == 1:
+        layout = _layout(channel, handle, tag_size, settled, message_format)
+        payload = payloads[0]
+        head = layout.pack(layout.overhead + len(payload), layout.before_id, first_id, layout.after_id)
+        return b"".join((head, tags[0], layout.after_tag, payload))
+    tag_sizes = set(map(len, tags))
+    if len(tag_sizes) > 1:
+        return b"".join(
+            encode_block(channel, handle, first_id + index, [tag], [payload], settled, message_format)
+            for index, (tag, payload) in enumerate(zip(tags, payloads, strict=True))
+        )
+    layout = _layout(channel, handle, tag_size, settled, message_format)
+    ids: Iterator[int]
+    if first_id + count > WRAP:
+        ids = ((first_id + index) & WRAP for index in range(count))
+    else:
+        ids = iter(range(first_id, first_id + count))
+    overhead = layout.overhead
+    sizes = [overhead + size for size in map(len, payloads)]
+    heads = map(layout.pack, sizes, repeat(layout.before_id), ids, repeat(layout.after_id))
+    return b"".join(chain.from_iterable(zip(heads, tags, repeat(layout.after_tag), payloads)))
