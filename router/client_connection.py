@@ -24,6 +24,7 @@ from amqp10.events import (
     ResumedTransfer,
     SessionBegun,
     SessionEnded,
+    SessionFlow,
     Transfers,
 )
 from amqp10.link import Link
@@ -50,7 +51,6 @@ class ClientConnection:
 
     __slots__ = (
         "_outputs",
-        "_windows",
         "connection",
         "container",
         "lingering",
@@ -72,7 +72,6 @@ class ClientConnection:
         self.output_paused = False  # the transport takes nothing more for now
         self.writes = 0  # how often output has been fetched
         self._outputs: dict[SubscriberLink, None] = {}  # would get more if output had room
-        self._windows: dict[SubscriberLink, None] = {}  # would get more if the session's window were open
 
     # --- for the owner of the transport
 
@@ -83,8 +82,6 @@ class ClientConnection:
         if self.watched and self.connection.frames_read != frames:
             for port in list(self.watched):
                 port.on_frame(now)
-        if self._windows:
-            self._windows_open(now)
         self.touch()
 
     def receive_eof(self, now: float) -> None:
@@ -185,12 +182,8 @@ class ClientConnection:
     def wait_for_output(self, port: SubscriberLink) -> None:
         self._outputs[port] = None
 
-    def wait_for_window(self, port: SubscriberLink) -> None:
-        self._windows[port] = None
-
     def forget(self, port: SubscriberLink) -> None:
         self._outputs.pop(port, None)
-        self._windows.pop(port, None)
 
     def attach(self, link: Link, **arguments: Any) -> bool:
         """Answer the peer's attach.  False if the link is over, or the answer does not fit the peer's frames."""
@@ -286,6 +279,12 @@ class ClientConnection:
         if port is not None:
             self._lost(port, event.closed and not event.local, now)
 
+    def _session_flow(self, event: SessionFlow, now: float) -> None:
+        for link in event.session.links:
+            port = link.context
+            if isinstance(port, SubscriberLink) and port.answered and not port.gone:
+                self.core.subscriber_credit(port, now)
+
     def _session_ended(self, event: SessionEnded, now: float) -> None:
         for link in event.session.links:
             if link.context is not None:
@@ -320,12 +319,6 @@ class ClientConnection:
             del self.lingering[port]
             self.core.timeout_starts(port, now)
 
-    def _windows_open(self, now: float) -> None:
-        for port in [port for port in self._windows if port.link.capacity()]:
-            del self._windows[port]
-            if not port.gone:
-                self.core.subscriber_credit(port, now)
-
     def _fail(self, error: FrameTooLarge) -> None:
         """An answer that the peer's frames are too small for: nothing can be said on that link, so close."""
         self.close(Error(Symbol(FRAME_SIZE_TOO_SMALL), f"an answer does not fit your max-frame-size: {error}"))
@@ -337,6 +330,7 @@ _HANDLERS: Final[dict[type, Callable[[ClientConnection, Any, float], None]]] = {
     ConnectionClosed: ClientConnection._closed,
     SessionBegun: ClientConnection._nothing,
     SessionEnded: ClientConnection._session_ended,
+    SessionFlow: ClientConnection._session_flow,
     LinkAttaching: ClientConnection._attaching,
     LinkAttached: ClientConnection._nothing,
     LinkFlow: ClientConnection._flow,

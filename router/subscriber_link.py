@@ -60,16 +60,13 @@ class SubscriberLink:
         if not self.answered or self.gone:
             return 0
         link, connection = self.link, self.connection
-        capacity = link.capacity()
-        if capacity < link.credit:
-            connection.wait_for_window(self)
         if connection.full:
             connection.wait_for_output(self)
             return 0
         if self._write != connection.writes:
             self._write = connection.writes
             self._allowance = MOST_AT_ONCE
-        return min(capacity, self._allowance)
+        return min(link.capacity(), self._allowance)
 
     def answer(self, answer: SubscriberAnswer) -> int:
         remote = self.link.remote_attach

@@ -1,0 +1,205 @@
+"""Attaches taken apart: modes and guarantees (contract 2), termini, link properties, refusals (PROTOCOL 5.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqp10.errors import RemoteProtocolError
+from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
+from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
+from amqp10.termini import Coordinator, Source, Target
+from amqp10.types import Described, Symbol, Timestamp, ULong
+from router.config import AddressConfig, Guarantee, RouterConfig
+from router.negotiation import answer_source, answer_target, default_outcome, read_publisher, read_subscriber
+from router.ports import UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer
+
+CONFIG = RouterConfig("a", addresses=(AddressConfig("orders", subscription_timeout_s=30.0),))
+
+
+def best(guarantee: Guarantee) -> RouterConfig:
+    return RouterConfig("a", defaults=AddressConfig(guarantee=guarantee))
+
+
+def sending(**fields: Any) -> Attach:
+    given: dict[str, Any] = {"source": Source(), "target": Target("orders"), "initial_delivery_count": 0, **fields}
+    return Attach("link", 0, False, **given)
+
+
+def receiving(**fields: Any) -> Attach:
+    given: dict[str, Any] = {"source": Source("orders"), "target": Target(), **fields}
+    return Attach("link", 0, True, **given)
+
+
+def refusal(attach: Attach, config: RouterConfig = CONFIG) -> RemoteProtocolError:
+    with pytest.raises(RemoteProtocolError) as caught:
+        if attach.role:
+            read_subscriber(attach, "client", config)
+        else:
+            read_publisher(attach, "client", config)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("snd", "rcv", "guarantee", "answered_snd"),
+    [
+        (SND_UNSETTLED, RCV_SECOND, "exactly-once", SND_UNSETTLED),
+        (SND_MIXED, RCV_SECOND, "exactly-once", SND_UNSETTLED),
+        (SND_UNSETTLED, RCV_FIRST, "at-least-once", SND_UNSETTLED),
+        (SND_MIXED, RCV_FIRST, "at-least-once", SND_UNSETTLED),
+        (SND_SETTLED, RCV_FIRST, "at-most-once", SND_SETTLED),
+        (SND_SETTLED, RCV_SECOND, "at-most-once", SND_SETTLED),
+    ],
+)
+def test_a_receivers_modes_say_its_guarantee(snd: int, rcv: int, guarantee: str, answered_snd: int) -> None:
+    attach, modes = read_subscriber(receiving(snd_settle_mode=snd, rcv_settle_mode=rcv), "client", CONFIG)
+    assert (modes.guarantee, modes.snd, modes.rcv) == (guarantee, answered_snd, rcv)
+    assert attach.mode_first is (rcv == RCV_FIRST)
+    assert attach.settled_mode is (snd == SND_SETTLED)
+
+
+def test_a_sender_keeps_its_mixed_mode() -> None:
+    attach, modes = read_publisher(sending(rcv_settle_mode=RCV_SECOND), "client", CONFIG)
+    assert (modes.guarantee, modes.snd) == ("exactly-once", SND_MIXED)
+    assert not attach.mode_first
+
+
+@pytest.mark.parametrize("make", [sending, receiving])
+def test_a_guarantee_above_the_addresses_best_is_refused_and_not_lowered(make: Any) -> None:
+    attach = make(snd_settle_mode=SND_UNSETTLED, rcv_settle_mode=RCV_SECOND)
+    assert refusal(attach, best("at-least-once")).condition == "amqp:not-allowed"
+    attach = make(snd_settle_mode=SND_UNSETTLED)
+    assert refusal(attach, best("at-most-once")).condition == "amqp:not-allowed"
+
+
+def test_mixed_asks_for_no_more_than_an_at_most_once_address_gives() -> None:
+    attach, modes = read_subscriber(receiving(), "client", best("at-most-once"))
+    assert (modes.guarantee, modes.snd) == ("at-most-once", SND_SETTLED)
+    assert attach.settled_mode
+
+
+@pytest.mark.parametrize(
+    ("attach", "condition", "word"),
+    [
+        (sending(target=Coordinator()), "amqp:not-implemented", "transactions"),
+        (sending(target=None), "amqp:invalid-field", "null"),
+        (sending(target=Target()), "amqp:not-implemented", "anonymous"),
+        (sending(target=Target(dynamic=True)), "amqp:not-implemented", "dynamic"),
+        (sending(target=Target("")), "amqp:invalid-field", "address"),
+        (receiving(source=None), "amqp:invalid-field", "null"),
+        (receiving(source=Source()), "amqp:invalid-field", "address"),
+        (receiving(source=Source(dynamic=True)), "amqp:not-implemented", "dynamic"),
+        (receiving(source=Source("orders", expiry_policy=Symbol("tomorrow"))), "amqp:invalid-field", "expiry-policy"),
+        (receiving(source=Source("orders", default_outcome=Described(ULong(0x34), []))), "amqp:invalid-field", "0x"),
+        (sending(unsettled={b"1": Described(ULong(0x33), [])}), "amqp:invalid-field", "delivery-state"),
+        (sending(unsettled={}, incomplete_unsettled=True), "amqp:invalid-field", "incomplete"),
+        (receiving(unsettled={}, incomplete_unsettled=True), "amqp:invalid-field", "incomplete"),
+    ],
+)
+def test_what_is_not_offered_is_refused_by_name(attach: Attach, condition: str, word: str) -> None:
+    error = refusal(attach)
+    assert error.condition == condition
+    assert word in error.description or word == "0x"
+
+
+@pytest.mark.parametrize("key", ["onceway:epoch", "onceway:incarnation", "onceway:born", "onceway:unique-tags"])
+@pytest.mark.parametrize("value", ["seven", -1, 1.5, b"7", [7], Timestamp(7)])
+def test_a_link_property_of_the_wrong_type_is_refused(key: str, value: object) -> None:
+    attach = (receiving if key == "onceway:born" else sending)(properties={Symbol(key): value})
+    error = refusal(attach)
+    assert error.condition == "amqp:invalid-field"
+    assert key in error.description
+
+
+@pytest.mark.parametrize("value", [ULong(7), 7])
+def test_a_publishers_properties_are_read(value: int) -> None:
+    properties = {Symbol("onceway:epoch"): value, Symbol("onceway:incarnation"): ULong(2**64 - 1)}
+    attach, _ = read_publisher(sending(properties=properties), "client", CONFIG)
+    assert (attach.epoch, attach.incarnation) == (7, 2**64 - 1)
+    assert (attach.container, attach.name, attach.address) == ("client", "link", "orders")
+    assert attach.unsettled is None
+
+
+def test_booleans_are_no_numbers() -> None:
+    assert "epoch" in refusal(sending(properties={Symbol("onceway:epoch"): True})).description
+
+
+def test_unique_tags_stand_in_place_of_a_map() -> None:
+    properties = {Symbol("onceway:unique-tags"): True}
+    assert read_publisher(sending(properties=properties), "client", CONFIG)[0].unsettled is UNIQUE_TAGS
+    assert read_publisher(sending(properties=properties, unsettled={}), "client", CONFIG)[0].unsettled is UNIQUE_TAGS
+    assert refusal(sending(properties=properties, unsettled={b"1": None})).condition == "amqp:invalid-field"
+
+
+def test_null_is_no_empty_map() -> None:
+    assert read_publisher(sending(unsettled={}), "client", CONFIG)[0].unsettled == {}
+    assert read_subscriber(receiving(unsettled={}), "client", CONFIG)[0].unsettled == {}
+    assert read_subscriber(receiving(), "client", CONFIG)[0].unsettled is None
+
+
+def test_a_publishers_map_says_which_outcomes_it_knows() -> None:
+    unsettled = {b"1": None, b"2": ACCEPTED, b"3": Rejected(), b"4": Received(0, 0), b"5": RELEASED}
+    attach, _ = read_publisher(sending(unsettled=unsettled), "client", CONFIG)
+    assert attach.unsettled == {
+        b"1": None,
+        b"2": Outcome.ACCEPTED,
+        b"3": Outcome.REJECTED,
+        b"4": None,
+        b"5": Outcome.RELEASED,
+    }
+
+
+def test_a_subscribers_map_says_what_it_has() -> None:
+    unsettled = {
+        b"1": None,
+        b"2": ACCEPTED,
+        b"3": Received(0, 0),
+        b"4": Modified(undeliverable_here=True),
+        b"5": Modified(delivery_failed=True),
+    }
+    attach, _ = read_subscriber(receiving(unsettled=unsettled), "client", CONFIG)
+    assert attach.unsettled == {
+        b"1": MapState.UNDECIDED,
+        b"2": MapState.ACCEPTED,
+        b"3": MapState.RECEIVED,
+        b"4": MapState.REJECTED,
+        b"5": MapState.RELEASED,
+    }
+
+
+def test_timeout_and_expiry_policy_are_read_from_the_source() -> None:
+    source = Source("orders", timeout=300, expiry_policy=Symbol("never"))
+    attach, _ = read_subscriber(receiving(source=source), "client", CONFIG)
+    assert (attach.timeout_s, attach.expiry_policy) == (300.0, "never")
+    plain, _ = read_subscriber(receiving(), "client", CONFIG)
+    assert (plain.timeout_s, plain.expiry_policy) == (0.0, "session-end")
+
+
+def test_the_answering_source_says_what_was_granted_and_leaves_out_filters() -> None:
+    asked = Source(
+        "orders",
+        durable=2,
+        timeout=300,
+        filter={Symbol("f"): "x"},
+        default_outcome=RELEASED,
+        capabilities=(Symbol("topic"), Symbol("queue")),
+    )
+    answer = SubscriberAnswer((1, "a"), None, False, [], 30.0, "link-detach")
+    source = answer_source(receiving(source=asked), answer)
+    assert (source.address, source.durable, source.timeout, source.expiry_policy) == ("orders", 2, 30, "link-detach")
+    assert source.filter is None
+    assert source.distribution_mode == "copy"
+    assert source.capabilities == ("topic",)
+    assert source.default_outcome == RELEASED
+
+
+def test_the_answering_target_says_how_long_the_publisher_is_waited_for() -> None:
+    assert answer_target(sending(), CONFIG).timeout == 90
+
+
+def test_a_settlement_without_a_state_means_the_default_outcome_or_released() -> None:
+    assert default_outcome(receiving()) is Outcome.RELEASED
+    assert default_outcome(receiving(source=Source("orders", default_outcome=ACCEPTED))) is Outcome.ACCEPTED
+    undeliverable = Modified(undeliverable_here=True)
+    assert default_outcome(receiving(source=Source("orders", default_outcome=undeliverable))) is Outcome.REJECTED
