@@ -38,7 +38,7 @@ class _Partial:
 
 
 class ReceiverLink(Link):
-    __slots__ = ("_drain", "_partial", "available", "delivery_count", "limit", "max_message_size")
+    __slots__ = ("_drain", "_partial", "available", "delivery_count", "limit", "max_message_size", "reach")
 
     is_sender = False
 
@@ -47,7 +47,10 @@ class ReceiverLink(Link):
         self.delivery_count = 0
         """Unwrapped; starts at the sender's initial-delivery-count."""
         self.limit = 0
-        """delivery_count + credit at the last grant: the sender must not get beyond it."""
+        """delivery_count + credit at the last grant."""
+        self.reach = 0
+        """The highest limit so far: the sender must not get beyond it. Credit that is taken back may cross transfers
+        that were sent on it (2.6.7), so a lower limit is a wish."""
         self.available: int | None = None
         """The sender's latest word on how many it could send."""
         self.max_message_size = session.connection.settings.max_message_size
@@ -69,6 +72,7 @@ class ReceiverLink(Link):
         if self.detached:
             return
         self.limit = self.delivery_count + credit
+        self.reach = max(self.reach, self.limit)
         self._drain = drain
         if self._state is LinkState.ATTACH_RECEIVED or self._state is LinkState.NEW:
             self._reply_wanted = True
@@ -129,7 +133,7 @@ class ReceiverLink(Link):
             raise LinkViolation(self, INVALID_FIELD, f"a delivery-tag of {len(transfer.delivery_tag)} octets")
         if transfer.rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:  # 2.7.5
             raise LinkViolation(self, INVALID_FIELD, "rcv-settle-mode second on a link in mode first")
-        if self.delivery_count >= self.limit:
+        if self.delivery_count >= self.reach:
             raise LinkViolation(self, TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
         delivery_id = self.session._next_received_id(transfer.delivery_id)
         self.delivery_count += 1
@@ -212,6 +216,7 @@ class ReceiverLink(Link):
             initial = attach.initial_delivery_count or 0
             self.delivery_count += initial
             self.limit += initial
+            self.reach += initial
 
     def _stop(self) -> None:
         self._partial = None
@@ -223,8 +228,8 @@ class ReceiverLink(Link):
         if flow.delivery_count is not None and self.remote_attach is not None:
             count = unwrap(flow.delivery_count, self.delivery_count)
             if count > self.delivery_count:  # 2.6.7: credit given up, in answer to drain
-                self.delivery_count = min(count, self.limit)
-                if self.delivery_count == self.limit:
+                self.delivery_count = min(count, self.reach)
+                if self.delivery_count >= self.limit:
                     self._drain = False
 
     def _flow_fields(self) -> dict[str, Any]:

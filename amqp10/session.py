@@ -279,7 +279,7 @@ class Session:
         first = self._next_received
         if link._partial is not None or first is None:
             return offset, 0
-        limit = min(link.limit - link.delivery_count, self._incoming_left)
+        limit = min(link.reach - link.delivery_count, self._incoming_left)
         if limit <= 0:
             return offset, 0
         max_size = link.max_message_size + shape.fixed if link.max_message_size else max_frame_size

@@ -88,7 +88,7 @@ class Credit:
         wanted = self.wanted()
         if self.floor is not None:
             wanted = max(wanted, self.floor - delivery_count)
-        left = self.limit - delivery_count
+        left = max(self.limit - delivery_count, 0)  # negative where credit taken back crossed transfers
         if wanted == left or (left > 0 and 0 < wanted - left < max(1, wanted >> 2)):
             return None
         self._put(delivery_count + wanted, delivery_count)
