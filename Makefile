@@ -1,0 +1,47 @@
+# Everything starts here and works from a clean clone with Python 3.11+, make and git: `make demo`, `make test`.
+SHELL := /bin/sh
+BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check unit sim chaos bench wheel clean runtime tools
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: runtime ## three routers, one killed in mid-stream, and the ledger
+	@$(BIN)/onceway demo $(ARGS)
+
+test: check ## make check and the whole test suite
+	@$(PYTEST) $(ARGS)
+
+check: tools ## ruff, mypy --strict, import-linter
+	@echo "ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@echo "mypy --strict" && $(BIN)/mypy
+	@echo "import-linter" && $(BIN)/lint-imports
+
+unit: tools ## the tests that take a moment: no processes, no interop
+	@$(PYTEST) tests/amqp10 tests/router tests/interrouter tests/onceway -m "not slow" $(ARGS)
+
+sim: tools ## the protocol's scenarios and random schedules in virtual time
+	@$(PYTEST) tests/simulation $(ARGS)
+
+chaos: tools ## real processes, killed
+	@$(PYTEST) tests/chaos $(ARGS)
+
+bench: tools ## CPU per delivery beside other brokers (bench/README.md)
+	@$(BIN)/python -m bench $(ARGS)
+
+wheel: tools ## dist/onceway-*-py3-none-any.whl
+	@$(BIN)/python -m pip wheel -q --no-deps -w dist .
+
+clean: ## back to a clean clone
+	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache tests/interop/node_modules
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+runtime:
+	@scripts/bootstrap.sh runtime
+
+tools:
+	@scripts/bootstrap.sh test

@@ -1,0 +1,20 @@
+"""`onceway check FILE`: every problem of a topology file, or what it describes."""
+
+from __future__ import annotations
+
+import click
+
+from onceway import topology
+
+
+@click.command("check")
+@click.argument("file")
+def command(file: str) -> None:
+    """Read a topology FILE and name every problem in it, each with its line, place and remedy."""
+    loaded = topology.load(file)
+    routers, links = len(loaded.routers), len(loaded.links)
+    click.echo(f"{file}: network {loaded.network}: {_count(routers, 'router')}, {_count(links, 'link')}")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,204 @@
+"""A YAML document whose every value knows its line and its place, so that a problem can be named by both.
+
+Values are read as the text in the file, not as YAML's guess at a type: a router may be called `no` or `1`, and a port
+is a port.  Knows nothing of topologies; that is `sections`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import yaml
+
+from onceway.errors import OncewayError
+
+T = TypeVar("T")
+
+_NULL = "tag:yaml.org,2002:null"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """`file:line: place: what; remedy`.  Line 0: the file as a whole; place "": the document as a whole."""
+
+    file: str
+    line: int
+    place: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        where = f"{self.file}:{self.line}" if self.line else self.file
+        what = f"{self.place}: {self.what}" if self.place else self.what
+        return f"{where}: {what}; {self.remedy}" if self.remedy else f"{where}: {what}"
+
+
+class ConfigError(OncewayError, ValueError):
+    """The user's file is wrong.  `problems` are all of them, in the order of the file; str() is one line for each."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = sorted(problems, key=lambda problem: problem.line)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+@dataclass(slots=True)
+class Problems:
+    """Where the readers leave what they find, so that the reading goes on."""
+
+    file: str
+    found: list[Problem] = field(default_factory=list)
+
+    def add(self, line: int, place: str, what: str, remedy: str) -> None:
+        problem = Problem(self.file, line, place, what, remedy)
+        if problem not in self.found:
+            self.found.append(problem)
+
+    def raise_if_any(self) -> None:
+        if self.found:
+            raise ConfigError(self.found)
+
+
+def suggest(wrong: str, known: Sequence[str], all_of_them: str = "known are") -> str:
+    """`did you mean "x"?`, or the whole list where nothing is alike."""
+    alike = difflib.get_close_matches(wrong.lower(), [name.lower() for name in known], n=1, cutoff=0.6)
+    if alike:
+        right = next(name for name in known if name.lower() == alike[0])
+        return f'did you mean "{right}"?'
+    return f"{all_of_them} {', '.join(known)}" if known else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One value of the document.  The reading methods note a problem and return None where the value is unfit."""
+
+    node: yaml.Node
+    place: str
+    problems: Problems
+
+    @property
+    def line(self) -> int:
+        return int(self.node.start_mark.line) + 1
+
+    def problem(self, what: str, remedy: str) -> None:
+        self.problems.add(self.line, self.place, what, remedy)
+
+    @property
+    def is_scalar(self) -> bool:
+        return isinstance(self.node, yaml.ScalarNode) and not self.is_null
+
+    @property
+    def is_null(self) -> bool:
+        return self.node.tag == _NULL
+
+    @property
+    def text(self) -> str:
+        """The value as it stands in the file; only where `is_scalar`."""
+        assert isinstance(self.node, yaml.ScalarNode)
+        return str(self.node.value)
+
+    def kind(self) -> str:
+        if self.is_null:
+            return "nothing"
+        if isinstance(self.node, yaml.MappingNode):
+            return "a mapping"
+        if isinstance(self.node, yaml.SequenceNode):
+            return "a list"
+        return f'"{self.text}"'
+
+    def scalar(self, read: Callable[[str], T], expected: str) -> T | None:
+        """`read` gives the value, or raises ValueError with (what, remedy) or (what,)."""
+        if not self.is_scalar:
+            self.problem(f"{self.kind()} where {expected} belongs", f"write {expected}")
+            return None
+        try:
+            return read(self.text)
+        except ValueError as error:
+            what, remedy = error.args if len(error.args) == 2 else (str(error), f"write {expected}")
+            self.problem(what, remedy)
+            return None
+
+    def choice(self, choices: Sequence[str]) -> str | None:
+        def read(text: str) -> str:
+            if text not in choices:
+                raise ValueError(f'no such choice: "{text}"', suggest(text, choices, "choices are"))
+            return text
+
+        return self.scalar(read, f"one of {', '.join(choices)}")
+
+    def items(self, expected: str) -> list[Item] | None:
+        """The values of a list."""
+        if not isinstance(self.node, yaml.SequenceNode):
+            self.problem(f"{self.kind()} where {expected} belongs", f"write {expected}")
+            return None
+        return [Item(node, f"{self.place}[{i}]", self.problems) for i, node in enumerate(self.node.value)]
+
+    def entries(self, expected: str) -> dict[str, Entry] | None:
+        """The entries of a mapping, by key; keys that come twice are a problem and the first one counts."""
+        if not isinstance(self.node, yaml.MappingNode):
+            self.problem(f"{self.kind()} where {expected} belongs", f"write {expected}")
+            return None
+        entries: dict[str, Entry] = {}
+        for key_node, node in self.node.value:
+            key = Item(key_node, self.place, self.problems)
+            if not isinstance(key_node, yaml.ScalarNode):
+                key.problem(f"{key.kind()} as a key", "keys are plain words")
+                continue
+            place = f"{self.place}.{key.text}" if self.place else key.text
+            entry = Entry(node, place, self.problems, key_node)
+            if key.text in entries:
+                first = entries[key.text].key_line
+                self.problems.add(entry.key_line, place, f"given twice, first in line {first}", "leave one of them out")
+            else:
+                entries[key.text] = entry
+        return entries
+
+    def fields(self, known: Sequence[str], expected: str, required: Sequence[str] = ()) -> dict[str, Entry] | None:
+        """The entries of a mapping that may have only these keys and must have some of them."""
+        entries = self.entries(expected)
+        if entries is None:
+            return None
+        for key, entry in list(entries.items()):
+            if key not in known:
+                remedy = "write the keys out, merging is not read here" if key == "<<" else suggest(key, known)
+                self.problems.add(entry.key_line, self.place, f'unknown key "{key}"', remedy)
+                del entries[key]
+        for key in required:
+            if key not in entries:
+                self.problem(f"{key} is missing", f"add {key}: ...")
+        return entries
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Item):
+    """A value in a mapping, with its key."""
+
+    key_node: yaml.Node
+
+    @property
+    def key_line(self) -> int:
+        return int(self.key_node.start_mark.line) + 1
+
+
+def compose(data: bytes | str, problems: Problems) -> Item | None:
+    """The document's root, or None with a problem noted."""
+    try:
+        loader = yaml.SafeLoader(data)
+        try:
+            node = loader.get_single_node()
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark is not None else 0
+        what = " ".join(part for part in (error.context, error.problem) if part)
+        problems.add(line, "", f"not YAML: {what}", "look at the indentation, brackets and quotes of this line")
+        return None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        problems.add(0, "", f"not YAML: {' '.join(str(error).split())}", "save the file as UTF-8 text")
+        return None
+    if node is None:
+        problems.add(1, "", "the file is empty", "docs/operating.md shows what belongs here")
+        return None
+    return Item(node, "", problems)

@@ -1,0 +1,399 @@
+"""What a topology file may say: its keys, their meaning and limits, and what must fit together.
+
+Reading goes on after a problem, so that all of them come at once; a value that could not be read is left at its
+default and not judged again.  The result is only used when there was no problem.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from onceway.topology.document import Entry, Item, Problems, suggest
+from onceway.topology.model import HostPort, Link, OnPartition, RouterAddress, Topology
+from onceway.topology.values import (
+    format_duration,
+    format_host_port,
+    read_count,
+    read_duration,
+    read_host,
+    read_host_port,
+    read_name,
+    read_size,
+)
+from router.config import AddressConfig, Guarantee, NoSubscribers, RouterConfig
+
+TOP_KEYS: Final = ("network", "defaults", "on_partition", "settings", "addresses", "routers", "links")
+DEFAULT_HOST: Final = "127.0.0.1"
+GUARANTEES: Final = ("exactly-once", "at-least-once", "at-most-once")
+NO_SUBSCRIBERS: Final = ("hold", "accept", "release")
+ADDRESS_KEYS: Final = (
+    "match",
+    "type",
+    "guarantee",
+    "subscription_timeout",
+    "publisher_timeout",
+    "no_subscribers",
+    "max_redeliveries",
+)
+ROUTER_KEYS: Final = ("amqp", "interrouter", "admin", "host")
+_PORTS: Final = ("amqp", "interrouter", "admin")
+
+Form = Literal["duration", "size", "count"]
+_EXPECTED: Final = {
+    "duration": "a duration such as 60s",
+    "size": "a size such as 8MiB",
+    "count": "a whole number",
+}
+Limits = tuple[float, float]
+_MOST: Final = float(1 << 40)
+
+# key in the file -> (field of RouterConfig, form, least, most)
+SETTINGS: Final[dict[str, tuple[str, Form, Limits]]] = {
+    "heartbeat": ("heartbeat_s", "duration", (0.01, 60)),
+    "dead_after": ("dead_after_s", "duration", (0.05, 600)),
+    "discovery": ("discovery_s", "duration", (0.01, 600)),
+    "idle_timeout": ("idle_timeout_s", "duration", (0.1, 86_400)),
+    "proof_after": ("proof_after_s", "duration", (0.01, 600)),
+    "window_messages": ("window_messages", "count", (1, 1 << 20)),
+    "window_bytes": ("window_bytes", "size", (1, _MOST)),
+    "unsettled_window": ("unsettled_window", "count", (1, 1 << 24)),
+    "max_message_size": ("max_message_size", "size", (1, _MOST)),
+    "max_frame_size": ("max_frame_size", "size", (512, (1 << 32) - 1)),  # 2.7.1: 512 is AMQP's least
+    "memory_limit": ("memory_limit", "size", (1 << 20, _MOST)),
+    "presettled_queue": ("presettled_queue", "count", (1, 1 << 24)),
+    "done_bytes": ("done_bytes", "size", (0, _MOST)),
+}
+# Settings that an address may have of its own.
+ADDRESS_SETTINGS: Final[dict[str, tuple[str, Form, Limits]]] = {
+    "subscription_timeout": ("subscription_timeout_s", "duration", (0.05, 30 * 86_400)),
+    "publisher_timeout": ("publisher_timeout_s", "duration", (0.05, 60 * 86_400)),
+}
+
+
+def read_topology(root: Item, problems: Problems) -> Topology | None:
+    top = root.fields(TOP_KEYS, "a mapping with network, routers and links", required=("network", "routers"))
+    if top is None:
+        return None
+    network = top["network"].scalar(read_name, "a name") if "network" in top else None
+    on_partition = _read_on_partition(top.get("on_partition"))
+    host = _read_defaults(top.get("defaults"))
+    settings, address_settings = _read_settings(top.get("settings"))
+    addresses = _read_addresses(top.get("addresses"), address_settings)
+    routers = _read_routers(top.get("routers"), host)
+    links = _read_links(top.get("links"), list(routers), top.get("routers"))
+    if problems.found:
+        return None
+    assert network is not None
+    config = RouterConfig(
+        name="",
+        routers=tuple(routers),
+        addresses=addresses,
+        defaults=AddressConfig(**address_settings),
+        **settings,
+    )
+    return Topology(network, Path(problems.file), routers, tuple(links), config, on_partition)
+
+
+def _read_on_partition(entry: Entry | None) -> OnPartition:
+    """PROTOCOL 14: this is the one place that has to change when `stop` is built."""
+    if entry is not None and entry.choice(("continue", "stop")) == "stop":
+        entry.problem("stop is not built yet", "write continue, or leave the line out")
+    return "continue"
+
+
+def _read_defaults(entry: Entry | None) -> str:
+    if entry is not None and (fields := entry.fields(("host",), "a mapping such as {host: 127.0.0.1}")):
+        return fields["host"].scalar(read_host, "a host") or DEFAULT_HOST
+    return DEFAULT_HOST
+
+
+# --- settings -----------------------------------------------------------------------------------------------------
+
+
+def _read_quantity(item: Item, form: Form, limits: Limits) -> float | int | None:
+    least, most = limits
+    value: float | int | None
+    if form == "duration":
+        value = item.scalar(read_duration, _EXPECTED[form])
+    else:
+        value = item.scalar(read_size if form == "size" else read_count, _EXPECTED[form])
+    if value is None or least <= value <= most:
+        return value
+
+    def shown(limit: float) -> str:
+        if form == "duration":
+            return format_duration(limit)
+        return f"{limit:.0f}{'B' if form == 'size' else ''}"
+
+    way = f"less than {shown(least)}" if value < least else f"more than {shown(most)}"
+    item.problem(f"{item.text} is {way}", f"write a value from {shown(least)} to {shown(most)}")
+    return None
+
+
+def _read_settings(entry: Entry | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(fields of RouterConfig, fields of AddressConfig for addresses that don't say otherwise)."""
+    settings: dict[str, Any] = {}
+    for_addresses: dict[str, Any] = {}
+    if entry is None:
+        return settings, for_addresses
+    known = (*SETTINGS, *ADDRESS_SETTINGS)
+    fields = entry.fields(known, "a mapping of settings") or {}
+    for key, item in fields.items():
+        table, target = (SETTINGS, settings) if key in SETTINGS else (ADDRESS_SETTINGS, for_addresses)
+        name, form, limits = table[key]
+        value = _read_quantity(item, form, limits)
+        if value is not None:
+            target[name] = value
+    trial = RouterConfig(name="", **settings)
+    if trial.dead_after_s < 2 * trial.heartbeat_s:
+        item = fields.get("dead_after") or fields["heartbeat"]
+        item.problem(
+            f"dead_after {format_duration(trial.dead_after_s)} leaves no room for two heartbeats of "
+            f"{format_duration(trial.heartbeat_s)}",
+            f"make dead_after at least {format_duration(2 * trial.heartbeat_s)}",
+        )
+    if trial.max_message_size > trial.memory_limit:
+        item = fields.get("max_message_size") or fields["memory_limit"]
+        item.problem("max_message_size exceeds memory_limit: such a message could never pass", "raise memory_limit")
+    _check_timeouts(AddressConfig(**for_addresses), fields, entry)
+    return settings, for_addresses
+
+
+def _check_timeouts(address: AddressConfig, fields: dict[str, Entry], entry: Item) -> None:
+    """PROTOCOL 12: deliveries must not be forgotten while a subscription may still hold them in doubt."""
+    least = address.subscription_timeout_s + 2 * address.margin_s
+    if address.publisher_expires_s > least:
+        return
+    item = fields.get("publisher_timeout") or fields.get("subscription_timeout") or entry
+    item.problem(
+        f"publisher_timeout {format_duration(address.publisher_expires_s)} must exceed subscription_timeout + 2 margin"
+        f" = {format_duration(least)}",
+        f"make publisher_timeout more than {format_duration(least)}, "
+        f"or leave it out for {format_duration(address.subscription_timeout_s + 60)}",
+    )
+
+
+# --- addresses ----------------------------------------------------------------------------------------------------
+
+
+def _read_addresses(entry: Entry | None, defaults: dict[str, Any]) -> tuple[AddressConfig, ...]:
+    addresses: list[AddressConfig] = []
+    if entry is None:
+        return ()
+    for item in entry.items("a list of addresses, each with match") or []:
+        address = _read_address(item, defaults)
+        if address is None:
+            continue
+        for i, earlier in enumerate(addresses):
+            if earlier.matches(address.match.removesuffix("*")) and (
+                earlier.match.endswith("*") or not address.match.endswith("*")
+            ):
+                item.problem(
+                    f'never used: addresses[{i}] ("{earlier.match}") takes all that "{address.match}" matches',
+                    "the first match wins, so put the narrower one first, or leave it out",
+                )
+                break
+        addresses.append(address)
+    return tuple(addresses)
+
+
+def _read_address(item: Item, defaults: dict[str, Any]) -> AddressConfig | None:
+    fields = item.fields(ADDRESS_KEYS, "a mapping such as {match: orders}", required=("match",))
+    if fields is None:
+        return None
+    values: dict[str, Any] = dict(defaults)
+    if "match" in fields:
+        values["match"] = fields["match"].scalar(_read_match, "an address, or a prefix ending in *")
+    if "type" in fields:
+        kind = fields["type"].choice(("topic", "queue", "pipe"))
+        if kind in ("queue", "pipe"):
+            fields["type"].problem(f"{kind} is not built yet", "write topic, or leave the line out")
+    if "guarantee" in fields and (guarantee := fields["guarantee"].choice(GUARANTEES)):
+        values["guarantee"] = cast(Guarantee, guarantee)
+    if "no_subscribers" in fields and (choice := fields["no_subscribers"].choice(NO_SUBSCRIBERS)):
+        values["no_subscribers"] = cast(NoSubscribers, choice)
+    if "max_redeliveries" in fields:
+        redeliveries = _read_quantity(fields["max_redeliveries"], "count", (0, 1 << 20))
+        if redeliveries is not None:
+            values["max_redeliveries"] = redeliveries
+    for key, (name, form, limits) in ADDRESS_SETTINGS.items():
+        if key in fields and (value := _read_quantity(fields[key], form, limits)) is not None:
+            values[name] = value
+    if values.get("match") is None:
+        return None
+    address = AddressConfig(**values)
+    if any(key in fields for key in ADDRESS_SETTINGS):
+        _check_timeouts(address, fields, item)
+    return address
+
+
+def _read_match(text: str) -> str:
+    if not text:
+        raise ValueError("an empty address", 'write a name, or "*" for all')
+    if "*" in text[:-1]:
+        raise ValueError(f'"{text}" has a * that is not at its end', "write an exact name, or a prefix ending in *")
+    return text
+
+
+# --- routers ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Taken:
+    address: HostPort
+    item: Entry
+
+
+def _read_routers(entry: Entry | None, host: str) -> dict[str, RouterAddress]:
+    if entry is None:
+        return {}
+    expected = "a mapping such as a: {amqp: 5671, interrouter: 7671, admin: 8671}"
+    entries = entry.entries(expected)
+    if entries is None:
+        return {}
+    if not entries:
+        entry.problem("there are no routers", f"write {expected}")
+    routers: dict[str, RouterAddress] = {}
+    taken: list[_Taken] = []
+    for name, item in entries.items():
+        try:
+            read_name(name)
+        except ValueError as error:
+            item.problem(*error.args)
+        routers[name] = _read_router(item, host, taken)
+    return routers
+
+
+def _read_router(item: Entry, host: str, taken: list[_Taken]) -> RouterAddress:
+    fields = item.fields(ROUTER_KEYS, "a mapping such as {amqp: 5671, interrouter: 7671, admin: 8671}", required=_PORTS)
+    fields = fields or {}
+    if "host" in fields:
+        host = fields["host"].scalar(read_host, "a host") or host
+    listeners: dict[str, HostPort] = {}
+    for key in _PORTS:
+        address: HostPort | None = None
+        if key in fields:
+            address = fields[key].scalar(lambda text: read_host_port(text, host), "a port, or host:port")
+        if address is not None:
+            if key == "interrouter" and _is_any(address[0]):
+                fields[key].problem(
+                    f"{format_host_port(address)} is no address that a neighbour can connect to",
+                    "write the host by which the other routers reach this one",
+                )
+            for other in taken:
+                if _clash(other.address, address):
+                    fields[key].problem(
+                        f"{format_host_port(address)} is taken by {other.item.place} (line {other.item.line})",
+                        "give each listener a port of its own",
+                    )
+                    break
+            else:
+                taken.append(_Taken(address, fields[key]))
+        listeners[key] = address or (host, 0)
+    return RouterAddress(**listeners)
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _clash(one: HostPort, other: HostPort) -> bool:
+    hosts = {"127.0.0.1" if host == "localhost" else host.lower() for host in (one[0], other[0])}
+    return one[1] == other[1] and (len(hosts) == 1 or any(_is_any(host) for host in hosts))
+
+
+# --- links --------------------------------------------------------------------------------------------------------
+
+
+def _read_links(entry: Entry | None, routers: Sequence[str], routers_entry: Item | None) -> list[Link]:
+    links: list[Link] = []
+    lines: dict[frozenset[str], Item] = {}
+    sound = True
+    items = [] if entry is None else entry.items('a list of links, each "a - b" or {between: [a, b], cost: 2}') or []
+    for item in items:
+        link = _read_link(item, routers)
+        if link is None:
+            sound = False
+            continue
+        pair = frozenset(link[:2])
+        if pair in lines:
+            first = lines[pair]
+            item.problem(f"{link[0]} - {link[1]} is given already, in line {first.line}", "leave one of them out")
+            continue
+        lines[pair] = item
+        links.append(link)
+    if sound and routers_entry is not None:
+        _check_connected(entry or routers_entry, routers, links)
+    return links
+
+
+def _read_link(item: Item, routers: Sequence[str]) -> Link | None:
+    cost = 1
+    ends: list[tuple[Item, str]] = []
+    if item.is_scalar:
+        names = item.text.split(" - ")
+        if len(names) != 2:
+            item.problem(f'"{item.text}" is no link', "write two routers as: a - b")
+            return None
+        ends = [(item, name.strip()) for name in names]
+    else:
+        fields = item.fields(("between", "cost"), '"a - b" or {between: [a, b], cost: 2}', required=("between",))
+        if fields is None or "between" not in fields:
+            return None
+        between = fields["between"].items("a list of two routers")
+        if between is None:
+            return None
+        if len(between) != 2:
+            fields["between"].problem(f"{len(between)} routers", "a link is between two: between: [a, b]")
+            return None
+        for end in between:
+            name = end.scalar(str, "the name of a router")
+            if name is None:
+                return None
+            ends.append((end, name))
+        if "cost" in fields:
+            read = _read_quantity(fields["cost"], "count", (1, 1 << 20))
+            if read is None:
+                return None
+            cost = int(read)
+    known = True
+    for end, name in ends:
+        if name not in routers:
+            end.problem(f'no router "{name}"', suggest(name, routers, "routers are") or "add it under routers")
+            known = False
+    if not known:
+        return None
+    (_, one), (_, other) = ends
+    if one == other:
+        item.problem(f"a link from {one} to itself", "a link is between two routers")
+        return None
+    return one, other, cost
+
+
+def _check_connected(item: Item, routers: Sequence[str], links: Sequence[Link]) -> None:
+    """Every router must be reachable from every other: two halves would be two networks."""
+    pieces: list[list[str]] = []
+    left = list(routers)
+    while left:
+        piece = [left.pop(0)]
+        for name in piece:
+            for one, other, _ in links:
+                far = other if one == name else one if other == name else None
+                if far in left:
+                    left.remove(far)
+                    piece.append(far)
+        pieces.append([name for name in routers if name in piece])
+    if len(pieces) > 1:
+        item.problems.add(
+            item.line,
+            "links",
+            f"the network falls apart into {' | '.join(', '.join(piece) for piece in pieces)}",
+            f"add a link, for example: {pieces[0][0]} - {pieces[1][0]}",
+        )

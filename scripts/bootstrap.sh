@@ -1,0 +1,124 @@
+#!/bin/sh
+# Makes .venv from nothing: `scripts/bootstrap.sh runtime` for the demo, `scripts/bootstrap.sh test` for the tests.
+#
+# Needs only Python 3.11 or newer.  What the system lacks is installed with apt-get when we are root; otherwise the
+# exact command is printed.  Quick when nothing has changed: a stamp in .venv holds the hash of what was asked for.
+# ONCEWAY_PYTHON names another Python; ONCEWAY_NO_APT=1 never calls apt-get.
+set -eu
+
+want=${1:-runtime}
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+venv=$root/.venv
+node=$root/tests/interop
+
+say() { printf 'bootstrap: %s\n' "$*" >&2; }
+die() { say "$@"; exit 2; }
+
+case $want in
+    runtime) hashed="pyproject.toml scripts/bootstrap.sh" ;;
+    test) hashed="pyproject.toml scripts/bootstrap.sh tests/interop/package.json tests/interop/package-lock.json" ;;
+    *) die "usage: scripts/bootstrap.sh runtime|test" ;;
+esac
+# shellcheck disable=SC2086  # a list of files
+key=$( { echo "$root"; cat $hashed; } | sha256sum | cut -d' ' -f1)
+stamped() { [ "$(cat "$venv/.onceway-$1" 2>/dev/null || true)" = "$key" ] && [ -x "$venv/bin/onceway" ]; }
+if stamped "$want"; then exit 0; fi
+
+can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && [ -z "${ONCEWAY_NO_APT:-}" ]; }
+
+updated=
+# apt PACKAGE...: installs, or prints the command and fails.
+apt() {
+    if ! can_install; then
+        say "these system packages are missing; please run:  sudo apt-get install --no-install-recommends $*"
+        return 1
+    fi
+    say "installing system packages: $*"
+    if [ -z "$updated" ]; then
+        apt-get update -qq >&2 || say "apt-get update failed; going on with the package lists there are"
+        updated=1
+    fi
+    if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >&2; then
+        say "apt-get could not install: $*"
+        return 1
+    fi
+}
+
+# --- Python and its venv ------------------------------------------------------------------------------------------
+python=
+for candidate in ${ONCEWAY_PYTHON:-python3 python3.13 python3.12 python3.11}; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        python=$candidate
+        break
+    fi
+done
+[ -n "$python" ] || die "no Python 3.11 or newer found (looked for ${ONCEWAY_PYTHON:-python3, python3.13, python3.12, python3.11}); on Debian 12:  sudo apt-get install python3 python3-venv"
+minor=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+    if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+        apt "python$minor-venv" || die "cannot make a virtual environment without python$minor-venv"
+    fi
+    say "making .venv with $("$python" -V)"
+    rm -rf "$venv"
+    "$python" -m venv "$venv"
+fi
+pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@" >&2; }
+
+if [ "$want" = runtime ]; then
+    say "installing onceway and what it needs to run into .venv"
+    pip install -q -e .
+    echo "$key" >"$venv/.onceway-runtime"
+    exit 0
+fi
+
+# --- What the tests need beyond it --------------------------------------------------------------------------------
+complete=1
+# python-qpid-proton is compiled here: a C compiler, Python's headers; with OpenSSL's and pkg-config it speaks TLS.
+if "$venv/bin/python" -c 'import proton' 2>/dev/null; then
+    extra=test
+else
+    lacking=
+    command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || lacking="$lacking gcc libc6-dev"
+    headers=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+    [ -f "$headers/Python.h" ] || lacking="$lacking python$minor-dev"
+    command -v pkg-config >/dev/null 2>&1 || lacking="$lacking pkg-config"
+    pkg-config --exists openssl 2>/dev/null || lacking="$lacking libssl-dev"
+    extra=test
+    # shellcheck disable=SC2086  # a list of packages
+    if [ -n "$lacking" ] && ! apt $lacking; then
+        extra=check
+        complete=
+        say "going on without python-qpid-proton: the interop tests with proton will be reported as skipped"
+    fi
+fi
+say "installing onceway with its test tools into .venv (extra: $extra)"
+if ! pip install -q -e ".[$extra]"; then
+    [ "$extra" = test ] || die "pip could not install the test tools"
+    say "python-qpid-proton could not be built; going on without it: its interop tests will be reported as skipped"
+    complete=
+    pip install -q -e ".[check]"
+fi
+
+# rhea, the JavaScript client, runs in node.
+lacking=
+command -v node >/dev/null 2>&1 || lacking="$lacking nodejs"
+command -v npm >/dev/null 2>&1 || lacking="$lacking npm"
+# shellcheck disable=SC2086  # a list of packages
+if [ -n "$lacking" ] && ! apt $lacking; then
+    complete=
+    say "going on without node: the interop tests with rhea will be reported as skipped"
+else
+    say "installing rhea into tests/interop/node_modules"
+    if ! (cd "$node" && npm ci --no-audit --no-fund --loglevel=error >&2); then
+        complete=
+        say "npm could not install rhea: the interop tests with rhea will be reported as skipped"
+    fi
+fi
+
+if [ -n "$complete" ]; then
+    echo "$key" >"$venv/.onceway-test"
+    sha=$( { echo "$root"; cat pyproject.toml scripts/bootstrap.sh; } | sha256sum | cut -d' ' -f1)
+    echo "$sha" >"$venv/.onceway-runtime"
+fi

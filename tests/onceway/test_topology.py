@@ -1,0 +1,323 @@
+"""Topology files: what is read, and how every problem is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onceway import topology
+from onceway.topology import ConfigError
+from onceway.topology.values import format_duration, read_duration, read_size
+
+HEAD = """\
+network: test
+routers:
+  a: {amqp: 5671, interrouter: 7671, admin: 8671}
+  b: {amqp: 5672, interrouter: 7672, admin: 8672}
+links:
+  - a - b
+"""
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        topology.loads(text, "t.yaml")
+    lines = [str(problem) for problem in caught.value.problems]
+    assert str(caught.value) == "\n".join(lines)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("name", "routers", "links"),
+    [("single", 1, 0), ("pair", 2, 1), ("line", 3, 2), ("triangle", 3, 3), ("ring", 5, 5), ("mesh5", 5, 10)],
+)
+def test_each_topology_that_comes_along_loads(name: str, routers: int, links: int) -> None:
+    loaded = topology.load(topology.shipped(name))
+    assert loaded.network == name
+    assert (len(loaded.routers), len(loaded.links)) == (routers, links)
+    for router in loaded.routers:
+        config = loaded.router_config(router)
+        assert config.name == router
+        assert config.routers == tuple(loaded.routers)
+
+
+def test_every_topology_in_the_folder_is_one_that_is_tested() -> None:
+    assert topology.shipped_names() == ["line", "mesh5", "pair", "ring", "single", "triangle"]
+
+
+def test_the_architectures_example_reads_as_it_says() -> None:
+    loaded = topology.load(topology.shipped("triangle"))
+    assert loaded.links == (("a", "b", 1), ("b", "c", 1), ("a", "c", 2))
+    assert loaded.neighbours("c") == {"b": 1, "a": 2}
+    assert loaded.routers["b"].interrouter == ("127.0.0.1", 7672)
+    assert loaded.urls(["a", "b"]) == "amqp://127.0.0.1:5671,amqp://127.0.0.1:5672"
+    orders = loaded.router_config("a").address("orders")
+    assert (orders.subscription_timeout_s, orders.publisher_expires_s) == (60.0, 120.0)
+    assert loaded.router_config("a").address("anything else").guarantee == "exactly-once"
+
+
+def test_settings_reach_the_routers_config() -> None:
+    config = topology.loads(
+        HEAD + "settings: {heartbeat: 100ms, dead_after: 1s, discovery: 250ms, idle_timeout: 4s, proof_after: 500ms,\n"
+        "  window_messages: 100, window_bytes: 64KiB, unsettled_window: 100_000, max_message_size: 16MiB,\n"
+        "  max_frame_size: 1MiB, memory_limit: 1GiB, presettled_queue: 10, done_bytes: 0B,\n"
+        "  subscription_timeout: 2s, publisher_timeout: 4s}\n"
+    ).router_config("a")
+    assert (config.heartbeat_s, config.dead_after_s, config.discovery_s) == (0.1, 1.0, 0.25)
+    assert (config.idle_timeout_s, config.proof_after_s) == (4.0, 0.5)
+    assert (config.window_messages, config.window_bytes, config.unsettled_window) == (100, 65536, 100_000)
+    assert (config.max_message_size, config.max_frame_size) == (16 << 20, 1 << 20)
+    assert (config.memory_limit, config.presettled_queue, config.done_bytes) == (1 << 30, 10, 0)
+    assert config.address("x").subscription_timeout_s == 2.0
+    assert config.address("x").publisher_expires_s == 4.0
+    assert config.recovery_s == 3.0
+
+
+def test_an_address_may_have_timeouts_of_its_own() -> None:
+    config = topology.loads(
+        HEAD + "settings: {subscription_timeout: 2s}\n"
+        "addresses:\n"
+        "  - {match: slow.*, subscription_timeout: 5m, max_redeliveries: 0, no_subscribers: release}\n"
+        "  - {match: fast, guarantee: at-most-once}\n"
+    ).router_config("a")
+    assert config.address("slow.one").subscription_timeout_s == 300.0
+    assert config.address("slow.one").publisher_expires_s == 360.0
+    assert config.address("slow.one").max_redeliveries == 0
+    assert config.address("slow.one").no_subscribers == "release"
+    assert config.address("fast").subscription_timeout_s == 2.0
+    assert config.address("fast").guarantee == "at-most-once"
+
+
+def test_hosts_come_from_the_port_the_router_or_the_defaults() -> None:
+    loaded = topology.loads(
+        "network: n\ndefaults: {host: 10.0.0.1}\n"
+        "routers:\n"
+        "  a: {amqp: 0.0.0.0:5670, interrouter: '[::1]:7671', admin: 8671}\n"
+        "  b: {host: b.example, amqp: 5671, interrouter: 7671, admin: localhost:8671}\n"
+        "links: [a - b]\n"
+    )
+    assert loaded.routers["a"].amqp == ("0.0.0.0", 5670)
+    assert loaded.routers["a"].interrouter == ("::1", 7671)
+    assert loaded.routers["a"].admin == ("10.0.0.1", 8671)
+    assert loaded.routers["b"].amqp == ("b.example", 5671)
+    assert loaded.routers["b"].admin == ("localhost", 8671)
+
+
+def test_names_that_yaml_takes_for_other_types_stay_names() -> None:
+    loaded = topology.loads(
+        "network: on\nrouters:\n"
+        "  no: {amqp: 5671, interrouter: 7671, admin: 8671}\n"
+        "  1: {amqp: 5672, interrouter: 7672, admin: 8672}\n"
+        "links: [no - 1]\n"
+    )
+    assert list(loaded.routers) == ["no", "1"]
+    assert loaded.links == (("no", "1", 1),)
+
+
+def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
+    assert problems(
+        "netwrk: x\n"
+        "on_partition: stop\n"
+        "addresses:\n"
+        "  - {match: orders, guarantee: exactly-onec, subscription_timeout: 60}\n"
+        "routers:\n"
+        "  alpha: {amqp: 5671, interrouter: 5671, admin: 70000}\n"
+        "  beta: {amqp: 5672, interrouter: 7672}\n"
+        "links:\n"
+        "  - alpha - betta\n"
+        "  - {between: [alpha], cost: 2}\n"
+    ) == [
+        't.yaml:1: unknown key "netwrk"; did you mean "network"?',
+        "t.yaml:1: network is missing; add network: ...",
+        "t.yaml:2: on_partition: stop is not built yet; write continue, or leave the line out",
+        't.yaml:4: addresses[0].guarantee: no such choice: "exactly-onec"; did you mean "exactly-once"?',
+        't.yaml:4: addresses[0].subscription_timeout: "60" has no unit; did you mean 60s?',
+        "t.yaml:6: routers.alpha.interrouter: 127.0.0.1:5671 is taken by routers.alpha.amqp (line 6); "
+        "give each listener a port of its own",
+        't.yaml:6: routers.alpha.admin: "70000" is no port; ports are 1 to 65535',
+        "t.yaml:7: routers.beta: admin is missing; add admin: ...",
+        't.yaml:9: links[0]: no router "betta"; did you mean "beta"?',
+        "t.yaml:10: links[1].between: 1 routers; a link is between two: between: [a, b]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ("network: again\n", "t.yaml:7: network: given twice, first in line 1; leave one of them out"),
+        ("colour: red\n", 't.yaml:7: unknown key "colour"; known are network'),
+        ("<<: {}\n", 't.yaml:7: unknown key "<<"; write the keys out, merging is not read here'),
+        ("? [a]\n: 1\n", "t.yaml:7: a list as a key; keys are plain words"),
+        ("settings: {heartbeat: fast}\n", 't.yaml:7: settings.heartbeat: "fast" is no duration; write for example'),
+        ("settings: {heartbeat: 5parsec}\n", 't.yaml:7: settings.heartbeat: "5parsec" has no known unit; units are'),
+        ("settings: {heartbeat: 2s}\n", "t.yaml:7: settings.heartbeat: dead_after 3s leaves no room for two"),
+        ("settings: {heartbeat: 1ms}\n", "t.yaml:7: settings.heartbeat: 1ms is less than 10ms; write a value from"),
+        (
+            "settings: {window_bytes: 8MB}\n",
+            't.yaml:7: settings.window_bytes: "8MB" has no known unit; did you mean 8MiB?',
+        ),
+        ("settings: {window_bytes: 8}\n", 't.yaml:7: settings.window_bytes: "8" has no unit; write B, KiB'),
+        ("settings: {max_frame_size: 100B}\n", "t.yaml:7: settings.max_frame_size: 100B is less than 512B"),
+        ("settings: {window_messages: ten}\n", 't.yaml:7: settings.window_messages: "ten" is no whole number'),
+        (
+            "settings: {window_messages: []}\n",
+            "t.yaml:7: settings.window_messages: a list where a whole number belongs",
+        ),
+        ("settings: {window_messages: }\n", "t.yaml:7: settings.window_messages: nothing where a whole number belongs"),
+        ("settings: 5\n", 't.yaml:7: settings: "5" where a mapping of settings belongs'),
+        (
+            "settings: {publisher_timeout: 60s}\n",
+            "t.yaml:7: settings.publisher_timeout: publisher_timeout 1m must exceed subscription_timeout + 2 margin = 70s;"
+            " make publisher_timeout more than 70s, or leave it out for 2m",
+        ),
+        (
+            "addresses: [{match: x, subscription_timeout: 2s, publisher_timeout: 3s}]\n",
+            "t.yaml:7: addresses[0].publisher_timeout: publisher_timeout 3s must exceed subscription_timeout + 2 margin = 3s",
+        ),
+        ("addresses: [{type: topic}]\n", "t.yaml:7: addresses[0]: match is missing; add match: ..."),
+        ("addresses: [{match: x, type: queue}]\n", "t.yaml:7: addresses[0].type: queue is not built yet"),
+        ("addresses: [{match: 'a*b'}]\n", 't.yaml:7: addresses[0].match: "a*b" has a * that is not at its end'),
+        (
+            "addresses: [{match: 'a*'}, {match: ab}]\n",
+            't.yaml:7: addresses[1]: never used: addresses[0] ("a*") takes all',
+        ),
+        ("addresses: {match: x}\n", "t.yaml:7: addresses: a mapping where a list of addresses"),
+        ("on_partition: perhaps\n", 't.yaml:7: on_partition: no such choice: "perhaps"; choices are continue, stop'),
+        ("defaults: {hots: x}\n", 't.yaml:7: defaults: unknown key "hots"; did you mean "host"?'),
+    ],
+)
+def test_a_problem_is_named_with_line_place_and_remedy(added: str, expected: str) -> None:
+    lines = problems(HEAD + added)
+    assert len(lines) == 1
+    assert lines[0].startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        ("[]", "t.yaml:5: links: the network falls apart into a | b | c; add a link, for example: a - b"),
+        ("[a - c]", "t.yaml:5: links: the network falls apart into a, c | b; add a link, for example: a - b"),
+        ("[a - b, b - c, b - a]", "t.yaml:5: links[2]: b - a is given already, in line 5; leave one of them out"),
+        ("[a - b, b - c, c - c]", "t.yaml:5: links[2]: a link from c to itself; a link is between two routers"),
+        ("[a-b, b - c]", 't.yaml:5: links[0]: "a-b" is no link; write two routers as: a - b'),
+        (
+            "[a - b, {between: [b, c], cost: 0}]",
+            "t.yaml:5: links[1].cost: 0 is less than 1; write a value from 1 to 1048576",
+        ),
+        ("[a - b, {between: [b, e]}]", 't.yaml:5: links[1].between[1]: no router "e"; routers are a, b, c'),
+        ("[a - b, {cost: 2}]", "t.yaml:5: links[1]: between is missing; add between: ..."),
+    ],
+)
+def test_links_must_join_the_routers_into_one_network(links: str, expected: str) -> None:
+    text = (
+        "network: n\n"
+        "routers: {a: {amqp: 1, interrouter: 2, admin: 3},\n"
+        "  b: {amqp: 4, interrouter: 5, admin: 6},\n"
+        "  c: {amqp: 7, interrouter: 8, admin: 9}}\n"
+        f"links: {links}\n"
+    )
+    assert problems(text) == [expected]
+
+
+def test_several_routers_without_any_links_fall_apart() -> None:
+    text = "network: n\nrouters:\n  a: {amqp: 1, interrouter: 2, admin: 3}\n  b: {amqp: 4, interrouter: 5, admin: 6}\n"
+    assert problems(text) == [
+        "t.yaml:3: links: the network falls apart into a | b; add a link, for example: a - b",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("5671", "localhost:5671"),
+        ("0.0.0.0:5671", "10.1.1.1:5671"),
+        ("'[::]:5671'", "5671"),
+        ("Host:5671", "host:5671"),
+    ],
+)
+def test_listeners_on_one_port_clash_unless_their_hosts_differ(one: str, other: str) -> None:
+    text = f"network: n\nrouters: {{a: {{amqp: {one}, interrouter: 2, admin: {other}}}}}\n"
+    assert "is taken by routers.a.amqp (line 2)" in problems(text)[0]
+
+
+def test_the_same_port_on_two_hosts_is_no_clash() -> None:
+    loaded = topology.loads("network: n\nrouters: {a: {amqp: 'x:5671', interrouter: 'y:5671', admin: 1}}\n")
+    assert loaded.routers["a"].interrouter == ("y", 5671)
+
+
+@pytest.mark.parametrize(
+    ("port", "expected"),
+    [
+        ("0", '"0" is no port; ports are 1 to 65535'),
+        ("http", '"http" is no port'),
+        ("'::1:80'", '"::1:80" is ambiguous; write [::1]:80'),
+        ("':80'", '":80" has no host; write 80, or host:80'),
+        ("'a b:80'", '"a b" is no host'),
+        ("", "nothing where a port, or host:port belongs"),
+    ],
+)
+def test_a_listener_that_cannot_be_read_is_named(port: str, expected: str) -> None:
+    lines = problems(f"network: n\nrouters:\n  a:\n    amqp: {port}\n    interrouter: 2\n    admin: 3\n")
+    assert lines[0].startswith(f"t.yaml:4: routers.a.amqp: {expected}")
+
+
+def test_a_neighbour_cannot_connect_to_a_wildcard() -> None:
+    lines = problems("network: n\nrouters: {a: {amqp: 1, interrouter: '0.0.0.0:2', admin: 3}}\n")
+    assert lines[0].startswith(
+        "t.yaml:2: routers.a.interrouter: 0.0.0.0:2 is no address that a neighbour can connect to"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "t.yaml:1: the file is empty"),
+        ("- a\n", "t.yaml:1: a list where a mapping with network, routers and links belongs"),
+        ("network: [\n", "t.yaml:2: not YAML: "),
+        ("a: b: c\n", "t.yaml:1: not YAML: mapping values are not allowed here"),
+        ("network: a\n---\nnetwork: b\n", "t.yaml:2: not YAML: expected a single document"),
+        ("network: *x\n", "t.yaml:1: not YAML: found undefined alias"),
+        ("network: n\nrouters: {}\n", "t.yaml:2: routers: there are no routers"),
+        ("network: 'a b'\nrouters: {}\n", 't.yaml:1: network: "a b" is no name'),
+    ],
+)
+def test_what_is_no_topology_at_all_is_said_so(text: str, expected: str) -> None:
+    assert problems(text)[0].startswith(expected)
+
+
+def test_bytes_that_are_not_utf8_are_a_problem_of_the_file() -> None:
+    with pytest.raises(ConfigError, match=r"bad.yaml: not YAML: .*; save the file as UTF-8 text"):
+        topology.loads(b"network: \xff\xfe\n", "bad.yaml")
+
+
+def test_a_file_that_cannot_be_read_is_named_with_what_could_be(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none.yaml: cannot be read \(No such file or directory\); .* triangle"):
+        topology.load(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match=r"cannot be read \(Is a directory\)"):
+        topology.load(tmp_path)
+
+
+def test_a_shipped_topology_that_is_not_there_names_those_that_are() -> None:
+    with pytest.raises(ConfigError, match="there are line, mesh5, pair, ring, single, triangle"):
+        topology.shipped("star")
+
+
+def test_a_routers_config_is_only_given_to_a_router_of_the_file() -> None:
+    with pytest.raises(KeyError):
+        topology.loads(HEAD).router_config("z")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("60s", 60.0), ("5m", 300.0), ("1h", 3600.0), ("1.5s", 1.5), ("0s", 0.0)]
+)
+def test_durations_are_read_and_written_alike(text: str, seconds: float) -> None:
+    assert read_duration(text) == seconds
+    assert read_duration(format_duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("512B", 512), ("64KiB", 65_536), ("1.5MiB", 1_572_864), ("1 GiB", 1 << 30)]
+)
+def test_sizes_are_read_in_bytes(text: str, size: int) -> None:
+    assert read_size(text) == size
