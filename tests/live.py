@@ -129,7 +129,7 @@ class LiveRouter:
 
 @dataclass(slots=True)
 class LiveNetwork:
-    """`links` are pairs or (a, b, cost); `addresses` and `settings` go into the topology file as they are."""
+    """`links` are pairs or (a, b, cost); `addresses` and `settings` are those of the topology file."""
 
     directory: Path
     names: Sequence[str] = ("a",)
@@ -157,7 +157,9 @@ class LiveNetwork:
                 links.append(f"{link[0]} - {link[1]}")
             else:
                 links.append({"between": [link[0], link[1]], "cost": link[2]})
-        document: dict[str, Any] = {"network": "live", "defaults": {"host": "127.0.0.1"}, **self.settings}
+        document: dict[str, Any] = {"network": "live", "defaults": {"host": "127.0.0.1"}}
+        if self.settings:
+            document["settings"] = dict(self.settings)
         if self.addresses:
             document["addresses"] = [dict(address) for address in self.addresses]
         document["routers"] = {

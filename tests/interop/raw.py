@@ -49,6 +49,10 @@ def tag_of(delivery: Delivery) -> bytes:
     return bytes(ffi.buffer(tag.start, tag.size))
 
 
+def data_section(body: bytes) -> bytes:
+    return section(0x75, lambda d: d.put_binary(body))
+
+
 def encoded(put: Callable[[Data], None]) -> bytes:
     """What proton writes for whatever `put` puts."""
     data = Data()

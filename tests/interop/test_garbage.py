@@ -1,0 +1,137 @@
+"""One valid conversation, cut and changed at every byte: an AMQP error or an end, no harm, nobody else notices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.interop import byhand
+from tests.interop.byhand import ATTACH, BEGIN, DISPOSITION, FLOW, TRANSFER, ByHand
+from tests.interop.raw import data_section, unique
+from tests.interop.witness import Witness
+from tests.live import LiveNetwork, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+LEGITIMATE = ("amqp:connection:", "amqp:session:", "amqp:link:")
+CONDITIONS = {
+    "amqp:decode-error",
+    "amqp:frame-size-too-small",
+    "amqp:illegal-state",
+    "amqp:invalid-field",
+    "amqp:not-allowed",
+    "amqp:not-found",
+    "amqp:not-implemented",
+    "amqp:precondition-failed",
+    "amqp:resource-limit-exceeded",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    octets: bytes
+    answered: Callable[[ByHand], object]
+
+
+def conversation(address: str) -> list[Step]:
+    """A client that subscribes to what it publishes: every performative a client sends, and a message in two frames."""
+    name = unique("garbage")
+    body = data_section(b"0123456789")
+    return [
+        Step(
+            byhand.sasl_anonymous() + byhand.AMQP_HEADER + byhand.open_(name) + byhand.begin(),
+            lambda c: c.all(BEGIN),
+        ),
+        Step(
+            byhand.attach_receiver("in", 1, address, second=True) + byhand.link_flow(1, 0, 100),
+            lambda c: c.all(ATTACH),
+        ),
+        Step(
+            byhand.attach_sender("out", 0, address, second=True),
+            lambda c: [f for f in c.all(FLOW) if f.fields[4] == 0 and f.fields[6]],
+        ),
+        Step(
+            byhand.transfer(0, 0, body)
+            + byhand.transfer(0, 1, body[:7], more=True)
+            + byhand.transfer(0, 1, body[7:])
+            + byhand.transfer(0, 2, body, settled=True),
+            lambda c: len(c.all(TRANSFER)) >= 3,
+        ),
+        Step(
+            byhand.accept(0, 1, settled=False),
+            lambda c: [f for f in c.all(DISPOSITION) if f.fields[0] is True],
+        ),
+        Step(
+            byhand.accept(0, 1, role=byhand.SENDER) + byhand.frame(byhand.DETACH, 0, True),
+            lambda c: c.all(byhand.DETACH),
+        ),
+        Step(byhand.frame(byhand.END) + byhand.frame(byhand.CLOSE), lambda c: c.all(byhand.CLOSE)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
+    with LiveNetwork(tmp_path_factory.mktemp("garbage"), ("a", "b"), [("a", "b")]) as network:
+        yield network.start()
+
+
+@pytest.fixture
+def at(network: LiveNetwork) -> Iterator[str]:
+    with Witness(network["a"].address, network["b"].address, patience_s=5.0):
+        yield network["a"].address
+    wait_until(lambda: not any(router.leftovers() for router in network), f"{network['a'].leftovers()} to be gone", 20)
+    for router in network:
+        assert router.running
+        assert "Traceback" not in router.log_tail(10_000), router.log_tail()
+
+
+def converse(at: str, steps: list[Step], spoilt: int, octets: bytes) -> ByHand:
+    """All steps as they are but one; where no answer comes after that one the client ends the conversation."""
+    client = ByHand(at)
+    for number, step in enumerate(steps):
+        client.send(octets if number == spoilt else step.octets)
+        if number < spoilt:
+            client.wait(lambda step=step: step.answered(client), f"the answer to step {number}")
+        elif not client.wait_maybe(lambda step=step: step.answered(client), 0.1):
+            break
+    client.finish()
+    client.wait_closed()
+    client.socket.close()
+    return client
+
+
+def check(client: ByHand, what: str) -> None:
+    for frame in client.frames:
+        condition = frame.error
+        assert condition is None or condition in CONDITIONS or condition.startswith(LEGITIMATE), f"{what}: {frame}"
+
+
+def places(steps: list[Step]) -> Iterator[tuple[int, int]]:
+    for number, step in enumerate(steps):
+        yield from zip(itertools.repeat(number), range(len(step.octets)))
+
+
+def test_the_conversation_itself_is_a_good_one(at: str) -> None:
+    steps = conversation(unique("valid"))
+    client = converse(at, steps, len(steps), b"")
+    assert not [frame for frame in client.frames if frame.error]
+    assert len(client.all(TRANSFER)) == 3
+    assert len(client.all(byhand.CLOSE)) == 1
+
+
+def test_a_conversation_cut_at_any_byte_harms_nobody(at: str) -> None:
+    steps = conversation(unique("cut"))
+    for number, place in places(steps):
+        check(converse(at, steps, number, steps[number].octets[:place]), f"cut step {number} at {place}")
+
+
+@pytest.mark.parametrize("mask", [0xFF, 0x01, 0x80], ids=["all-bits", "lowest-bit", "highest-bit"])
+def test_a_conversation_changed_at_any_byte_harms_nobody(at: str, mask: int) -> None:
+    steps = conversation(unique("flip"))
+    for number, place in places(steps):
+        octets = bytearray(steps[number].octets)
+        octets[place] ^= mask
+        check(converse(at, steps, number, bytes(octets)), f"step {number} byte {place} ^ {mask:#x}")

@@ -1,0 +1,323 @@
+"""Clients that vanish, stall or break rules: the right AMQP error, and nobody else notices.
+
+`Witness` is everybody else.  The clients are written by hand, frame by frame (byhand.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+from proton import uint
+
+from tests.interop import byhand
+from tests.interop.byhand import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, END, FLOW, OPEN, TRANSFER, ByHand
+from tests.interop.raw import Subscriber, data_section, publish, unique
+from tests.interop.witness import Witness
+from tests.live import LiveNetwork, wait_until
+from tests.live_fixture import LiveNetworks
+
+BODY = data_section(b"x" * 100)
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
+    """A pair with little memory, so that limits are reached quickly."""
+    settings = {"memory_limit": "4MiB", "window_bytes": "64MiB", "max_message_size": "16MiB"}
+    with LiveNetwork(tmp_path_factory.mktemp("pair"), ("a", "b"), [("a", "b")], settings=settings) as network:
+        yield network.start()
+
+
+@pytest.fixture
+def at(network: LiveNetwork) -> Iterator[str]:
+    """Where to misbehave; a witness watches beside it, and every trace must be gone at the end."""
+    with Witness(network["a"].address, network["b"].address):
+        yield network["a"].address
+    wait_until(lambda: not any(router.leftovers() for router in network), f"{network['a'].leftovers()} to be gone")
+    for router in network:
+        assert "Traceback" not in router.log_tail(10_000), router.log_tail()
+
+
+# --- vanishing
+
+
+@pytest.mark.parametrize("second", [False, True], ids=["first", "second"])
+def test_a_publisher_that_vanishes_leaves_nothing_behind(at: str, second: bool) -> None:
+    address = unique("vanish")
+    with Subscriber(at, address, mode="second") as subscriber:
+        client = ByHand(at).start(unique("vanishing"))
+        client.publisher("p", address, second=second)
+        client.send(*[byhand.transfer(0, number, BODY) for number in range(20)])
+        client.send(byhand.transfer(0, 20, BODY[:50], more=True))
+        client.wait(lambda: client.all(DISPOSITION), "an outcome")
+        client.reset()
+        subscriber.wait(20)
+    # 6.6, 8.4: what it never settled ends with it; the half message was never a message
+    assert len(subscriber.received) == 20
+
+
+def test_a_subscriber_that_vanishes_stalls_nobody(at: str) -> None:
+    """Its source's timeout is AMQP's default, 0: it is not waited for."""
+    address = unique("vanish")
+    with Subscriber(at, address) as other:
+        client = ByHand(at).start(unique("vanishing"))
+        client.subscriber("s", address, credit=1_000)
+        payloads = [BODY] * 500
+        # the outcomes need the vanished one's accept, or its end
+        outcomes: list[str] = []
+        client.send(byhand.link_flow(1, 0, 1_000))
+        client.reset()
+        outcomes = publish(at, address, payloads)
+        assert outcomes == ["accepted"] * 500
+        other.wait(500)
+
+
+def test_a_client_that_says_nothing_more_is_closed_after_the_idle_time_out(live_network: LiveNetworks) -> None:
+    at = live_network("a", settings={"idle_timeout": "1s"})["a"].address
+    with Witness(at, at, patience_s=5.0) as witness, ByHand(at) as client:
+        client.start(unique("silent"))
+        assert client.all(OPEN)[0].fields[4] == 500  # 2.4.5: half of it, so that both have time
+        client.subscriber("s", witness.address, credit=5)
+        # The topic waits for the silent one, until it is given up.
+        client.wait_closed()
+        assert client.all(CLOSE)[0].error in {"amqp:resource-limit-exceeded", "amqp:connection:forced"}
+
+
+# --- stalling
+
+
+def test_a_subscriber_that_stops_reading_slows_its_own_topic_only(at: str) -> None:
+    address = unique("stall")
+    with ByHand(at, receive_buffer=4_096) as client:
+        client.start(unique("stalled"), idle_ms=None)
+        client.subscriber("s", address, credit=100_000)
+        with ByHand(at) as publisher:
+            publisher.start(unique("publisher"))
+            publisher.publisher("p", address)
+            sent = 0
+            # As long as there is credit: until the stalled one's window is full.
+            while sent < 5_000:
+                flows = [f for f in publisher.all(FLOW) if f.fields[4] == 0]
+                limit = flows[-1].fields[5] + flows[-1].fields[6]
+                if sent < limit:
+                    count = min(limit - sent, 200)
+                    publisher.send(*[byhand.transfer(0, sent + n, data_section(b"y" * 4_000)) for n in range(count)])
+                    sent += count
+                elif not publisher.receive(0.3):
+                    break
+            assert 0 < sent < 5_000, "the topic was not slowed"
+            assert not publisher.all(DETACH)
+            publisher.send(byhand.frame(CLOSE))
+
+
+# --- credit and windows
+
+
+def test_more_transfers_than_credit_detach_the_link(at: str) -> None:
+    address = unique("greedy")
+    with Subscriber(at, address), ByHand(at) as client:
+        client.start(unique("greedy"))
+        credit = client.publisher("p", address)
+        client.send(*[byhand.transfer(0, number, BODY) for number in range(credit + 5_000)])
+        detach = client.next(DETACH)
+        assert detach.error == "amqp:link:transfer-limit-exceeded"
+        assert detach.fields[1] is True  # closed
+
+
+def test_a_transfer_without_any_credit_detaches_the_link(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("greedy"))
+        client.send(byhand.attach_sender("p", 0, unique("nobody-listens")), byhand.transfer(0, 0, BODY))
+        assert client.next(DETACH).error == "amqp:link:transfer-limit-exceeded"
+
+
+def test_transfers_beyond_the_session_window_end_the_session(at: str) -> None:
+    """At the memory limit the window closes; a client that goes on regardless is told so."""
+    address = unique("flood")
+    with ByHand(at, receive_buffer=4_096) as stalled, ByHand(at) as client:
+        stalled.start(unique("stalled"))
+        stalled.subscriber("s", address, credit=10_000)
+        client.start(unique("flooding"))
+        client.publisher("p", address)
+        piece = b"z" * 60_000
+        client.send(byhand.transfer(0, 0, data_section(b"")[:-1] + b"", more=True))
+        for _ in range(400):
+            client.send(byhand.transfer(0, 0, piece, more=True))
+            if client.receive(0.001) and (client.all(END) or client.all(DETACH) or client.closed):
+                break
+        client.wait_maybe(lambda: client.all(END) or client.all(DETACH), 5)
+        errors = [one.error for one in client.frames if one.error]
+        assert errors
+        assert set(errors) <= {"amqp:session:window-violation", "amqp:link:message-size-exceeded"}
+
+
+def test_a_message_beyond_max_message_size_detaches_the_link(at: str) -> None:
+    address = unique("large")
+    with Subscriber(at, address), ByHand(at) as client:
+        client.start(unique("large"))
+        client.publisher("p", address)
+        advertised = client.all(ATTACH)[0].fields[10]
+        assert advertised == 16 << 20
+        for _ in range(17 * 20):
+            client.send(byhand.transfer(0, 0, b"z" * (1 << 20 >> 4), more=True))
+            if client.receive(0.0005) and client.all(DETACH):
+                break
+        assert client.next(DETACH).error == "amqp:link:message-size-exceeded"
+
+
+# --- the rules of frames
+
+
+def error_of(client: ByHand, code: int) -> str | None:
+    return client.next(code).error
+
+
+def test_a_frame_beyond_max_frame_size_closes_the_connection(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("frames"))
+        advertised = client.all(OPEN)[0].fields[2]
+        client.send(struct.pack(">IBBH", advertised + 1, 2, 0, 0))
+        assert error_of(client, CLOSE) == "amqp:connection:framing-error"
+        client.wait_closed()
+
+
+def test_a_frame_shorter_than_its_header_closes_the_connection(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("frames"))
+        client.send(struct.pack(">IBBH", 7, 2, 0, 0))
+        assert error_of(client, CLOSE) == "amqp:connection:framing-error"
+
+
+def test_an_unknown_performative_closes_the_connection(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("unknown"))
+        client.send(byhand.frame(0x7F, "what"))
+        assert error_of(client, CLOSE) in {"amqp:decode-error", "amqp:not-implemented", "amqp:invalid-field"}
+
+
+def test_a_field_of_the_wrong_type_closes_the_connection(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("typed"))
+        client.send(byhand.frame(ATTACH, "name", "not a handle", False))
+        assert error_of(client, CLOSE) in {"amqp:decode-error", "amqp:invalid-field"}
+
+
+def test_a_second_open_closes_the_connection(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("open"))
+        client.send(byhand.open_("again"))
+        assert error_of(client, CLOSE) in {"amqp:illegal-state", "amqp:not-allowed", "amqp:connection:framing-error"}
+
+
+def test_a_begin_beyond_channel_max_closes_the_connection(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("channels"))
+        channel_max = client.all(OPEN)[0].fields[3]
+        assert channel_max is not None
+        client.send(byhand.begin(channel=channel_max + 1))
+        assert error_of(client, CLOSE) in {"amqp:connection:framing-error", "amqp:not-allowed"}
+
+
+def test_a_frame_on_a_channel_without_session_closes_the_connection(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("channels"))
+        client.send(byhand.attach_sender("p", 0, "anywhere", channel=7))
+        assert error_of(client, CLOSE) is not None
+
+
+def test_a_handle_in_use_ends_the_session(at: str) -> None:
+    address = unique("handles")
+    with Subscriber(at, address), ByHand(at) as client:
+        client.start(unique("handles"))
+        client.publisher("p", address)
+        client.send(byhand.attach_sender("q", 0, address))
+        assert error_of(client, END) == "amqp:session:handle-in-use"
+
+
+def test_a_handle_that_is_not_attached_ends_the_session(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("handles"))
+        client.send(byhand.transfer(5, 0, BODY))
+        assert error_of(client, END) == "amqp:session:unattached-handle"
+
+
+def test_a_handle_beyond_handle_max_is_refused(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("handles"))
+        handle_max = client.all(BEGIN)[0].fields[4]
+        client.send(byhand.attach_sender("p", handle_max + 1, "anywhere"))
+        client.wait(lambda: client.all(CLOSE) or client.all(END), "an error")
+        assert {one.error for one in client.frames if one.error} <= {
+            "amqp:connection:framing-error",
+            "amqp:session:errant-link",
+            "amqp:not-allowed",
+        }
+
+
+def test_a_delivery_id_that_jumps_ends_the_session(at: str) -> None:
+    """2.5.6: ids of a session run on by one."""
+    address = unique("ids")
+    with Subscriber(at, address), ByHand(at) as client:
+        client.start(unique("ids"))
+        client.publisher("p", address)
+        client.send(byhand.transfer(0, 0, BODY), byhand.transfer(0, 77, BODY))
+        assert error_of(client, END) is not None
+
+
+def test_dispositions_for_deliveries_that_never_were_change_nothing(at: str) -> None:
+    address = unique("nothing")
+    with ByHand(at) as client:
+        client.start(unique("nothing"))
+        client.subscriber("s", address)
+        client.send(byhand.accept(1_000, 5_000), byhand.accept(0, 2**32 - 1), byhand.accept(2**31, 5))
+        client.send(byhand.link_flow(1, 0, 100))
+        # The accept of what had not been sent yet counts for nothing: it has to accept what comes.
+        with Subscriber(at, address) as other, ByHand(at) as publisher:
+            publisher.start(unique("p"))
+            publisher.publisher("p", address)
+            publisher.send(byhand.transfer(0, 0, BODY))
+            client.next(TRANSFER)
+            other.wait(1)
+            assert not publisher.wait_maybe(lambda: publisher.all(DISPOSITION), 0.3)
+            client.send(byhand.accept(0, 0))
+            publisher.next(DISPOSITION)
+
+
+def test_a_transfer_on_a_link_of_the_wrong_direction_is_an_error(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("direction"))
+        client.subscriber("s", unique("direction"))
+        client.send(byhand.transfer(1, 0, BODY))
+        client.wait(lambda: client.all(CLOSE) or client.all(END) or client.all(DETACH), "an error")
+
+
+def test_another_protocol_is_answered_with_a_protocol_header(at: str) -> None:
+    for greeting in (b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x00\x00\x09\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01"):
+        with ByHand(at) as client:
+            client.send(greeting)
+            client.wait_closed()
+            assert client.headers, greeting
+            assert client.headers[0][:4] == b"AMQP"
+
+
+def test_a_link_without_address_is_refused(at: str) -> None:
+    with ByHand(at) as client:
+        client.start(unique("anonymous"))
+        client.send(byhand.attach_sender("p", 0, None))
+        attach = client.next(ATTACH)
+        assert attach.fields[6] is None  # null target: refused
+        assert client.next(DETACH).error == "amqp:not-implemented"
+
+
+def test_flow_with_silly_numbers_changes_nothing_for_others(at: str) -> None:
+    address = unique("silly")
+    with Subscriber(at, address) as other, ByHand(at) as client:
+        client.start(unique("silly"))
+        client.subscriber("s", address, credit=0)
+        client.send(byhand.link_flow(1, 2**32 - 1, 2**32 - 1, window=0))
+        client.send(byhand.frame(FLOW, uint(5), uint(2**32 - 1), uint(2**31), uint(0), uint(1), uint(77), uint(0)))
+        client.send(byhand.frame(CLOSE))
+        client.wait_closed()
+        assert publish(at, address, [BODY] * 10) == ["accepted"] * 10
+        other.wait(10)
