@@ -59,6 +59,10 @@ class LinkStolen(LinkError):
     """
 
 
+class AttachTimeout(OncewayError, TimeoutError):
+    """No answer to an attach in the time that the caller gave."""
+
+
 class DeliveryNotAccepted(OncewayError):
     """A publication got another outcome than accepted.  `state` is the AMQP outcome."""
 

@@ -1,111 +1,408 @@
-"""The asyncio face of a subscriber.  Skeleton of the API; the body follows."""
+"""The asyncio face of a subscriber: deliveries one by one, or batches as columns, and verdicts on them.
+
+What arrives stays in the runs in which it came until it is asked for; a `Delivery` is made for each only when they
+are taken one by one.  Verdicts go by position (`subscribing`), as ranges; awaiting one waits for the journal.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
+from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
 from amqp10.sections import Message
+from onceway.client.bodies import decode_body, publisher_of
+from onceway.client.protocol.events import Arrived, Attached, Detached, Failed, Gap, LinkEvent
+from onceway.client.protocol.subscribing import SubscriberLink
+from onceway.client.reports import SubscriptionGap
+from onceway.client.signals import DONE, Changes, Done
+from onceway.errors import ConnectionClosed, SubscriptionBroken, UsageError
+
+if TYPE_CHECKING:
+    from onceway.client.connection import Connection
+
+REJECTED_BY_APPLICATION = "onceway:rejected"
 
 
 class Delivery:
-    """One delivery.  Its verdicts take effect when they are called; awaiting them waits for the journal."""
+    """One delivery.  A verdict takes effect when it is called; awaiting it waits until the journal has it."""
 
-    tag: bytes
-    payload: bytes  # the encoded message as it came
+    __slots__ = ("_batch", "_position", "_subscriber", "decided", "payload", "tag")
+
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        position: int,
+        tag: bytes,
+        payload: bytes,
+        settled: bool,
+        batch: Batch | None = None,
+    ) -> None:
+        self.tag = tag
+        self.payload = payload  # the encoded message as it came
+        self.decided = settled  # it has its verdict, or (at most once) never wanted one
+        self._subscriber = subscriber
+        self._position = position
+        self._batch = batch
 
     @property
-    def body(self) -> object:
-        """bytes of a data section (several joined), the value of an amqp-value, or the lists of amqp-sequence."""
-        raise NotImplementedError
+    def body(self) -> Any:
+        """bytes of data sections, the value of an amqp-value, or the lists of amqp-sequences."""
+        return decode_body(self.payload)
 
     @property
     def message(self) -> Message:
-        raise NotImplementedError
+        return Message.decode(self.payload)
 
     @property
     def publisher(self) -> tuple[str, str] | None:
-        """(container-id, link name) of its publisher, from x-opt-onceway-publisher."""
-        raise NotImplementedError
+        """(container-id, link name) of its publisher."""
+        return publisher_of(self.payload)
 
     def accept(self) -> Awaitable[None]:
-        """Once and for all: this subscriber takes it."""
-        raise NotImplementedError
+        """This subscriber takes it, once and for all."""
+        return self._decide(ACCEPTED)
 
-    def reject(self, condition: str = "", description: str = "") -> Awaitable[None]:
+    def reject(self, condition: str = REJECTED_BY_APPLICATION, description: str | None = None) -> Awaitable[None]:
         """This subscriber's final no; the publisher is told (contract 14)."""
-        raise NotImplementedError
+        return self._decide(Rejected(Error(condition, description)))
 
     def release(self) -> Awaitable[None]:
-        """Give it to me again, later."""
-        raise NotImplementedError
+        """Again, to this subscriber (contract 14)."""
+        return self._decide(RELEASED)
 
     def modify(self, *, delivery_failed: bool = True, undeliverable_here: bool = False) -> Awaitable[None]:
-        raise NotImplementedError
+        return self._decide(Modified(delivery_failed=delivery_failed, undeliverable_here=undeliverable_here))
+
+    def _decide(self, outcome: Outcome) -> Awaitable[None]:
+        if self.decided:
+            if self._position < 0 or self._subscriber.guarantee == "at-most-once":
+                return DONE
+            raise UsageError("this delivery has its verdict already")
+        self.decided = True
+        if self._batch is not None:
+            self._batch._take_out(self._position)
+        return self._subscriber._decide([(self._position, self._position)], outcome)
 
 
 class Batch:
-    """A run of deliveries as columns."""
+    """A run of deliveries as columns.  `await batch.accept()` accepts all of it as ranges."""
 
-    tags: list[bytes]
-    payloads: list[bytes]
+    __slots__ = ("_positions", "_ranges", "_subscriber", "_taken_out", "payloads", "tags")
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self.tags: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self._subscriber = subscriber
+        self._positions: list[tuple[int, int, int]] = []  # (index, position, count) of each run
+        self._ranges: list[tuple[int, int]] = []  # positions that want a verdict, inclusive
+        self._taken_out: dict[int, None] = {}  # those that got one of their own
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        return len(self.tags)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        return (self[index] for index in range(len(self.tags)))
 
     def __getitem__(self, index: int) -> Delivery:
-        raise NotImplementedError
+        if index < 0:
+            index += len(self.tags)
+        for first, position, count in self._positions:
+            if first <= index < first + count:
+                number = position + index - first
+                decided = number in self._taken_out or not any(low <= number <= high for low, high in self._ranges)
+                return Delivery(self._subscriber, number, self.tags[index], self.payloads[index], decided, self)
+        raise IndexError(index)
 
     @property
-    def bodies(self) -> list[object]:
-        raise NotImplementedError
+    def bodies(self) -> list[Any]:
+        return [decode_body(payload) for payload in self.payloads]
 
     @property
     def messages(self) -> list[Message]:
-        raise NotImplementedError
+        return [Message.decode(payload) for payload in self.payloads]
 
     @property
     def publishers(self) -> list[tuple[str, str] | None]:
-        raise NotImplementedError
+        return [publisher_of(payload) for payload in self.payloads]
 
     def accept(self) -> Awaitable[None]:
-        raise NotImplementedError
+        return self._decide(ACCEPTED)
 
-    def reject(self, condition: str = "", description: str = "") -> Awaitable[None]:
-        raise NotImplementedError
+    def reject(self, condition: str = REJECTED_BY_APPLICATION, description: str | None = None) -> Awaitable[None]:
+        return self._decide(Rejected(Error(condition, description)))
 
     def release(self) -> Awaitable[None]:
-        raise NotImplementedError
+        return self._decide(RELEASED)
+
+    def _decide(self, outcome: Outcome) -> Awaitable[None]:
+        """For everything in it that has no verdict of its own."""
+        ranges, self._ranges = self._ranges, []
+        for position in self._taken_out:
+            ranges = [
+                part
+                for low, high in ranges
+                for part in ((low, min(high, position - 1)), (max(low, position + 1), high))
+                if part[0] <= part[1]
+            ]
+        return self._subscriber._decide(ranges, outcome) if ranges else DONE
+
+    def _take_out(self, position: int) -> None:
+        self._taken_out[position] = None
+
+    def _add(self, run: Arrived, start: int, end: int) -> None:
+        whole = start == 0 and end == len(run.tags)
+        tags = run.tags if whole else run.tags[start:end]
+        payloads = run.payloads if whole else run.payloads[start:end]
+        self._positions.append((len(self.tags), run.position + start, end - start))
+        if self.tags:
+            self.tags = self.tags + tags
+            self.payloads = self.payloads + payloads
+        else:
+            self.tags, self.payloads = tags, payloads
+        if not run.settled:
+            first, last = run.position + start, run.position + end - 1
+            if self._ranges and self._ranges[-1][1] == first - 1:
+                self._ranges[-1] = (self._ranges[-1][0], last)
+            else:
+                self._ranges.append((first, last))
+
+
+class _Batches(AsyncIterator[Batch]):
+    """Not a generator: one that has raised cannot be gone on with."""
+
+    __slots__ = ("_max_bytes", "_max_messages", "_max_wait", "_subscriber")
+
+    def __init__(self, subscriber: Subscriber, max_messages: int, max_bytes: int, max_wait: float) -> None:
+        self._subscriber = subscriber
+        self._max_messages = max_messages
+        self._max_bytes = max_bytes
+        self._max_wait = max_wait
+
+    async def __anext__(self) -> Batch:
+        batch = await self._subscriber._next_batch(self._max_messages, self._max_bytes, self._max_wait)
+        if batch is None:
+            raise StopAsyncIteration
+        return batch
 
 
 class Subscriber:
-    address: str
-    name: str
-    guarantee: str
-    resumed: bool  # an earlier attachment goes on: nothing was missed since
-    granted_timeout_s: float  # how long the network waits for it while it is away
-    accepted: int
+    """Made by `connection.subscriber(...)`.  Iterate over it, or over `batches()`, in one task at a time."""
+
+    def __init__(
+        self, connection: Connection, link: SubscriberLink, on_gap: Callable[[SubscriptionGap], None] | None
+    ) -> None:
+        self.address = link.address
+        self.name = link.name
+        self.guarantee: str = link.guarantee
+        self.resumed = False  # an earlier attachment goes on: nothing was missed since
+        self.granted_timeout_s = 0.0  # how long the network waits for it while it is away
+        self.accepted = 0
+        self._connection = connection
+        self._link = link
+        self._on_gap = on_gap
+        self._runs: deque[Arrived | SubscriptionBroken] = deque()
+        self._offset = 0  # into the first run
+        self._waiting = 0  # messages in the runs
+        self._changes = Changes()
+        self._attached = False
+        self._error: Exception | None = None
+        self._over = False
+        self._closing = False
+
+    # -- one by one
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
-        """Deliveries in each publisher's order, for ever; ends when the subscriber is closed.
+        """Deliveries, each publisher's in order, for ever; ends when the subscriber is closed.
 
-        Raises SubscriptionBroken (once, unless on_gap is given), LinkStolen, LinkRefused, JournalError.
+        Raises SubscriptionBroken (once for each gap, unless on_gap is given: go on iterating), LinkStolen,
+        LinkRefused, JournalError.
         """
-        raise NotImplementedError
+        return self
+
+    async def __anext__(self) -> Delivery:
+        if not self._runs:
+            await self._wait()
+            if not self._runs:
+                raise StopAsyncIteration
+        return self._next()
 
     async def receive(self) -> Delivery:
-        """The next delivery.  Raises as the iterator does, and ConnectionClosed once the subscriber is closed."""
-        raise NotImplementedError
+        """The next delivery.  Raises as iterating does, and ConnectionClosed once the subscriber is closed."""
+        if not self._runs:
+            await self._wait()
+            if not self._runs:
+                raise ConnectionClosed(f"subscriber {self.name} of {self.address} is closed")
+        return self._next()
+
+    def _next(self) -> Delivery:
+        run = self._runs[0]
+        if isinstance(run, SubscriptionBroken):
+            self._runs.popleft()
+            raise run
+        at = self._offset
+        delivery = Delivery(self, run.position + at, run.tags[at], run.payloads[at], run.settled)
+        at += 1
+        self._waiting -= 1
+        if at == len(run.tags):
+            self._runs.popleft()
+            at = 0
+        self._offset = at
+        return delivery
+
+    async def _wait(self) -> None:
+        """Until there is something, or it is over."""
+        await self._changes.until(lambda: self._runs or self._error or self._over)
+        if self._error is not None and not self._runs:
+            raise self._error
+
+    # -- in batches
 
     def batches(
         self, max_messages: int = 1000, max_bytes: int = 1 << 20, max_wait: float = 0.0
     ) -> AsyncIterator[Batch]:
-        """Batches of what has arrived; waits up to max_wait s after the first message for a batch to fill."""
-        raise NotImplementedError
+        """Batches of what has arrived, of at most max_messages and about max_bytes of payload (one message at least).
+
+        max_wait: how long to wait, in s, after a first message has come, for the batch to fill.  Raises as iterating
+        over single deliveries does, and like that can be gone on with after SubscriptionBroken.
+        """
+        if max_messages < 1:
+            raise UsageError("max_messages must be at least 1")
+        return _Batches(self, max_messages, max_bytes, max_wait)
+
+    async def _next_batch(self, max_messages: int, max_bytes: int, max_wait: float) -> Batch | None:
+        if not self._runs:
+            await self._wait()
+        if max_wait and self._waiting < max_messages:
+            await self._changes.until(
+                lambda: self._waiting >= max_messages or self._error or self._over or self._gapped(), max_wait
+            )
+        if not self._runs:
+            if self._error is not None:
+                raise self._error
+            return None
+        run = self._runs[0]
+        if isinstance(run, SubscriptionBroken):
+            self._runs.popleft()
+            raise run
+        return self._batch(max_messages, max_bytes)
+
+    def _gapped(self) -> bool:
+        return isinstance(self._runs[-1], SubscriptionBroken) if self._runs else False
+
+    def _batch(self, max_messages: int, max_bytes: int) -> Batch:
+        batch = Batch(self)
+        room = max_messages
+        size = max_bytes
+        while self._runs and room > 0:
+            run = self._runs[0]
+            if isinstance(run, SubscriptionBroken):
+                break
+            start = self._offset
+            end = min(len(run.tags), start + room)
+            sizes = list(accumulate(map(len, run.payloads[start:end])))
+            if sizes[-1] > size:
+                fitting = sum(1 for total in sizes if total <= size)
+                if not fitting and len(batch):
+                    break
+                end = start + max(1, fitting)
+            size -= sizes[end - start - 1]
+            room -= end - start
+            batch._add(run, start, end)
+            self._waiting -= end - start
+            if end == len(run.tags):
+                self._runs.popleft()
+                self._offset = 0
+            else:
+                self._offset = end
+                break
+        return batch
+
+    # -- verdicts
+
+    def _decide(self, ranges: list[tuple[int, int]], outcome: Outcome) -> Awaitable[None]:
+        if self._error is not None:
+            return Done(self._error)
+        if self._over:
+            return Done(ConnectionClosed(f"subscriber {self.name} of {self.address} is closed: this has no effect"))
+        number = 0
+        now = self._connection._loop.time()
+        for first, last in ranges:
+            number = max(number, self._link.decide(first, last, outcome, now))
+            if outcome is ACCEPTED:
+                self.accepted += last - first + 1
+        self._connection._soon()
+        return self._connection._durably(number)
+
+    # -- leaving
 
     async def detach(self) -> None:
         """Stops receiving; the network goes on waiting for this subscription (granted_timeout_s)."""
-        raise NotImplementedError
+        await self._leave(closed=False)
 
     async def close(self) -> None:
-        """Ends the subscription for good: nobody waits for it any more."""
-        raise NotImplementedError
+        """Ends the subscription for good: nobody waits for it any more, its journal is forgotten."""
+        await self._leave(closed=True)
+
+    # -- for the connection
+
+    def _flush(self, now: float) -> None:
+        pass
+
+    def _refresh(self) -> None:
+        pass
+
+    def _handle(self, events: list[LinkEvent]) -> None:
+        for event in events:
+            if isinstance(event, Arrived):
+                self._runs.append(event)
+                self._waiting += len(event.tags)
+            elif isinstance(event, Attached):
+                self._attached = True
+                self.resumed = event.resumed
+                self.guarantee = event.guarantee
+                self.granted_timeout_s = event.timeout_s
+                self._connection._tell_attached(self._link, event)
+            elif isinstance(event, Gap):
+                self._gap(event)
+            elif isinstance(event, Failed):
+                self._error = event.error
+                self._clear()  # no verdict would be heard any more
+            elif isinstance(event, Detached):
+                self._over = True
+        self._changes.notify()
+
+    def _gap(self, gap: Gap) -> None:
+        report = SubscriptionGap(self.address, self.name, gap.reason, gap.dropped)
+        self._connection._report(report)
+        if self._on_gap is not None:
+            self._on_gap(report)
+        else:
+            self._runs.append(
+                SubscriptionBroken(
+                    f"subscription {self.name} of {self.address} may have missed messages: {gap.reason}; "
+                    "it has joined again, go on to receive what comes from now on"
+                )
+            )
+
+    def _clear(self) -> None:
+        self._runs.clear()
+        self._offset = self._waiting = 0
+
+    async def _leave(self, closed: bool) -> None:
+        if self._over:
+            return
+        self._closing = True
+        await self._changes.until(lambda: self._over or self._error or not self._link.deciding)
+        if not self._over and self._error is None:
+            self._connection._leave(self._link, closed)
+            await self._changes.until(lambda: self._over or self._error, self._connection._leave_timeout_s)
+        self._over = True
+        self._clear()
+        self._connection._forget(self._link)
+        self._changes.notify()
+
+
+__all__ = ["Batch", "Delivery", "Subscriber"]

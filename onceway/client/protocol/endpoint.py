@@ -31,10 +31,11 @@ from amqp10.outcomes import Error
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from onceway.client.journal import Journal
-from onceway.client.protocol.link import ClientLink, Guarantee, backoff_s
+from onceway.client.protocol.link import ClientLink, backoff_s
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.errors import JournalError, UsageError
+from router.config import Guarantee
 
 
 class Endpoint:

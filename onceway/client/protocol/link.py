@@ -25,8 +25,9 @@ from amqp10.types import ULong
 from onceway.client.journal import Journal
 from onceway.client.protocol.events import Attached, Detached, Failed, LinkEvent, Lost
 from onceway.errors import LinkRefused, LinkStolen, OncewayError
+from router.config import Guarantee
+from router.identity import EPOCH, GUARANTEE
 
-Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
 GUARANTEES: tuple[Guarantee, ...] = ("exactly-once", "at-least-once", "at-most-once")
 
 # contract 2: the settle modes that ask for a guarantee, (snd, rcv)
@@ -40,16 +41,6 @@ LONGEST = 0xFFFFFFFF  # a terminus timeout, s (3.5.3): as long as the address al
 BACKOFF_FIRST_S = 0.05
 BACKOFF_LAST_S = 5.0
 SETTLED_IN_S = 5.0  # attached for this long, a link that is stolen was not merely refused late (PROTOCOL 5.3, 5.6)
-
-EPOCH = "onceway:epoch"
-INCARNATION = "onceway:incarnation"
-BORN = "onceway:born"
-RESUMED = "onceway:resumed"
-MARKS = "onceway:marks"
-GUARANTEE = "onceway:guarantee"
-SUBSCRIPTION_BROKEN = "onceway:subscription-broken"
-PUBLISHER_UNKNOWN = "onceway:publisher-unknown"
-PUBLISHER_EXPIRED = "onceway:publisher-expired"
 
 # Trying again gives the same answer.
 _FINAL = frozenset(

@@ -24,15 +24,9 @@ from amqp10.termini import EXPIRE_NEVER, Source, Target
 from amqp10.types import ULong
 from onceway.client.journal import PublisherJournal
 from onceway.client.protocol.events import Decided, Undecided
-from onceway.client.protocol.link import (
-    INCARNATION,
-    LONGEST,
-    ON,
-    OVER,
-    PUBLISHER_EXPIRED,
-    PUBLISHER_UNKNOWN,
-    ClientLink,
-)
+from onceway.client.protocol.link import LONGEST, ON, OVER, ClientLink
+from router.identity import INCARNATION
+from router.ports import PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN
 
 PUBLISHER_TIMEOUT_S = 120.0  # PROTOCOL 12's default; used where the answer does not say
 _TERMINAL = (Accepted, Rejected, Released, Modified)

@@ -36,17 +36,10 @@ from amqp10.termini import EXPIRE_NEVER, Source, Target
 from amqp10.types import ULong
 from onceway.client.journal import SubscriberJournal
 from onceway.client.protocol.events import Arrived, Gap
-from onceway.client.protocol.link import (
-    BORN,
-    DETACHING,
-    LONGEST,
-    MARKS,
-    ON,
-    OVER,
-    SUBSCRIPTION_BROKEN,
-    ClientLink,
-)
+from onceway.client.protocol.link import DETACHING, LONGEST, ON, OVER, ClientLink
+from router.identity import BORN, MARKS
 from router.intervals import IntervalSet
+from router.ports import SUBSCRIPTION_BROKEN
 
 _FIRST_CREDIT = 256  # before any size is known
 NEEDED = Received(section_number=0, section_offset=0)

@@ -1,0 +1,70 @@
+"""What applications give and get, and payloads: the common shapes without making a Message of each.
+
+A body is bytes (one data section), str (an amqp-value), or a whole Message.  Payloads come with the publisher's
+identity in front, put there by the router where it took the message in (contract 8): the same octets for every message
+of one publisher, so they are read once.  Everything unusual goes through `amqp10.sections`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+from amqp10.codec import encode_value
+from amqp10.sections import Message, message_annotation
+
+Body: TypeAlias = bytes | bytearray | memoryview | str | Message
+
+PUBLISHER: Final = "x-opt-onceway-publisher"
+
+_DATA: Final = b"\x00\x53\x75"
+_SHORT_DATA: Final = b"\x00\x53\x75\xa0"
+_LONG_DATA: Final = b"\x00\x53\x75\xb0"
+_VALUE: Final = b"\x00\x53\x77"
+_ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
+_SHORT_HEADS: Final = tuple(_SHORT_DATA + bytes((length,)) for length in range(256))
+
+
+def encode_body(body: Body) -> bytes:
+    if type(body) is bytes:
+        length = len(body)
+        if length < 256:
+            return _SHORT_HEADS[length] + body
+        return _LONG_DATA + length.to_bytes(4, "big") + body
+    if isinstance(body, str):
+        return _VALUE + encode_value(str(body))
+    if isinstance(body, Message):
+        return body.encode()
+    if isinstance(body, bytes | bytearray | memoryview):
+        return encode_body(bytes(body))
+    raise TypeError(f"a body is bytes, str or a Message, not {type(body).__name__}")
+
+
+def decode_body(payload: bytes) -> Any:
+    """bytes of data sections, the value of an amqp-value, or the lists of amqp-sequences."""
+    start = 5 + payload[4] if payload[:4] == _ANNOTATIONS and len(payload) > 4 else 0
+    head = payload[start : start + 4]
+    if head == _SHORT_DATA:
+        begin = start + 5
+        if len(payload) >= begin and begin + payload[begin - 1] == len(payload):
+            return payload[begin:]
+    elif head == _LONG_DATA:
+        begin = start + 8
+        if begin + int.from_bytes(payload[start + 4 : begin], "big") == len(payload):
+            return payload[begin:]
+    return Message.decode(payload).value
+
+
+def publisher_of(payload: bytes) -> tuple[str, str] | None:
+    """(container-id, link name) of the publisher; None where no onceway router has seen the message."""
+    if payload[:4] == _ANNOTATIONS and len(payload) > 4:
+        return _publisher_in(payload[: 5 + payload[4]])
+    return _publisher_in(payload)
+
+
+@lru_cache(maxsize=1024)
+def _publisher_in(payload: bytes) -> tuple[str, str] | None:
+    value = message_annotation(payload, PUBLISHER)
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):
+        return str(value[0]), str(value[1])
+    return None

@@ -1,0 +1,62 @@
+"""A socket as bytes in and bytes out: asyncio's BufferedProtocol with one buffer (ENGINE.md rule 7)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Protocol
+
+BUFFER_SIZE = 256 * 1024
+
+
+class WireOwner(Protocol):
+    def wire_received(self, wire: Wire, data: bytes) -> None: ...
+
+    def wire_ended(self, wire: Wire) -> None:
+        """The peer sends no more."""
+
+    def wire_lost(self, wire: Wire, error: Exception | None) -> None: ...
+
+
+class Wire(asyncio.BufferedProtocol):
+    """One TCP connection.  It hands on `bytes`: no memoryview crosses a layer."""
+
+    def __init__(self, owner: WireOwner) -> None:
+        self._owner = owner
+        self._buffer = bytearray(BUFFER_SIZE)
+        self._view = memoryview(self._buffer)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        wire = transport.get_extra_info("socket")
+        if wire is not None and wire.family in (socket.AF_INET, socket.AF_INET6):
+            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._owner.wire_received(self, bytes(self._view[:nbytes]))
+
+    def eof_received(self) -> bool:
+        self._owner.wire_ended(self)
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._owner.wire_lost(self, exc)
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None and data:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Writes what there is, then closes."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()

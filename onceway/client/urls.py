@@ -1,0 +1,65 @@
+"""The list of routers a client may use: `amqp://[user:password@]host[:port]`, separated by commas or as a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+from onceway.errors import UsageError
+
+DEFAULT_PORT = 5672  # IANA's
+
+
+@dataclass(frozen=True, slots=True)
+class RouterUrl:
+    """One router's address, and who we are there."""
+
+    host: str
+    port: int
+    user: str | None = None
+    password: str | None = None
+
+    def __str__(self) -> str:
+        """Without the password: this goes into messages."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"amqp://{host}:{self.port}"
+
+
+def parse_urls(urls: str | Sequence[str]) -> list[RouterUrl]:
+    """All of them, each once, in order.  Later parts of a comma list may leave out scheme and user: they share the
+    first one's.  UsageError names the part that cannot be read."""
+    parts = urls.split(",") if isinstance(urls, str) else [part for url in urls for part in url.split(",")]
+    parsed: dict[RouterUrl, None] = {}
+    user: str | None = None
+    password: str | None = None
+    for part in parts:
+        url = _parse(part.strip())
+        if "://" not in part and url.user is None and user is not None:
+            url = RouterUrl(url.host, url.port, user, password)
+        user, password = url.user, url.password
+        parsed[url] = None
+    if not parsed:
+        raise UsageError("no router URL: give one such as amqp://127.0.0.1:5672")
+    return list(parsed)
+
+
+def _parse(text: str) -> RouterUrl:
+    try:
+        split = urlsplit(text if "://" in text else f"amqp://{text}")
+        port = split.port
+    except ValueError as error:
+        raise UsageError(f"router URL {text!r}: {error}") from error
+    if split.scheme == "amqps":
+        raise UsageError(f"router URL {text!r}: TLS is not supported yet, use amqp://")
+    if split.scheme != "amqp":
+        raise UsageError(f"router URL {text!r}: the scheme must be amqp, as in amqp://127.0.0.1:5672")
+    if not split.hostname:
+        raise UsageError(f"router URL {text!r}: no host, as in amqp://127.0.0.1:5672")
+    if split.path not in ("", "/") or split.query or split.fragment:
+        raise UsageError(f"router URL {text!r}: nothing may follow the port; addresses are given to publisher()")
+    user = unquote(split.username) if split.username else None
+    password = unquote(split.password) if split.password else None
+    if (user is None) != (password is None):
+        raise UsageError(f"router URL {str(RouterUrl(split.hostname, port or DEFAULT_PORT))!r}: give user and password")
+    return RouterUrl(split.hostname, DEFAULT_PORT if port is None else port, user, password)

@@ -1,0 +1,350 @@
+"""A recovering publisher's half of PROTOCOL 15, against a router that the test plays."""
+
+from __future__ import annotations
+
+from amqp10.events import LinkAttaching, LinkDetached, LinkFlow
+from amqp10.outcomes import ACCEPTED, Error, Rejected
+from amqp10.receiver import ReceiverLink
+from onceway.client.protocol.events import Attached, Decided, Failed, Undecided
+from onceway.client.protocol.publishing import PublisherLink, tag_of, tags_of
+from onceway.errors import LinkRefused, LinkStolen
+from tests.onceway.client.harness import Rig, epoch_of, kinds, map_of, number_of, payload
+
+
+def attached_publisher(rig: Rig, *, credit: int = 100) -> tuple[PublisherLink, ReceiverLink]:
+    rig.connect()
+    publisher = rig.publisher()
+    link = rig.answer_publisher(credit=credit)
+    publisher.take_events()
+    return publisher, link
+
+
+def put(rig: Rig, publisher: PublisherLink, *numbers: int) -> None:
+    publisher.put([payload(number) for number in numbers], rig.now)
+    rig.run()
+
+
+def test_a_first_attach_has_no_map_and_an_incarnation_equal_to_its_epoch() -> None:
+    rig = Rig()
+    rig.connect()
+    publisher = rig.publisher()
+    link = rig.attaching()
+    assert map_of(link) is None
+    assert epoch_of(link) == number_of(link, "onceway:incarnation") == 1_000_000
+    assert link.remote_attach is not None
+    assert (link.remote_attach.snd_settle_mode, link.remote_attach.rcv_settle_mode) == (0, 1)
+    assert publisher.room == 0
+
+
+def test_a_later_attach_repeats_the_incarnation_with_a_higher_epoch_although_the_clock_stands_still() -> None:
+    rig = Rig()
+    attached_publisher(rig)
+    rig.reconnect()
+    link = rig.attaching()
+    assert epoch_of(link) == 1_000_001
+    assert number_of(link, "onceway:incarnation") == 1_000_000
+    assert map_of(link) == {}
+
+
+def test_puts_become_one_run_of_transfers() -> None:
+    rig = Rig()
+    publisher, _ = attached_publisher(rig)
+    assert publisher.room == 100
+    put(rig, publisher, 0, 1, 2)
+    assert rig.received() == [payload(0), payload(1), payload(2)]
+    assert publisher.room == 97
+    assert publisher.unsettled == 3
+
+
+def test_accepted_is_settled_and_told_as_one_range() -> None:
+    rig = Rig()
+    publisher, link = attached_publisher(rig)
+    put(rig, publisher, 0, 1, 2)
+    rig.accept(link, 0, 2)
+    assert publisher.take_events() == [Decided(0, 2, ACCEPTED)]
+    assert rig.settled() == [(0, 2)]
+    assert publisher.unsettled == 0
+
+
+def test_in_mode_first_nothing_is_settled_twice() -> None:
+    rig = Rig()
+    rig.connect()
+    publisher = rig.publisher("at-least-once")
+    link = rig.attaching()
+    assert isinstance(link, ReceiverLink)
+    assert link.remote_attach is not None
+    link.attach(source=link.remote_attach.source, target=link.remote_attach.target, unsettled={})
+    link.grant(10)
+    rig.run()
+    publisher.take_events()
+    put(rig, publisher, 0, 1)
+    rig.accept(link, 0, 1, settled=True)
+    assert publisher.take_events() == [Decided(0, 1, ACCEPTED)]
+    assert rig.settled() == []
+
+
+def test_a_rejected_publication_is_told_with_its_error_and_settled() -> None:
+    rig = Rig()
+    publisher, link = attached_publisher(rig)
+    put(rig, publisher, 0)
+    state = Rejected(Error("onceway:rejected", "by 2"))
+    rig.accept(link, 0, 0, state=state)
+    assert publisher.take_events() == [Decided(0, 0, state)]
+    assert rig.settled() == [(0, 0)]
+
+
+def test_an_outcome_that_is_told_twice_counts_once() -> None:
+    rig = Rig()
+    publisher, link = attached_publisher(rig)
+    put(rig, publisher, 0, 1)
+    link.dispose(1, 1, ACCEPTED, False)
+    link.dispose(0, 1, ACCEPTED, False)
+    rig.run()
+    assert sum(event.last - event.first + 1 for event in publisher.take_events()) == 2
+
+
+def test_the_undecided_are_in_the_map_and_sent_again_in_order_before_anything_new() -> None:
+    rig = Rig()
+    publisher, link = attached_publisher(rig)
+    put(rig, publisher, 0, 1, 2, 3, 4)
+    rig.accept(link, 1, 2)
+    rig.received()
+    rig.reconnect()
+    attach = rig.attaching()
+    assert map_of(attach) == {tag_of(0): None, tag_of(3): None, tag_of(4): None}
+    rig.heard.append(LinkAttaching(attach))
+    link = rig.answer_publisher(credit=4)
+    assert publisher.room == 1
+    put(rig, publisher, 5)
+    assert rig.received() == [payload(0), payload(3), payload(4), payload(5)]
+    assert not [event for event in rig.heard if type(event).__name__ == "ResumedTransfer"]
+
+
+def test_outcomes_after_a_failover_find_the_right_messages() -> None:
+    rig = Rig()
+    publisher, link = attached_publisher(rig)
+    put(rig, publisher, 0, 1, 2, 3)
+    rig.accept(link, 1, 1)
+    publisher.take_events()
+    rig.reconnect()
+    link = rig.answer_publisher()
+    rig.accept(link, 0, 2)
+    assert [(event.first, event.last) for event in publisher.take_events() if isinstance(event, Decided)] == [
+        (0, 0),
+        (2, 3),
+    ]
+    assert publisher.unsettled == 0
+
+
+def test_credit_bounds_what_is_sent_again() -> None:
+    rig = Rig()
+    publisher, _ = attached_publisher(rig)
+    put(rig, publisher, *range(10))
+    rig.received()
+    rig.reconnect()
+    link = rig.answer_publisher(credit=4)
+    assert len(rig.received()) == 4
+    assert publisher.room == 0
+    link.grant(10)
+    rig.run()
+    assert rig.received() == [payload(number) for number in range(4, 10)]
+    assert publisher.room == 4
+
+
+def test_an_idle_publisher_shows_its_credit_so_that_it_is_claimed_at_once() -> None:
+    rig = Rig()
+    attached_publisher(rig, credit=7)
+    flows = [event.flow for event in rig.take(LinkFlow)]
+    assert [flow.link_credit for flow in flows] == [7]
+
+
+def test_an_echo_is_answered_at_once() -> None:
+    rig = Rig()
+    _, link = attached_publisher(rig, credit=7)
+    rig.take(LinkFlow)
+    link.grant(8, echo=True)
+    rig.run()
+    assert [event.flow.link_credit for event in rig.take(LinkFlow)] == [8]
+
+
+def test_an_attach_refused_with_a_later_epoch_is_made_once_more_above_it() -> None:
+    rig = Rig()
+    rig.connect()
+    publisher = rig.publisher()
+    rig.refuse("amqp:link:stolen", {"onceway:epoch": 5_000_000})
+    link = rig.attaching()
+    assert epoch_of(link) == 5_000_001
+    assert publisher.take_events() == []
+
+
+def test_refused_again_it_belongs_to_somebody_else() -> None:
+    rig = Rig()
+    rig.connect()
+    publisher = rig.publisher()
+    rig.refuse("amqp:link:stolen", {"onceway:epoch": 5_000_000})
+    rig.refuse("amqp:link:stolen", {"onceway:epoch": 6_000_000})
+    (event,) = publisher.take_events()
+    assert isinstance(event, Failed)
+    assert isinstance(event.error, LinkStolen)
+    assert rig.take(type(None)) == []
+
+
+def test_a_link_that_worked_and_was_stolen_is_not_taken_back() -> None:
+    rig = Rig()
+    publisher, link = attached_publisher(rig)
+    put(rig, publisher, 0, 1)
+    rig.accept(link, 0, 0)
+    publisher.take_events()
+    rig.detach(link, "amqp:link:stolen", {"onceway:epoch": 9_000_000})
+    events = publisher.take_events()
+    assert kinds(events) == ["Lost", "Failed"]
+    assert isinstance(events[1], Failed)
+    assert isinstance(events[1].error, LinkStolen)
+
+
+def test_an_address_that_does_not_exist_is_final() -> None:
+    rig = Rig()
+    rig.connect()
+    publisher = rig.publisher()
+    rig.refuse("amqp:not-found")
+    (event,) = publisher.take_events()
+    assert isinstance(event, Failed)
+    assert isinstance(event.error, LinkRefused)
+    assert event.error.condition == "amqp:not-found"
+
+
+def test_a_link_detached_for_a_passing_reason_is_attached_again_after_a_while() -> None:
+    rig = Rig()
+    publisher, link = attached_publisher(rig)
+    put(rig, publisher, 0)
+    rig.detach(link, "amqp:link:detach-forced")
+    assert rig.take(LinkDetached)
+    deadline = publisher.next_deadline()
+    assert deadline is not None
+    assert 0.049 <= deadline - rig.now <= 5
+    rig.now = deadline
+    rig.client.handle_timer(rig.now)
+    rig.run()
+    assert map_of(rig.attaching()) == {tag_of(0): None}
+
+
+def test_away_for_longer_than_the_network_waits_it_reports_and_begins_anew() -> None:
+    rig = Rig()
+    publisher, _ = attached_publisher(rig)
+    put(rig, publisher, 0, 1)
+    rig.drop()
+    publisher.take_events()
+    rig.now += 120 - 5 + 0.1
+    rig.connect()
+    (event,) = publisher.take_events()
+    assert isinstance(event, Undecided)
+    assert event.publications == [(0, payload(0)), (1, payload(1))]
+    link = rig.attaching()
+    assert map_of(link) is None
+    assert number_of(link, "onceway:incarnation") == epoch_of(link)
+
+
+def test_away_for_less_it_resumes() -> None:
+    rig = Rig()
+    publisher, _ = attached_publisher(rig)
+    put(rig, publisher, 0, 1)
+    rig.drop()
+    rig.now += 114
+    rig.connect()
+    assert map_of(rig.attaching()) == {tag_of(0): None, tag_of(1): None}
+
+
+def test_a_map_larger_than_a_frame_goes_out_in_parts_of_one_epoch() -> None:
+    rig = Rig(router_frame=2048)
+    publisher, _ = attached_publisher(rig, credit=1000)
+    put(rig, publisher, *range(1000))
+    rig.reconnect()
+    whole: dict[bytes, object] = {}
+    epochs = set()
+    parts = 0
+    while True:
+        link = rig.attaching()
+        assert link.remote_attach is not None
+        epochs.add(epoch_of(link))
+        whole.update(map_of(link) or {})
+        parts += 1
+        if not link.remote_attach.incomplete_unsettled:
+            break
+        link.attach(source=link.remote_attach.source, target=link.remote_attach.target, unsettled={})
+        link.detach(closed=False)
+        rig.run()
+        assert publisher.state == "attaching"
+    assert list(whole) == tags_of(0, 1000)
+    assert len(epochs) == 1
+    assert parts > 2
+    rig.heard.append(LinkAttaching(link))
+    rig.answer_publisher(credit=1000)
+    assert len(rig.received()) == 1000
+
+
+def test_pre_settled_publications_are_decided_when_written() -> None:
+    rig = Rig()
+    rig.connect()
+    publisher = rig.publisher("at-most-once")
+    link = rig.attaching()
+    assert isinstance(link, ReceiverLink)
+    assert link.remote_attach is not None
+    assert link.remote_attach.snd_settle_mode == 1
+    link.attach(source=link.remote_attach.source, target=link.remote_attach.target)
+    link.grant(2)
+    rig.run()
+    publisher.take_events()
+    put(rig, publisher, 0, 1)
+    assert publisher.take_events() == [Decided(0, 1, ACCEPTED)]
+    assert rig.received() == [payload(0), payload(1)]
+
+
+def test_less_than_what_was_asked_for_is_refused_by_us() -> None:
+    rig = Rig()
+    rig.connect()
+    publisher = rig.publisher()
+    link = rig.attaching()
+    assert link.remote_attach is not None
+    link.attach(source=link.remote_attach.source, target=link.remote_attach.target, unsettled={}, rcv_settle_mode=0)
+    rig.run()
+    (event,) = publisher.take_events()
+    assert isinstance(event, Failed)
+    assert isinstance(event.error, LinkRefused)
+    assert rig.take(LinkDetached)
+
+
+def test_drain_is_answered_with_nothing_left() -> None:
+    rig = Rig()
+    _, link = attached_publisher(rig, credit=5)
+    rig.take(LinkFlow)
+    link.grant(5, drain=True)
+    rig.run()
+    assert link.credit == 0
+
+
+def test_a_session_that_ends_under_us_is_begun_again() -> None:
+    rig = Rig()
+    publisher, link = attached_publisher(rig)
+    put(rig, publisher, 0)
+    link.session.end(Error("amqp:session:window-violation", "for a test"))
+    rig.run()
+    assert publisher.state == "away"
+    deadline = rig.client.next_deadline()
+    assert deadline is not None
+    rig.now = deadline
+    rig.client.handle_timer(rig.now)
+    rig.run()
+    assert map_of(rig.attaching()) == {tag_of(0): None}
+
+
+def test_tags_stay_distinct_past_four_octets() -> None:
+    assert tags_of(2**32 - 2, 4) == [tag_of(number) for number in range(2**32 - 2, 2**32 + 2)]
+    assert len(set(tags_of(2**32 - 2, 4))) == 4
+
+
+def test_attached_says_what_was_granted() -> None:
+    rig = Rig()
+    rig.connect()
+    publisher = rig.publisher()
+    rig.answer_publisher(timeout=90)
+    assert publisher.take_events() == [Attached(False, "exactly-once", 90.0)]
