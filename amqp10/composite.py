@@ -8,6 +8,7 @@ fields, in the specification's order, with its defaults. Next: outcomes.py, term
 from __future__ import annotations
 
 import dataclasses
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast
@@ -412,6 +413,7 @@ def write_map(value: Mapping[Any, Any]) -> bytes:
 def _write_message_id(value: Any) -> bytes:
     if isinstance(value, int) and not isinstance(value, bool):
         return encode_ulong(value)
+    _expect(value, (uuid.UUID, bytes, str), "message-id")
     return encode_value(value)
 
 

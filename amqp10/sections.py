@@ -31,7 +31,7 @@ from amqp10.composite import (
     write_map,
     wrong_type,
 )
-from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError
+from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
 from amqp10.types import Symbol
 
 HEADER: Final = 0x70
@@ -212,7 +212,7 @@ class Message:
         if self.properties is not None:
             parts.append(self.properties.encode())
         if self.application_properties is not None:
-            parts += (_section(APPLICATION_PROPERTIES), encode_value(dict(self.application_properties)))
+            parts += (_section(APPLICATION_PROPERTIES), _write_application_properties(self.application_properties))
         body = self.body
         if isinstance(body, Data):
             for chunk in body.chunks or (b"",):
@@ -435,3 +435,10 @@ def _read_application_properties(buf: bytes, offset: int, end: int) -> tuple[dic
         if not isinstance(key, str):
             raise DecodeError(INVALID_FIELD, f"application-properties has the key {key!r}, which is no string", offset)
     return values, stop
+
+
+def _write_application_properties(values: Mapping[str, Any]) -> bytes:
+    for key in values:
+        if not isinstance(key, str):
+            raise EncodeError(f"application-properties: {key!r} is no string")
+    return encode_value(dict(values))
