@@ -116,7 +116,7 @@ class RouterServer:
         self._listeners.pop().close()
         self.router.stop(self.time())
         self._turn()
-        await self._until(lambda: self.router.drained, drain_s)
+        await self._until(self.router.drained, drain_s)
         self.router.close_connections(self.time())
         self._turn()
         await self._until(lambda: not self.router.connections and self.network.idle, GOODBYE_S)

@@ -15,7 +15,7 @@ from amqp10.sections import with_message_annotations
 
 from amqp10.errors import DecodeError
 from amqp10.events import Dispositions, LinkDetached, LinkFlow, ResumedTransfer, Transfers
-from amqp10.outcomes import ACCEPTED, RELEASED, Error, Rejected
+from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
 from amqp10.receiver import ReceiverLink
 from amqp10.types import Symbol, UInt, ULong
@@ -28,7 +28,7 @@ from router.proof import Proof
 if TYPE_CHECKING:
     from router.client_connection import ClientConnection
 
-_STATES = {Outcome.ACCEPTED: ACCEPTED, Outcome.RELEASED: RELEASED}
+_STATES: dict[Outcome, DeliveryState] = {Outcome.ACCEPTED: ACCEPTED, Outcome.RELEASED: RELEASED}
 
 
 class PublisherLink:
@@ -48,9 +48,7 @@ class PublisherLink:
         "withheld",
     )
 
-    def __init__(
-        self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes
-    ) -> None:
+    def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
         self.connection = connection
         self.link = link
         self.attach = attach
@@ -82,7 +80,6 @@ class PublisherLink:
             return
         # PROTOCOL 5.1: with or without credit, an echo; who answers it has read our attach
         before = self.link.delivery_count
-        self.credit = Credit(before)
         self.proof.start(self.connection.now, threshold=before, seen=(before,))
         self.link.grant(0, echo=True)
         self.withheld = not credit

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from amqp10.sasl import ServerMechanisms
-
 from amqp10.errors import CONNECTION_FORCED
 from amqp10.performatives import Error
+from amqp10.sasl import ServerMechanisms
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
@@ -167,7 +166,6 @@ class Router:
                 if isinstance(port, PublisherLink):
                     port.stop_credit()
 
-    @property
     def drained(self) -> bool:
         """Nothing taken from publishers here is still waited for."""
         return self.core.undone == 0

@@ -39,9 +39,7 @@ class SubscriberLink:
         "link",
     )
 
-    def __init__(
-        self, connection: ClientConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes
-    ) -> None:
+    def __init__(self, connection: ClientConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes) -> None:
         assert link.remote_attach is not None
         self.connection = connection
         self.link = link
