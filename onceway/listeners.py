@@ -1,0 +1,74 @@
+"""Are the ports of a topology free?  Asked before anything is started, so that all that are taken are named at once."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable
+
+from onceway.topology import ConfigError, HostPort, Problem, Topology, format_host_port
+
+KINDS = ("amqp", "interrouter", "admin")
+
+
+def listeners(topology: Topology, name: str) -> dict[str, HostPort]:
+    """amqp, interrouter and admin of one router."""
+    address = topology.routers[name]
+    return {kind: getattr(address, kind) for kind in KINDS}
+
+
+def check_free(topology: Topology, names: Iterable[str]) -> None:
+    """ConfigError naming every listener that cannot be had."""
+    problems = []
+    for name in names:
+        for kind, address in listeners(topology, name).items():
+            error = try_listen(address)
+            if error is not None:
+                problems.append(problem(topology, name, kind, address, error))
+    if problems:
+        raise ConfigError(problems)
+
+
+def try_listen(address: HostPort) -> OSError | None:
+    """Listens for a moment; None where that works."""
+    host, port = address
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            trial.bind(place)
+            trial.listen(1)
+    except OSError as error:
+        return error
+    return None
+
+
+def problem(topology: Topology, name: str, kind: str, address: HostPort, error: OSError) -> Problem:
+    place = f"routers.{name}.{kind}"
+    shown = format_host_port(address)
+    if error.errno == errno.EADDRINUSE:
+        what, remedy = f"port {shown} is in use", "stop the process that listens there, or choose another port"
+    elif error.errno == errno.EACCES:
+        what, remedy = f"port {shown} needs privileges", "choose a port from 1024 on"
+    elif isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        what, remedy = (
+            f"{shown} is no address of this machine",
+            "run this router on its own host (--only), or change it",
+        )
+    else:
+        what, remedy = f"cannot listen on {shown}: {error.strerror or error}", "choose another port"
+    return Problem(str(topology.path), 0, place, what, remedy)
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """Ports that are free now, all different."""
+    trials = [socket.socket() for _ in range(count)]
+    try:
+        for trial in trials:
+            trial.bind((host, 0))
+        return [int(trial.getsockname()[1]) for trial in trials]
+    finally:
+        for trial in trials:
+            trial.close()

@@ -1,0 +1,295 @@
+"""The supervisor, with small processes in place of routers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from onceway import topology
+from onceway.listeners import check_free, free_ports, try_listen
+from onceway.supervisor import State, Supervisor
+from onceway.topology import ConfigError, Topology
+
+FAKE = Path(__file__).with_name("fake_router.py")
+BOUND_S = 20.0
+
+
+class Lines:
+    """A reporter that remembers."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.words: list[str] = []
+        self.announced: list[str] = []
+        self.watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+        self.looked()
+
+    def said(self, name: str, text: str) -> None:
+        self.words.append(f"{name}: {text}")
+
+    def ready(self, text: str) -> None:
+        self.announced.append(text)
+
+    def looked(self) -> None:
+        for condition, future in self.watchers:
+            if not future.done() and condition():
+                future.set_result(None)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.watchers.append((condition, future))
+        await asyncio.wait_for(future, BOUND_S)
+
+
+def make_topology(names: Sequence[str], links: Sequence[str], tmp_path: Path) -> Topology:
+    ports = iter(free_ports(3 * len(names)))
+    lines = ["network: fakes", "routers:"]
+    lines += [f"  {n}: {{amqp: {next(ports)}, interrouter: {next(ports)}, admin: {next(ports)}}}" for n in names]
+    if links:
+        lines += [f"links: [{', '.join(links)}]"]
+    path = tmp_path / "fakes.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    return topology.load(path)
+
+
+class Fakes:
+    """Makes the commands; remembers which were fresh."""
+
+    def __init__(self, loaded: Topology, **behaviours: str) -> None:
+        self.loaded = loaded
+        self.behaviours = behaviours
+        self.asked: list[tuple[str, bool]] = []
+        self.state = "ready"
+
+    def __call__(self, name: str, fresh: bool) -> list[str]:
+        self.asked.append((name, fresh))
+        others = [other for other in self.loaded.routers if other != name]
+        status = {
+            "state": self.state,
+            "recovering_s": 12.0,
+            "paths": {other: {"via": other, "cost": 1} for other in others},
+            "neighbours": {other: {"up": True} for other in self.loaded.neighbours(name)},
+        }
+        port = str(self.loaded.routers[name].admin[1])
+        return [sys.executable, str(FAKE), port, name, self.behaviours.get(name, "good"), json.dumps(status)]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Topology:
+    return make_topology(["a", "b"], ["a - b"], tmp_path)
+
+
+def supervisor(loaded: Topology, fakes: Fakes, lines: Lines, **options: object) -> Supervisor:
+    return Supervisor(loaded, list(loaded.routers), lines, command=fakes, look_every_s=0.02, **options)  # type: ignore[arg-type]
+
+
+def test_a_converged_network_is_announced_and_stops_when_told(pair: Topology) -> None:
+    async def go() -> None:
+        lines, fakes = Lines(), Fakes(pair)
+        run = supervisor(pair, fakes, lines)
+        running = asyncio.create_task(run.run())
+        assert await asyncio.wait_for(run.until_converged(), BOUND_S)
+        assert lines.announced == ["network fakes ready: 2 routers, 1 link"]
+        pids = [child.pid for child in run.children.values()]
+        assert all(pids)
+        run.stop()
+        assert await asyncio.wait_for(running, BOUND_S) == 0
+        assert all(not alive(pid) for pid in pids)
+        assert fakes.asked == [("a", True), ("b", True)]
+        assert "a: [a] listening" in lines.words
+        assert lines.lines[-3] == "network fakes stopping: a, b"
+        assert sorted(lines.lines[-2:]) == ["[a] stopped", "[b] stopped"]
+
+    asyncio.run(go())
+
+
+def test_a_killed_router_is_started_again_and_recovers(pair: Topology) -> None:
+    async def go() -> None:
+        lines, fakes = Lines(), Fakes(pair)
+        run = supervisor(pair, fakes, lines)
+        running = asyncio.create_task(run.run())
+        await asyncio.wait_for(run.until_converged(), BOUND_S)
+        first = run.signal("b", signal.SIGKILL)
+        await lines.until(lambda: run.children["b"].starts == 2 and run.converged)
+        assert run.children["b"].pid != first
+        assert fakes.asked == [("a", True), ("b", True), ("b", False)]  # a restart is never fresh
+        assert "[b] was killed by SIGKILL; starting again in 100ms" in lines.lines
+        assert len(lines.announced) == 2
+        run.stop()
+        assert await asyncio.wait_for(running, BOUND_S) == 0
+
+    asyncio.run(go())
+
+
+def test_recover_starts_nobody_fresh(pair: Topology) -> None:
+    async def go() -> None:
+        lines, fakes = Lines(), Fakes(pair)
+        run = supervisor(pair, fakes, lines, recover=True)
+        running = asyncio.create_task(run.run())
+        await asyncio.wait_for(run.until_converged(), BOUND_S)
+        run.stop()
+        await asyncio.wait_for(running, BOUND_S)
+        assert fakes.asked == [("a", False), ("b", False)]
+
+    asyncio.run(go())
+
+
+def test_no_restart_leaves_the_dead_and_ends_with_1_when_all_are(pair: Topology) -> None:
+    async def go() -> None:
+        lines, fakes = Lines(), Fakes(pair)
+        run = supervisor(pair, fakes, lines, restart=False)
+        running = asyncio.create_task(run.run())
+        await asyncio.wait_for(run.until_converged(), BOUND_S)
+        run.signal("a", signal.SIGKILL)
+        await lines.until(lambda: run.children["a"].state is State.DEAD)
+        assert not running.done()
+        assert not run.converged
+        run.signal("b", signal.SIGKILL)
+        assert await asyncio.wait_for(running, BOUND_S) == 1
+        assert "[a] was killed by SIGKILL; it stays down (--no-restart)" in lines.lines
+        assert lines.lines[-1] == "network fakes: no router is left"
+
+    asyncio.run(go())
+
+
+def test_bad_input_found_at_the_first_start_stops_the_network_with_2(pair: Topology) -> None:
+    async def go() -> None:
+        lines, fakes = Lines(), Fakes(pair, b="bad")
+        run = supervisor(pair, fakes, lines)
+        assert await asyncio.wait_for(run.run(), BOUND_S) == 2
+        assert any(line.startswith("[b] did not start: topology.yaml: routers.b.amqp: port") for line in lines.lines)
+        assert run.children["a"].pid is None
+        assert not await run.until_converged()
+
+    asyncio.run(go())
+
+
+def test_a_router_that_keeps_dying_is_waited_for_longer_and_longer(tmp_path: Path) -> None:
+    async def go() -> None:
+        loaded = make_topology(["a"], [], tmp_path)
+        lines, fakes = Lines(), Fakes(loaded, a="dies")
+        run = supervisor(loaded, fakes, lines)
+        running = asyncio.create_task(run.run())
+        await lines.until(lambda: any("in 400ms" in line for line in lines.lines))
+        pauses = [line.rpartition(" ")[2] for line in lines.lines if "starting again" in line]
+        assert pauses == ["100ms", "200ms", "400ms"]
+        assert "[a] ended with exit code 3; starting again in 100ms" in lines.lines
+        run.stop()
+        assert await asyncio.wait_for(running, BOUND_S) == 0
+
+    asyncio.run(go())
+
+
+def test_a_router_that_ignores_sigterm_is_killed_and_that_is_a_failure(tmp_path: Path) -> None:
+    async def go() -> None:
+        loaded = make_topology(["a"], [], tmp_path)
+        lines, fakes = Lines(), Fakes(loaded, a="stubborn")
+        run = supervisor(loaded, fakes, lines, stop_within_s=0.2)
+        running = asyncio.create_task(run.run())
+        await asyncio.wait_for(run.until_converged(), BOUND_S)
+        run.stop()
+        assert await asyncio.wait_for(running, BOUND_S) == 1
+        assert "[a] did not stop within 200ms: killed" in lines.lines
+
+    asyncio.run(go())
+
+
+def test_told_twice_to_stop_it_does_not_wait(tmp_path: Path) -> None:
+    async def go() -> None:
+        loaded = make_topology(["a"], [], tmp_path)
+        lines, fakes = Lines(), Fakes(loaded, a="stubborn")
+        run = supervisor(loaded, fakes, lines, stop_within_s=600.0)
+        running = asyncio.create_task(run.run())
+        await asyncio.wait_for(run.until_converged(), BOUND_S)
+        run.stop()
+        await lines.until(lambda: run.children["a"].state is State.STOPPING)
+        run.stop()
+        await asyncio.wait_for(running, BOUND_S)
+        assert run.children["a"].pid is None
+
+    asyncio.run(go())
+
+
+def test_a_recovering_router_is_not_ready_and_says_for_how_long(tmp_path: Path) -> None:
+    async def go() -> None:
+        loaded = make_topology(["a"], [], tmp_path)
+        lines, fakes = Lines(), Fakes(loaded)
+        fakes.state = "recovering"
+        run = supervisor(loaded, fakes, lines)
+        running = asyncio.create_task(run.run())
+        await lines.until(lambda: "[a] recovering, 12 s left" in lines.lines)
+        assert not run.converged
+        run.stop()
+        await asyncio.wait_for(running, BOUND_S)
+        assert lines.announced == []
+
+    asyncio.run(go())
+
+
+def test_routers_die_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import sys; from onceway.parent import die_with; "
+        "die_with(int(sys.argv[1])); print(1, flush=True); sys.stdin.read()', str(os.getpid())],"
+        " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    descriptor = os.pidfd_open(child)
+    parent.kill()
+    parent.wait(BOUND_S)
+    try:
+        import select
+
+        assert select.select([descriptor], [], [], BOUND_S)[0], "the child outlived its parent"
+    finally:
+        os.close(descriptor)
+
+
+def test_all_taken_ports_are_named_at_once(pair: Topology) -> None:
+    import socket
+
+    taken = [pair.routers["a"].amqp, pair.routers["b"].admin]
+    listeners = [socket.create_server(address) for address in taken]
+    try:
+        with pytest.raises(ConfigError) as caught:
+            check_free(pair, pair.routers)
+    finally:
+        for listener in listeners:
+            listener.close()
+    assert [str(problem) for problem in caught.value.problems] == [
+        f"{pair.path}: routers.a.amqp: port 127.0.0.1:{taken[0][1]} is in use; "
+        "stop the process that listens there, or choose another port",
+        f"{pair.path}: routers.b.admin: port 127.0.0.1:{taken[1][1]} is in use; "
+        "stop the process that listens there, or choose another port",
+    ]
+    check_free(pair, pair.routers)
+
+
+def test_an_address_of_another_machine_cannot_be_listened_on() -> None:
+    assert try_listen(("192.0.2.1", 5671)) is not None
+
+
+def alive(pid: int | None) -> bool:
+    if pid is None:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
