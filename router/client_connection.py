@@ -36,8 +36,9 @@ from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
 from router.config import RouterConfig
 from router.negotiation import read_publisher, read_subscriber
+from router.ports import Term
 from router.publisher_link import PublisherLink
-from router.subscriber_link import SubscriberLink
+from router.subscriber_link import Loss, SubscriberLink
 
 if TYPE_CHECKING:
     from router.core import Core
@@ -68,7 +69,7 @@ class ClientConnection:
         self.container = ""
         self.ports: dict[PublisherLink | SubscriberLink, None] = {}
         self.watched: dict[PublisherLink, None] = {}  # an open proof: any frame may be the sign of life
-        self.lingering: dict[SubscriberLink, None] = {}  # lost, and their own timeout has not begun (contract 10)
+        self.lingering: dict[SubscriberLink, Term] = {}  # lost, and their own timeout has not begun (contract 10)
         self.output_paused = False  # the transport takes nothing more for now
         self.writes = 0  # how often output has been fetched
         self._outputs: dict[SubscriberLink, None] = {}  # would get more if output had room
@@ -136,7 +137,7 @@ class ClientConnection:
     def lost(self, now: float) -> None:
         """Every link here is over."""
         for port in list(self.ports):
-            self._lost(port, False, now)
+            self._lost(port, Loss.CONNECTION, now)
         self._timeouts_start(list(self.lingering), now)
 
     def sessions(self) -> Iterable[Session]:
@@ -277,7 +278,7 @@ class ClientConnection:
     def _detached(self, event: LinkDetached, now: float) -> None:
         port = event.link.context
         if port is not None:
-            self._lost(port, event.closed and not event.local, now)
+            self._lost(port, Loss.CLOSED if event.closed and not event.local else Loss.DETACHED, now)
 
     def _session_flow(self, event: SessionFlow, now: float) -> None:
         for link in event.session.links:
@@ -288,10 +289,9 @@ class ClientConnection:
     def _session_ended(self, event: SessionEnded, now: float) -> None:
         for link in event.session.links:
             if link.context is not None:
-                self._lost(link.context, False, now)
-        self._timeouts_start(
-            [p for p in self.lingering if p.link.session is event.session and p.expiry_policy == "session-end"], now
-        )
+                self._lost(link.context, Loss.SESSION, now)
+        ended = [p for p in self.lingering if p.link.session is event.session and p.expires_with(Loss.SESSION)]
+        self._timeouts_start(ended, now)
 
     def _closed(self, event: ConnectionClosed, now: float) -> None:
         self.lost(now)
@@ -301,23 +301,18 @@ class ClientConnection:
 
     # --- helpers
 
-    def _lost(self, port: PublisherLink | SubscriberLink, closed: bool, now: float) -> None:
+    def _lost(self, port: PublisherLink | SubscriberLink, end: Loss, now: float) -> None:
         self.ports.pop(port, None)
-        if port.gone:
+        if isinstance(port, PublisherLink):
+            port.lost(end is Loss.CLOSED, now)
             return
-        port.lost(closed, now)
-        if isinstance(port, SubscriberLink) and port.answered and not closed:
-            # PROTOCOL 8.3: subscription_timeout counts from the loss of the link, the terminus's own timeout from what
-            # its expiry policy says
-            if port.expiry_policy == "link-detach":
-                self.core.timeout_starts(port, now)
-            elif port.expiry_policy != "never":
-                self.lingering[port] = None
+        term = port.lost(end, now)
+        if term is not None:
+            self.lingering[port] = term
 
     def _timeouts_start(self, ports: list[SubscriberLink], now: float) -> None:
         for port in ports:
-            del self.lingering[port]
-            self.core.timeout_starts(port, now)
+            self.core.subscription_expiring(port.attach, self.lingering.pop(port), now)
 
     def _fail(self, error: FrameTooLarge) -> None:
         """An answer that the peer's frames are too small for: nothing can be said on that link, so close."""

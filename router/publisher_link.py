@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from amqp10.sections import with_message_annotations
-
 from amqp10.errors import DecodeError
-from amqp10.events import Dispositions, LinkDetached, LinkFlow, ResumedTransfer, Transfers
+from amqp10.events import Dispositions, LinkFlow, ResumedTransfer, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
 from amqp10.receiver import ReceiverLink
+from amqp10.sections import with_message_annotations
 from amqp10.types import Symbol, UInt, ULong
 from router import identity
 from router.credit import Credit
@@ -205,9 +204,6 @@ class PublisherLink:
     def on_frame(self, now: float) -> None:
         """A frame of any kind was read on the connection."""
         self._evidence(self.proof.frame(now, self.connection.config.proof_after_s), now)
-
-    def on_detached(self, event: LinkDetached, now: float) -> None:
-        self.lost(event.closed and not event.local, now)
 
     def lost(self, closed: bool, now: float) -> None:
         """The link is over, and not because the core said so."""

@@ -123,9 +123,9 @@ class Router:
                     port.grant()
         if self.draining:
             self.draining = {port: None for port in self.draining if not port.drained()}
-        if core.payload_bytes > self.config.memory_limit:
+        if core.meter >= self.config.memory_limit:
             self._close_windows()
-        elif self._paused and core.payload_bytes < self.config.memory_limit * REOPEN:
+        elif self._paused and core.meter < self.config.memory_limit * REOPEN:
             self._open_windows()
 
     @property
@@ -168,7 +168,7 @@ class Router:
 
     def drained(self) -> bool:
         """Nothing taken from publishers here is still waited for."""
-        return self.core.undone == 0
+        return not any(link.undone or link.held_count for link in self.core.publishers.values())
 
     def close_connections(self, now: float) -> None:
         """After `stop`: tell every client that it is over."""
@@ -192,8 +192,8 @@ class Router:
 
     # --- helpers
 
-    def _send(self, peers: tuple[str, ...], message: bytes) -> None:
-        self._messages.append((peers, message))
+    def _send(self, peers: tuple[str, ...], data: bytes) -> None:
+        self._messages.append((peers, data))
 
     def _close_windows(self) -> None:
         # PROTOCOL 6.8: at the memory limit the sessions' incoming windows close

@@ -7,20 +7,39 @@ lost, that it was closed, or that the terminus's own timeout begins to count.  R
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from amqp10.events import Dispositions, LinkDetached, LinkFlow
+from amqp10.events import Dispositions, LinkFlow
 from amqp10.sections import with_delivery_count
 from amqp10.sender import SenderLink
 from amqp10.types import Symbol, ULong
 from router import identity
 from router.negotiation import MAP_STATES, Modes, answer_source, default_outcome, terminal_outcome
-from router.ports import MapState, SubscriberAnswer, SubscriberAttach
+from router.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
 
 if TYPE_CHECKING:
     from router.client_connection import ClientConnection
 
 MOST_AT_ONCE = 1_024  # transfers written before the transport has been asked again whether it takes more
+
+
+class Loss(IntEnum):
+    """How a link came to its end; each takes along what those before it take."""
+
+    CLOSED = 0  # the client detached it with closed = true
+    DETACHED = 1
+    SESSION = 2
+    CONNECTION = 3
+    NEVER = 4
+
+
+_STARTS = {
+    "link-detach": Loss.DETACHED,
+    "session-end": Loss.SESSION,
+    "connection-close": Loss.CONNECTION,
+    "never": Loss.NEVER,
+}
 
 
 class SubscriberLink:
@@ -174,14 +193,19 @@ class SubscriberLink:
             outcome = self.default_outcome
         self.connection.core.subscriber_disposition(self, event.first_id, event.last_id, outcome, event.settled, now)
 
-    def on_detached(self, event: LinkDetached, now: float) -> None:
-        self.lost(event.closed and not event.local, now)
+    def lost(self, end: Loss, now: float) -> Term | None:
+        """The link is over, and not because the core said so.  A term: the terminus's own timeout is to start later,
+        when what its expiry policy names is over too (contract 10, PROTOCOL 8.3)."""
+        if self.gone:
+            return None
+        self._leave()
+        expiring = self.expires_with(end)
+        term = self.connection.core.detach_subscriber(self, end is Loss.CLOSED, now, expiring)
+        return None if expiring or end is Loss.CLOSED or self.expiry_policy == "never" else term
 
-    def lost(self, closed: bool, now: float) -> None:
-        """The link is over, and not because the core said so."""
-        if not self.gone:
-            self._leave()
-            self.connection.core.detach_subscriber(self, closed, now)
+    def expires_with(self, end: Loss) -> bool:
+        """3.5.6: does the terminus's own timeout start at this?"""
+        return end >= _STARTS[self.expiry_policy]
 
     # --- helpers
 

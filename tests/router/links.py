@@ -21,7 +21,7 @@ from amqp10.termini import Source, Target
 from amqp10.types import Symbol
 from router.client_connection import ClientConnection
 from router.config import RouterConfig
-from router.ports import PublisherAttach, SubscriberAnswer, SubscriberAttach
+from router.ports import PublisherAttach, SubscriberAnswer, SubscriberAttach, Term
 from router.router import Router
 
 MIB = 1 << 20
@@ -32,10 +32,9 @@ class NotingCore:
 
     def __init__(self, *arguments: Any) -> None:
         self.calls: list[tuple[Any, ...]] = []
-        self.publishers: list[Any] = []
+        self.publishers: Any = []
         self.subscribers: list[Any] = []
-        self.payload_bytes = 0
-        self.undone = 0
+        self.meter = 0
         self.window = (1_000, 8 * MIB)
         self.credit = True
         self.on_flush: list[Callable[[], object]] = []
@@ -57,6 +56,10 @@ class NotingCore:
         self.subscribers.append(port)
         if self.answer_attaches:
             port.answer(SubscriberAnswer((7, "a"), None, False, [], self.granted_s, attach.expiry_policy))
+
+    def detach_subscriber(self, port: Any, closed: bool, now: float, expiring: bool) -> Term | None:
+        self.calls.append(("detach_subscriber", port, closed, expiring))
+        return (7, "a") if port.answered else None
 
     def flush(self, now: float) -> None:
         waiting, self.on_flush = self.on_flush, []

@@ -229,11 +229,11 @@ def test_more_transfers_than_were_ever_allowed_detach_the_link(clients: Clients,
 def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: Clients, core: Any) -> None:
     client = clients.connect()
     client.sender()
-    core.payload_bytes = clients.router.config.memory_limit + 1
+    core.meter = clients.router.config.memory_limit + 1
     clients.router.flush(clients.now)
     (session,) = client.served.connection.sessions
     assert session._paused
-    core.payload_bytes = 0
+    core.meter = 0
     clients.exchange()
     assert not session._paused
 

@@ -151,7 +151,7 @@ def test_an_answer_after_the_client_has_gone_is_harmless(clients: Clients, core:
     client, link, port = attached(clients, core)
     link.detach()
     clients.to_router(client)
-    assert core.named("detach_subscriber") == [(port, True, clients.now)]
+    assert core.named("detach_subscriber") == [(port, True, False)]
     assert port.answer(SubscriberAnswer((1, "a"), {b"1": MapState.ACCEPTED}, False)) == 1
     assert port.capacity() == 0
     clients.exchange()
@@ -364,8 +364,13 @@ def test_no_delivery_follows_a_drain_without_new_credit(clients: Clients, core: 
 # --- going away, and expiry policies (contract 10)
 
 
-def starts(core: Any) -> list[str]:
-    return [call[0] for call in core.calls if call[0] in ("detach_subscriber", "timeout_starts")]
+def starts(core: Any) -> list[tuple[Any, ...]]:
+    """(closed, expiring) of detaches, and the terms of timeouts that start later."""
+    return [
+        call[2:] if call[0] == "detach_subscriber" else call[2]
+        for call in core.calls
+        if call[0] in ("detach_subscriber", "subscription_expiring")
+    ]
 
 
 def source(policy: str) -> Source:
@@ -373,36 +378,36 @@ def source(policy: str) -> Source:
 
 
 def test_a_closing_detach_says_closed_and_starts_no_timeout(clients: Clients, core: Any) -> None:
-    client, link, port = attached(clients, core, source=source("link-detach"))
+    client, link, port = attached(clients, core, source=source("session-end"))
     link.detach(closed=True)
     clients.exchange()
     client.lose()
-    assert core.named("detach_subscriber") == [(port, True, clients.now)]
-    assert starts(core) == ["detach_subscriber"]
+    assert core.named("detach_subscriber") == [(port, True, False)]
+    assert core.named("subscription_expiring") == []
 
 
 @pytest.mark.parametrize(
     ("policy", "at_detach", "at_end", "at_close"),
     [
-        ("link-detach", 1, 1, 1),
-        ("session-end", 0, 1, 1),
-        ("connection-close", 0, 0, 1),
-        ("never", 0, 0, 0),
+        ("link-detach", (False, True), 0, 0),
+        ("session-end", (False, False), 1, 1),
+        ("connection-close", (False, False), 0, 1),
+        ("never", (False, False), 0, 0),
     ],
 )
 def test_the_timeout_starts_as_the_policy_says(
-    clients: Clients, core: Any, policy: str, at_detach: int, at_end: int, at_close: int
+    clients: Clients, core: Any, policy: str, at_detach: tuple[bool, bool], at_end: int, at_close: int
 ) -> None:
     client, link, _ = attached(clients, core, source=source(policy))
     link.detach(closed=False)
     clients.exchange()
-    assert starts(core) == ["detach_subscriber"] + ["timeout_starts"] * at_detach
+    assert starts(core) == [at_detach]
     client.session.end()
     clients.exchange()
-    assert starts(core) == ["detach_subscriber"] + ["timeout_starts"] * at_end
+    assert starts(core) == [at_detach] + [(7, "a")] * at_end
     client.connection.close()
     clients.exchange()
-    assert starts(core) == ["detach_subscriber"] + ["timeout_starts"] * at_close
+    assert starts(core) == [at_detach] + [(7, "a")] * at_close
     assert clients.router.connections == {}
 
 
@@ -411,23 +416,26 @@ def test_a_lost_connection_starts_the_timeout_of_every_policy_but_never(clients:
     for policy in ("link-detach", "session-end", "connection-close", "never"):
         client.receiver(policy, source=source(policy))
     client.lose()
-    assert len(core.named("detach_subscriber")) == 4
-    assert len(core.named("timeout_starts")) == 3
+    assert starts(core) == [(False, True), (False, True), (False, True), (False, False)]
 
 
 def test_a_session_that_ends_takes_its_links_along(clients: Clients, core: Any) -> None:
-    client, _link, port = attached(clients, core)
+    client, _, _ = attached(clients, core)
+    client.receiver("other", source=source("connection-close"))
     client.session.end()
     clients.exchange()
-    assert core.named("detach_subscriber") == [(port, False, clients.now)]
-    assert core.named("timeout_starts") == [(port, clients.now)]
+    assert starts(core) == [(False, True), (False, False)]
+    client.lose()
+    assert starts(core)[2:] == [(7, "a")]
 
 
 def test_a_lost_attach_that_was_never_answered_starts_no_timeout(clients: Clients, core: Any) -> None:
     core.answer_attaches = False
-    client, _link, _port = attached(clients, core)
+    client, link, _ = attached(clients, core)
+    link.detach(closed=False)
+    clients.exchange()
     client.lose()
-    assert starts(core) == ["detach_subscriber"]
+    assert starts(core) == [(False, False)]
 
 
 def test_broken_closes_the_link(clients: Clients, core: Any) -> None:
@@ -462,16 +470,12 @@ def test_a_router_that_stops_takes_no_attach_and_gives_no_credit(clients: Client
 
 def test_a_router_that_stops_closes_its_connections(clients: Clients, core: Any) -> None:
     client, _link, port = attached(clients, core)
-    core.undone = 3
     clients.router.stop(clients.now)
-    assert not clients.router.drained()
-    core.undone = 0
-    assert clients.router.drained()
     clients.router.close_connections(clients.now)
     port.settle(0, 0)
     clients.exchange()
     assert client.connection.closed
-    assert core.named("detach_subscriber") == [(port, False, clients.now)]
+    assert core.named("detach_subscriber") == [(port, False, True)]
     assert clients.router.connections == {}
 
 
