@@ -91,7 +91,7 @@ class Link:
     @property
     def attached(self) -> bool:
         """Both attaches have gone by, no detach has, and session and connection stand."""
-        return self._state is LinkState.ATTACHED and not self.session.ended
+        return self._state is LinkState.ATTACHED
 
     @property
     def detached(self) -> bool:
@@ -138,8 +138,11 @@ class Link:
 
         Modes None: the peer's, where it has attached, else mixed and first. max_message_size None: on a receiver the
         settings' (a larger message detaches the link), on a sender no limit. FrameTooLarge if the frame would exceed
-        the peer's max-frame-size; nothing has been sent then. LocalProtocolError if it is attached already, or gone.
+        the peer's max-frame-size; nothing has been sent then. On a link that is gone by now (as the events say)
+        nothing happens; LocalProtocolError if it is attached already.
         """
+        if self.detached:
+            return
         attach = self._compose(
             source=source,
             target=target,
@@ -154,8 +157,8 @@ class Link:
             desired_capabilities=desired_capabilities,
         )
         state = TRANSITIONS.get((self._state, Step.SEND_ATTACH))
-        if state is None or self.session.ended:
-            raise LocalProtocolError(f"{self!r} cannot be attached")
+        if state is None:
+            raise LocalProtocolError(f"{self!r} is attached already")
         attach.handle = self.session._free_handle()
         body = attach.encode()
         room = self.session.connection.remote_max_frame_size
@@ -185,7 +188,7 @@ class Link:
 
     def refuse(self, condition: str, description: str, info: Mapping[str, Any] | None = None) -> None:
         """Answer the peer's attach with a null terminus, then detach it, closed, with this error (2.6.3)."""
-        if self._state is LinkState.ATTACH_RECEIVED and not self.session.ended:
+        if self._state is LinkState.ATTACH_RECEIVED:
             self._attach_nothing()
         self.detach(Error(condition, description, dict(info) if info is not None else None), closed=True)
 
@@ -255,6 +258,11 @@ class Link:
     def _stop(self) -> None:
         """The link is over: let go of what is under way."""
         raise NotImplementedError
+
+    def _lose(self) -> None:
+        """Session or connection are over."""
+        self._state = LinkState.DETACHED
+        self._stop()
 
     def _received_flow(self, flow: Flow) -> None:
         raise NotImplementedError

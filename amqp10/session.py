@@ -167,6 +167,8 @@ class Session:
     def _stop(self) -> None:
         """Nothing more is sent or taken: let go of everything but the list of links."""
         self.connection._forget_shapes()
+        for link in self.links:
+            link._lose()
         self._waiting.clear()
         self._flows.clear()
         self._session_flow = False
