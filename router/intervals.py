@@ -1,8 +1,8 @@
 """Sets of integers kept as ranges (PROTOCOL 9): positions, delivery-ids.
 
 Two parallel sorted lists of half-open bounds; ranges neither touch nor overlap.  An open tail is a last range that
-stops at `OPEN`.  Adding at the end and removing at the front, which is what a log does, touch one element; the rest bisects.
-Everything that takes things away returns what was really there, because acceptance is computed from that.
+stops at `OPEN`.  Adding at the end and removing at the front, which is what a log does, touch one element; the rest
+bisects.  Everything that takes things away returns what was really there, because acceptance is computed from that.
 """
 
 from __future__ import annotations

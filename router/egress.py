@@ -1,0 +1,794 @@
+"""The egress side of one address: subscriptions attached here and the deliveries on their way to them.
+
+PROTOCOL 2, 6.2 to 6.4, 6.9, 7.2, 7.5, 7.6, 10; in ranges as PROTOCOL 9 says.  What arrives goes into one log; a local
+subscription accepts positions of it, and a position that no local subscription owes any more is answered by ACCEPT.
+Read `router.subscriber` for one subscription, `router.arrivals` for the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from router import messages as m
+from router.arrivals import ArrivalRun, Arrivals
+from router.directory import NO_TERM, PREFIX, PublisherEntry, incarnation_of
+from router.intervals import IntervalSet, Range
+from router.irregular import Irregular, Resume, State
+from router.ports import (
+    EPOCH,
+    NOT_RESUMABLE,
+    STOLEN,
+    SUBSCRIPTION_BROKEN,
+    MapState,
+    Outcome,
+    SubscriberAnswer,
+    SubscriberAttach,
+    SubscriberPort,
+    Term,
+)
+from router.subscriber import PreSettled, Subscriber
+
+if TYPE_CHECKING:
+    from router.address import Address
+
+
+class Acceptance:
+    """Ranges of tokens that wait to be told to an ingress: accepted, and rejected by so many."""
+
+    __slots__ = ("accepted", "rejected")
+
+    def __init__(self) -> None:
+        self.accepted = IntervalSet()
+        self.rejected: list[m.Rejection] = []
+
+    def ranges(self) -> list[m.Rejection]:
+        return [(start, stop, 0) for start, stop in self.accepted] + self.rejected
+
+
+class Egress:
+    """Subscriptions of one address at this router."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.core = address.core
+        self.subscribers: dict[m.SubscriptionName, Subscriber] = {}
+        self.ready: dict[Subscriber, None] = {}  # those with credit, as far as known
+        self.log = Arrivals(self.core.name)
+        self.blocker: Subscriber | None = None  # who kept the last acceptance from being complete
+        self.accepts: dict[str, Acceptance] = {}
+        self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], Acceptance] = {}
+
+    # ---------------------------------------------------------------------------------------------- attaching: 7.1, 7.2
+
+    def attach(self, port: SubscriberPort, attach: SubscriberAttach) -> None:
+        core, address = self.core, self.address
+        name = (attach.container, attach.name)
+        entry = address.subscriptions.get(name)
+        if attach.epoch is not None and entry and entry.term >= (attach.epoch, ""):
+            port.refuse(STOLEN, "the subscription has attached with a later epoch", {EPOCH: entry.term[0]})
+            return
+        presented = attach.unsettled
+        if attach.incomplete or core.parts:  # 7.7
+            if attach.incomplete and attach.epoch is None:
+                port.refuse(NOT_RESUMABLE, "a map in parts needs onceway:epoch", {})
+                return
+            presented = core.parts.collect((address.name, *name), attach.epoch, presented, attach.incomplete, core.now)
+            if attach.incomplete:
+                port.part()
+                return
+        older = self.subscribers.get(name)
+        if older:
+            self.drop(older, STOLEN, None)
+            core.drain()  # 3.3
+            entry = address.subscriptions.get(name)
+        if attach.epoch is not None:
+            term: Term = (attach.epoch, "")
+        else:
+            term = (max(core.clock_us(), entry.term[0] + 1 if entry else 0), core.name)
+        link = Subscriber(self, port, attach, term)
+        link.map_presented = presented is not None
+        self._decide_kind(link, attach, presented is not None and len(presented) > 0)
+        if link.kind is m.JoinKind.RESUME and link.born is None and entry:  # no epochs: what the directory says
+            link.born = entry.born
+        self.subscribers[name] = link
+        core.subscribers[port] = link
+        for publisher in address.publishers.values():
+            publisher.special[link] = None
+        for tag, state in (presented or {}).items():
+            self._enter_map(link, tag, state)
+        link.waiting = dict.fromkeys([*core.up, core.name])
+        for router in core.up:
+            self._send_join(link, router)
+        self._send_join(link, core.name)
+
+    def _decide_kind(self, link: Subscriber, attach: SubscriberAttach, resumes: bool) -> None:
+        """7.1."""
+        link.history = link.map_presented
+        if attach.born is not None:
+            link.born = (attach.born, "")
+        if attach.born is not None and attach.born == attach.epoch:
+            link.kind = m.JoinKind.FRESH
+        elif attach.born is not None or resumes:
+            link.kind = m.JoinKind.RESUME
+            link.history = True
+        else:
+            link.kind = m.JoinKind.EITHER
+
+    def _enter_map(self, link: Subscriber, tag: bytes, state: MapState) -> None:
+        """7.2: accepted or sent, not live."""
+        if len(tag) < PREFIX or state is MapState.RELEASED:  # not ours; released: comes again as new
+            return
+        known = self.address.publishers.get(tag[:8])
+        if known is None:
+            known = self.address.learn(tag[:8], incarnation_of(tag), NO_TERM, None, self.core.now, False)
+        if incarnation_of(tag) < known.incarnation:  # superseded: settled
+            return
+        final = state in (MapState.ACCEPTED, MapState.REJECTED)
+        delivery = Irregular(tag, State.ACCEPTED if final else State.SENT)
+        delivery.rejected = state is MapState.REJECTED
+        delivery.from_map = True
+        if state is MapState.RECEIVED or (state is MapState.UNDECIDED and not link.brought):  # 7.6
+            delivery.resume = Resume.PLACEHOLDER
+        else:
+            delivery.resume = Resume.PLAIN
+        link.enter(delivery)
+
+    def _send_join(self, link: Subscriber, router: str) -> None:
+        """Once its attach has been answered it is JOIN(resume, history), whatever it attached as (4.2)."""
+        kind = m.JoinKind.RESUME if link.answered else link.kind
+        self.core.send_to(
+            router,
+            m.Join(
+                self.address.name,
+                link.name,
+                link.born,
+                link.term,
+                kind,
+                link.history or link.answered,
+                self._waited_for(link),
+            ),
+        )
+
+    def _waited_for(self, link: Subscriber) -> float:
+        """How long an orphan of it is waited for when its router dies (8.3)."""
+        if link.expiry_policy == "never":
+            return self.address.config.subscription_timeout_s
+        return link.granted_s
+
+    def on_joined(self, sender: str, message: m.Joined) -> None:
+        link = self.subscribers.get(message.name)
+        if link is None or link.term != message.term:
+            return
+        if message.result is m.JoinResult.OK:
+            link.known = link.known or message.known
+            if message.mark is not None:
+                link.marks[message.mark] = None
+            link.joined[sender] = None
+            link.waiting.pop(sender, None)
+            self.check_answered(link)
+        elif message.result is m.JoinResult.BROKEN:
+            self.drop(link, SUBSCRIPTION_BROKEN, None, leave=True)
+        else:
+            self.drop(link, STOLEN, message.other)
+
+    def check_answered(self, link: Subscriber) -> None:
+        """7.6: all have JOINED, or gone down."""
+        if link.waiting or link.answered or self.subscribers.get(link.name) is not link:
+            return
+        link.answered = True
+        listed = self._listed(link)
+        listing: dict[bytes, MapState] | None = None
+        if link.map_presented:
+            listing = {}
+            for delivery in listed:
+                state = MapState.UNDECIDED
+                if delivery.state is State.ACCEPTED:
+                    state = MapState.REJECTED if delivery.rejected else MapState.ACCEPTED
+                listing[delivery.tag] = state
+        told = link.port.answer(
+            SubscriberAnswer(
+                link.term, listing, link.known, sorted(link.marks), link.granted_s, link.expiry_policy
+            )
+        )
+        link.incomplete = told < len(listed)  # 7.7: neither side infers anything from absence
+        for i, delivery in enumerate(listed):
+            if i >= told:
+                delivery.resume = Resume.NOTHING
+            elif delivery.resume in (Resume.PLAIN, Resume.SETTLED):
+                link.resumes.append(delivery)
+        link.pump()
+
+    def _listed(self, link: Subscriber) -> list[Irregular]:
+        """Every delivery of the map that is not known to be settled, unresolved ones too."""
+        if not link.map_presented:
+            return []
+        return [d for known in link.irregular.values() for d in known.values() if d.from_map]
+
+    # --------------------------------------------------------------------------------------------------- DATA: 6.2, 6.9
+
+    def on_data(self, sender: str, message: m.Data) -> None:
+        publisher = self.address.publishers.get(message.publisher)
+        if publisher is None or publisher.home != sender or publisher.term != message.term:
+            if publisher is not None and publisher.term > message.term:
+                self.address.send_stale(sender, publisher, message.term)
+            return
+        if message.settled:
+            self._take_presettled(message)
+            return
+        if not self.subscribers:  # 6.2: nobody has to accept
+            self._pending(sender).accepted.add(message.position, message.position + len(message.tags))
+            self.core.touch(self.address)
+            return
+        start, stop = self.log.append(sender, message)
+        if sender != self.core.name:
+            self.core.meter += sum(map(len, message.payloads))
+        if publisher.special:
+            for link in list(publisher.special):
+                self._take_specially(link, publisher, start, message)
+        if publisher.special:
+            self.release([(start, stop)])  # 6.2: if nobody has to accept, ACCEPT at once
+        cache: dict[object, object] = {}
+        for link in list(self.ready):
+            link.pump(cache)
+
+    def _take_specially(self, link: Subscriber, publisher: PublisherEntry, start: int, message: m.Data) -> None:
+        """A subscription that is not synced, or holds deliveries of this publisher that are found by tag."""
+        if message.publisher not in link.synced:
+            link.owes.remove(start, start + len(message.tags))
+            return
+        known = link.irregular.get(message.publisher)
+        if not known:
+            return
+        for i, tag in enumerate(message.tags):
+            delivery = known.get(tag)
+            if delivery is not None:
+                self._bind(link, delivery, start + i, message.payloads[i], message.message_format)
+
+    def _bind(
+        self, link: Subscriber, delivery: Irregular, position: int, payload: bytes, message_format: int
+    ) -> None:
+        """DATA brings a delivery that the subscription knows: add the token, or only note the position."""
+        link.unbind(delivery)
+        delivery.position = position
+        link.bound[position] = delivery
+        link.skip.add(position, position + 1)
+        if delivery.state is State.ACCEPTED:
+            link.owes.remove(position, position + 1)
+            if delivery.rejected:
+                self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+        elif link.fill(delivery, payload, message_format):
+            link.slots[position] = delivery
+
+    def _take_presettled(self, message: m.Data) -> None:
+        """At most once: a bounded queue per subscription, dropped oldest first and counted (6.9)."""
+        limit = self.core.config.presettled_queue
+        for link in self.subscribers.values():
+            if message.publisher not in link.synced:
+                continue
+            link.presettled.append(
+                PreSettled(self.log.end, message.tags, message.payloads, message.message_format)
+            )
+            link.presettled_count += len(message.tags)
+            while link.presettled_count > limit:
+                oldest = link.presettled[0]
+                excess = min(link.presettled_count - limit, len(oldest.tags))
+                if excess == len(oldest.tags):
+                    link.presettled.popleft()
+                else:
+                    oldest.tags, oldest.payloads = oldest.tags[excess:], oldest.payloads[excess:]
+                link.presettled_count -= excess
+                link.dropped += excess
+            link.pump()
+
+    # -------------------------------------------------------------------------------------------------------- SYNC: 7.5
+
+    def on_sync(self, sender: str, message: m.Sync) -> None:
+        address = self.address
+        known = address.publishers.get(message.publisher)
+        if known and (
+            known.term > message.term
+            or (known.term == message.term and known.home != sender)
+            or known.incarnation > message.incarnation
+        ):
+            address.send_stale(sender, known, message.term)
+            return
+        link = self.subscribers.get(message.name)
+        if link is None or link.term != message.subscription_term:
+            for entries in message.entries:  # the ORPHAN or LEAVE that went before has put them back
+                for start, stop in entries.owed:
+                    self._accept_sync(sender, message.name, message.subscription_term, start, stop, 0)
+            return
+        if known is None or known.term < message.term:
+            known = address.learn(
+                message.publisher, message.incarnation, message.term, sender, self.core.now, True
+            )
+        if message.publisher in link.synced:
+            raise m.PeerProtocolError("SYNC for a stream that flows already")
+        link.synced[message.publisher] = (sender, message.term)
+        if message.expected is not m.UNKNOWN:
+            listed = {tag for entries in message.entries for tag in entries.tags}
+            listed.update(message.expected)
+            for delivery in list(link.irregular.get(message.publisher, {}).values()):
+                if delivery.tag not in listed:
+                    self.settle_single(link, delivery)
+        for entries in message.entries:
+            self._deliver_entries(link, sender, entries)
+        link.classify(known)
+        link.pump()
+
+    def _deliver_entries(self, link: Subscriber, sender: str, entries: m.Entries) -> None:
+        owed = IntervalSet(entries.owed)
+        for i, (tag, payload) in enumerate(zip(entries.tags, entries.payloads, strict=True)):
+            position = entries.position + i
+            self._deliver_entry(link, sender, position, position in owed, tag, payload, entries.message_format)
+
+    def _deliver_entry(
+        self,
+        link: Subscriber,
+        sender: str,
+        position: int,
+        token: bool,
+        tag: bytes,
+        payload: bytes | None,
+        message_format: int,
+    ) -> None:
+        delivery = link.find(tag)
+        if delivery is None:
+            if payload is None and not token:  # 9: freed early: accepted, not listed, never sent
+                delivery = Irregular(tag, State.ACCEPTED)
+            else:
+                delivery = Irregular(tag, State.QUEUED, payload, message_format)
+                link.line.append(delivery)
+            link.enter(delivery)
+        else:
+            link.unbind(delivery)
+            if link.fill(delivery, payload, message_format):
+                link.line.append(delivery)
+            elif delivery.resume is Resume.PLACEHOLDER and payload is None and not token:
+                self.settle_single(link, delivery)  # 9: done, and its payload is nowhere
+                return
+        delivery.ingress = sender
+        delivery.ingress_position = position
+        link.by_sync.setdefault(sender, {})[position] = delivery
+        if token:
+            if delivery.state is State.ACCEPTED:
+                rejected = int(delivery.rejected)
+                self._accept_sync(sender, link.name, link.term, position, position + 1, rejected)
+            else:
+                delivery.token = True
+
+    # -------------------------------------------------------------------------------------- dispositions: 6.3, 6.4, 6.9
+
+    def disposition(self, link: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None:
+        """The subscriber's outcome for the delivery-ids first..last."""
+        if outcome is Outcome.RELEASED:
+            self._released(link, first, last, settled)
+            return
+        accepted: list[Range] = []
+        for run, low, high in link.sent_ids.pieces(first, last + 1):
+            for start, stop in link.held.overlap(run.start + low, run.start + high):
+                removed = link.owes.remove(start, stop)
+                if outcome is Outcome.REJECTED:
+                    self._reject(link, removed)
+                accepted += removed
+                if settled:
+                    link.gone.add(start, stop)
+                elif link.quick:
+                    link.settle_wire([(start, stop)])
+                    link.gone.add(start, stop)
+        if accepted:
+            self.release(accepted)
+        if link.ids:
+            for delivery in self._single(link, first, last):
+                self.accept_single(link, delivery, outcome is Outcome.REJECTED, settled)
+
+    def _single(self, link: Subscriber, first: int, last: int) -> list[Irregular]:
+        if last - first < len(link.ids):
+            return [link.ids[i] for i in range(first, last + 1) if i in link.ids]
+        return [link.ids[i] for i in sorted(link.ids) if first <= i <= last]
+
+    def accept_single(self, link: Subscriber, delivery: Irregular, rejected: bool, settled: bool) -> None:
+        """6.3 for one delivery: state accepted; release its tokens."""
+        if delivery.state is State.SENT:
+            delivery.state = State.ACCEPTED
+            delivery.payload = None
+            delivery.rejected = rejected
+            self._release_tokens(link, delivery)
+        if delivery.delivery_id >= 0 and (settled or link.quick):
+            if not settled:
+                link.port.settle(delivery.delivery_id, delivery.delivery_id)
+            link.unnumber(delivery)
+
+    def _release_tokens(self, link: Subscriber, delivery: Irregular) -> None:
+        if delivery.position >= 0:
+            removed = link.owes.remove(delivery.position, delivery.position + 1)
+            if delivery.rejected:
+                for position, _ in removed:
+                    self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+            self.release(removed)
+        if delivery.token:
+            delivery.token = False
+            assert delivery.ingress is not None
+            position = delivery.ingress_position
+            rejected = int(delivery.rejected)
+            self._accept_sync(delivery.ingress, link.name, link.term, position, position + 1, rejected)
+
+    def _reject(self, link: Subscriber, ranges: list[Range]) -> None:
+        for start, stop in ranges:
+            link.refused.add(start, stop)
+            for position in range(start, stop):
+                self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+
+    def _released(self, link: Subscriber, first: int, last: int, settled: bool) -> None:
+        """6.4: the same subscription gets it again, up to max_redeliveries."""
+        if link.settled_mode:
+            return
+        if not self.address.config.max_redeliveries:
+            self.disposition(link, first, last, Outcome.REJECTED, settled)
+            return
+        singles = self._single(link, first, last) if link.ids else []
+        for run, low, high in link.sent_ids.pieces(first, last + 1):
+            for a, b in link.held.overlap(run.start + low, run.start + high):
+                for start, stop in link.owes.overlap(a, b):
+                    self._make_again(link, start, stop, settled)
+        for delivery in singles:
+            if delivery.state is not State.SENT:
+                continue
+            if delivery.deliveries >= self.address.config.max_redeliveries:
+                self.accept_single(link, delivery, True, settled)
+                continue
+            if not settled:
+                link.port.settle(delivery.delivery_id, delivery.delivery_id)
+            link.unnumber(delivery)
+            link.release(delivery)
+        link.pump()
+
+    def _make_again(self, link: Subscriber, start: int, stop: int, settled: bool) -> None:
+        first, _ = link.ids_of([(start, stop)])[0]
+        if not settled:
+            link.settle_wire([(start, stop)])  # the old delivery is settled first
+        for delivery in self._take_out(link, start, stop, first):
+            position = start + delivery.order - first
+            delivery.position = position
+            link.bound[position] = delivery
+            link.release(delivery)
+            link.classify(self.address.publishers[delivery.publisher])
+
+    def _take_out(self, link: Subscriber, start: int, stop: int, first_id: int) -> list[Irregular]:
+        """Sent log positions become single deliveries; what they owe stays."""
+        tags = self.log.segments.tags(start, stop)
+        payloads = self.log.segments.payloads(start, stop)
+        link.held.remove(start, stop)
+        found: list[Irregular] = []
+        for run, low, high in self.log.runs.pieces(start, stop):
+            for position in range(run.start + low, run.start + high):
+                i = position - start
+                delivery = Irregular(tags[i], State.SENT, payloads[i], run.message_format)
+                delivery.order = first_id + i
+                link.enter(delivery)
+                found.append(delivery)
+        return found
+
+    # ----------------------------------------------------------------------------------------------- acceptance: 6.3, 9
+
+    def release(self, ranges: list[Range]) -> None:
+        """Positions that a subscription has just ceased to owe: those that none owes any more are answered."""
+        left: list[Range] = []
+        for start, stop in ranges:
+            left += self.log.open.overlap(start, stop)
+        if not left:
+            return
+        if self.blocker is not None:  # last blocker first
+            left = self.blocker.owes.missing(left)
+            if not left:
+                return
+        for link in self.subscribers.values():
+            left = link.owes.missing(left)
+            if not left:
+                self.blocker = link
+                return
+        for run, start, stop in self.log.accepted(left):
+            self._accept(run, start, stop)
+        self.core.touch(self.address)
+
+    def _accept(self, run: ArrivalRun, start: int, stop: int) -> None:
+        pending = self._pending(run.ingress)
+        offset = run.position - run.start
+        if self.log.rejected:
+            for position in range(start, stop):
+                rejected = self.log.rejected.pop(position, 0)
+                if rejected:
+                    pending.rejected.append((position + offset, position + offset + 1, rejected))
+                else:
+                    pending.accepted.add(position + offset, position + offset + 1)
+        else:
+            pending.accepted.add(start + offset, stop + offset)
+        self.core.meter -= self.log.free(run, start, stop)
+
+    def _pending(self, ingress: str) -> Acceptance:
+        pending = self.accepts.get(ingress)
+        if pending is None:
+            pending = self.accepts[ingress] = Acceptance()
+        return pending
+
+    def _accept_sync(
+        self, ingress: str, name: m.SubscriptionName, term: Term, start: int, stop: int, rejected: int
+    ) -> None:
+        key = (ingress, name, term)
+        pending = self.sync_accepts.get(key)
+        if pending is None:
+            pending = self.sync_accepts[key] = Acceptance()
+        if rejected:
+            pending.rejected.append((start, stop, rejected))
+        else:
+            pending.accepted.add(start, stop)
+        self.core.touch(self.address)
+
+    def flush(self) -> None:
+        """9: pending ACCEPT ranges go out."""
+        accepts, self.accepts = self.accepts, {}
+        for ingress, pending in accepts.items():
+            self.core.send_to(ingress, m.Accept(self.address.name, pending.ranges()))
+        sync_accepts, self.sync_accepts = self.sync_accepts, {}
+        for (ingress, name, term), pending in sync_accepts.items():
+            self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, pending.ranges()))
+
+    # ---------------------------------------------------------------------------------------------- settling: 10.1, 6.6
+
+    def on_settle(self, sender: str, message: m.Settle) -> None:
+        """SETTLE works by position: every DATA and SYNC entry carries one (9)."""
+        for start, stop in message.ranges:
+            for run, low, high in self.log.local(sender, start, stop):
+                for link in self.subscribers.values():
+                    self._settle_positions(link, low, high)
+                self.core.meter -= self.log.forget(run, low, high)
+            for link in self.subscribers.values():
+                entries = link.by_sync.get(sender)
+                if entries:
+                    positions = range(start, stop) if stop - start < len(entries) else sorted(entries)
+                    for position in positions:
+                        if start <= position < stop and position in entries:
+                            self.settle_single(link, entries[position])
+                    link.pump()
+
+    def _settle_positions(self, link: Subscriber, start: int, stop: int) -> None:
+        link.owes.remove(start, stop)
+        held = link.held.remove(start, stop)
+        if held:
+            if link.gone:
+                link.settle_wire(held)
+                for low, high in held:
+                    link.gone.remove(low, high)
+            else:
+                for first, end in link.ids_of(held):
+                    link.port.settle(first, end - 1)
+            if link.refused:
+                link.refused.remove(start, stop)
+            link.trim()
+        if link.bound:
+            for delivery in [d for at, d in sorted(link.bound.items()) if start <= at < stop]:
+                self.settle_single(link, delivery)
+            link.pump()
+
+    def on_settle_tags(self, sender: str, message: m.SettleTags) -> None:
+        """6.6: expected tags that will not come again."""
+        publisher = self.address.publishers.get(message.publisher)
+        if publisher is None or publisher.home != sender or publisher.term != message.term:
+            return
+        for link in list(self.subscribers.values()):
+            for tag in message.tags:
+                delivery = link.find(tag)
+                if delivery is not None:
+                    self.settle_single(link, delivery)
+            link.pump()
+
+    def on_flush(self, sender: str, message: m.Flush) -> None:
+        """8.5: settle the publisher's deliveries that are not bound to a position of its ingress."""
+        publisher = self.address.publishers.get(message.publisher)
+        if publisher is None or publisher.home != sender or publisher.term != message.term:
+            return
+        for link in list(self.subscribers.values()):
+            if link.synced.get(message.publisher) == (sender, message.term):
+                for delivery in list(link.irregular.get(message.publisher, {}).values()):
+                    if delivery.position < 0 and delivery.ingress is None:
+                        self.settle_single(link, delivery)
+                link.pump()
+
+    def settle_single(self, link: Subscriber, delivery: Irregular) -> None:
+        """10.1."""
+        self._release_tokens(link, delivery)
+        in_place = delivery.position in link.slots
+        delivery_id = delivery.delivery_id
+        link.remove(delivery)
+        publisher = self.address.publishers.get(delivery.publisher)
+        if publisher is not None:
+            link.classify(publisher)
+        if delivery.state in (State.QUEUED, State.AGAIN):
+            delivery.state = State.GONE
+        elif not link.answered or delivery.resume is Resume.SETTLED:
+            pass  # not yet listed: it is left out of the map
+        elif delivery.resume is not Resume.NOTHING:
+            if delivery.resume is Resume.PLACEHOLDER or in_place:
+                link.resumes.append(delivery)
+            delivery.resume = Resume.SETTLED
+        elif delivery_id >= 0:
+            link.port.settle(delivery_id, delivery_id)
+
+    # ------------------------------------------------------------------------------------------------- publishers: 10.3
+
+    def void(self, publisher: bytes) -> None:
+        """10.3: its ingress is lost or replaced.  Not synced; queued copies are removed; what was sent or accepted
+        stays in doubt, found by tag, without tokens and positions."""
+        for run in self.log.runs_of(publisher):
+            for start, stop in self.log.alive.overlap(run.start, run.stop):
+                for link in self.subscribers.values():
+                    self._void_positions(link, start, stop)
+                self.core.meter -= self.log.forget(run, start, stop)
+        entry = self.address.publishers.get(publisher)
+        for link in self.subscribers.values():
+            link.synced.pop(publisher, None)
+            known = link.irregular.get(publisher)
+            if known:
+                for delivery in list(known.values()):
+                    if delivery.state in (State.QUEUED, State.AGAIN):
+                        self._purge(link, delivery)
+                    else:
+                        if delivery.resume is Resume.FILLED:  # waits for the next ingress to bring it in order
+                            delivery.resume = Resume.PLACEHOLDER
+                            delivery.payload = None
+                        link.unbind(delivery)
+                if link.line:
+                    waiting = (Resume.FILLED, Resume.SETTLED)
+                    link.line = deque(d for d in link.line if d.state is State.QUEUED or d.resume in waiting)
+            if entry is not None:
+                link.classify(entry)
+
+    def _purge(self, link: Subscriber, delivery: Irregular) -> None:
+        delivery.state = State.GONE
+        link.remove(delivery)
+
+    def _void_positions(self, link: Subscriber, start: int, stop: int) -> None:
+        for a, b in link.held.overlap(start, stop):
+            for first, end in link.ids_of([(a, b)]):
+                low = a
+                a += end - first
+                self._put_in_doubt(link, low, a, first)
+        link.owes.remove(start, stop)
+        link.gone.remove(start, stop)
+        link.refused.remove(start, stop)
+        link.trim()
+
+    def _put_in_doubt(self, link: Subscriber, start: int, stop: int, first_id: int) -> None:
+        owes = IntervalSet(link.owes.overlap(start, stop))
+        gone = IntervalSet(link.gone.overlap(start, stop))
+        refused = IntervalSet(link.refused.overlap(start, stop))
+        for i, delivery in enumerate(self._take_out(link, start, stop, first_id)):
+            position = start + i
+            if position not in owes:
+                delivery.state = State.ACCEPTED
+                delivery.payload = None
+                delivery.rejected = position in refused
+            if position not in gone:
+                link.number(delivery, first_id + i)
+
+    def settle_incarnations(self, publisher: bytes, below: int) -> None:
+        """Deliveries of incarnations below that one are settled (5.5, 5.6)."""
+        self.settle_where(publisher, lambda delivery: incarnation_of(delivery.tag) < below)
+
+    def settle_where(self, publisher: bytes, condition: Condition) -> None:
+        """Settles the publisher's deliveries for which that holds; all of them must be in doubt (after `void`)."""
+        for link in list(self.subscribers.values()):
+            known = link.irregular.get(publisher)
+            if known:
+                for delivery in list(known.values()):
+                    if condition(delivery):
+                        self.settle_single(link, delivery)
+                link.pump()
+
+    def claimed(self, sender: str, message: m.Pub) -> None:
+        """5.5: what the new ingress of a publisher says by its PUB.  The old one's is void already."""
+        publisher = self.address.publishers[message.publisher]
+        expected = set(message.expected) if isinstance(message.expected, list) else None
+        for link in list(self.subscribers.values()):
+            here = self._may_infer(link, sender) and message.expected is not None
+            known = link.irregular.get(message.publisher, {})
+            for delivery in list(known.values()):
+                if incarnation_of(delivery.tag) < message.incarnation or (
+                    here and expected is not None and delivery.tag not in expected
+                ):
+                    self.settle_single(link, delivery)
+            if here:
+                link.synced[message.publisher] = (sender, message.term)
+            link.classify(publisher)
+            link.pump()
+
+    def _may_infer(self, link: Subscriber, sender: str) -> bool:
+        """5.5: infer only where joined."""
+        return sender in link.joined
+
+    # --------------------------------------------------------------------------------------------- going away: 8.1, 8.2
+
+    def detach(self, link: Subscriber, closed: bool, expiring: bool) -> None:
+        """Its link is gone.  closed: for good.  expiring: its expiry policy's clock runs from now on."""
+        self.core.subscribers.pop(link.port, None)
+        if closed or (expiring and link.expiry_policy != "never" and link.granted_s <= 0):
+            self._go(link, m.Leave(self.address.name, link.name, link.term))
+            return
+        timeout = self.address.config.subscription_timeout_s
+        if expiring and link.expiry_policy != "never":
+            timeout = min(timeout, link.granted_s)
+        self._go(link, m.Orphan(self.address.name, link.name, link.term, timeout))
+
+    def drop(self, link: Subscriber, condition: str, known: Term | None, *, leave: bool = False) -> None:
+        """Detach it with an error: stolen, or broken."""
+        self.core.subscribers.pop(link.port, None)
+        info = {EPOCH: known[0]} if known is not None else {}
+        if condition == STOLEN:
+            description = "the subscription has attached elsewhere"
+            closed = not (link.brought or link.map_presented)  # 5.3
+        else:
+            description = "deliveries may have been accepted without this subscription"
+            closed = True
+        if link.answered:
+            link.port.detach(condition, description, info, closed)
+        else:
+            link.port.refuse(condition, description, info)
+        if leave:
+            self._go(link, m.Leave(self.address.name, link.name, link.term))
+        else:
+            self._go(link, m.Orphan(self.address.name, link.name, link.term, self._waited_for(link)))
+
+    def _go(self, link: Subscriber, announcement: m.Orphan | m.Leave) -> None:
+        del self.subscribers[link.name]
+        self.ready.pop(link, None)
+        if self.blocker is link:
+            self.blocker = None
+        for publisher in self.address.publishers.values():
+            publisher.special.pop(link, None)
+        self._announce_lost(announcement)
+        self._release_all(link)
+
+    def _announce_lost(self, announcement: m.Orphan | m.Leave) -> None:
+        """8.1: to all before releasing any of its tokens."""
+        self.core.broadcast(announcement)
+
+    def _release_all(self, link: Subscriber) -> None:
+        """Tokens of SYNC entries need no answer: their ingress has put them back when it heard of the loss."""
+        self.release(link.owes.take())
+        if not self.subscribers:  # nobody is told of SETTLE for what nobody holds
+            for run in list(self.log.runs.runs):
+                self.core.meter -= self.log.forget(run, run.start, run.stop)
+
+    def router_up(self, router: str) -> None:
+        """4.2: barriers still open wait for the peer too."""
+        for link in self.subscribers.values():
+            if not link.answered:
+                link.waiting[router] = None
+            self._send_join(link, router)
+
+    def router_down(self, router: str) -> None:
+        """8.6: no subscription is joined to it; what waited to be told to it dies with the session."""
+        self.accepts.pop(router, None)
+        for key in [key for key in self.sync_accepts if key[0] == router]:
+            del self.sync_accepts[key]
+        for link in self.subscribers.values():
+            link.joined.pop(router, None)
+
+    def stop_waiting(self, router: str) -> None:
+        for link in list(self.subscribers.values()):
+            link.waiting.pop(router, None)
+            self.check_answered(link)
+
+    def status(self) -> dict[str, object]:
+        return {
+            "arrived": self.log.alive.size,
+            "open": self.log.open.size,
+            "subscribers": [link.status() for link in self.subscribers.values()],
+        }
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Condition = Callable[[Irregular], bool]

@@ -1,0 +1,754 @@
+"""The ingress side of one address: publishers attached here, their records, who still owes what (PROTOCOL 5, 6, 8).
+
+Records are positions of one log (PROTOCOL 9).  A position is the token of the copy that all homes share; `awaited`
+says, home by home, which of them are out, `SubscriptionEntry.owed` and `.syncing` the same for single subscriptions.
+A record is done when it is in none of these sets, and then by a mark: it leaves `undone`.
+
+Knows no bytes, no peers' directories and no local subscription: JOIN, ORPHAN and LEAVE come through `router.address`.
+Read `router.publisher` for one publisher's state, and `router.egress` for the other side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from router import messages as m
+from router.directory import SubscriptionEntry, outgoing_tags, publisher_id, tag_prefix
+from router.intervals import OPEN, IntervalSet, Range
+from router.log import RunList, Segments
+from router.ports import (
+    EPOCH,
+    NOT_RESUMABLE,
+    PUBLISHER_EXPIRED,
+    PUBLISHER_UNKNOWN,
+    STOLEN,
+    Outcome,
+    PublisherAttach,
+    PublisherPort,
+    Term,
+    UniqueTags,
+)
+from router.publisher import FLUSH, GONE, Held, IngressRun, Phase, Publisher
+
+if TYPE_CHECKING:
+    from router.address import Address
+
+
+class Ingress:
+    """Publishers of one address at this router."""
+
+    def __init__(self, address: Address, start: int) -> None:
+        self.address = address
+        self.core = address.core
+        self.publishers: dict[bytes, Publisher] = {}  # claimed
+        self.proving: dict[Publisher, None] = {}  # attached, no sign of life yet
+        self.log = Segments(start)
+        self.runs: RunList[IngressRun] = RunList()  # by position
+        self.undone = IntervalSet()
+        self.awaited: dict[str, IntervalSet] = {}  # home -> tokens of shared copies
+        self.owing: dict[SubscriptionEntry, None] = {}  # those with something owed or syncing
+        self.blocker = IntervalSet()  # where the last look for what is done ended
+        self.rejected: dict[int, int] = {}  # position -> subscriptions that rejected it
+        self.settled = IntervalSet()  # to be told by SETTLE
+        self.kept = IntervalSet()  # done and not settled, with their payload
+        self.kept_bytes = 0
+
+    # ---------------------------------------------------------------------------------------------- attaching: 5.1, 5.3
+
+    def attach(self, port: PublisherPort, attach: PublisherAttach) -> None:
+        """Phase one: an attach proves nothing.  Choose the term, answer, claim nothing."""
+        core, address = self.core, self.address
+        unique = isinstance(attach.unsettled, UniqueTags)
+        publisher = publisher_id(attach.container, attach.name, attach.address, unique)
+        known = address.publishers.get(publisher)
+        if attach.epoch is not None and known and known.term >= (attach.epoch, ""):
+            self._refuse_stolen(port, known.term)
+            return
+        presented = None if isinstance(attach.unsettled, UniqueTags) else attach.unsettled
+        if attach.incomplete or core.parts:  # 7.7
+            if attach.incomplete and attach.epoch is None:
+                port.refuse(NOT_RESUMABLE, "a map in parts needs onceway:epoch", {})
+                return
+            presented = core.parts.collect(publisher, attach.epoch, presented, attach.incomplete, core.now)
+            if attach.incomplete:
+                port.part()
+                return
+        resumes = bool(presented) or (presented is not None and bool(known and known.real))
+        if resumes and attach.incarnation is None:
+            if not (known and known.real):
+                if not core.established:
+                    core.defer_publisher(port, attach)
+                else:
+                    port.refuse(PUBLISHER_UNKNOWN, "no router knows this publisher's unsettled deliveries", {})
+                return
+            if known.age(core.now) > address.config.publisher_expires_s:
+                port.refuse(PUBLISHER_EXPIRED, "this publisher was away for longer than publisher_timeout", {})
+                return
+        link = Publisher(port, attach, publisher, unique, self._choose_term(attach, known.term if known else None))
+        link.resumes = resumes
+        link.presented = presented or {}
+        self.proving[link] = None
+        core.publishers[port] = link
+        answered = attach.incarnation  # what is fixed already
+        if unique:
+            answered = 0
+        elif answered is None and not resumes:
+            answered = link.term[0]
+        port.answer(answered, link.term, credit=not (resumes and attach.incarnation is None))
+        core.window_changed(link)
+
+    def _choose_term(self, attach: PublisherAttach, known: Term | None) -> Term:
+        """5.1: chosen now, before the proof: a later attach elsewhere is later."""
+        if attach.epoch is not None:
+            return (attach.epoch, "")
+        return (max(self.core.clock_us(), known[0] + 1 if known else 0), self.core.name)
+
+    def _refuse_stolen(self, port: PublisherPort, known: Term) -> None:
+        port.refuse(STOLEN, "the publisher has attached with a later epoch", {EPOCH: known[0]})
+
+    # ---------------------------------------------------------------------------------------------------- claiming: 5.4
+
+    def proved(self, link: Publisher) -> None:
+        """5.2: with the sign of life phase two, in the same step."""
+        if link.phase is Phase.PROVING:
+            self._claim(link)
+
+    def _claim(self, link: Publisher) -> None:
+        core, address = self.core, self.address
+        known = address.publishers.get(link.publisher)
+        if known and known.term >= self._term_at_claim(link):  # 5.3, again
+            self._detach_stolen(link, known.term)
+            return
+        older = self.publishers.get(link.publisher)
+        if older:
+            self.drop(older, stolen_by=link.term)
+            core.drain()  # 3.3
+            known = address.publishers.get(link.publisher)
+        if link.unique:
+            link.incarnation = 0
+        elif link.brought is not None:
+            link.incarnation = link.brought
+        elif not link.resumes:
+            link.incarnation = link.term[0]
+        elif known and known.real:
+            link.incarnation = known.incarnation
+        else:
+            self._discard(link)
+            link.port.detach(PUBLISHER_UNKNOWN, "no router knows this publisher's unsettled deliveries", {}, True)
+            return
+        link.prefix = tag_prefix(link.publisher, link.incarnation)
+        undecided = [tag for tag, outcome in link.presented.items() if outcome is None]
+        link.expected = dict.fromkeys(outgoing_tags(link.prefix, undecided))
+        link.presented = {}
+        link.unknown = link.unique
+        link.tags = set() if link.unique else None
+        link.phase = Phase.CLAIMING
+        del self.proving[link]
+        self.publishers[link.publisher] = link
+        for entry in address.subscriptions.values():
+            if entry.home is not None:
+                self._cover(link, entry)
+        link.waiting = dict.fromkeys([*core.up, core.name])
+        core.broadcast(
+            m.Pub(address.name, link.publisher, link.incarnation, link.term, self._expected(link))
+        )
+
+    def _term_at_claim(self, link: Publisher) -> Term:
+        return link.term
+
+    def _expected(self, link: Publisher) -> m.Expected:
+        return m.UNKNOWN if link.unknown else list(link.expected)  # 5.4: unknown is not empty
+
+    def on_puback(self, sender: str, message: m.PubAck) -> None:
+        link = self.publishers.get(message.publisher)
+        if message.stale is not None:  # 5.6
+            term, incarnation, real = message.stale
+            if link and link.term == message.term and (link.term < term or link.incarnation < incarnation):
+                self.drop(link, stolen_by=term)
+                self.core.drain()  # 3.3
+            self.address.learn_from_stale(message.publisher, term, incarnation, real)
+            return
+        if link and link.term == message.term:
+            link.waiting.pop(sender, None)
+            self.check_ready(link)
+
+    def check_ready(self, link: Publisher) -> None:
+        """The barrier of 5.4: all reachable have answered."""
+        if link.waiting or link.phase is not Phase.CLAIMING:
+            return
+        link.phase = Phase.READY
+        held, link.held = link.held, []
+        link.held_count = link.held_bytes = 0
+        if link.leaving is None:
+            link.flush_at = self.core.now + self.address.config.publisher_expires_s
+            self.core.due(link.flush_at)
+            link.port.ready()
+        for batch in held:
+            self._take(link, batch.first_id, batch.tags, batch.payloads, batch.settled, batch.message_format)
+        if link.leaving is not None:  # 6.9: its link went while the barrier was open
+            self._leave(link, closed=link.leaving)
+            return
+        self.core.window_changed(link)
+        self.ask(link)
+
+    # --------------------------------------------------------------------------------------------------- transfers: 6.1
+
+    def transfers(
+        self,
+        link: Publisher,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        message_format: int,
+    ) -> None:
+        if link.phase is Phase.PROVING:
+            self._claim(link)
+            self.core.drain()
+        if link.phase is Phase.CLAIMING:  # 5.1: held, in order; the credit bounds them
+            link.hold(Held(first_id, tags, payloads, settled, message_format))
+            self.core.window_changed(link)
+        elif link.phase is Phase.READY:
+            self._take(link, first_id, tags, payloads, settled, message_format)
+            self.core.window_changed(link)
+
+    def _take(
+        self,
+        link: Publisher,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        message_format: int,
+    ) -> None:
+        core, address = self.core, self.address
+        outgoing = outgoing_tags(link.prefix, tags)
+        if settled:  # 6.9
+            if link.destinations:
+                data = m.Data(address.name, link.publisher, link.term, 0, message_format, True, outgoing, payloads)
+                core.multicast(link.destinations, data)
+            return
+        if link.expected:
+            for tag in outgoing:
+                link.expected.pop(tag, None)
+        if link.tags is not None:
+            if not link.tags.isdisjoint(outgoing) or len(set(outgoing)) < len(outgoing):
+                self._take_repeats(link, first_id, outgoing, payloads, message_format)
+                return
+            link.tags.update(outgoing)
+        if not address.subscriptions and address.config.no_subscribers == "release" and core.established:  # 6.10
+            link.forget_tags(outgoing)
+            link.port.outcome(first_id, first_id + len(tags) - 1, Outcome.RELEASED, 0, link.mode_first)
+            return
+        self._append(link, first_id, outgoing, payloads, message_format)
+
+    def _append(
+        self, link: Publisher, first_id: int, tags: list[bytes], payloads: list[bytes], message_format: int
+    ) -> None:
+        log = self.log
+        start = log.append(tags, payloads)
+        stop = log.end
+        self._note_run(link, start, stop, first_id, message_format)
+        link.live.add(first_id, first_id + len(tags))
+        size = sum(map(len, payloads))
+        link.undone += len(tags)
+        link.undone_bytes += size
+        self.core.meter += size
+        self.undone.add(start, stop)
+        for home in link.destinations:
+            self.awaited[home].add(start, stop)
+        for entry in link.uncovered:  # also beside a covered neighbour
+            entry.owed.add(start, stop)
+            self.owing[entry] = None
+        if link.destinations:
+            self.core.multicast(
+                link.destinations,
+                m.Data(self.address.name, link.publisher, link.term, start, message_format, False, tags, payloads),
+            )
+        elif not link.uncovered:
+            self.check([(start, stop)])
+
+    def _note_run(self, link: Publisher, start: int, stop: int, first_id: int, message_format: int) -> None:
+        if self.runs:
+            last = self.runs.runs[-1]
+            if (
+                last.publisher is link
+                and last.stop == start
+                and last.first_id + (start - last.start) == first_id
+                and last.message_format == message_format
+            ):
+                last.stop = stop
+                last.live += stop - start
+                return
+        run = IngressRun(start, stop, link, first_id, message_format)
+        self.runs.append(start, run)
+        link.runs.append(first_id, run)
+
+    def _take_repeats(
+        self, link: Publisher, first_id: int, tags: list[bytes], payloads: list[bytes], message_format: int
+    ) -> None:
+        """6.1: a tag whose record exists is no new record; the repeat gets that record's outcome."""
+        assert link.tags is not None
+        for i, (tag, payload) in enumerate(zip(tags, payloads, strict=True)):
+            if tag not in link.tags:
+                link.tags.add(tag)
+                self._append(link, first_id + i, [tag], [payload], message_format)
+                continue
+            position = self._find(link, tag)
+            if position is None:
+                continue
+            if position in self.undone:
+                link.repeats.setdefault(position, []).append(first_id + i)
+            else:
+                rejected = self.rejected.get(position, 0)
+                outcome = Outcome.REJECTED if rejected else Outcome.ACCEPTED
+                link.port.outcome(first_id + i, first_id + i, outcome, rejected, link.mode_first)
+
+    def _find(self, link: Publisher, tag: bytes) -> int | None:
+        for first, last in link.live:
+            for start, stop, _ in link.positions(first, last):
+                tags = self.log.tags(start, stop)
+                if tag in tags:
+                    return start + tags.index(tag)
+        return None
+
+    # -------------------------------------------------------------------------------------------- acceptance: 6.5, 6.10
+
+    def on_accept(self, sender: str, message: m.Accept) -> None:
+        awaited = self.awaited.get(sender)
+        if awaited is None:
+            return
+        removed: list[Range] = []
+        for start, stop, rejected in message.ranges:
+            found = awaited.remove(start, stop)
+            if rejected:
+                self._reject(found, rejected)
+            removed += found
+        self.check(removed)
+
+    def on_accept_sync(self, sender: str, message: m.AcceptSync) -> None:
+        entry = self.address.subscriptions.get(message.name)
+        if entry is None or entry.term != message.term or entry.home != sender:
+            return
+        removed: list[Range] = []
+        for start, stop, rejected in message.ranges:
+            found = entry.syncing.remove(start, stop)
+            if rejected:
+                self._reject(found, rejected)
+            removed += found
+        self.check(removed)
+
+    def _reject(self, ranges: list[Range], rejected: int) -> None:
+        for start, stop in ranges:
+            for position in range(start, stop):
+                self.rejected[position] = self.rejected.get(position, 0) + rejected
+
+    def check(self, ranges: list[Range]) -> None:
+        """Which of these positions, just removed from some set, are now in none: they become done (6.5)."""
+        if not ranges or not self.core.established:  # 4.4
+            return
+        if not self.address.subscriptions and self.address.config.no_subscribers == "hold":  # 6.10
+            return
+        undone = self.undone
+        left: list[Range] = []
+        for start, stop in ranges:
+            left += undone.overlap(start, stop)
+        left = self.blocker.missing(left)
+        if not left:
+            return
+        for blocker in self._blockers():
+            left = blocker.missing(left)
+            if not left:
+                self.blocker = blocker
+                return
+        if not self.address.subscriptions and self.address.config.no_subscribers == "release":
+            self._release(left)
+        else:
+            self._done(left)
+
+    def check_all(self) -> None:
+        self.check([(0, OPEN)])
+
+    def _blockers(self) -> Iterator[IntervalSet]:
+        yield from self.awaited.values()
+        for entry in list(self.owing):
+            if entry.owed:
+                yield entry.owed
+            elif not entry.syncing:
+                del self.owing[entry]
+            if entry.syncing:
+                yield entry.syncing
+
+    def _done(self, ranges: list[Range]) -> None:
+        self.core.released = True
+        for start, stop in ranges:
+            self.undone.remove(start, stop)
+            for run, low, high in self.runs.pieces(start, stop):
+                link, first, last = run.publisher, run.first_id + low, run.first_id + high
+                a, b = run.start + low, run.start + high
+                size = self.log.size(a, b)
+                link.undone -= b - a
+                link.undone_bytes -= size
+                if self.rejected or link.repeats:
+                    self._tell_singly(link, a, first, last)
+                else:
+                    link.port.outcome(first, last - 1, Outcome.ACCEPTED, 0, link.mode_first)
+                if link.mode_first:  # 6.5: settled, and SETTLE goes out now
+                    link.live.remove(first, last)
+                    self._forget(link, run, a, b)
+                else:
+                    link.unsettled += b - a
+                    self.kept.add(a, b)
+                    self.kept_bytes += size
+                self.core.window_changed(link)
+        if self.kept_bytes > self.core.config.done_bytes:
+            self._free_early()
+
+    def _tell_singly(self, link: Publisher, position: int, first: int, last: int) -> None:
+        """Outcomes of a stretch in which some were rejected (6.4) or repeated (6.1)."""
+        settled = link.mode_first
+        for delivery_id in range(first, last):
+            rejected = self.rejected.get(position, 0)
+            outcome = Outcome.REJECTED if rejected else Outcome.ACCEPTED
+            for each in (delivery_id, *link.repeats.pop(position, ())):
+                link.port.outcome(each, each, outcome, rejected, settled)
+            position += 1
+
+    def _release(self, ranges: list[Range]) -> None:
+        """6.10 `release`: no subscription is left for records that were taken."""
+        for start, stop in ranges:
+            for run, low, high in self.runs.pieces(start, stop):
+                link, first, last = run.publisher, run.first_id + low, run.first_id + high
+                link.port.outcome(first, last - 1, Outcome.RELEASED, 0, link.mode_first)
+                for a, b in link.live.remove(first, last):
+                    self._forget_undone(link, run, run.start + a - run.first_id, run.start + b - run.first_id)
+                self.core.window_changed(link)
+
+    def _free_early(self) -> None:
+        """9: above done_bytes of done payload the oldest is freed."""
+        while self.kept_bytes > self.core.config.done_bytes and self.kept:
+            start, stop = self.kept.starts[0], min(self.kept.stops[0], self.kept.starts[0] + 64)
+            self.kept.remove(start, stop)
+            freed = self.log.free(start, stop)
+            self.kept_bytes -= freed
+            self.core.meter -= freed
+
+    # -------------------------------------------------------------------------------------------------- settlement: 6.6
+
+    def publisher_settled(self, link: Publisher, first: int, last: int) -> None:
+        """The publisher has settled these deliveries; what it settles early is forgotten too."""
+        if link.held:
+            link.forget_held(first, last)
+        for low, high in link.live.remove(first, last + 1):
+            for run, a, b in link.runs.pieces(low, high):
+                self._settle_run(link, run, run.start + a, run.start + b)
+        self.core.window_changed(link)
+
+    def _settle_run(self, link: Publisher, run: IngressRun, start: int, stop: int) -> None:
+        early = self.undone.overlap(start, stop)
+        if not early:
+            link.unsettled -= stop - start
+            self._forget(link, run, start, stop)
+            return
+        for a, b in early:
+            self._forget_undone(link, run, a, b)
+        for a, b in IntervalSet(early).missing([(start, stop)]):
+            link.unsettled -= b - a
+            self._forget(link, run, a, b)
+
+    def _forget_undone(self, link: Publisher, run: IngressRun, start: int, stop: int) -> None:
+        """Records that are not done, and are awaited no more."""
+        link.undone -= stop - start
+        link.undone_bytes -= self.log.size(start, stop)
+        self._unawait(start, stop)
+        self._forget(link, run, start, stop)
+
+    def _unawait(self, start: int, stop: int) -> None:
+        self.undone.remove(start, stop)
+        for blocker in self._blockers():
+            blocker.remove(start, stop)
+
+    def _forget(self, link: Publisher, run: IngressRun, start: int, stop: int, *, tell: bool = True) -> None:
+        for a, b in self.kept.remove(start, stop):
+            self.kept_bytes -= self.log.size(a, b)
+        if tell:
+            self.settled.add(start, stop)
+            self.core.touch(self.address)
+        if link.tags:
+            link.forget_tags(self.log.tags(start, stop))
+        if self.rejected or link.repeats:
+            for position in range(start, stop):
+                self.rejected.pop(position, None)
+                link.repeats.pop(position, None)
+        self.core.meter -= self.log.forget(start, stop)
+        run.live -= stop - start
+        if not run.live:
+            self.runs.drop(run.start)
+            link.runs.drop(run.first_id)
+
+    def publisher_settled_tag(self, link: Publisher, tag: bytes) -> None:
+        """6.6: an expected tag that will not come again."""
+        if link.phase is Phase.PROVING:
+            self._claim(link)
+            self.core.drain()
+        if link.dropped:
+            return
+        outgoing = outgoing_tags(link.prefix, [tag])
+        if outgoing[0] in link.expected:
+            del link.expected[outgoing[0]]
+            self.core.broadcast(m.SettleTags(self.address.name, link.publisher, link.term, outgoing))
+            return
+        position = self._find(link, outgoing[0])
+        if position is not None:
+            ((run, low, _),) = self.runs.pieces(position, position + 1)
+            self.publisher_settled(link, run.first_id + low, run.first_id + low)
+
+    def flush(self) -> None:
+        """SETTLE by position goes to every home of a subscription: nobody else can hold one of them."""
+        if not self.settled:
+            return
+        homes = {e.home: None for e in self.address.subscriptions.values() if e.home is not None}
+        ranges = self.settled.take()
+        if homes:
+            self.core.multicast(tuple(sorted(homes)), m.Settle(self.address.name, ranges))
+
+    # ---------------------------------------------------------------------------------------- questions, sync: 5.7, 7.5
+
+    def ask(self, link: Publisher) -> None:
+        if link.phase is Phase.READY and link.need and link.asked == link.answered:
+            link.asked += 1
+            link.port.ask()
+
+    def answered(self, link: Publisher) -> None:
+        """The answer to the open question: it serves only the JOINs processed before it was asked."""
+        if link.phase is not Phase.READY or link.asked == link.answered:
+            return
+        link.answered = link.asked
+        for name, question in list(link.need.items()):
+            if question <= link.answered and link.need.pop(name, None) is not None:
+                if name is FLUSH:
+                    self._flush(link)
+                else:
+                    entry = self.address.subscriptions.get(name)
+                    if entry is not None and entry.home is not None:
+                        self.sync(link, entry)
+        self.ask(link)
+
+    def synchronise(self, entry: SubscriptionEntry, history: bool) -> None:
+        """7.4, end: with history a question first; without, sync now."""
+        for link in list(self.publishers.values()):
+            link.uncovered[entry] = None
+            if history:
+                link.need[entry.name] = link.asked + 1
+                self.ask(link)
+            else:
+                self.sync(link, entry)
+
+    def sync(self, link: Publisher, entry: SubscriptionEntry) -> None:
+        """7.5: from here on the publisher's stream flows to the subscription, at its home."""
+        assert entry.home is not None
+        entries: list[m.Entries] = []
+        for first, last in link.live:
+            for start, stop, message_format in link.positions(first, last):
+                owed = entry.owed.remove(start, stop)
+                entry.syncing.add_all(owed)
+                entries.append(
+                    m.Entries(start, message_format, self.log.tags(start, stop), self.log.payloads(start, stop), owed)
+                )
+        if entry.syncing:
+            self.owing[entry] = None
+        self._cover(link, entry)
+        self.core.send_to(
+            entry.home,
+            m.Sync(
+                self.address.name,
+                link.publisher,
+                link.incarnation,
+                link.term,
+                entry.name,
+                entry.term,
+                entries,
+                self._expected(link),
+            ),
+        )
+
+    def _cover(self, link: Publisher, entry: SubscriptionEntry) -> None:
+        assert entry.home is not None
+        link.cover(entry)
+        self.awaited.setdefault(entry.home, IntervalSet())
+
+    def flush_due(self, link: Publisher) -> None:
+        """8.5: what it has not sent again by now it will not send; only with a new proof."""
+        link.flush_at = None
+        if link.phase is Phase.READY and (link.unknown or link.expected):
+            link.need[FLUSH] = link.asked + 1
+            self.ask(link)
+
+    def _flush(self, link: Publisher) -> None:
+        link.unknown = False
+        link.expected = {}
+        self.core.broadcast(m.Flush(self.address.name, link.publisher, link.incarnation, link.term))
+
+    # -------------------------------------------------------------------------------------- subscriptions: 7.4, 8.1 ff.
+
+    def owe_all(self, entry: SubscriptionEntry) -> None:
+        """Every record not done is owed to it."""
+        entry.owed.add_all(self.undone)
+        if entry.owed:
+            self.owing[entry] = None
+
+    def owe_again(self, entry: SubscriptionEntry) -> None:
+        """Every record for which its home still owes a token, shared or its own, is owed to it again."""
+        entry.unsync()
+        if entry.home is not None and entry.home in self.awaited:
+            entry.owed.add_all(self.awaited[entry.home])
+        if entry.owed:
+            self.owing[entry] = None
+
+    def uncover(self, entry: SubscriptionEntry) -> None:
+        """Covered nowhere, its questions are void (8.1)."""
+        for link in self.publishers.values():
+            link.need.pop(entry.name, None)
+            link.uncovered.pop(entry, None)
+            link.uncover(entry)
+
+    def orphan(self, entry: SubscriptionEntry) -> None:
+        entry.become_orphan(self.core.now, self.log.end)
+        self.owing[entry] = None
+
+    def forget_subscription(self, entry: SubscriptionEntry) -> None:
+        """8.2, 8.3: nothing is owed to it any more.  The caller has taken it out of the directory."""
+        self.uncover(entry)
+        freed = entry.owed.take() + entry.syncing.take()
+        self.owing.pop(entry, None)
+        self.check(freed)
+
+    def replace_subscription(self, entry: SubscriptionEntry) -> None:
+        """Another subscription of the same name takes its place, to which at least as much is owed."""
+        self.uncover(entry)
+        entry.owed.take()
+        entry.syncing.take()
+        self.owing.pop(entry, None)
+
+    def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None:
+        """8.6: tokens that it owed are owed to each subscription whose home it was."""
+        awaited = self.awaited.pop(router, None)
+        ranges = awaited.take() if awaited is not None else []
+        for entry in orphans:
+            entry.owed.add_all(ranges)
+            entry.unsync()
+            self.uncover(entry)
+            self.orphan(entry)
+        for link in self.publishers.values():
+            link.uncover_home(router)
+        self.check_all()
+
+    def stop_waiting(self, router: str) -> None:
+        """8.6: barriers stop waiting for it."""
+        for link in list(self.publishers.values()):
+            link.waiting.pop(router, None)
+            self.check_ready(link)
+
+    def router_up(self, router: str) -> None:
+        """4.2: PUB without expected set; barriers still open wait for the peer too."""
+        for link in self.publishers.values():
+            if link.phase is Phase.CLAIMING:
+                link.waiting[router] = None
+            self.core.send_to(
+                router, m.Pub(self.address.name, link.publisher, link.incarnation, link.term, None)
+            )
+
+    # --------------------------------------------------------------------------------------------- going away: 8.4, 5.3
+
+    def detach(self, link: Publisher, closed: bool) -> None:
+        """The link is gone; closed: for good."""
+        self.core.publishers.pop(link.port, None)
+        if link.phase is Phase.PROVING:
+            if not (closed and link.epoch_brought):  # 5.2: a detach proves nothing
+                self._discard(link)
+                return
+            link.port = GONE
+            self._claim(link)
+            self.core.drain()
+            if link.dropped:
+                return
+        link.port = GONE
+        if link.phase is Phase.CLAIMING and link.keep_presettled():
+            link.leaving = closed
+            return
+        self._leave(link, closed=closed)
+
+    def _leave(self, link: Publisher, *, closed: bool) -> None:
+        self._drop_records(link)
+        if closed:
+            message: m.Message = m.PubClose(self.address.name, link.publisher, link.incarnation, link.term)
+        else:
+            message = m.PubDown(self.address.name, link.publisher, link.term)
+        self.core.broadcast(message)
+
+    def drop(self, link: Publisher, stolen_by: Term) -> None:
+        """It works elsewhere, or on another link here."""
+        self._detach_stolen(link, stolen_by)
+        self.core.broadcast(m.PubDown(self.address.name, link.publisher, link.term))
+
+    def _detach_stolen(self, link: Publisher, known: Term) -> None:
+        port = link.port
+        self.core.publishers.pop(port, None)
+        if link.phase is Phase.PROVING:
+            self._discard(link)
+        else:
+            self._drop_records(link)
+        closed = not (link.epoch_brought or link.map_brought)  # 5.3
+        port.detach(STOLEN, "the publisher has attached elsewhere", {EPOCH: known[0]}, closed)
+
+    def _discard(self, link: Publisher) -> None:
+        self.proving.pop(link, None)
+        self.core.publishers.pop(link.port, None)
+        link.phase = Phase.DROPPED
+
+    def _drop_records(self, link: Publisher) -> None:
+        """8.4: its unsettled map is now the only authority."""
+        link.phase = Phase.DROPPED
+        del self.publishers[link.publisher]
+        for first, last in link.live:
+            for run, low, high in link.runs.pieces(first, last):
+                start, stop = run.start + low, run.start + high
+                if self.undone.overlap(start, stop):
+                    self._unawait(start, stop)
+                self._forget(link, run, start, stop, tell=False)
+        link.live.take()
+        link.held.clear()
+
+    # ----------------------------------------------------------------------------------------------------- windows: 6.8
+
+    def window(self, link: Publisher) -> tuple[int, int, str]:
+        """How many messages and bytes may still come, and why none."""
+        config = self.core.config
+        if not self.address.subscriptions and self.address.config.no_subscribers == "hold":
+            return (0, 0, "no subscribers")
+        if self.core.meter >= config.memory_limit:
+            return (0, 0, "memory limit")
+        if link.unsettled >= config.unsettled_window:
+            return (0, 0, "unsettled window")
+        messages = min(
+            config.window_messages - link.undone - link.held_count, config.unsettled_window - link.unsettled
+        )
+        size = config.window_bytes - link.undone_bytes - link.held_bytes
+        if messages <= 0:
+            return (0, 0, "window")
+        if size <= 0:
+            return (0, 0, "window of bytes")
+        return (messages, size, "")
+
+    def all_windows_changed(self) -> None:
+        for link in (*self.publishers.values(), *self.proving):
+            self.core.window_changed(link)
+
+    def status(self) -> dict[str, object]:
+        return {
+            "undone": self.undone.size,
+            "unsettled": sum(link.live.size for link in self.publishers.values()),
+            "awaited": {home: tokens.size for home, tokens in sorted(self.awaited.items()) if tokens},
+            "publishers": [link.status() for link in (*self.publishers.values(), *self.proving)],
+        }
