@@ -349,12 +349,13 @@ class ClientLink(ABC):
 
     # -- helpers
 
-    def _when_durable(self, now: float, then: Callable[..., None], *arguments: Any) -> None:
+    def _when_durable(self, now: float, then: Callable[..., None], *arguments: Any) -> int:
         number = self._journal.sync()
         if not self._waiting and number <= self._journal.durable:
             then(now, *arguments)
         else:
             self._waiting.append((number, then, arguments))
+        return number
 
     def _away(self, last_read: float | None, reason: str) -> None:
         was_on = self.state is ON

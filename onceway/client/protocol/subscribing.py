@@ -147,9 +147,8 @@ class SubscriberLink(ClientLink):
             for low, high in self._not_settled(first, last):
                 if isinstance(state, Accepted | Rejected):
                     self._part.accept(self._tags(low, high), write_state(state))
-                    number = self._journal.sync()
                 self._deciding += high - low + 1
-                self._when_durable(now, self._decided, low, high, state)
+                number = self._when_durable(now, self._decided, low, high, state)
             self._give_credit()
         return number
 
@@ -214,7 +213,6 @@ class SubscriberLink(ClientLink):
             position = self._next
             self._next = position + count
             self.events.append(Arrived(position, tags, payloads, True, message_format))
-            self._give_credit()
             return
         if not self._held.keys().isdisjoint(tags) or len(set(tags)) != count:
             self._repeated(first_id, tags, payloads, message_format)
@@ -223,7 +221,6 @@ class SubscriberLink(ClientLink):
         self._map_ids(first_id, position, count)
         self._outstanding += count
         self.events.append(Arrived(position, tags, payloads, False, message_format))
-        self._give_credit()
 
     def _take(self, tags: list[bytes]) -> int:
         position = self._next
@@ -237,6 +234,10 @@ class SubscriberLink(ClientLink):
         """A run in which tags are held already: those are not handed on, but answered as they were before."""
         for delivery_id, (tag, payload) in enumerate(zip(tags, payloads, strict=True), first_id):
             position = self._held.get(tag)
+            if position is not None and _again(self._verdicts.get(position)):
+                # what was released comes again as new; that the old one is settled may be said a frame later
+                self._forget(position, position)
+                position = None
             if position is None:
                 position = self._take([tag])
                 self._map_ids(delivery_id, position, 1)
@@ -249,7 +250,6 @@ class SubscriberLink(ClientLink):
                 self._map_ids(delivery_id, position, 1)
             self._supply(position, tag, payload, message_format)
             self._answer(position)
-        self._give_credit()
 
     def resumed_transfer(
         self,
@@ -273,7 +273,6 @@ class SubscriberLink(ClientLink):
                     # nothing of it is here any more: let it come again, whole
                     assert isinstance(link, ReceiverLink)
                     link.dispose(delivery_id, delivery_id, RELEASED, False)
-                self._give_credit()
             else:
                 self.transfers(link, delivery_id, [tag], [payload], settled, message_format)
             return
@@ -287,7 +286,6 @@ class SubscriberLink(ClientLink):
             else:
                 self._map_ids(delivery_id, position, 1)
             self._answer(position)
-        self._give_credit()
         self._finish_partial()
 
     def _supply(self, position: int, tag: bytes, payload: bytes, message_format: int) -> None:
@@ -380,6 +378,7 @@ class SubscriberLink(ClientLink):
             link.grant(want)
 
     def pump(self, now: float) -> None:
+        # Only here, when all that came has been counted: the engine has taken whole reads off the credit already.
         self._give_credit()
 
     # -- tags and ids
@@ -544,6 +543,11 @@ class SubscriberLink(ClientLink):
 
     def _forget_link(self) -> None:
         self._part.close()
+
+
+def _again(verdict: Outcome | None) -> bool:
+    """It asks for the same delivery once more (PROTOCOL 6.4)."""
+    return isinstance(verdict, Released) or (isinstance(verdict, Modified) and not verdict.undeliverable_here)
 
 
 def _start(run: tuple[int, int, int]) -> int:

@@ -145,7 +145,7 @@ class Rig:
         *,
         timeout: int = 60,
         incomplete: bool = False,
-        **properties: Any,
+        properties: Mapping[str, Any] | None = None,
     ) -> SenderLink:
         link = self.attaching()
         assert isinstance(link, SenderLink)
@@ -155,7 +155,7 @@ class Rig:
             target=link.remote_attach.target,
             unsettled=unsettled,
             incomplete_unsettled=incomplete,
-            properties={Symbol(key): value for key, value in properties.items()},
+            properties={Symbol(key): value for key, value in (properties or {}).items()},
         )
         self.run()
         return link
