@@ -1,0 +1,376 @@
+"""Bytes to values: every primitive type of AMQP 1.0 part 1, arrays and described types.
+
+Knows encodings (1.6), nothing of what values mean. What it reads may be hostile: nothing is allocated because bytes
+claim a count, nesting ends at MAX_DEPTH, one call yields at most MAX_VALUES values, and whatever is wrong becomes a
+DecodeError that names the octet. The other direction: encoder.py. Both are imported through codec.py.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, Final
+
+from amqp10.errors import DECODE_ERROR, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, DecodeError
+from amqp10.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Long,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+
+MAX_DEPTH: Final = 32
+"""Lists, maps, arrays and described types within each other; the value itself is at depth 0."""
+MAX_VALUES: Final = 1_000_000
+"""List and map entries and array elements in one value: bounds what zero-width elements cost us."""
+
+_U16: Final = Struct(">H")
+_U32: Final = Struct(">I")
+_U64: Final = Struct(">Q")
+_I8: Final = Struct(">b")
+_I16: Final = Struct(">h")
+_I32: Final = Struct(">i")
+_I64: Final = Struct(">q")
+_F32: Final = Struct(">f")
+_F64: Final = Struct(">d")
+_II: Final = Struct(">II")
+_unpack_u32 = _U32.unpack_from
+_unpack_ii = _II.unpack_from
+
+
+def decode_value(buf: bytes, offset: int = 0, end: int | None = None) -> tuple[Any, int]:
+    """(the value that begins at offset, the offset behind it). Nothing at or behind `end` is looked at."""
+    return _decode(buf, offset, len(buf) if end is None else end, 0, [MAX_VALUES])
+
+
+def skip_value(buf: bytes, offset: int, end: int, depth: int = 0) -> int:
+    """The offset behind the value at offset, whose inside is not looked at."""
+    at = offset
+    code = _code(buf, offset, end)
+    while code == 0x00:  # a descriptor, then the value
+        depth = _deeper(depth, offset)
+        offset = skip_value(buf, offset + 1, end, depth)
+        code = _code(buf, offset, end)
+    if code not in KNOWN_CODES:
+        raise _unknown(code, offset)
+    width = code >> 4
+    offset += 1
+    if width == 0x4:
+        return offset
+    if width < 0xA:
+        offset += 1 << (width - 5)
+    elif width in (0xA, 0xC, 0xE):
+        if offset >= end:
+            raise _truncated(at)
+        offset += 1 + buf[offset]
+    else:
+        if end - offset < 4:
+            raise _truncated(at)
+        offset += 4 + int(_unpack_u32(buf, offset)[0])
+    if offset > end:
+        raise _truncated(at)
+    return offset
+
+
+def _truncated(at: int) -> DecodeError:
+    return DecodeError(DECODE_ERROR, "the value is cut off", at)
+
+
+def _unknown(code: int, at: int) -> DecodeError:
+    return DecodeError(DECODE_ERROR, f"0x{code:02x} is no constructor", at)
+
+
+def _code(buf: bytes, offset: int, end: int) -> int:
+    if offset >= end:
+        raise DecodeError(DECODE_ERROR, "a value is missing", offset)
+    return buf[offset]
+
+
+def _decode(buf: bytes, offset: int, end: int, depth: int, budget: list[int]) -> tuple[Any, int]:
+    if offset >= end:
+        raise DecodeError(DECODE_ERROR, "a value is missing", offset)
+    code = buf[offset]
+    if code == 0x00:
+        depth = _deeper(depth, offset)
+        descriptor, position = _decode(buf, offset + 1, end, depth, budget)
+        value, position = _decode(buf, position, end, depth, budget)
+        return Described(descriptor, value), position
+    return _body(code, buf, offset + 1, end, offset, depth, budget)
+
+
+def _deeper(depth: int, at: int) -> int:
+    if depth >= MAX_DEPTH:
+        raise DecodeError(RESOURCE_LIMIT_EXCEEDED, f"nested more than {MAX_DEPTH} deep", at)
+    return depth + 1
+
+
+def _body(code: int, buf: bytes, offset: int, end: int, at: int, depth: int, budget: list[int]) -> tuple[Any, int]:
+    """What follows a constructor. `at`: where an error is said to be."""
+    if 0xA0 <= code <= 0xBF:
+        if code < 0xB0:
+            if offset >= end:
+                raise _truncated(at)
+            stop = offset + 1 + buf[offset]
+            offset += 1
+        else:
+            if end - offset < 4:
+                raise _truncated(at)
+            stop = offset + 4 + int(_unpack_u32(buf, offset)[0])
+            offset += 4
+        if stop > end:
+            raise _truncated(at)
+        kind = code & 0x0F
+        if kind == 1:
+            return decode_utf8(buf, offset, stop), stop
+        if kind == 3:
+            return decode_symbol(buf, offset, stop), stop
+        if kind == 0:
+            return buf[offset:stop], stop
+        raise _unknown(code, at)
+    fixed = _FIXED.get(code)
+    if fixed is not None:
+        width, read = fixed
+        stop = offset + width
+        if stop > end:
+            raise _truncated(at)
+        return read(buf, offset), stop
+    if code == 0x45:
+        return [], offset
+    if code in _ZERO_WIDTH:
+        return _ZERO_WIDTH[code], offset
+    compound = _COMPOUND.get(code)
+    if compound is None:
+        raise _unknown(code, at)
+    wide, read_compound = compound
+    offset, stop, count = compound_head(buf, offset, end, wide, at)
+    return read_compound(buf, offset, stop, count, _deeper(depth, at), budget, at), stop
+
+
+def compound_head(buf: bytes, offset: int, end: int, wide: bool, at: int) -> tuple[int, int, int]:
+    """(offset of the first entry, offset behind the last, count) of a list, map or array whose size is at offset."""
+    if wide:
+        if end - offset < 8:
+            raise _truncated(at)
+        size, count = _unpack_ii(buf, offset)
+        stop = offset + 4 + size
+        offset += 8
+    else:
+        if end - offset < 2:
+            raise _truncated(at)
+        count = buf[offset + 1]
+        stop = offset + 1 + buf[offset]
+        offset += 2
+    if stop > end:
+        raise _truncated(at)
+    if stop < offset:
+        raise DecodeError(DECODE_ERROR, "the size leaves no room for the count", at)
+    return offset, stop, count
+
+
+def _spend(budget: list[int], count: int, at: int) -> None:
+    budget[0] -= count
+    if budget[0] < 0:
+        raise DecodeError(RESOURCE_LIMIT_EXCEEDED, f"more than {MAX_VALUES} values in one", at)
+
+
+def check_count(count: int, room: int, at: int) -> None:
+    """Every entry takes an octet at least."""
+    if count > room:
+        raise DecodeError(DECODE_ERROR, f"{count} entries cannot lie in {room} octets", at)
+
+
+def check_end(offset: int, stop: int) -> None:
+    if offset != stop:
+        raise DecodeError(DECODE_ERROR, f"{stop - offset} octets are left over behind the last entry", offset)
+
+
+def _list(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int) -> list[Any]:
+    check_count(count, stop - offset, at)
+    _spend(budget, count, at)
+    values = []
+    for _ in range(count):
+        value, offset = _decode(buf, offset, stop, depth, budget)
+        values.append(value)
+    check_end(offset, stop)
+    return values
+
+
+def _map(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int) -> dict[Any, Any]:
+    check_count(count, stop - offset, at)
+    if count & 1:
+        raise DecodeError(DECODE_ERROR, f"a map cannot have {count} entries, an odd number", at)
+    _spend(budget, count, at)
+    values: dict[Any, Any] = {}
+    for _ in range(count >> 1):
+        key_at = offset
+        key, offset = _decode(buf, offset, stop, depth, budget)
+        try:
+            known = key in values
+        except TypeError:
+            raise DecodeError(NOT_IMPLEMENTED, "lists and maps are not supported as keys of a map", key_at) from None
+        if known:
+            raise _duplicate(values, key, key_at)
+        values[key], offset = _decode(buf, offset, stop, depth, budget)
+    check_end(offset, stop)
+    return values
+
+
+def _duplicate(values: dict[Any, Any], key: Any, at: int) -> DecodeError:
+    other = next(k for k in values if k == key)
+    if type(other) is type(key) and (not isinstance(key, float) or repr(key) == repr(other)):
+        return DecodeError(DECODE_ERROR, f"the map has the key {key!r} twice", at)
+    # 1 as a long and as a uint are two keys to AMQP (1.6.23), one to a dict.
+    return DecodeError(NOT_IMPLEMENTED, f"map keys {other!r} and {key!r} differ in their type only", at)
+
+
+def _array(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int) -> Array:
+    descriptors = []
+    code_at = offset
+    code = _code(buf, offset, stop)
+    while code == 0x00:  # 1.4: a described constructor, once for all elements
+        depth = _deeper(depth, offset)
+        descriptor, offset = _decode(buf, offset + 1, stop, depth, budget)
+        descriptors.append(descriptor)
+        code_at = offset
+        code = _code(buf, offset, stop)
+    offset += 1
+    name = ARRAY_TYPES.get(code)
+    if name is None:
+        raise _unknown(code, code_at)
+    if code & 0xF0 != 0x40:
+        check_count(count, stop - offset, at)
+    _spend(budget, count, at)
+    values = []
+    for _ in range(count):
+        value, offset = _body(code, buf, offset, stop, offset, depth, budget)
+        values.append(value)
+    check_end(offset, stop)
+    return Array(name, values, descriptors)
+
+
+def decode_utf8(buf: bytes, offset: int, stop: int) -> str:
+    """The text from offset to stop, which must lie in the buffer."""
+    try:
+        return buf[offset:stop].decode()
+    except UnicodeDecodeError as e:
+        raise DecodeError(DECODE_ERROR, f"not UTF-8: {e.reason}", offset + e.start) from None
+
+
+def decode_symbol(buf: bytes, offset: int, stop: int) -> Symbol:
+    try:
+        return Symbol(buf[offset:stop].decode("ascii"))
+    except UnicodeDecodeError as e:
+        raise DecodeError(DECODE_ERROR, "a symbol holds ASCII only", offset + e.start) from None
+
+
+def _boolean(buf: bytes, offset: int) -> bool:
+    octet = buf[offset]
+    if octet > 1:
+        raise DecodeError(DECODE_ERROR, f"0x{octet:02x} is no boolean", offset)
+    return octet == 1
+
+
+def _char(buf: bytes, offset: int) -> Char:
+    scalar = _unpack_u32(buf, offset)[0]
+    if scalar > 0x10FFFF or 0xD800 <= scalar <= 0xDFFF:
+        raise DecodeError(DECODE_ERROR, f"0x{scalar:x} is no Unicode character", offset)
+    return Char(chr(scalar))
+
+
+def _number(width: int, form: Struct, cls: Callable[[Any], Any]) -> tuple[int, Callable[[bytes, int], Any]]:
+    unpack = form.unpack_from
+    return width, lambda buf, offset: cls(unpack(buf, offset)[0])
+
+
+def _raw(width: int, cls: Callable[[bytes], Any]) -> tuple[int, Callable[[bytes, int], Any]]:
+    return width, lambda buf, offset: cls(buf[offset : offset + width])
+
+
+_ZERO_WIDTH: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False, 0x43: UInt(0), 0x44: ULong(0)}
+_FIXED: Final[dict[int, tuple[int, Callable[[bytes, int], Any]]]] = {
+    0x50: (1, lambda buf, offset: UByte(buf[offset])),
+    0x51: _number(1, _I8, Byte),
+    0x52: (1, lambda buf, offset: UInt(buf[offset])),
+    0x53: (1, lambda buf, offset: ULong(buf[offset])),
+    0x54: _number(1, _I8, Int),
+    0x55: _number(1, _I8, Long),
+    0x56: (1, _boolean),
+    0x60: _number(2, _U16, UShort),
+    0x61: _number(2, _I16, Short),
+    0x70: _number(4, _U32, UInt),
+    0x71: _number(4, _I32, Int),
+    0x72: _number(4, _F32, Float),
+    0x73: (4, _char),
+    0x74: _raw(4, Decimal32),
+    0x80: _number(8, _U64, ULong),
+    0x81: _number(8, _I64, Long),
+    0x82: (8, lambda buf, offset: float(_F64.unpack_from(buf, offset)[0])),
+    0x83: _number(8, _I64, Timestamp),
+    0x84: _raw(8, Decimal64),
+    0x94: _raw(16, Decimal128),
+    0x98: _raw(16, lambda raw: uuid.UUID(bytes=raw)),
+}
+_COMPOUND: Final[dict[int, tuple[bool, Callable[[bytes, int, int, int, int, list[int], int], Any]]]] = {
+    0xC0: (False, _list),
+    0xC1: (False, _map),
+    0xD0: (True, _list),
+    0xD1: (True, _map),
+    0xE0: (False, _array),
+    0xF0: (True, _array),
+}
+ARRAY_TYPES: Final[dict[int, str]] = {
+    0x40: "null",
+    0x41: "boolean",
+    0x42: "boolean",
+    0x56: "boolean",
+    0x50: "ubyte",
+    0x60: "ushort",
+    0x43: "uint",
+    0x52: "uint",
+    0x70: "uint",
+    0x44: "ulong",
+    0x53: "ulong",
+    0x80: "ulong",
+    0x51: "byte",
+    0x61: "short",
+    0x54: "int",
+    0x71: "int",
+    0x55: "long",
+    0x81: "long",
+    0x72: "float",
+    0x82: "double",
+    0x73: "char",
+    0x83: "timestamp",
+    0x98: "uuid",
+    0x74: "decimal32",
+    0x84: "decimal64",
+    0x94: "decimal128",
+    0xA0: "binary",
+    0xB0: "binary",
+    0xA1: "string",
+    0xB1: "string",
+    0xA3: "symbol",
+    0xB3: "symbol",
+    0x45: "list",
+    0xC0: "list",
+    0xD0: "list",
+    0xC1: "map",
+    0xD1: "map",
+    0xE0: "array",
+    0xF0: "array",
+}
+KNOWN_CODES: Final = frozenset(ARRAY_TYPES)
