@@ -1,0 +1,198 @@
+"""A trunk as an AMQP connection: open with who we are, one session, a link each way, transfers settled when sent.
+
+    open properties: onceway:network, onceway:router (its name), onceway:incarnation (ulong), onceway:trunk (version)
+
+Who dials begins the session; each side attaches a sender, and answers the other's with CREDIT transfers of credit,
+renewed when half is used up. Everything arrives in order or the connection ends, and what was under way then is the
+streams' business. The connection has no idle-time-out: heartbeats are packets, and `Network` judges silence.
+
+Whatever the neighbour does wrong ends in a close with an error. Knows AMQP, and no packet. Read trunk.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp10.connection import Connection
+from amqp10.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED
+from amqp10.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Event,
+    LinkAttached,
+    LinkAttaching,
+    LinkDetached,
+    LinkFlow,
+    SessionBegun,
+    SessionEnded,
+    SessionFlow,
+    Transfers,
+)
+from amqp10.performatives import RCV_FIRST, SND_SETTLED, Error, Open, Source, Target
+from amqp10.receiver import ReceiverLink
+from amqp10.sender import SenderLink
+from amqp10.settings import ConnectionSettings
+from amqp10.types import Symbol, ULong
+from interrouter.packets import MAX_NAME, PacketError
+from interrouter.trunk import CREDIT, MAX_TRANSFER, Hello, Refused, Trunk
+
+if TYPE_CHECKING:
+    from amqp10.session import Session
+    from interrouter.network import Network
+
+VERSION: Final = 1
+_NETWORK: Final = Symbol("onceway:network")
+_ROUTER: Final = Symbol("onceway:router")
+_INCARNATION: Final = Symbol("onceway:incarnation")
+_TRUNK: Final = Symbol("onceway:trunk")
+_ADDRESS: Final = "onceway:trunk"
+_TAG: Final = b"\x00"  # deliveries that are settled when sent need no tag of their own
+
+
+class AmqpTrunk(Trunk):
+    """`Trunk` over an `amqp10.Connection`."""
+
+    def __init__(self, network: Network, *, server: bool, dialled: str | None, now: float) -> None:
+        super().__init__(network, server=server, dialled=dialled, now=now)
+        hello = network.hello
+        self.connection = Connection(
+            ConnectionSettings(
+                container_id=hello.name,
+                hostname=dialled,
+                max_frame_size=2 * MAX_TRANSFER,
+                channel_max=0,
+                handle_max=1,
+                idle_timeout_s=None,
+                handshake_timeout_s=network.dead_after_s,
+                incoming_window=16 * CREDIT,
+                max_message_size=MAX_TRANSFER,
+                properties={
+                    _NETWORK: hello.network,
+                    _ROUTER: hello.name,
+                    _INCARNATION: ULong(hello.incarnation),
+                    _TRUNK: VERSION,
+                },
+            ),
+            server=server,
+            now=now,
+        )
+        self._sender: SenderLink | None = None
+        if not server:
+            self.connection.open()
+            self._attach(self.connection.begin())
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        self.heard = now
+        self._handle(self.connection.receive_data(data, now), now)
+
+    def receive_eof(self, now: float) -> None:
+        self._handle(self.connection.receive_eof(now), now)
+
+    def data_to_send(self) -> bytes:
+        return self.connection.data_to_send()
+
+    def next_deadline(self) -> float | None:
+        return self.connection.next_deadline()
+
+    def handle_timer(self, now: float) -> None:
+        self._handle(self.connection.handle_timer(now), now)
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    def close(self, condition: str | None = None, description: str = "") -> None:
+        self.network.touch(self)
+        self.connection.close(None if condition is None else Error(Symbol(condition), description))
+
+    def _capacity(self) -> int:
+        return 0 if self._sender is None else self._sender.capacity()
+
+    def _transmit(self, payloads: list[bytes]) -> None:
+        assert self._sender is not None
+        self._sender.send([_TAG] * len(payloads), payloads, settled=True)
+
+    def _handle(self, events: list[Event], now: float) -> None:
+        network = self.network
+        network.touch(self)
+        for event in events:
+            if isinstance(event, Transfers):
+                if not self.up:
+                    continue  # from before it was replaced or failed
+                try:
+                    network.transfers(self, event.payloads, now)
+                except PacketError as error:
+                    network.fail(self, DECODE_ERROR, str(error), now)
+                if event.link.credit <= CREDIT // 2:
+                    event.link.grant(CREDIT)
+            elif isinstance(event, (LinkFlow, SessionFlow)):
+                network.credit_came(self)
+            elif isinstance(event, ConnectionOpened):
+                self._opened(event.open, now)
+            elif isinstance(event, SessionBegun):
+                if self.server:
+                    self._attach(event.session)
+            elif isinstance(event, LinkAttaching):
+                self._answer(event)
+            elif isinstance(event, LinkAttached):
+                pass  # a refusal detaches
+            elif isinstance(event, ConnectionClosed):
+                network.trunk_lost(self, _reason(event), now)
+            elif isinstance(event, (LinkDetached, SessionEnded)):
+                if not self.connection.closing:
+                    network.fail(self, NOT_ALLOWED, f"a trunk's session or link ended: {_text(event.error)}", now)
+            else:  # states of deliveries, though they are settled
+                network.fail(self, NOT_ALLOWED, f"{type(event).__name__} on a trunk", now)
+
+    def _opened(self, open_: Open, now: float) -> None:
+        properties: dict[Any, Any] = dict(open_.properties or {})
+        name, incarnation = properties.get(_ROUTER), properties.get(_INCARNATION)
+        network, version = properties.get(_NETWORK), properties.get(_TRUNK)
+        if not isinstance(name, str) or not isinstance(network, str) or not isinstance(incarnation, int):
+            problem = f"not a router's open: {_NETWORK}, {_ROUTER} and {_INCARNATION} are wanted in its properties"
+            self.network.fail(self, INVALID_FIELD, problem, now)
+        elif version != VERSION:
+            self.network.fail(self, NOT_ALLOWED, f"trunk version {version!r}, this router speaks {VERSION}", now)
+        elif not 0 < incarnation < 1 << 64 or len(name.encode()) > MAX_NAME:
+            self.network.fail(self, INVALID_FIELD, "an incarnation or a name out of range", now)
+        else:
+            try:
+                self.network.trunk_opened(self, Hello(network, name, int(incarnation)), now)
+            except Refused as refusal:
+                self.network.fail(self, refusal.condition, refusal.description, now)
+
+    def _attach(self, session: Session) -> None:
+        if self._sender is not None:
+            session.end(Error(Symbol(NOT_ALLOWED), "a trunk has one session"))
+            return
+        self._sender = session.sender(f"trunk from {self.network.name}")
+        self._sender.attach(
+            source=Source(address=self.network.name), target=Target(address=_ADDRESS), snd_settle_mode=SND_SETTLED
+        )
+
+    def _answer(self, event: LinkAttaching) -> None:
+        link = event.link
+        if not isinstance(link, ReceiverLink):
+            link.refuse(NOT_ALLOWED, "a trunk's links are attached by who sends on them")
+            return
+        attach = link.remote_attach
+        link.attach(
+            source=attach.source if attach is not None else None,
+            target=Target(address=_ADDRESS),
+            snd_settle_mode=SND_SETTLED,
+            rcv_settle_mode=RCV_FIRST,
+            max_message_size=MAX_TRANSFER,
+        )
+        link.grant(CREDIT)
+
+
+def _reason(event: ConnectionClosed) -> str:
+    if event.lost:
+        return "the connection was lost"
+    return _text(event.error) if event.error is not None else "the connection was closed"
+
+
+def _text(error: Error | None) -> str:
+    if error is None:
+        return "no error"
+    return f"{error.condition}: {error.description}" if error.description else str(error.condition)
