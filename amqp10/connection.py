@@ -53,7 +53,7 @@ from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
 from amqp10.violations import LinkViolation, SessionViolation
 
 _SHAPES = 1024  # so many shapes are remembered per connection, whatever a peer sends
-_SMALLEST_SHAPED = 24  # octets of a frame that may be looked up by its shape
+_SMALLEST_SHAPED = 18  # octets of a frame that may be looked up by its shape
 _unpack_size = Struct(">I").unpack_from
 
 
@@ -366,6 +366,15 @@ class Connection:
                     if start == TRANSFER_START:
                         shape = shapes.get(shape_key(buf, offset))
                         if shape is not None:
+                            if buf[stop + 8 : stop + 11] == DISPOSITION_START:
+                                known = disposition_shapes.get(disposition_key(buf, stop))
+                                if known is not None:
+                                    offset, count = shape.link.session._take_pairs(
+                                        buf, offset, end, shape, size, known, True, max_frame_size, events
+                                    )
+                                    if count:
+                                        self.frames_read += 2 * count
+                                        continue
                             offset, count = shape.link.session._take_run(
                                 buf, offset, end, shape, max_frame_size, events
                             )
@@ -375,6 +384,16 @@ class Connection:
                     elif start == DISPOSITION_START:
                         known = disposition_shapes.get(disposition_key(buf, offset))
                         if known is not None:
+                            if buf[stop + 8 : stop + 11] == TRANSFER_START:
+                                shape = shapes.get(shape_key(buf, stop))
+                                if shape is not None:
+                                    offset, count = shape.link.session._take_pairs(
+                                        buf, offset, end, shape, _unpack_size(buf, stop)[0], known, False,
+                                        max_frame_size, events,
+                                    )  # fmt: skip
+                                    if count:
+                                        self.frames_read += 2 * count
+                                        continue
                             ranges: list[Range] = []
                             offset = take_dispositions(buf, offset, end, known, ranges)
                             if ranges:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from amqp10.outcomes import write_state
 from amqp10.serial import WRAP
-from amqp10.transfers import field_spans
+from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, field_spans
 
 if TYPE_CHECKING:
     from amqp10.outcomes import DeliveryState
@@ -93,10 +93,15 @@ def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape
     return where the first frame not taken starts."""
     size, lead, meanings = shape.size, shape.lead, shape.meanings
     count = (end - offset) // size
-    if count >= _COLUMNS_FROM:
-        taken = _take_columns(buf, offset, count, shape, ranges)
-        if taken:
-            return taken
+    piece = COLUMNS_AT_FIRST
+    while count >= _COLUMNS_FROM:
+        some = min(count, piece)
+        taken = _take_columns(buf, offset, some, shape, ranges)
+        if not taken:
+            break
+        offset = taken
+        count -= some
+        piece *= COLUMNS_GROW
     unpack, middle, has_last = shape.struct.unpack_from, shape.middle, shape.has_last
     pending_first = pending_last = -1
     pending: tuple[DeliveryState | None, bool] | None = None
@@ -139,8 +144,16 @@ def _take_columns(buf: bytes, offset: int, count: int, shape: DispositionShape, 
         or (shape.has_last and (columns[2].count(shape.middle) != count or columns[3] != firsts))
     ):
         return 0
-    ranges.append((first, first + count - 1, *meaning))
+    add_range(ranges, first, first + count - 1, meaning)
     return end
+
+
+def add_range(ranges: list[Range], first: int, last: int, meaning: tuple[DeliveryState | None, bool]) -> None:
+    """At the end, or as a continuation of the last one."""
+    if ranges and ranges[-1][1] + 1 == first and ranges[-1][2] is meaning[0] and ranges[-1][3] is meaning[1]:
+        ranges[-1] = (ranges[-1][0], last, *meaning)
+    else:
+        ranges.append((first, last, *meaning))
 
 
 class PendingDispositions:

@@ -11,7 +11,7 @@ from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
-from amqp10.dispositions import PendingDispositions
+from amqp10.dispositions import DispositionShape, PendingDispositions, Range
 from amqp10.errors import (
     ERRANT_LINK,
     FRAMING_ERROR,
@@ -24,6 +24,7 @@ from amqp10.errors import (
 )
 from amqp10.events import Dispositions, LinkAttached, LinkAttaching, LinkDetached, LinkFlow, SessionEnded, SessionFlow
 from amqp10.link import Link, LinkState
+from amqp10.pairs import take_pairs
 from amqp10.performatives import Attach, Begin, Detach, End, Error, Flow, Transfer
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
@@ -167,13 +168,13 @@ class Session:
     def _stop(self) -> None:
         """Nothing more is sent or taken: let go of everything but the list of links."""
         self.connection._forget_shapes()
-        for link in self.links:
-            link._lose()
+        self._sent_unsettled = UnsettledRanges()
+        self._received_unsettled = UnsettledRanges()
         self._waiting.clear()
         self._flows.clear()
         self._session_flow = False
-        self._sent_unsettled = UnsettledRanges()
-        self._received_unsettled = UnsettledRanges()
+        for link in self.links:
+            link._lose()
         self._sent_dispositions = PendingDispositions()
         self._received_dispositions = PendingDispositions()
         self._by_handle.clear()
@@ -277,28 +278,58 @@ class Session:
         self, buf: bytes, offset: int, end: int, shape: Shape, max_frame_size: int, events: list[Event]
     ) -> tuple[int, int]:
         """As many transfers at `offset` as this shape, credit and window admit; (end of them, their number)."""
-        link: ReceiverLink = shape.link
-        first = self._next_received
-        if link._partial is not None or first is None:
-            return offset, 0
-        limit = min(link.reach - link.delivery_count, self._incoming_left)
+        limit, max_size = self._room_for(shape, max_frame_size)
         if limit <= 0:
             return offset, 0
-        max_size = link.max_message_size + shape.fixed if link.max_message_size else max_frame_size
         tags: list[bytes] = []
         payloads: list[bytes] = []
-        offset = take_run(
-            buf, offset, end, shape, first & WRAP, limit, min(max_size, max_frame_size), tags, payloads
+        offset = take_run(buf, offset, end, shape, self._expected(), limit, max_size, tags, payloads)
+        if tags:
+            self._took(shape, tags, payloads, events)
+        return offset, len(tags)
+
+    def _take_pairs(
+        self, buf: bytes, offset: int, end: int, shape: Shape, size: int, known: DispositionShape,
+        transfer_first: bool, max_frame_size: int, events: list[Event],
+    ) -> tuple[int, int]:  # fmt: skip
+        """The same for transfers that alternate with dispositions; (end of them, number of pairs)."""
+        limit, max_size = self._room_for(shape, max_frame_size)
+        if limit <= 0:
+            return offset, 0
+        tags: list[bytes] = []
+        payloads: list[bytes] = []
+        ranges: list[Range] = []
+        offset = take_pairs(
+            buf, offset, end, shape, size, known, transfer_first, self._expected(), limit, max_size, tags, payloads,
+            ranges,
         )  # fmt: skip
-        count = len(tags)
-        if count:
-            self._next_received = first + count
-            link.delivery_count += count
-            if not shape.settled:
-                self._received_unsettled.add(first, first + count, link)
-            self._count_incoming(count)
-            link._emit(events, first, tags, payloads, shape.settled, shape.message_format, shape.rcv_settle_mode)
-        return offset, count
+        if tags:
+            # Transfers first: a disposition may be about one that came just before it.
+            self._took(shape, tags, payloads, events)
+            for first, last, state, settled in ranges:
+                known.session._received_disposition(known.is_receiver, first, last, state, settled, events)
+        return offset, len(tags)
+
+    def _expected(self) -> int:
+        return (self._next_received or 0) & WRAP
+
+    def _room_for(self, shape: Shape, max_frame_size: int) -> tuple[int, int]:
+        """How many transfers of this shape may be taken, and how large."""
+        link: ReceiverLink = shape.link
+        if link._partial is not None or self._next_received is None:
+            return 0, 0
+        max_size = link.max_message_size + shape.fixed if link.max_message_size else max_frame_size
+        return min(link.reach - link.delivery_count, self._incoming_left), min(max_size, max_frame_size)
+
+    def _took(self, shape: Shape, tags: list[bytes], payloads: list[bytes], events: list[Event]) -> None:
+        link: ReceiverLink = shape.link
+        first, count = self._next_received or 0, len(tags)
+        self._next_received = first + count
+        link.delivery_count += count
+        if not shape.settled:
+            self._received_unsettled.add(first, first + count, link)
+        self._count_incoming(count)
+        link._emit(events, first, tags, payloads, shape.settled, shape.message_format, shape.rcv_settle_mode)
 
     def _count_incoming(self, frames: int) -> None:
         if frames > self._incoming_left:

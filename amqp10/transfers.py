@@ -25,6 +25,7 @@ _HANDLE, _DELIVERY_ID, _DELIVERY_TAG = 0, 1, 2
 _SMALLUINT, _UINT, _VBIN8 = 0x52, 0x70, 0xA0
 
 _COLUMNS_FROM = 6  # so many frames of equal size are worth taking column by column
+COLUMNS_AT_FIRST, COLUMNS_GROW = 16, 8  # how many are tried at once: 16, 128, 1024 ...
 _uint = Struct(">I")
 
 
@@ -37,8 +38,8 @@ class Shape:
     head | delivery-id | middle | tag | tail      (head and middle end with the constructors of what follows)
     """
 
-    __slots__ = ("_columns", "first_part", "fixed", "head", "link", "message_format", "middle", "rcv_settle_mode",
-                 "settled", "tag_size", "tail", "unpack")  # fmt: skip
+    __slots__ = ("_columns", "first_part", "fixed", "head", "link", "message_format", "middle", "pairs",
+                 "rcv_settle_mode", "settled", "tag_size", "tail", "unpack")  # fmt: skip
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Shape:
         self.unpack: Callable[[bytes, int], tuple[int, bytes, int, bytes, bytes, bytes]] = layout.unpack_from
         self.fixed = layout.size
         self._columns: dict[int, Struct] = {}
+        self.pairs: dict[Any, Struct] = {}  # of pairs.py
 
     def columns(self, size: int) -> Struct:
         """The layout of a frame of this size, payload included, and its size together with the head."""
@@ -124,12 +126,17 @@ def take_run(
         return offset
     size = _uint.unpack_from(buf, offset)[0]
     equal = min((end - offset) // size, limit) if fixed <= size <= max_size else 0
-    if equal >= _COLUMNS_FROM and expected + equal <= WRAP:
-        taken = _take_columns(buf, offset, shape, size, expected, equal, tags, payloads)
-        if taken:
-            offset += taken * size
-            expected += taken
-            limit -= taken
+    # In growing pieces: where the run ends early, no more is tried in vain than has been taken (ENGINE.md rule 8).
+    piece = COLUMNS_AT_FIRST
+    while equal >= _COLUMNS_FROM and expected + equal <= WRAP:
+        count = min(equal, piece)
+        if not _take_columns(buf, offset, shape, size, expected, count, tags, payloads):
+            break
+        offset += count * size
+        expected += count
+        limit -= count
+        equal -= count
+        piece *= COLUMNS_GROW
     head, middle, tail = shape.head, shape.middle, shape.tail
     add_tag, add_payload = tags.append, payloads.append
     last = end - fixed

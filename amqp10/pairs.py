@@ -1,0 +1,99 @@
+"""The alternating stream: transfer, disposition, transfer, disposition ...
+
+A publisher in rcv-settle-mode second whose window is full sends one message for each one that it settles, so proton's
+bytes alternate for as long as it publishes. Taken one frame at a time they would cost what single messages cost; but
+two frames of known shapes make one longer frame of a known shape, and many of these go column by column as in
+transfers.py. Knows nothing of what ids mean. See transfers.py and dispositions.py for the two halves.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from amqp10.dispositions import DispositionShape, Range, add_range
+from amqp10.serial import WRAP
+from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, Shape
+
+_PAIRS_FROM = 3  # so many are worth it
+
+
+def take_pairs(
+    buf: bytes, offset: int, end: int, transfer: Shape, transfer_size: int, disposition: DispositionShape,
+    transfer_first: bool, expected: int, limit: int, max_size: int, tags: list[bytes], payloads: list[bytes],
+    ranges: list[Range],
+) -> int:  # fmt: skip
+    """As `take_run` and `take_dispositions` at once, where the frames at `offset` alternate; return where the first
+    frame not taken starts. Dispositions are those of consecutive single deliveries, all with one meaning."""
+    if not transfer.fixed <= transfer_size <= max_size:
+        return offset
+    stride = transfer_size + disposition.size
+    left = min((end - offset) // stride, limit)
+    piece = COLUMNS_AT_FIRST
+    while left >= _PAIRS_FROM and expected + left <= WRAP:
+        count = min(left, piece)
+        if not _take_columns(
+            buf, offset, count, transfer, transfer_size, disposition, transfer_first, expected, tags, payloads, ranges
+        ):
+            break
+        offset += count * stride
+        expected += count
+        left -= count
+        piece *= COLUMNS_GROW
+    return offset
+
+
+def _take_columns(
+    buf: bytes, offset: int, count: int, transfer: Shape, transfer_size: int, disposition: DispositionShape,
+    transfer_first: bool, expected: int, tags: list[bytes], payloads: list[bytes], ranges: list[Range],
+) -> bool:  # fmt: skip
+    """All of `count` pairs, or none."""
+    stride = transfer_size + disposition.size
+    frame = offset if transfer_first else offset + disposition.size
+    lead = buf[frame : frame + 4 + len(transfer.head)]
+    other = offset + transfer_size if transfer_first else offset
+    if lead[4:] != transfer.head or buf[other : other + len(disposition.lead)] != disposition.lead:
+        return False
+    for pair in (count - 1, count >> 1):
+        place = frame + pair * stride
+        if buf[place : place + len(lead)] != lead:
+            return False
+    layout = _layout(transfer, transfer_size, disposition, transfer_first)
+    columns = list(zip(*layout.iter_unpack(memoryview(buf)[offset : offset + count * stride]), strict=True))
+    if transfer_first:
+        leads, ids, middles, its_tags, tails, its_payloads = columns[:6]
+        said = columns[6:]
+    else:
+        leads, ids, middles, its_tags, tails, its_payloads = columns[-6:]
+        said = columns[:-6]
+    firsts, end_of_it = said[1], said[-1]
+    first = firsts[0]
+    meaning = disposition.meanings.get(end_of_it[0])
+    if (
+        meaning is None
+        or leads.count(lead) != count
+        or ids != tuple(range(expected, expected + count))
+        or middles.count(transfer.middle) != count
+        or tails.count(transfer.tail) != count
+        or said[0].count(disposition.lead) != count
+        or firsts != tuple(range(first, first + count))
+        or end_of_it.count(end_of_it[0]) != count
+        or (disposition.has_last and (said[2].count(disposition.middle) != count or said[3] != firsts))
+    ):
+        return False
+    tags += its_tags
+    payloads += its_payloads
+    add_range(ranges, first, first + count - 1, meaning)
+    return True
+
+
+def _layout(transfer: Shape, transfer_size: int, disposition: DispositionShape, transfer_first: bool) -> Struct:
+    key = (transfer_size, transfer_first, disposition)
+    layout = transfer.pairs.get(key)
+    if layout is None:
+        if len(transfer.pairs) >= 32:
+            transfer.pairs.clear()
+        one = transfer.columns(transfer_size).format[1:]
+        other = disposition.struct.format[1:]
+        layout = Struct(f">{one}{other}" if transfer_first else f">{other}{one}")
+        transfer.pairs[key] = layout
+    return layout
