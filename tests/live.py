@@ -73,6 +73,25 @@ def dying_with_us(command: Sequence[str]) -> list[str]:
     return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else list(command)
 
 
+_OF_DELIVERIES = frozenset(
+    ("undone", "unsettled", "arrived", "open", "in_doubt", "placeholders", "queued", "records", "held", "unacknowledged")
+)
+
+
+def _counts(value: Any, place: str, wanted: frozenset[str]) -> Iterator[tuple[str, int]]:
+    """Each wanted count of a status document that is not zero, by its place."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            here = f"{place}.{key}" if place else str(key)
+            if key in wanted and isinstance(inner, int) and inner:
+                yield here, inner
+            else:
+                yield from _counts(inner, here, wanted)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _counts(inner, f"{place}[{index}]", wanted)
+
+
 @dataclass(slots=True)
 class LiveRouter:
     name: str
@@ -117,6 +136,10 @@ class LiveRouter:
             raise NotReady(f"router {self.name}: /status answered {code} {body[:200]!r}")
         answer: dict[str, Any] = json.loads(body)
         return answer
+
+    def leftovers(self) -> dict[str, int]:
+        """What /status counts of deliveries that are not over: records, queues, doubts; empty when all is settled."""
+        return dict(_counts(self.status(), "", _OF_DELIVERIES))
 
     def ready(self) -> bool:
         return self.get("/readyz", 1.0)[0] == 200
