@@ -99,8 +99,11 @@ class Address:
     def on_pubdown(self, sender: str, message: m.PubDown) -> None:
         """8.4."""
         known = self.publishers.get(message.publisher)
-        if known and known.home == sender and known.term == message.term:
+        if known and self._is_its_home(known, sender, message.term):
             self._lose_home(known)
+
+    def _is_its_home(self, known: PublisherEntry, sender: str, term: Term) -> bool:
+        return known.home == sender and known.term == term
 
     def _lose_home(self, known: PublisherEntry) -> None:
         known.home = None
@@ -114,10 +117,13 @@ class Address:
         if known is None or known.term <= message.term:
             below = message.incarnation + 1
             if known is not None:
-                self._enter(message.publisher, message.incarnation, message.term, None, self.core.now, False)
+                self._bury(message)
         else:
             below = min(message.incarnation + 1, known.incarnation)
         self.egress.settle_incarnations(message.publisher, below)
+
+    def _bury(self, message: m.PubClose) -> None:
+        self._enter(message.publisher, message.incarnation, message.term, None, self.core.now, False)
 
     # --------------------------------------------------------------------------------------- subscriptions: 7.3, 7.4, 8
 
@@ -150,7 +156,7 @@ class Address:
             entry = known
         else:
             entry = self._new_subscription(sender, message, entry)
-        mark = entry.born if message.kind is m.JoinKind.EITHER else None
+        mark = self._mark(entry) if message.kind is m.JoinKind.EITHER else None
         self._joined(sender, message, m.JoinResult.OK, known=existed, mark=mark)
         self.ingress.synchronise(entry, message.history)
 
@@ -178,6 +184,10 @@ class Address:
     def _owe_backlog(self, entry: SubscriptionEntry) -> None:
         """7.4: a fresh subscription gets the backlog, or order breaks at the next failover."""
         self.ingress.owe_all(entry)
+
+    def _mark(self, entry: SubscriptionEntry) -> Term | None:
+        """7.3: since when this router has known it without a gap."""
+        return entry.born
 
     def _is_the_same(self, entry: SubscriptionEntry, message: m.Join) -> bool:
         """7.3: name and born match; an entry made by a stale attach is no knowledge of this subscription."""
@@ -229,8 +239,11 @@ class Address:
     def on_leave(self, sender: str, message: m.Leave) -> None:
         """8.2."""
         entry = self.subscriptions.get(message.name)
-        if entry is not None and entry.term <= message.term:
+        if entry is not None and not self._leave_is_stale(entry, message):
             self._forget_subscription(entry)
+
+    def _leave_is_stale(self, entry: SubscriptionEntry, message: m.Leave) -> bool:
+        return entry.term > message.term
 
     def _forget_subscription(self, entry: SubscriptionEntry) -> None:
         del self.subscriptions[entry.name]
@@ -274,10 +287,13 @@ class Address:
         since = self.core.now - news.age_s
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
         self._add_subscription(entry)
-        self.ingress.owe_all(entry)
+        self._owe_news(entry)
         self.ingress.orphan(entry)
         entry.since = since
         self._subscription_due(entry)
+
+    def _owe_news(self, entry: SubscriptionEntry) -> None:
+        self.ingress.owe_all(entry)
 
     def router_up(self, router: str) -> None:
         self.ingress.router_up(router)

@@ -97,10 +97,14 @@ class Egress:
             publisher.special[link] = None
         for tag, state in (presented or {}).items():
             self._enter_map(link, tag, state)
-        link.waiting = dict.fromkeys([*core.up, core.name])
+        link.waiting = self._barrier()
         for router in core.up:
             self._send_join(link, router)
         self._send_join(link, core.name)
+
+    def _barrier(self) -> dict[str, None]:
+        """7.2: whose JOINED is waited for: all reachable."""
+        return dict.fromkeys([*self.core.up, self.core.name])
 
     def _decide_kind(self, link: Subscriber, attach: SubscriberAttach, resumes: bool) -> None:
         """7.1."""
@@ -135,8 +139,7 @@ class Egress:
         link.enter(delivery)
 
     def _send_join(self, link: Subscriber, router: str) -> None:
-        """Once its attach has been answered it is JOIN(resume, history), whatever it attached as (4.2)."""
-        kind = m.JoinKind.RESUME if link.answered else link.kind
+        kind, history = self._how_to_join(link)
         self.core.send_to(
             router,
             m.Join(
@@ -145,10 +148,16 @@ class Egress:
                 link.born,
                 link.term,
                 kind,
-                link.history or link.answered,
+                history,
                 self._waited_for(link),
             ),
         )
+
+    def _how_to_join(self, link: Subscriber) -> tuple[m.JoinKind, bool]:
+        """4.2: once its attach has been answered it is resume, with history, whatever it attached as."""
+        if link.answered:
+            return m.JoinKind.RESUME, True
+        return link.kind, link.history
 
     def _waited_for(self, link: Subscriber) -> float:
         """How long an orphan of it is waited for when its router dies (8.3)."""
@@ -209,12 +218,12 @@ class Egress:
 
     def on_data(self, sender: str, message: m.Data) -> None:
         publisher = self.address.publishers.get(message.publisher)
-        if publisher is None or publisher.home != sender or publisher.term != message.term:
+        if publisher is None or not self._flows(publisher, sender, message.term):
             if publisher is not None and publisher.term > message.term:
                 self.address.send_stale(sender, publisher, message.term)
             return
         if message.settled:
-            self._take_presettled(message)
+            self._take_presettled(publisher, message)
             return
         if not self.subscribers:  # 6.2: nobody has to accept
             self._pending(sender).accepted.add(message.position, message.position + len(message.tags))
@@ -225,16 +234,20 @@ class Egress:
             self.core.meter += sum(map(len, message.payloads))
         if publisher.special:
             for link in list(publisher.special):
-                self._take_specially(link, publisher, start, message)
+                self._take_specially(link, sender, start, message)
         if publisher.special:
             self.release([(start, stop)])  # 6.2: if nobody has to accept, ACCEPT at once
         cache: dict[object, object] = {}
         for link in list(self.ready):
             link.pump(cache)
 
-    def _take_specially(self, link: Subscriber, publisher: PublisherEntry, start: int, message: m.Data) -> None:
+    def _flows(self, publisher: PublisherEntry, sender: str, term: Term) -> bool:
+        """6.2: fencing by term: is this the publisher's ingress?"""
+        return publisher.home == sender and publisher.term == term
+
+    def _take_specially(self, link: Subscriber, sender: str, start: int, message: m.Data) -> None:
         """A subscription that is not synced, or holds deliveries of this publisher that are found by tag."""
-        if message.publisher not in link.synced:
+        if link.synced.get(message.publisher) != (sender, message.term):
             link.owes.remove(start, start + len(message.tags))
             return
         known = link.irregular.get(message.publisher)
@@ -260,11 +273,11 @@ class Egress:
         elif link.fill(delivery, payload, message_format):
             link.slots[position] = delivery
 
-    def _take_presettled(self, message: m.Data) -> None:
+    def _take_presettled(self, publisher: PublisherEntry, message: m.Data) -> None:
         """At most once: a bounded queue per subscription, dropped oldest first and counted (6.9)."""
         limit = self.core.config.presettled_queue
         for link in self.subscribers.values():
-            if message.publisher not in link.synced:
+            if link.synced.get(message.publisher) != (publisher.home, message.term):
                 continue
             link.presettled.append(
                 PreSettled(self.log.end, message.tags, message.payloads, message.message_format)
@@ -286,11 +299,7 @@ class Egress:
     def on_sync(self, sender: str, message: m.Sync) -> None:
         address = self.address
         known = address.publishers.get(message.publisher)
-        if known and (
-            known.term > message.term
-            or (known.term == message.term and known.home != sender)
-            or known.incarnation > message.incarnation
-        ):
+        if known and self._sync_is_stale(known, sender, message):
             address.send_stale(sender, known, message.term)
             return
         link = self.subscribers.get(message.name)
@@ -303,8 +312,7 @@ class Egress:
             known = address.learn(
                 message.publisher, message.incarnation, message.term, sender, self.core.now, True
             )
-        if message.publisher in link.synced:
-            raise m.PeerProtocolError("SYNC for a stream that flows already")
+        self._check_not_synced(link, message)
         link.synced[message.publisher] = (sender, message.term)
         if message.expected is not m.UNKNOWN:
             listed = {tag for entries in message.entries for tag in entries.tags}
@@ -316,6 +324,17 @@ class Egress:
             self._deliver_entries(link, sender, entries)
         link.classify(known)
         link.pump()
+
+    def _check_not_synced(self, link: Subscriber, message: m.Sync) -> None:
+        if message.publisher in link.synced:
+            raise m.PeerProtocolError("SYNC for a stream that flows already")
+
+    def _sync_is_stale(self, known: PublisherEntry, sender: str, message: m.Sync) -> bool:
+        return (
+            known.term > message.term
+            or (known.term == message.term and known.home != sender)
+            or known.incarnation > message.incarnation
+        )
 
     def _deliver_entries(self, link: Subscriber, sender: str, entries: m.Entries) -> None:
         owed = IntervalSet(entries.owed)
@@ -574,7 +593,7 @@ class Egress:
     def on_settle_tags(self, sender: str, message: m.SettleTags) -> None:
         """6.6: expected tags that will not come again."""
         publisher = self.address.publishers.get(message.publisher)
-        if publisher is None or publisher.home != sender or publisher.term != message.term:
+        if publisher is None or not self._flows(publisher, sender, message.term):
             return
         for link in list(self.subscribers.values()):
             for tag in message.tags:
@@ -586,7 +605,7 @@ class Egress:
     def on_flush(self, sender: str, message: m.Flush) -> None:
         """8.5: settle the publisher's deliveries that are not bound to a position of its ingress."""
         publisher = self.address.publishers.get(message.publisher)
-        if publisher is None or publisher.home != sender or publisher.term != message.term:
+        if publisher is None or not self._flows(publisher, sender, message.term):
             return
         for link in list(self.subscribers.values()):
             if link.synced.get(message.publisher) == (sender, message.term):
@@ -691,17 +710,22 @@ class Egress:
         publisher = self.address.publishers[message.publisher]
         expected = set(message.expected) if isinstance(message.expected, list) else None
         for link in list(self.subscribers.values()):
-            here = self._may_infer(link, sender) and message.expected is not None
+            here = self._flows_from_pub(link, sender, message)
+            infer = expected is not None and self._may_infer(link, sender)
             known = link.irregular.get(message.publisher, {})
             for delivery in list(known.values()):
                 if incarnation_of(delivery.tag) < message.incarnation or (
-                    here and expected is not None and delivery.tag not in expected
+                    infer and expected is not None and delivery.tag not in expected
                 ):
                     self.settle_single(link, delivery)
             if here:
                 link.synced[message.publisher] = (sender, message.term)
             link.classify(publisher)
             link.pump()
+
+    def _flows_from_pub(self, link: Subscriber, sender: str, message: m.Pub) -> bool:
+        """5.5: from here on synced, also under an unknown set: the sender covers what has joined it."""
+        return sender in link.joined and message.expected is not None
 
     def _may_infer(self, link: Subscriber, sender: str) -> bool:
         """5.5: infer only where joined."""

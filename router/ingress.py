@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from router import messages as m
-from router.directory import SubscriptionEntry, outgoing_tags, publisher_id, tag_prefix
+from router.directory import PublisherEntry, SubscriptionEntry, outgoing_tags, publisher_id, tag_prefix
 from router.intervals import OPEN, IntervalSet, Range
 from router.log import RunList, Segments
 from router.ports import (
@@ -125,18 +125,12 @@ class Ingress:
             self.drop(older, stolen_by=link.term)
             core.drain()  # 3.3
             known = address.publishers.get(link.publisher)
-        if link.unique:
-            link.incarnation = 0
-        elif link.brought is not None:
-            link.incarnation = link.brought
-        elif not link.resumes:
-            link.incarnation = link.term[0]
-        elif known and known.real:
-            link.incarnation = known.incarnation
-        else:
+        incarnation = self._incarnation(link, known)
+        if incarnation is None:
             self._discard(link)
             link.port.detach(PUBLISHER_UNKNOWN, "no router knows this publisher's unsettled deliveries", {}, True)
             return
+        link.incarnation = incarnation
         link.prefix = tag_prefix(link.publisher, link.incarnation)
         undecided = [tag for tag, outcome in link.presented.items() if outcome is None]
         link.expected = dict.fromkeys(outgoing_tags(link.prefix, undecided))
@@ -149,13 +143,28 @@ class Ingress:
         for entry in address.subscriptions.values():
             if entry.home is not None:
                 self._cover(link, entry)
-        link.waiting = dict.fromkeys([*core.up, core.name])
+        link.waiting = self._barrier()
         core.broadcast(
             m.Pub(address.name, link.publisher, link.incarnation, link.term, self._expected(link))
         )
 
     def _term_at_claim(self, link: Publisher) -> Term:
+        """5.1: the one chosen at the attach."""
         return link.term
+
+    def _incarnation(self, link: Publisher, known: PublisherEntry | None) -> int | None:
+        """5.4: brought; 0 with unique tags; the directory's when it resumes; else the term."""
+        if link.unique:
+            return 0
+        if link.brought is not None:
+            return link.brought
+        if not link.resumes:
+            return link.term[0]
+        return known.incarnation if known and known.real else None
+
+    def _barrier(self) -> dict[str, None]:
+        """Whose PUBACK is waited for: all reachable."""
+        return dict.fromkeys([*self.core.up, self.core.name])
 
     def _expected(self, link: Publisher) -> m.Expected:
         return m.UNKNOWN if link.unknown else list(link.expected)  # 5.4: unknown is not empty
@@ -164,7 +173,7 @@ class Ingress:
         link = self.publishers.get(message.publisher)
         if message.stale is not None:  # 5.6
             term, incarnation, real = message.stale
-            if link and link.term == message.term and (link.term < term or link.incarnation < incarnation):
+            if link and link.term == message.term and self._is_overtaken(link, term, incarnation):
                 self.drop(link, stolen_by=term)
                 self.core.drain()  # 3.3
             self.address.learn_from_stale(message.publisher, term, incarnation, real)
@@ -172,6 +181,9 @@ class Ingress:
         if link and link.term == message.term:
             link.waiting.pop(sender, None)
             self.check_ready(link)
+
+    def _is_overtaken(self, link: Publisher, term: Term, incarnation: int) -> bool:
+        return link.term < term or link.incarnation < incarnation
 
     def check_ready(self, link: Publisher) -> None:
         """The barrier of 5.4: all reachable have answered."""
@@ -346,7 +358,7 @@ class Ingress:
 
     def check(self, ranges: list[Range]) -> None:
         """Which of these positions, just removed from some set, are now in none: they become done (6.5)."""
-        if not ranges or not self.core.established:  # 4.4
+        if not ranges or not self._may_accept():
             return
         if not self.address.subscriptions and self.address.config.no_subscribers == "hold":  # 6.10
             return
@@ -366,6 +378,10 @@ class Ingress:
             self._release(left)
         else:
             self._done(left)
+
+    def _may_accept(self) -> bool:
+        """4.4: a router that is not established releases no accepted."""
+        return self.core.established
 
     def check_all(self) -> None:
         self.check([(0, OPEN)])
@@ -526,7 +542,7 @@ class Ingress:
             return
         link.answered = link.asked
         for name, question in list(link.need.items()):
-            if question <= link.answered and link.need.pop(name, None) is not None:
+            if self._serves(question, link.answered) and link.need.pop(name, None) is not None:
                 if name is FLUSH:
                     self._flush(link)
                 else:
@@ -535,29 +551,27 @@ class Ingress:
                         self.sync(link, entry)
         self.ask(link)
 
+    def _serves(self, question: int, answered: int) -> bool:
+        return question <= answered
+
     def synchronise(self, entry: SubscriptionEntry, history: bool) -> None:
         """7.4, end: with history a question first; without, sync now."""
         for link in list(self.publishers.values()):
             link.uncovered[entry] = None
-            if history:
+            if self._needs_proof(history):
                 link.need[entry.name] = link.asked + 1
                 self.ask(link)
             else:
                 self.sync(link, entry)
 
+    def _needs_proof(self, history: bool) -> bool:
+        """An ingress whose connection is half open may be a ghost; only one without history cannot be harmed (5.7)."""
+        return history
+
     def sync(self, link: Publisher, entry: SubscriptionEntry) -> None:
         """7.5: from here on the publisher's stream flows to the subscription, at its home."""
         assert entry.home is not None
-        entries: list[m.Entries] = []
-        for first, last in link.live:
-            for start, stop, message_format in link.positions(first, last):
-                owed = entry.owed.remove(start, stop)
-                entry.syncing.add_all(owed)
-                entries.append(
-                    m.Entries(start, message_format, self.log.tags(start, stop), self.log.payloads(start, stop), owed)
-                )
-        if entry.syncing:
-            self.owing[entry] = None
+        entries = self._entries(link, entry)
         self._cover(link, entry)
         self.core.send_to(
             entry.home,
@@ -572,6 +586,20 @@ class Ingress:
                 self._expected(link),
             ),
         )
+
+    def _entries(self, link: Publisher, entry: SubscriptionEntry) -> list[m.Entries]:
+        """All records in order; a token of its own where the subscription is owed it."""
+        entries: list[m.Entries] = []
+        for first, last in link.live:
+            for start, stop, message_format in link.positions(first, last):
+                owed = entry.owed.remove(start, stop)
+                entry.syncing.add_all(owed)
+                entries.append(
+                    m.Entries(start, message_format, self.log.tags(start, stop), self.log.payloads(start, stop), owed)
+                )
+        if entry.syncing:
+            self.owing[entry] = None
+        return entries
 
     def _cover(self, link: Publisher, entry: SubscriptionEntry) -> None:
         assert entry.home is not None
@@ -665,7 +693,7 @@ class Ingress:
         """The link is gone; closed: for good."""
         self.core.publishers.pop(link.port, None)
         if link.phase is Phase.PROVING:
-            if not (closed and link.epoch_brought):  # 5.2: a detach proves nothing
+            if not self._detach_claims(link, closed):
                 self._discard(link)
                 return
             link.port = GONE
@@ -678,6 +706,10 @@ class Ingress:
             link.leaving = closed
             return
         self._leave(link, closed=closed)
+
+    def _detach_claims(self, link: Publisher, closed: bool) -> bool:
+        """5.2: a detach proves nothing, it may have been pipelined; unless an epoch puts it in its place."""
+        return closed and link.epoch_brought
 
     def _leave(self, link: Publisher, *, closed: bool) -> None:
         self._drop_records(link)

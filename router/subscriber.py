@@ -216,7 +216,7 @@ class Subscriber:
 
     def classify(self, entry: PublisherEntry) -> None:
         """Does this publisher's stream flow to it plainly?"""
-        if entry.publisher in self.synced and entry.publisher not in self.irregular:
+        if self.synced.get(entry.publisher) == (entry.home, entry.term) and entry.publisher not in self.irregular:
             entry.special.pop(self, None)
         else:
             entry.special[self] = None
