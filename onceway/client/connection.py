@@ -317,7 +317,7 @@ class Connection:
         except TimeoutError:
             return f"no answer within {TCP_TIMEOUT_S:g} s"
         except OSError as error:
-            return error.strerror or str(error)
+            return os.strerror(error.errno) if error.errno else str(error)
         self._wire = wire
         settings = ConnectionSettings(
             container_id=self.container,

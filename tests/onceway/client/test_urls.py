@@ -1,0 +1,59 @@
+"""Router URLs: what can be written, and what is said where it cannot be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceway.client.urls import RouterUrl, parse_urls
+from onceway.errors import UsageError
+
+
+def test_a_list_may_be_one_string_with_commas_and_leave_out_later_schemes() -> None:
+    expected = [RouterUrl("127.0.0.1", 5671), RouterUrl("127.0.0.1", 5672)]
+    assert parse_urls("amqp://127.0.0.1:5671,127.0.0.1:5672") == expected
+    assert parse_urls("amqp://127.0.0.1:5671,amqp://127.0.0.1:5672") == expected
+    assert parse_urls(["amqp://127.0.0.1:5671", "127.0.0.1:5672"]) == expected
+
+
+def test_the_port_is_5672_unless_said_otherwise() -> None:
+    assert parse_urls("amqp://host/") == [RouterUrl("host", 5672)]
+    assert parse_urls("amqp://[::1]") == [RouterUrl("::1", 5672)]
+
+
+def test_user_and_password_are_unquoted_and_shared_by_the_rest_of_the_list() -> None:
+    assert parse_urls("amqp://a%40b:p%3Aw@one,two,amqp://three") == [
+        RouterUrl("one", 5672, "a@b", "p:w"),
+        RouterUrl("two", 5672, "a@b", "p:w"),
+        RouterUrl("three", 5672),
+    ]
+
+
+def test_a_url_named_twice_is_tried_once() -> None:
+    assert parse_urls("amqp://a,a,b") == [RouterUrl("a", 5672), RouterUrl("b", 5672)]
+
+
+def test_a_password_is_never_printed() -> None:
+    (url,) = parse_urls("amqp://ann:secret@host:1")
+    assert str(url) == "amqp://host:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("http://host", "scheme must be amqp"),
+        ("amqps://host", "TLS is not supported yet"),
+        ("amqp://", "no host"),
+        ("", "no host"),
+        ("amqp://host:port", "[Pp]ort"),
+        ("amqp://host/orders", "nothing may follow the port"),
+        ("amqp://ann@host", "give user and password"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        parse_urls(text)
+
+
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(UsageError, match="no router URL"):
+        parse_urls([])
