@@ -49,8 +49,8 @@ class ReceiverLink(Link):
         self.limit = 0
         """delivery_count + credit at the last grant."""
         self.reach = 0
-        """The highest limit so far: the sender must not get beyond it. Credit that is taken back may cross transfers
-        that were sent on it (2.6.7), so a lower limit is a wish."""
+        """The highest limit that the sender was told: it must not get beyond it. Credit that is taken back may cross
+        transfers that were sent on it (2.6.7), so a lower limit is a wish."""
         self.available: int | None = None
         """The sender's latest word on how many it could send."""
         self.max_message_size = session.connection.settings.max_message_size
@@ -72,7 +72,6 @@ class ReceiverLink(Link):
         if self.detached:
             return
         self.limit = self.delivery_count + credit
-        self.reach = max(self.reach, self.limit)
         self._drain = drain
         if self._state is LinkState.ATTACH_RECEIVED or self._state is LinkState.NEW:
             self._reply_wanted = True
@@ -233,6 +232,7 @@ class ReceiverLink(Link):
                     self._drain = False
 
     def _flow_fields(self) -> dict[str, Any]:
+        self.reach = max(self.reach, self.limit)
         return {
             "delivery_count": None if self.remote_attach is None else self.delivery_count & WRAP,
             "link_credit": max(self.credit, 0),

@@ -212,7 +212,9 @@ def test_an_open_with_a_frame_size_below_the_minimum_is_an_error() -> None:
 # Protocol headers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("header", [b"AMQP\x00\x00\x09\x01", TLS_HEADER, b"AMQP\x01\x01\x00\x00", b"AMQP\x00\x01\x00\x01"])
+@pytest.mark.parametrize(
+    "header", [b"AMQP\x00\x00\x09\x01", TLS_HEADER, b"AMQP\x01\x01\x00\x00", b"AMQP\x00\x01\x00\x01"]
+)
 def test_an_unknown_version_is_answered_with_ours(header: bytes) -> None:
     server = Connection(settings("server"), server=True, now=0.0)
     error = only(server.receive_data(header, 0.0), ConnectionClosed).error
@@ -440,7 +442,9 @@ def test_events_do_not_depend_on_how_bytes_arrive(chunk: int | None) -> None:
     link.dispose(0, 9, ACCEPTED, False)
     link.dispose(11, 39, ACCEPTED, True)
     at_client, _ = pair.pump()
-    assert [(event.first_id, event.last_id, event.settled) for event in at_client if isinstance(event, Dispositions)] == [
+    assert [
+        (event.first_id, event.last_id, event.settled) for event in at_client if isinstance(event, Dispositions)
+    ] == [
         (0, 9, False),
         (11, 39, True),
     ]

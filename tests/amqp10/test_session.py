@@ -1,0 +1,480 @@
+"""Windows, delivery-ids, handles, and which link or session ends for which fault."""
+
+from __future__ import annotations
+
+import pytest
+
+from amqp10 import (
+    ACCEPTED,
+    RELEASED,
+    ConnectionClosed,
+    Dispositions,
+    Error,
+    LinkAttaching,
+    LinkDetached,
+    LocalProtocolError,
+    SenderLink,
+    SessionBegun,
+    SessionEnded,
+    SessionFlow,
+    Source,
+    Target,
+    Transfers,
+)
+from amqp10.errors import (
+    ERRANT_LINK,
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    INVALID_FIELD,
+    UNATTACHED_HANDLE,
+    WINDOW_VIOLATION,
+)
+from amqp10.frames import encode_frame
+from amqp10.performatives import Attach, Begin, Detach, Disposition, End, Flow, Transfer
+from tests.amqp10.pair import Pair, Wire, flow, frames, kinds, only, transfer
+
+
+def ended_with(events: list[object], condition: str) -> SessionEnded:
+    ended = only(events, SessionEnded)
+    assert ended.local
+    assert ended.error is not None
+    assert ended.error.condition == condition
+    return ended
+
+
+# Begin and end ----------------------------------------------------------------------------------------------------------
+
+
+def test_end_is_answered() -> None:
+    pair = Pair()
+    mine, theirs = pair.begin()
+    mine.end()
+    at_client, at_server = pair.pump()
+    assert at_client == [SessionEnded(mine, None, True)]
+    assert at_server == [SessionEnded(theirs, None, False)]
+    assert pair.client.sessions == []
+    assert pair.server.sessions == []
+
+
+def test_end_carries_its_error_and_takes_the_links_with_it() -> None:
+    pair = Pair()
+    sender, link = pair.publishing()
+    error = Error("amqp:internal-error", "sorry")
+    link.session.end(error)
+    at_client, at_server = pair.pump()
+    assert at_client == [SessionEnded(sender.session, error, False)]
+    assert at_server == [SessionEnded(link.session, error, True)]
+    assert sender.session.links == [sender]
+    assert sender.detached
+    assert sender.capacity() == 0
+
+
+def test_a_session_ended_by_both_at_once_ends_once() -> None:
+    pair = Pair()
+    mine, theirs = pair.begin()
+    mine.end()
+    theirs.end()
+    at_client, at_server = pair.pump()
+    assert at_client == [SessionEnded(mine, None, True)]
+    assert at_server == [SessionEnded(theirs, None, True)]
+
+
+def test_what_comes_after_our_end_is_discarded() -> None:
+    wire = Wire()
+    link = wire.attach_sender()
+    link.session.end()
+    wire.events.clear()
+    wire.send(transfer(0), b"x")
+    wire.send(Detach(9))
+    wire.send(Attach("another", 1, True))
+    assert wire.events == []
+    assert kinds(wire.send(End())) == ["SessionEnded"]
+
+
+def test_a_session_may_be_ended_before_it_was_answered() -> None:
+    pair = Pair()
+    session = pair.client.begin()
+    session.sender("x").attach(source=Source("a"), target=Target("b"))
+    session.end()
+    at_client, at_server = pair.pump()
+    assert at_client == [SessionEnded(session, None, True)]
+    assert kinds(at_server) == ["SessionBegun", "LinkAttaching", "SessionEnded"]
+
+
+# Windows ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_peers_window_limits_what_can_be_sent() -> None:
+    pair = Pair(server={"incoming_window": 10})
+    sender, link = pair.publishing()
+    link.session.pause_incoming()
+    assert sender.capacity() == 10
+    sender.send([b"%d" % n for n in range(10)], [b""] * 10)
+    assert sender.capacity() == 0
+    assert sender.credit == 90
+    with pytest.raises(LocalProtocolError):
+        sender.send([b"x"], [b""])
+
+
+def test_a_window_that_opens_again_is_told() -> None:
+    pair = Pair(server={"incoming_window": 10})
+    sender, link = pair.publishing()
+    link.session.pause_incoming()
+    sender.send([b"%d" % n for n in range(10)], [b""] * 10)
+    pair.pump()
+    assert sender.capacity() == 0
+    link.session.resume_incoming()
+    at_client, _ = pair.pump()
+    assert only(at_client, SessionFlow).session is sender.session
+    assert sender.capacity() == 10
+
+
+def test_the_window_is_renewed_when_half_of_it_is_used() -> None:
+    wire = Wire(incoming_window=10)
+    wire.attach_sender()
+    for number in range(5):
+        wire.send(transfer(number), b"x")
+    assert wire.read() == []
+    wire.send(transfer(5), b"x")
+    (renewed,) = wire.read()
+    assert isinstance(renewed, Flow)
+    assert (renewed.next_incoming_id, renewed.incoming_window, renewed.handle) == (6, 10, None)
+
+
+def test_a_paused_session_renews_no_window_whatever_it_says() -> None:
+    wire = Wire(incoming_window=10)
+    link = wire.attach_sender()
+    link.session.pause_incoming()
+    for number in range(8):
+        wire.send(transfer(number), b"x")
+    link.grant(50)
+    wire.send(flow(echo=True))
+    assert [frame.incoming_window for frame in wire.read()] == [2]
+    link.session.resume_incoming()
+    assert [frame.incoming_window for frame in wire.read()] == [10]
+
+
+@pytest.mark.parametrize("start", [0, 300])
+def test_transfers_beyond_the_window_end_the_session_alone(start: int) -> None:
+    wire = Wire(incoming_window=10)
+    link = wire.attach_sender()
+    wire.send(Begin(None, 0, 100, 100), channel=1)
+    link.session.pause_incoming()
+    wire.read()
+    events = wire.feed(b"".join(encode_frame(0, 0, transfer(start + n).encode() + b"x") for n in range(11)))
+    assert only(events, Transfers).tags == [b"tag"] * 10
+    ended_with(events, WINDOW_VIOLATION)
+    (ended,) = wire.read()
+    assert isinstance(ended, End)
+    assert len(wire.server.sessions) == 2
+    assert kinds(wire.send(Attach("x", 0, True), channel=1)) == ["LinkAttaching"]
+
+
+def test_a_message_larger_than_the_window_goes_out_as_it_opens() -> None:
+    pair = Pair(server={"incoming_window": 4, "max_frame_size": 512})
+    sender, link = pair.publishing()
+    payload = bytes(range(256)) * 40
+    first = sender.send([b"large", b"small"], [payload, b"little"])
+    assert sender.capacity() == 0
+    _, at_server = pair.pump()
+    run = only(at_server, Transfers)
+    assert (run.first_id, run.tags, run.payloads) == (first, [b"large", b"small"], [payload, b"little"])
+    assert sender.capacity() > 0
+    assert link.delivery_count == 2
+
+
+def test_what_speaks_of_waiting_deliveries_waits_behind_them() -> None:
+    pair = Pair(server={"incoming_window": 4, "max_frame_size": 512})
+    sender, link = pair.publishing()
+    link.session.pause_incoming()
+    first = sender.send([b"large"], [b"x" * 5000])
+    sender.settle(first, first)
+    sender.flow()
+    _, at_server = pair.pump()
+    assert kinds(at_server) == []
+    link.session.resume_incoming()
+    _, at_server = pair.pump()
+    assert kinds(at_server) == ["Transfers", "Dispositions", "LinkFlow"]
+
+
+def test_a_detached_link_takes_its_waiting_frames_with_it() -> None:
+    pair = Pair(server={"incoming_window": 4, "max_frame_size": 512})
+    sender, link = pair.publishing()
+    other, _ = pair.publishing(sender.session, name="other")
+    link.session.pause_incoming()
+    sender.send([b"large"], [b"x" * 5000])
+    pair.pump()
+    sender.detach()
+    pair.pump()
+    link.session.resume_incoming()
+    pair.pump()
+    other.send([b"1"], [b"after"])
+    _, at_server = pair.pump()
+    assert only(at_server, Transfers).payloads == [b"after"]
+
+
+def test_transfers_of_a_message_that_waits_do_not_overtake_each_other() -> None:
+    pair = Pair(server={"incoming_window": 2, "max_frame_size": 512})
+    sender, _ = pair.publishing()
+    other, _ = pair.publishing(sender.session, name="other")
+    sender.send([b"large"], [b"x" * 3000])
+    assert other.capacity() == 0
+    _, at_server = pair.pump()
+    assert only(at_server, Transfers).payloads == [b"x" * 3000]
+    assert other.capacity() > 0
+
+
+def test_an_echo_for_the_session_is_answered() -> None:
+    wire = Wire()
+    wire.send(flow(echo=True))
+    (answer,) = wire.read()
+    assert (answer.handle, answer.echo) == (None, False)
+
+
+# Delivery-ids -----------------------------------------------------------------------------------------------------------
+
+
+def test_ids_run_over_the_wrap() -> None:
+    pair = Pair()
+    sender, link = pair.publishing()
+    first = sender.send([b"a"] * 30, [b""] * 30, id_hint=2**32 - 10)
+    assert first == 2**32 - 10
+    _, at_server = pair.pump()
+    run = only(at_server, Transfers)
+    assert (run.first_id, len(run.tags)) == (2**32 - 10, 30)
+    link.dispose(run.first_id, run.first_id + 29, ACCEPTED, False)
+    at_client, _ = pair.pump()
+    assert only(at_client, Dispositions) == Dispositions(sender, first, first + 29, ACCEPTED, False)
+    sender.settle(first + 5, first + 20)
+    _, at_server = pair.pump()
+    assert only(at_server, Dispositions) == Dispositions(link, first + 5, first + 20, None, True)
+
+
+def test_an_id_that_comes_again_ends_the_session() -> None:
+    wire = Wire()
+    wire.attach_sender()
+    wire.send(transfer(7), b"")
+    wire.send(transfer(8), b"")
+    ended_with(wire.send(transfer(8), b""), INVALID_FIELD)
+
+
+def test_ids_may_skip() -> None:
+    wire = Wire()
+    link = wire.attach_sender()
+    wire.send(transfer(300), b"")
+    wire.send(transfer(310), b"")
+    assert [(event.first_id, event.link) for event in wire.events if isinstance(event, Transfers)] == [
+        (300, link),
+        (310, link),
+    ]
+
+
+def test_a_hint_counts_only_before_the_first_delivery() -> None:
+    pair = Pair()
+    sender, _ = pair.publishing()
+    assert sender.send([b"1"], [b""], id_hint=500) == 500
+    assert sender.send([b"2"], [b""], id_hint=9000) == 501
+
+
+# Dispositions -----------------------------------------------------------------------------------------------------------
+
+
+def test_dispositions_are_split_by_link() -> None:
+    pair = Pair()
+    one, _ = pair.subscribing(name="one")
+    two, link_two = pair.subscribing(one.session, name="two")
+    link_one = link_two.session.links[0]
+    assert isinstance(link_one, SenderLink)
+    link_one.send([b"1", b"2"], [b""] * 2)
+    link_two.send([b"3"], [b""])
+    link_one.send([b"4"], [b""])
+    pair.pump()
+    one.dispose(0, 1, ACCEPTED, False)
+    two.dispose(2, 2, ACCEPTED, False)
+    one.dispose(3, 3, ACCEPTED, False)
+    sent = len(pair.sent_by_client)
+    _, at_server = pair.pump()
+    assert len(frames(pair.sent_by_client[sent:])) == 1  # one range on the wire
+    assert at_server == [
+        Dispositions(link_one, 0, 1, ACCEPTED, False),
+        Dispositions(link_two, 2, 2, ACCEPTED, False),
+        Dispositions(link_one, 3, 3, ACCEPTED, False),
+    ]
+
+
+def test_settled_deliveries_are_not_spoken_of_again() -> None:
+    wire = Wire()
+    link = wire.attach_receiver()
+    link.send([b"%d" % n for n in range(10)], [b""] * 10)
+    wire.send(Disposition(True, 2, 4, True, ACCEPTED))
+    link.settle(7, 7)
+    wire.events.clear()
+    wire.send(Disposition(True, 0, 9, False, RELEASED))
+    assert wire.events == [
+        Dispositions(link, 0, 1, RELEASED, False),
+        Dispositions(link, 5, 6, RELEASED, False),
+        Dispositions(link, 8, 9, RELEASED, False),
+    ]
+
+
+def test_settling_what_the_receiver_has_settled_is_not_told() -> None:
+    wire = Wire()
+    link = wire.attach_receiver()
+    link.send([b"1", b"2"], [b""] * 2)
+    wire.send(Disposition(True, 0, 1, True, ACCEPTED))
+    wire.read()
+    link.settle(0, 1)
+    assert wire.read() == []
+
+
+def test_a_receiver_may_echo_the_senders_settlement() -> None:
+    wire = Wire()
+    link = wire.attach_sender()
+    wire.send(transfer(0), b"")
+    wire.send(Disposition(False, 0, None, True, ACCEPTED))
+    wire.read()
+    link.dispose(0, 0, ACCEPTED, True)
+    assert wire.read() == [Disposition(True, 0, None, True, ACCEPTED)]
+
+
+@pytest.mark.parametrize(("first", "last"), [(5, 3), (0, 10), (10, 10), (2**31 + 5, 2**31 + 5), (2**32 - 1, 2)])
+def test_a_disposition_of_what_was_never_sent_ends_the_session(first: int, last: int) -> None:
+    wire = Wire()
+    link = wire.attach_receiver()
+    link.send([b"%d" % n for n in range(10)], [b""] * 10)
+    if (first, last) == (2**32 - 1, 2):
+        assert wire.send(Disposition(True, first, last, True, ACCEPTED)) == [Dispositions(link, 0, 2, ACCEPTED, True)]
+    else:
+        ended_with(wire.send(Disposition(True, first, last, True, ACCEPTED)), INVALID_FIELD)
+
+
+def test_a_disposition_before_any_delivery_ends_the_session() -> None:
+    wire = Wire()
+    ended_with(wire.send(Disposition(True, 0)), INVALID_FIELD)
+
+
+def test_links_that_take_turns_leave_nothing_behind() -> None:
+    pair = Pair()
+    one, _ = pair.subscribing(name="one", credit=10_000)
+    two, link_two = pair.subscribing(one.session, name="two", credit=10_000)
+    link_one = link_two.session.links[0]
+    assert isinstance(link_one, SenderLink)
+    for _ in range(1000):
+        link_one.send([b"1"], [b""])
+        link_two.send([b"2"], [b""])
+    pair.pump()
+    session = link_one.session
+    assert len(session._sent_unsettled) == 2000
+    one.dispose(0, 1999, ACCEPTED, True)
+    _, at_server = pair.pump()
+    assert len(at_server) == 2000
+    assert len(session._sent_unsettled) == 0
+    assert len(two.session._received_unsettled) == 0
+
+
+# Handles ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_handle_in_use_ends_the_session() -> None:
+    wire = Wire()
+    wire.attach_sender(handle=3)
+    ended_with(wire.send(Attach("other", 3, True)), HANDLE_IN_USE)
+
+
+@pytest.mark.parametrize("frame", [transfer(0, handle=4), flow(handle=4), Detach(4)])
+def test_an_unattached_handle_ends_the_session(frame: Transfer | Flow | Detach) -> None:
+    wire = Wire()
+    ended_with(wire.send(frame), UNATTACHED_HANDLE)
+
+
+def test_a_handle_above_handle_max_closes_the_connection() -> None:
+    wire = Wire(handle_max=3)
+    error = only(wire.send(Attach("x", 4, True)), ConnectionClosed).error
+    assert error is not None
+    assert error.condition == FRAMING_ERROR
+
+
+def test_no_more_links_than_the_peer_takes() -> None:
+    pair = Pair(server={"handle_max": 1})
+    session, _ = pair.begin()
+    for name in ("one", "two"):
+        session.sender(name).attach(source=Source("a"), target=Target("b"))
+    pair.pump()
+    with pytest.raises(LocalProtocolError):
+        session.sender("three").attach(source=Source("a"), target=Target("b"))
+
+
+def test_handles_are_used_again_after_both_detaches() -> None:
+    pair = Pair()
+    sender, link = pair.publishing()
+    assert sender.handle == 0
+    sender.detach()
+    _, at_server = pair.pump()
+    assert only(at_server, LinkDetached).link is link
+    again, _ = pair.publishing(sender.session, name="again")
+    assert again.handle == 0
+    assert sender.session.links == [again]
+
+
+def test_a_transfer_on_a_link_that_receives_ends_the_session() -> None:
+    wire = Wire()
+    wire.attach_receiver()
+    ended_with(wire.send(transfer(0), b""), ERRANT_LINK)
+
+
+def test_what_was_under_way_at_our_detach_is_discarded() -> None:
+    wire = Wire(incoming_window=10)
+    link = wire.attach_sender()
+    link.detach(Error("amqp:link:stolen"))
+    wire.events.clear()
+    for number in range(10):
+        wire.send(transfer(number), b"x")
+    assert wire.events == []
+    detached = only(wire.send(Detach(0, True)), LinkDetached)
+    assert detached.local
+    assert detached.error == Error("amqp:link:stolen")
+
+
+def test_what_was_sent_after_our_detach_is_an_errant_link() -> None:
+    wire = Wire(incoming_window=10)
+    link = wire.attach_sender()
+    link.detach(Error("amqp:link:stolen"))
+    for number in range(10):
+        wire.send(transfer(number), b"x")
+    assert wire.server.data_to_send()  # the window is renewed: a peer that uses it has read our detach
+    ended_with(wire.send(transfer(10), b"x"), ERRANT_LINK)
+
+
+def test_a_second_attach_of_a_name_is_another_link() -> None:
+    wire = Wire()
+    first = wire.attach_sender(name="same", handle=0)
+    second = only(
+        wire.send(Attach("same", 1, False, target=Target("there"), initial_delivery_count=0)), LinkAttaching
+    ).link
+    assert second is not first
+    first.detach(Error("amqp:link:stolen"), closed=False)
+    wire.send(Detach(0))
+    assert second.attached
+
+
+def test_the_same_name_serves_both_directions() -> None:
+    pair = Pair()
+    sender, _ = pair.publishing(name="same")
+    receiver, _ = pair.subscribing(sender.session, name="same")
+    assert sender.attached
+    assert receiver.attached
+
+
+def test_a_sender_without_a_delivery_count_ends_the_session() -> None:
+    wire = Wire()
+    ended_with(wire.send(Attach("x", 0, False, target=Target("there"))), INVALID_FIELD)
+
+
+def test_a_violation_ends_one_session_and_leaves_the_other() -> None:
+    wire = Wire()
+    session = only(wire.send(Begin(None, 0, 100, 100), channel=1), SessionBegun).session
+    wire.send(transfer(0, handle=9), b"")
+    assert not session.ended
+    assert kinds(wire.send(Attach("x", 0, True), channel=1)) == ["LinkAttaching"]
+    wire.send(End())
+    assert wire.server.sessions == [session]
