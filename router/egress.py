@@ -764,12 +764,15 @@ class Egress:
             self._go(link, m.Orphan(self.address.name, link.name, link.term, self._waited_for(link)))
 
     def _go(self, link: Subscriber, announcement: m.Orphan | m.Leave) -> None:
+        # What it has accepted counts before it is gone: it may have been the last one (6.10 would hold it for ever).
+        self.flush()
         del self.subscribers[link.name]
         self.ready.pop(link, None)
         if self.blocker is link:
             self.blocker = None
         for publisher in self.address.publishers.values():
             publisher.special.pop(link, None)
+        self.flush()  # what it has accepted was accepted while it was there: 6.10 holds only what nobody has
         self._announce_lost(announcement)
         self._release_all(link)
 
