@@ -11,13 +11,14 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from typing import Any, Final
 
-from interrouter.network import Network, PeerDown, PeerMessage, PeerUp
+from interrouter.events import PeerDown, PeerMessage, PeerUp
+from interrouter.network import Network, dials
+from onceway.topology import Topology
 from onceway.transport import Carried, Carrier
 from router.client_connection import ClientConnection
-from router.config import RouterConfig
 from router.messages import PeerProtocolError
 from router.router import Router
 
@@ -28,29 +29,6 @@ DIAL_MOST_S: Final = 1.0
 DRAIN_S: Final = 10.0  # PROTOCOL leaves it open: how long a stopped router waits for what it has taken
 GOODBYE_S: Final = 2.0  # and for its last words to leave
 ROUNDS: Final = 16  # hand-overs between router and network in one turn
-
-HostPort = tuple[str, int]
-
-
-class Place(Protocol):
-    """Where a router of the topology listens."""
-
-    @property
-    def amqp(self) -> HostPort: ...
-    @property
-    def interrouter(self) -> HostPort: ...
-
-
-class Topology(Protocol):
-    """What is needed of `onceway.topology.Topology`."""
-
-    @property
-    def network(self) -> str: ...
-    @property
-    def routers(self) -> Mapping[str, Place]: ...
-    @property
-    def links(self) -> Any: ...
-    def router_config(self, name: str) -> RouterConfig: ...
 
 
 class RouterServer:
@@ -69,23 +47,24 @@ class RouterServer:
         self.name = name
         self.config = topology.router_config(name)
         self.rng = rng or random.Random(os.urandom(16))
-        self.incarnation = self.rng.getrandbits(64)
+        self.incarnation = self.rng.getrandbits(64) or 1
         self.log = log
         self.started = time.monotonic()
         now = self.time()
         self.router = Router(self.config, incarnation=self.incarnation, now=now, wall_us=_wall_us, fresh=fresh)
-        costs = _neighbours(topology, name)
+        costs = topology.neighbours(name)
         self.network = Network(
             name,
             self.incarnation,
             costs,
+            network=topology.network,
             rng=self.rng,
             now=now,
             heartbeat_s=self.config.heartbeat_s,
             dead_after_s=self.config.dead_after_s,
         )
-        # of two neighbours the one whose name sorts first dials
-        self._to_dial = sorted(neighbour for neighbour in costs if name < neighbour)
+        self._to_dial = sorted(neighbour for neighbour in costs if dials(name, neighbour))
+        self._reset: dict[str, None] = {}  # peers whose session was reset by us, until its PeerDown has come
         self._listeners: list[asyncio.Server] = []
         self._dialers: list[asyncio.Task[None]] = []
         self._carriers: dict[Carried, Carrier] = {}
@@ -119,7 +98,7 @@ class RouterServer:
         await self._until(self.router.drained, drain_s)
         self.router.close_connections(self.time())
         self._turn()
-        await self._until(lambda: not self.router.connections and self.network.idle, GOODBYE_S)
+        await self._until(lambda: not self.router.connections and self._all_told(), GOODBYE_S)
         self._stopped = True
         for listener in self._listeners:
             listener.close()
@@ -136,13 +115,13 @@ class RouterServer:
 
     def status(self) -> dict[str, Any]:
         return {
+            **self.network.status(),
+            **self.router.status(),
             "name": self.name,
             "network": self.topology.network,
             "pid": os.getpid(),
             "incarnation": f"{self.incarnation:016x}",
             "uptime_s": round(time.monotonic() - self.started, 3),
-            **self.network.status(),
-            **self.router.status(),
         }
 
     # --- for the carriers
@@ -190,15 +169,16 @@ class RouterServer:
         now = self.time()
         for _ in range(ROUNDS):
             router.flush(now)
-            messages = router.take_messages()
-            for peers, message in messages:
+            for peers, message in router.take_messages():
                 network.send(peers, message)
             network.flush(now)
             events = network.take_events()
+            if not events:
+                break
             for event in events:
                 self._peer_event(event, now)
-            if not messages and not events:
-                break
+        else:
+            self._turn_soon()
         for connection in router.take_dirty():
             carrier = carriers.get(connection)
             if carrier is not None:
@@ -214,17 +194,21 @@ class RouterServer:
 
     def _peer_event(self, event: PeerUp | PeerDown | PeerMessage, now: float) -> None:
         if isinstance(event, PeerMessage):
+            if event.peer in self._reset:
+                return
             try:
-                self.router.peer_message(event.name, event.data, now)
+                self.router.peer_message(event.peer, event.data, now)
             except PeerProtocolError as error:
-                self.log(f"[{self.name} {event.name}] session reset: {error}")
-                self.network.peer_reset(event.name)
+                self.log(f"[{self.name} {event.peer}] session reset: {error}")
+                self._reset[event.peer] = None
+                self.network.peer_reset(event.peer, now)
         elif isinstance(event, PeerUp):
-            self.log(f"[{self.name} {event.name}] up, incarnation {event.incarnation:016x}")
-            self.router.peer_up(event.name, now)
+            self.log(f"[{self.name} {event.peer}] up, incarnation {event.incarnation:016x}")
+            self.router.peer_up(event.peer, now)
         else:
-            self.log(f"[{self.name} {event.name}] down")
-            self.router.peer_down(event.name, now)
+            self._reset.pop(event.peer, None)
+            self.log(f"[{self.name} {event.peer}] down")
+            self.router.peer_down(event.peer, now)
 
     # --- time
 
@@ -258,6 +242,11 @@ class RouterServer:
         if due:
             self._turn()
         self._sweep = self._loop.call_later(SWEEP_S, self._sweep_timers)
+
+    def _all_told(self) -> bool:
+        """The peers have acknowledged everything, our farewells included."""
+        sessions = self.network.status()["sessions"].values()
+        return not any(session["unacknowledged_messages"] or session["waiting_messages"] for session in sessions)
 
     async def _until(self, condition: Callable[[], bool], most_s: float) -> bool:
         end = self.time() + most_s
@@ -297,7 +286,14 @@ class RouterServer:
 class _ClientCarrier(Carrier):
     __slots__ = ()
 
-    carried: ClientConnection | None
+    def pause_writing(self) -> None:
+        if isinstance(self.carried, ClientConnection):
+            self.carried.pause_output()
+
+    def resume_writing(self) -> None:
+        if isinstance(self.carried, ClientConnection):
+            self.carried.resume_output()
+            self._server.after_read()
 
 
 class _NeighbourCarrier(Carrier):
@@ -311,14 +307,6 @@ class _NeighbourCarrier(Carrier):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.gone.set()
-
-
-def _neighbours(topology: Topology, name: str) -> dict[str, int]:
-    costs: dict[str, int] = {}
-    for a, b, cost in topology.links:
-        if name in (a, b):
-            costs[b if a == name else a] = cost
-    return costs
 
 
 def _wall_us() -> int:

@@ -1,8 +1,7 @@
 """Bytes between a socket and one sans-IO connection, a client's or a trunk's.
 
 Knows asyncio's transports and nothing of what the bytes mean: reads into one fixed buffer (ENGINE.md rule 7), writes
-when it is told to, passes on that the socket takes nothing more.  The loop's turn, timers and flushes are
-`onceway.server`'s.
+when it is told to.  The loop's turn, timers and flushes are `onceway.server`'s.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 READ_SIZE: Final = 256 * 1024
-HIGH_WATER: Final = 1024 * 1024  # octets that the transport holds; above it subscribers of that connection wait
+HIGH_WATER: Final = 1024 * 1024  # octets that the transport holds; above it a client's subscriptions wait
 LOW_WATER: Final = 256 * 1024
 LINGER_S: Final = 5.0  # how long what was written last may take to leave after a close
 
@@ -32,8 +31,6 @@ class Carried(Protocol):
     def data_to_send(self) -> bytes: ...
     def next_deadline(self) -> float | None: ...
     def handle_timer(self, now: float) -> object: ...
-    def pause_output(self) -> None: ...
-    def resume_output(self) -> None: ...
 
 
 class Turns(Protocol):
@@ -60,8 +57,7 @@ class Carrier(asyncio.BufferedProtocol):
     # --- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         self.peer = _name(transport.get_extra_info("peername"))
         transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         sock = transport.get_extra_info("socket")
@@ -87,15 +83,6 @@ class Carrier(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
         self._server.went(self)
-
-    def pause_writing(self) -> None:
-        if self.carried is not None:
-            self.carried.pause_output()
-
-    def resume_writing(self) -> None:
-        if self.carried is not None:
-            self.carried.resume_output()
-            self._server.after_read()
 
     # --- the server's side
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from amqp10.errors import CONNECTION_FORCED
 from amqp10.performatives import Error
-from amqp10.sasl import ServerMechanisms
+from amqp10.sasl import ServerMechanisms, server_mechanisms
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
@@ -53,7 +53,7 @@ class Router:
             idle_timeout_s=config.idle_timeout_s,
             max_message_size=config.max_message_size,
             properties={Symbol("product"): "onceway", Symbol("router"): config.name},
-            sasl=sasl,
+            sasl=sasl or server_mechanisms(),  # by itself: everybody, as ANONYMOUS or without a SASL layer
         )
         self._messages: list[tuple[tuple[str, ...], bytes]] = []
         self._roomy: dict[ClientConnection, None] = {}
@@ -181,6 +181,7 @@ class Router:
     def status(self) -> dict[str, Any]:
         return {
             **self.core.status(),
+            "stopping": self.stopping,
             "connections": len(self.connections),
             "sessions_closed_for_memory": len(self._paused),
         }
