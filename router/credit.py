@@ -54,12 +54,13 @@ class Credit:
     that a publisher may have in its hands, so that a new one can be told from them.
     """
 
-    __slots__ = ("floor", "granted", "limit", "messages", "peak", "size", "sizes")
+    __slots__ = ("before", "floor", "granted", "limit", "messages", "peak", "size", "sizes")
 
     def __init__(self, delivery_count: int) -> None:
         self.limit = delivery_count
         self.peak = delivery_count
         self.floor: int | None = None  # the limit of an open question: not taken back before its answer
+        self.before: list[int] = []  # what was granted before it
         self.granted: list[int] = []
         self.messages = 0
         self.size = 0
@@ -88,6 +89,10 @@ class Credit:
         wanted = self.wanted()
         if self.floor is not None:
             wanted = max(wanted, self.floor - delivery_count)
+            # A flow that shows the limit after the question is its answer (5.7), so no limit from before may be told
+            # now, or the answer to the echo could not be told from a flow that is older than the question.
+            while delivery_count + wanted in self.before:
+                wanted += 1
         left = max(self.limit - delivery_count, 0)  # negative where credit taken back crossed transfers
         if wanted == left or (left > 0 and 0 < wanted - left < max(1, wanted >> 2)):
             return None
@@ -100,12 +105,14 @@ class Credit:
         while limit in self.granted:  # only after credit was taken back
             limit += 1
         self.floor = limit
+        self.before = self.granted
         self._put(limit, delivery_count)
         return limit - delivery_count
 
     def answered(self) -> None:
         """The question's limit may be taken back from now on."""
         self.floor = None
+        self.before = []
 
     def _put(self, limit: int, delivery_count: int) -> None:
         self.granted = [old for old in self.granted if old > delivery_count and old != limit]

@@ -178,3 +178,18 @@ def test_a_closed_proof_is_proved_no_second_time() -> None:
     assert proof.transfer(11)
     assert not proof.transfer(12)
     assert not proof.frame(99.0, 2.0)
+
+
+def test_no_limit_from_before_an_open_question_is_told_again() -> None:
+    credit = Credit(0)
+    credit.window(1000, 1 << 20)
+    credit.sizes.observe([b"x"])
+    assert credit.change(0) == 1000
+    credit.window(0, 0)  # the subscriptions have gone
+    assert credit.change(1) == 0
+    asked = credit.ask(1)
+    credit.window(1000 - 1, 1 << 20)  # and are back
+    limit = 1 + (credit.change(1) or asked)
+    assert limit > 1000  # a flow that shows 1000 may be older than the question
+    credit.answered()
+    assert credit.change(1) == 999  # the limit 1000 again

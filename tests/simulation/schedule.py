@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from interrouter.network import PeerMessage
+from interrouter.events import PeerMessage
 from router.messages import decode
 from tests.simulation.checker import Violation
-from tests.simulation.clients import Publisher
+from tests.simulation.clients import UNIQUE, Publisher
 from tests.simulation.frames import kind_of
 from tests.simulation.world import Event, World
 
@@ -124,4 +124,7 @@ class Schedule:
                 raise Violation("G4 left over: " + "; ".join(w.left_over()) + "\n" + self.tail())
             w.advance(1.0)
             waited += 1.0
+            for client in w.clients.values():
+                if client.kind == UNIQUE and client.state == "on":
+                    self.step("hb", client.name)
         w.quiescent()

@@ -19,7 +19,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from interrouter.network import Network, PeerDown, PeerMessage, PeerUp
+from interrouter.events import PeerDown, PeerMessage, PeerUp
+from interrouter.network import Network
 from router.config import AddressConfig, RouterConfig
 from router.router import Router
 from tests.simulation.checker import Checker, Violation
@@ -28,7 +29,7 @@ from tests.simulation.frames import frames_of
 
 Event = tuple[Any, ...]
 START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
-LONG = 1e9
+LONG = 4e6
 TICK = 1e-4  # virtual seconds that an event takes: clocks differ from event to event, and proofs need thousands
 
 
@@ -65,7 +66,7 @@ class Site:
 
     def __init__(self, world: World, name: str, fresh: bool) -> None:
         self.name = name
-        self.incarnation = world.rng.getrandbits(63)
+        self.incarnation = world.rng.getrandbits(63) + 1
         peers = {other: 1 for other in world.names if other != name}
         self.network = Network(
             name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.now,
@@ -150,18 +151,18 @@ class World:
         busy = True
         while busy:
             busy = False
-            for left, right in list(self.trunks.values()):
-                for source, sink in ((left, right), (right, left)):
-                    data = source.data_to_send()
-                    if data:
-                        busy = True
-                        sink.receive_data(data, self.now)
             for site in self.sites.values():
                 if site is not None:
                     site.network.flush(self.now)
                     for event in site.network.take_events():
                         busy = True
                         site.inbox[event.peer].append(event)
+            for left, right in list(self.trunks.values()):
+                for source, sink in ((left, right), (right, left)):
+                    data = source.data_to_send()
+                    if data:
+                        busy = True
+                        sink.receive_data(data, self.now)
 
     def cut_trunk(self, a: str, b: str) -> None:
         for end in self.trunks.pop((a, b)):
@@ -385,14 +386,22 @@ class World:
 
     def router_left_over(self, router: Router) -> list[str]:
         status = router.status()
-        left = [] if status["state"] == "ready" else [f"state {status['state']}"]
+        left = [] if status["established"] else ["not established"]
+        left += [f"{status[key]} {key}" for key in ("deferred", "payload_bytes") if status[key]]
         for name, address in status["addresses"].items():
-            for key in ("records", "unsettled", "placeholders", "owed"):
-                value = address.get(key)
-                if isinstance(value, dict):
-                    value = sum(value.values())
-                if value:
-                    left.append(f"{name} {key} {address[key]}")
+            ingress, egress = address["ingress"], address["egress"]
+            left += [f"{name} {ingress[key]} {key}" for key in ("undone", "unsettled", "awaited") if ingress[key]]
+            left += [f"{name} {egress[key]} {key}" for key in ("arrived", "open") if egress[key]]
+            left += [
+                f"{name} {each['container']} {each['expected']} expected, {each['state']}"
+                for each in ingress["publishers"]
+                if each["expected"] or each["state"] == "claiming"
+            ]
+            left += [
+                f"{name} {each['container']} {each['unsettled']} unsettled, {each['queued']} queued"
+                for each in egress["subscribers"]
+                if each["unsettled"] or each["queued"] or not each["answered"]
+            ]
         return left
 
     def quiescent(self) -> None:
