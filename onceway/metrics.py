@@ -78,7 +78,7 @@ def _of_the_network(document: Document) -> Iterator[Metric]:
     yield up
     cost = GaugeMetricFamily("onceway_path_cost", "Cost of the best path to a router", labels=["router", "via"])
     for name, path in document.get("paths", {}).items():
-        cost.add_metric([name, str(path.get("via", ""))], path.get("cost", 0))
+        cost.add_metric([name, str(path.get("next", ""))], path.get("cost", 0))
     yield cost
 
 

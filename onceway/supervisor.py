@@ -27,7 +27,8 @@ FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 10.0  # who ran that long has started well: the next pause is the first again
 STOP_WITHIN_S: Final = 15.0  # more than a router's own drain
-LOOK_EVERY_S: Final = 0.2  # at the admin listeners
+LOOK_EVERY_S: Final = 0.2  # at the admin listeners, until all is well; then
+CALM: Final = 5  # times less often: an answer costs its router a moment
 EXIT_BAD_INPUT: Final = 2
 
 CommandFor = Callable[[str, bool], Sequence[str]]
@@ -116,6 +117,7 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._exit_code = 0
         self._looked = asyncio.Event()
+        self._woken = asyncio.Event()
 
     # --- what others ask of it
 
@@ -206,6 +208,7 @@ class Supervisor:
                 return
             self._change(child, State.DEAD)
             self.converged = False
+            self._woken.set()
             if code == EXIT_BAD_INPUT and child.starts == 1:
                 self._reporter.line(f"[{child.name}] did not start: {child.last_words or 'exit code 2'}")
                 self._exit_code = EXIT_BAD_INPUT
@@ -280,7 +283,16 @@ class Supervisor:
             self.converged = converged
             self._looked.set()
             self._reporter.looked()
-            await asyncio.sleep(self._look_every_s)
+            await self._doze(self._look_every_s * (CALM if converged else 1))
+
+    async def _doze(self, seconds: float) -> None:
+        """Until the next look: sooner if a router dies."""
+        self._woken.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
 
     async def _look_at(self, child: Child, probe: Probe) -> None:
         pid = child.pid

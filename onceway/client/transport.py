@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import Protocol
+from typing import Protocol, cast
 
 BUFFER_SIZE = 256 * 1024
 
@@ -28,8 +28,7 @@ class Wire(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
         wire = transport.get_extra_info("socket")
         if wire is not None and wire.family in (socket.AF_INET, socket.AF_INET6):
             wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

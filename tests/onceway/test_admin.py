@@ -28,7 +28,7 @@ RAW: dict[str, Any] = {
     "payload_bytes": 2048,
     "sessions_closed_for_memory": 0,
     "neighbours": {"a": {"up": True, "cost": 1}, "c": {"up": False, "cost": 2}},
-    "paths": {"a": {"via": "a", "cost": 1}, "c": {"via": "a", "cost": 2}},
+    "paths": {"a": {"next": "a", "cost": 1}, "c": {"next": "a", "cost": 2}},
     "addresses": {
         'or"ders': {
             "ingress": {"undone": 7, "unsettled": 9, "publishers": [{"container": "p", "name": "x"}]},

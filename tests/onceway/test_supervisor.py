@@ -78,7 +78,7 @@ class Fakes:
         status = {
             "state": self.state,
             "recovering_s": 12.0,
-            "paths": {other: {"via": other, "cost": 1} for other in others},
+            "paths": {other: {"next": other, "cost": 1} for other in others},
             "neighbours": {other: {"up": True} for other in self.loaded.neighbours(name)},
         }
         port = str(self.loaded.routers[name].admin[1])

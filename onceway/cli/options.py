@@ -1,0 +1,114 @@
+"""What `publish` and `subscribe` have in common: their options, how they show progress, how their errors end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import click
+
+from onceway.topology.values import read_size
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+GUARANTEES = ("exactly-once", "at-least-once", "at-most-once")
+DEFAULT_URL = "amqp://127.0.0.1:5671"
+
+
+def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
+    """A callback for options such as `--size 64KiB`; a number alone is bytes here."""
+    try:
+        return read_size(f"{value}B" if value.isdigit() else value)
+    except ValueError as error:
+        raise click.BadParameter("; ".join(map(str, error.args)), ctx, param) from error
+
+
+def link_options(function: F) -> F:
+    for option in reversed(
+        [
+            click.option(
+                "--url",
+                "urls",
+                default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
+                show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+                help="Routers to connect to: amqp://[user:password@]host:port, several separated by commas.",
+            ),
+            click.option("--ordered", is_flag=True, help="Try the URLs in their order (else a random one first)."),
+            click.option("--name", help="Container-id and link name: who this is when it comes back. Default: random."),
+            click.option(
+                "--journal",
+                type=click.Path(dir_okay=False),
+                help="A file that lets the next run under this name go on where this one was killed.",
+            ),
+            click.option(
+                "--guarantee",
+                type=click.Choice(GUARANTEES),
+                default="exactly-once",
+                show_default=True,
+                help="At least.",
+            ),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def report(name: str) -> Callable[[Any], None]:
+    """An `on_report` that writes a line for each thing that happens without having been asked for."""
+
+    def tell(event: Any) -> None:
+        kind = type(event).__name__
+        if kind == "RouterConnected":
+            say(f"[{name}] connected to {event.router} at {event.url}")
+        elif kind == "RouterLost":
+            say(f"[{name}] lost {event.url}: {event.reason}; next try in {event.retry_in_s:.2f} s")
+        elif kind == "SubscriptionGap":
+            say(f"[{name}] {event.address}: messages may have been missed: {event.reason}")
+        elif kind == "PublicationsUndecided":
+            what = f"{len(event.publications)} may or may not have arrived, and are not sent again"
+            say(f"[{name}] {event.address}: {what}: {event.reason}")
+        elif kind == "LinkAttached":
+            how = "resumed" if event.resumed else "attached"
+            say(f"[{name}] {event.address}: {how} at {event.router}, {event.guarantee}")
+
+    return tell
+
+
+class Meter:
+    """A count that moves on a terminal: `with Meter("published", total) as meter: meter.at(n)`."""
+
+    def __init__(self, what: str, total: int | None) -> None:
+        self._what = what
+        self._total = total
+        self._began = time.monotonic()
+        self._drawn = 0.0
+        self._on = sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)  # noqa: T201
+
+    def at(self, count: int) -> None:
+        now = time.monotonic()
+        if not self._on or now - self._drawn < 0.1:
+            return
+        self._drawn = now
+        of = f" of {self._total:,}" if self._total else ""
+        rate = count / max(now - self._began, 0.001)
+        print(f"\r\033[K{self._what} {count:,}{of} ({rate:,.0f}/s)", end="", file=sys.stderr, flush=True)  # noqa: T201
+
+    def seconds(self) -> float:
+        return time.monotonic() - self._began

@@ -1,0 +1,146 @@
+"""`onceway subscribe ADDRESS`: prints what comes, a body on each line, or only counts it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from onceway.cli.options import Meter, link_options, report, say
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    address: str
+    urls: str
+    ordered: bool
+    name: str | None
+    journal: str | None
+    guarantee: str
+    count: int | None
+    quiet: bool
+    credit: int
+    timeout_s: float | None
+
+
+@dataclass(slots=True)
+class Tally:
+    received: int = 0
+    began: float = 0.0  # when the first one came
+    gaps: int = 0
+
+
+@click.command("subscribe")
+@click.argument("address")
+@link_options
+@click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
+@click.option("--quiet", is_flag=True, help="Count, and print only the tally.")
+@click.option(
+    "--credit", type=click.IntRange(min=1), default=1000, show_default=True, help="Not yet accepted, at most."
+)
+@click.option("--timeout", type=click.FloatRange(min=0), help="Exit code 1 if nothing comes for this many seconds.")
+def command(
+    address: str,
+    urls: str,
+    ordered: bool,
+    name: str | None,
+    journal: str | None,
+    guarantee: str,
+    count: int | None,
+    quiet: bool,
+    credit: int,
+    timeout: float | None,
+) -> None:
+    """Receive from ADDRESS and accept each message once it is printed; Ctrl-C ends it.
+
+    The tally goes to stdout with --quiet, otherwise to stderr: stdout then holds the messages and nothing else.
+    """
+    from onceway.errors import OncewayError, UsageError
+    from onceway.loop import run
+
+    plan = Plan(address, urls, ordered, name, journal, guarantee, count, quiet, credit, timeout)
+    try:
+        sys.exit(run(_subscribe(plan)))
+    except UsageError:
+        raise
+    except OncewayError as error:
+        say(str(error))
+        sys.exit(1)
+
+
+async def _subscribe(plan: Plan) -> int:
+    import onceway
+    from onceway.loop import on_stop_signals
+
+    tally = Tally()
+    told = report(plan.name or "subscribe")
+
+    def gap(event: Any) -> None:
+        tally.gaps += 1
+
+    async with onceway.connect(
+        plan.urls, container=plan.name, journal=plan.journal, ordered=plan.ordered, on_report=told
+    ) as connection:
+        subscriber = await connection.subscriber(
+            plan.address, name=plan.name, guarantee=plan.guarantee, credit=plan.credit, on_gap=gap
+        )
+        stop = asyncio.Event()
+        on_stop_signals(stop.set)
+        timed_out = False
+        with Meter("received", plan.count) as meter:
+            taking = asyncio.create_task(_take(plan, subscriber, tally, meter))
+            stopped = asyncio.create_task(stop.wait())
+            while not taking.done() and not stop.is_set() and not timed_out:
+                seen = tally.received
+                await asyncio.wait({taking, stopped}, timeout=plan.timeout_s, return_when=asyncio.FIRST_COMPLETED)
+                timed_out = not taking.done() and not stop.is_set() and tally.received == seen
+            stopped.cancel()
+            taking.cancel()
+            seconds = time.monotonic() - tally.began if tally.began else 0.0
+        results = await asyncio.gather(taking, return_exceptions=True)
+        if isinstance(results[0], Exception):
+            raise results[0]
+        await connection.close(timeout_s=5.0)
+    if timed_out:
+        say(f"[{plan.name or 'subscribe'}] nothing came for {plan.timeout_s:g} s")
+    rate = tally.received / max(seconds, 0.001)
+    line = f"received {tally.received:,}, gaps {tally.gaps} in {seconds:.2f} s ({rate:,.0f}/s)"
+    print(line, file=sys.stdout if plan.quiet else sys.stderr, flush=True)
+    complete = plan.count is None or tally.received >= plan.count
+    return 0 if complete and not tally.gaps and not timed_out else 1
+
+
+async def _take(plan: Plan, subscriber: Any, tally: Tally, meter: Meter) -> None:
+    left = plan.count
+    while left is None or left > 0:
+        most = plan.credit if left is None else min(plan.credit, left)
+        async for batch in subscriber.batches(max_messages=most):
+            if not plan.quiet:
+                # printed, then accepted: what a kill between the two repeats is a line, never lost
+                out = "".join(f"{show(body)}\n" for body in batch.bodies)
+                sys.stdout.write(out)
+                sys.stdout.flush()
+            tally.began = tally.began or time.monotonic()
+            await batch.accept()
+            tally.received += len(batch)
+            meter.at(tally.received)
+            if left is not None:
+                left -= len(batch)
+                break
+        else:
+            return
+
+
+def show(body: Any) -> str:
+    """One line for any body."""
+    if isinstance(body, bytes):
+        text = body.decode(errors="backslashreplace")
+    else:
+        text = body if isinstance(body, str) else repr(body)
+    if "\n" in text or "\r" in text:
+        text = text.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return text
