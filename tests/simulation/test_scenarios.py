@@ -586,7 +586,7 @@ def flush_by_an_abandoned_ingress(world: Callable[..., World]) -> None:
     s.run()
     s.hold.remove(("r2c", pipe.cid))
     s.drop("p0")
-    s.pass_time(125.0)
+    s.pass_time(121.0)  # A would flush now; B, where P is homeless a little longer, waits 4 s more (8.4)
     s.run(place=(("p0", "B"),))
     s.step("heal")
     s.run()
