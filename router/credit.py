@@ -17,34 +17,27 @@ SIZES_KEPT = 100
 class Sizes:
     """The largest of the last 100 message sizes, kept by runs."""
 
-    __slots__ = ("_count", "_runs", "largest")
+    __slots__ = ("_descending", "_seen", "largest")
 
     def __init__(self) -> None:
         self.largest = 0  # 0: nothing has come yet
-        self._count = 0
-        self._runs: deque[tuple[int, int]] = deque()  # (messages, the largest of them)
+        self._seen = 0
+        self._descending: deque[tuple[int, int]] = deque()  # (its place among all, size), sizes falling
 
     def observe(self, payloads: list[bytes]) -> None:
-        if len(payloads) >= SIZES_KEPT:
-            self._runs.clear()
-            self._count = SIZES_KEPT
-            self.largest = max(map(len, payloads[-SIZES_KEPT:]), default=0) or 1
-            self._runs.append((SIZES_KEPT, self.largest))
-            return
         if not payloads:
             return
-        largest = max(map(len, payloads)) or 1
-        self._runs.append((len(payloads), largest))
-        self._count += len(payloads)
-        if largest > self.largest:
-            self.largest = largest
-        gone = 0
-        while self._count - self._runs[0][0] >= SIZES_KEPT:
-            count, size = self._runs.popleft()
-            self._count -= count
-            gone = max(gone, size)
-        if gone >= self.largest:
-            self.largest = max(size for _, size in self._runs)
+        if len(payloads) > SIZES_KEPT:
+            payloads = payloads[-SIZES_KEPT:]
+        size = len(payloads[0]) if len(payloads) == 1 else max(map(len, payloads))
+        descending = self._descending
+        self._seen = seen = self._seen + len(payloads)
+        while descending and descending[-1][1] <= size:
+            descending.pop()
+        descending.append((seen, size))
+        while descending[0][0] <= seen - SIZES_KEPT:
+            descending.popleft()
+        self.largest = descending[0][1] or 1
 
 
 class Credit:
