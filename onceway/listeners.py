@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import socket
 from collections.abc import Iterable
 
@@ -62,13 +63,15 @@ def problem(topology: Topology, name: str, kind: str, address: HostPort, error: 
     return Problem(str(topology.path), 0, place, what, remedy)
 
 
-def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Ports that are free now, all different."""
-    trials = [socket.socket() for _ in range(count)]
-    try:
-        for trial in trials:
-            trial.bind((host, 0))
-        return [int(trial.getsockname()[1]) for trial in trials]
-    finally:
-        for trial in trials:
-            trial.close()
+def free_ports(count: int, rng: random.Random, host: str = "127.0.0.1") -> list[int]:
+    """Ports that are free now, all different.
+
+    From below the range of which systems take the local ports of outgoing connections: a router that is started again
+    must not find one of those on its port.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = rng.randrange(20_000, 32_000)
+        if port not in found and try_listen((host, port)) is None:
+            found.append(port)
+    return found

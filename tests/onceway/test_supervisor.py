@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -53,7 +54,7 @@ class Lines:
 
 
 def make_topology(names: Sequence[str], links: Sequence[str], tmp_path: Path) -> Topology:
-    ports = iter(free_ports(3 * len(names)))
+    ports = iter(free_ports(3 * len(names), random.Random()))
     lines = ["network: fakes", "routers:"]
     lines += [f"  {n}: {{amqp: {next(ports)}, interrouter: {next(ports)}, admin: {next(ports)}}}" for n in names]
     if links:

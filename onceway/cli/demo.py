@@ -1,0 +1,40 @@
+"""`onceway demo`: three routers, one killed in mid-stream, and the ledger."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("demo")
+@click.option("--count", type=click.IntRange(min=10), default=20_000, show_default=True, help="Messages in all.")
+@click.option("--rate", type=click.FloatRange(min=1), default=5_000, show_default=True, help="Messages a second.")
+@click.option(
+    "--kill", multiple=True, default=("c",), show_default=True, metavar="ROUTER", help="Whom to kill; may be repeated."
+)
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep journals and routers' log here.")
+def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None) -> None:
+    """Start three routers, publish through one, deliver through the others, and kill a router in mid-stream.
+
+    Ends with a ledger of what the applications saw.  Exit code 1 if it is not clean.
+    """
+    from rich.console import Console
+
+    from onceway.demo.story import DemoFailed, Plan, ledger_table, run
+    from onceway.loop import run as run_loop
+
+    console = Console(stderr=True)
+    try:
+        ledger = run_loop(run(Plan(count, rate, kill, keep), console))
+    except DemoFailed as error:
+        console.print(str(error), style="bold red", highlight=False, markup=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(1)
+    out = Console()
+    out.print()
+    out.print(ledger_table(ledger))
+    out.print("exactly once: every message, to every subscriber, in order" if ledger.clean else "NOT exactly once")
+    sys.exit(0 if ledger.clean else 1)

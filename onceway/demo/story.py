@@ -1,0 +1,259 @@
+"""The demo from beginning to end: network up, clients on, kill, failover, ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from onceway import topology
+from onceway.demo.applications import publish, subscribe
+from onceway.demo.ledger import Ledger, PublisherNotes, SubscriberNotes, judge
+from onceway.errors import UsageError
+from onceway.listeners import KINDS, free_ports, listeners, try_listen
+from onceway.supervisor import State, Supervisor
+from onceway.topology import Topology
+
+PUBLISHERS = {"web": "a", "phone": "a"}  # who, and the router it starts at
+SUBSCRIBERS = {"billing": "b", "shipping": "c", "audit": "c"}
+START_WITHIN_S = 30.0
+STALL_S = 60.0  # nothing moved for that long: judge what there is
+LOOK_EVERY_S = 0.05
+
+
+class DemoFailed(Exception):
+    """The network did not start; there is nothing to judge."""
+
+
+@dataclass(slots=True)
+class Plan:
+    count: int = 20_000  # of both publishers together
+    rate: float = 5_000.0  # a second, of both together
+    kill: Sequence[str] = ("c",)  # one after the other, each a part of the way on
+    directory: Path | None = None  # journals, topology and routers' logs are kept there
+
+
+async def run(plan: Plan, console: Console) -> Ledger:
+    with tempfile.TemporaryDirectory(prefix="onceway-demo-") as scratch:
+        directory = plan.directory or Path(scratch)
+        directory.mkdir(parents=True, exist_ok=True)
+        if old := sorted(directory.glob("*.journal")):
+            raise UsageError(f"{old[0]}: a journal of an earlier demo; give --keep an empty folder")
+        story = Story(plan, console, directory)
+        try:
+            return await story.tell()
+        finally:
+            story.close()
+
+
+@dataclass(slots=True)
+class Story:
+    plan: Plan
+    console: Console
+    directory: Path
+    publishers: dict[str, PublisherNotes] = field(default_factory=dict)
+    subscribers: dict[str, SubscriberNotes] = field(default_factory=dict)
+    began: float = field(default_factory=time.monotonic)
+    lost_at: dict[str, float] = field(default_factory=dict)  # client -> when it lost its router
+    log: Any = None
+
+    def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
+
+    # --- the supervisor's reporter: the routers' own words go to a file
+
+    def line(self, text: str) -> None:
+        self.log.write(f"{time.monotonic() - self.began:9.3f} {text}\n")
+
+    def said(self, name: str, text: str) -> None:
+        self.line(f"{name}: {text}")
+
+    def ready(self, text: str) -> None:
+        self.line(text)
+        self.say(text)
+
+    def looked(self) -> None:
+        pass
+
+    # --- what people read
+
+    def say(self, text: str) -> None:
+        self.console.print(f"[dim]{time.monotonic() - self.began:5.1f} s[/dim]  {text}", highlight=False)
+
+    def event(self, client: str, event: Any) -> None:
+        """From the library, when a client loses its router and finds another."""
+        kind = type(event).__name__
+        if kind == "RouterLost":
+            self.lost_at.setdefault(client, time.monotonic())
+            self.line(f"{client}: lost {event.url}: {event.reason}")
+        elif kind == "LinkAttached" and client in self.lost_at:
+            after_ms = (time.monotonic() - self.lost_at.pop(client)) * 1000
+            self.say(f"  {client:9} goes on at [bold]{event.router}[/bold] after {after_ms:.0f} ms, link resumed")
+        elif kind in ("SubscriptionGap", "PublicationsUndecided"):
+            self.say(f"  [bold red]{client}: {event.reason}[/bold red]")
+
+    # --- the story
+
+    async def tell(self) -> Ledger:
+        loaded = _on_free_ports(topology.load(topology.shipped("triangle")), self.directory)
+        self.log = (self.directory / "routers.log").open("w", buffering=1)
+        unknown = [name for name in self.plan.kill if name not in loaded.routers]
+        if unknown:
+            raise DemoFailed(f"no router {', '.join(unknown)} to kill; there are {', '.join(loaded.routers)}")
+        supervisor = Supervisor(loaded, list(loaded.routers), self, look_every_s=LOOK_EVERY_S)
+        running = asyncio.create_task(supervisor.run())
+        try:
+            try:
+                async with asyncio.timeout(START_WITHIN_S):
+                    if not await supervisor.until_converged():
+                        raise DemoFailed(f"the network did not start:\n{self._log_tail()}")
+            except TimeoutError:
+                raise DemoFailed(f"the network was not ready in {START_WITHIN_S:.0f} s:\n{self._log_tail()}") from None
+            await self._with_clients(loaded, supervisor)
+        finally:
+            supervisor.stop()
+            await running
+        return judge(self.publishers.values(), self.subscribers.values())
+
+    async def _with_clients(self, loaded: Topology, supervisor: Supervisor) -> None:
+        attached: list[asyncio.Event] = []
+        subscribing: list[asyncio.Task[None]] = []
+        for name, home in SUBSCRIBERS.items():
+            notes = self.subscribers[name] = SubscriberNotes(name)
+            attached.append(asyncio.Event())
+            work = subscribe(name, _urls(loaded, home), self._journal(name), notes, self.event, attached[-1])
+            subscribing.append(asyncio.create_task(work))
+        everyone = asyncio.gather(*(event.wait() for event in attached))
+        first: set[asyncio.Future[Any]] = {everyone, *subscribing}
+        await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        for task in subscribing:
+            if task.done():
+                task.result()
+        self.say(f"subscribers  {_at(SUBSCRIBERS)}")
+        share = self.plan.count // len(PUBLISHERS)
+        publishing: list[asyncio.Task[None]] = []
+        for i, (name, home) in enumerate(PUBLISHERS.items()):
+            count = self.plan.count - share * (len(PUBLISHERS) - 1) if i == 0 else share
+            notes_of = self.publishers[name] = PublisherNotes(name)
+            rate = self.plan.rate / len(PUBLISHERS)
+            work = publish(name, _urls(loaded, home), self._journal(name), count, rate, notes_of, self.event)
+            publishing.append(asyncio.create_task(work))
+        self.say(f"publishers   {_at(PUBLISHERS)}: {self.plan.count:,} messages to the topic [bold]orders[/bold]")
+        killing = asyncio.create_task(self._kill(supervisor))
+        try:
+            await self._watch(publishing, subscribing, killing)
+        finally:
+            for task in (*publishing, *subscribing, killing):
+                task.cancel()
+            results = await asyncio.gather(*publishing, *subscribing, killing, return_exceptions=True)
+            for result in results:
+                if isinstance(result, Exception):
+                    self.say(f"[bold red]{type(result).__name__}: {result}[/bold red]")
+
+    async def _watch(
+        self, publishing: list[asyncio.Task[None]], subscribing: list[asyncio.Task[None]], killing: asyncio.Task[None]
+    ) -> None:
+        """Until everything has arrived everywhere, or nothing has moved for long."""
+        columns = (TextColumn("         {task.description:12}"), BarColumn(40), MofNCompleteColumn())
+        with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bars:
+            accepted = bars.add_task("accepted", total=self.plan.count)
+            arrived = {name: bars.add_task(name, total=self.plan.count) for name in SUBSCRIBERS}
+            last, moved = -1, time.monotonic()
+            while True:
+                done = self.accepted
+                bars.update(accepted, completed=done)
+                for name, bar in arrived.items():
+                    bars.update(bar, completed=len(self.subscribers[name].handed))
+                total = done + sum(len(notes.handed) for notes in self.subscribers.values())
+                if total != last:
+                    last, moved = total, time.monotonic()
+                elif time.monotonic() - moved > STALL_S:
+                    self.say(f"[bold red]nothing has moved for {STALL_S:.0f} s[/bold red]\n{self._log_tail()}")
+                    return
+                if any(task.done() for task in subscribing):
+                    return  # a subscriber never ends by itself
+                if all(task.done() for task in publishing) and killing.done():
+                    return  # what was accepted has been handed out: the ledger shows whether that is true
+                await asyncio.sleep(LOOK_EVERY_S)
+
+    @property
+    def accepted(self) -> int:
+        return sum(notes.accepted for notes in self.publishers.values())
+
+    @property
+    def published(self) -> int:
+        return sum(notes.published for notes in self.publishers.values())
+
+    async def _kill(self, supervisor: Supervisor) -> None:
+        """Each router at its part of the way, and not before the one before is back."""
+        for i, name in enumerate(self.plan.kill, 1):
+            part = self.plan.count * i // (len(self.plan.kill) + 2)
+            await _until(lambda part=part: self.published >= part)  # type: ignore[misc]
+            at, pid = self.published, supervisor.signal(name, signal.SIGKILL)
+            killed = time.monotonic()
+            self.say(f"[bold red]kill -9[/bold red] router [bold]{name}[/bold] (pid {pid}) after {at:,} messages")
+            child = supervisor.children[name]
+            await _until(lambda c=child, p=pid: c.pid not in (None, p) and c.state is State.READY)  # type: ignore[misc]
+            back_ms = (time.monotonic() - killed) * 1000
+            self.say(f"  router {name} is back after {back_ms:.0f} ms, as pid {child.pid}")
+
+    def _journal(self, name: str) -> Path:
+        return self.directory / f"{name}.journal"
+
+    def _log_tail(self) -> str:
+        return "\n".join((self.directory / "routers.log").read_text().splitlines()[-20:])
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    """The clients' notes and the supervisor's children are plain values that are looked at."""
+    while not condition():  # noqa: ASYNC110
+        await asyncio.sleep(LOOK_EVERY_S / 10)
+
+
+def ledger_table(ledger: Ledger) -> Table:
+    table = Table(title=f"published {ledger.published:,}, accepted {ledger.accepted:,}", title_justify="left")
+    table.add_column("subscriber")
+    for heading in ("delivered", "lost", "duplicate", "out of order"):
+        table.add_column(heading, justify="right")
+    for line in ledger.lines:
+        style = "green" if line.clean else "bold red"
+        table.add_row(
+            line.name, f"{line.delivered:,}", str(line.lost), str(line.duplicate), str(line.out_of_order), style=style
+        )
+    return table
+
+
+def _at(homes: dict[str, str]) -> str:
+    return ", ".join(f"{name} at {home}" for name, home in homes.items())
+
+
+def _urls(loaded: Topology, home: str) -> list[str]:
+    """All routers, the client's own first."""
+    names = list(loaded.routers)
+    start = names.index(home)
+    return [loaded.urls([name]) for name in names[start:] + names[:start]]
+
+
+def _on_free_ports(loaded: Topology, directory: Path) -> Topology:
+    """The same network; on other ports where any of its own is taken."""
+    if all(try_listen(place) is None for name in loaded.routers for place in listeners(loaded, name).values()):
+        return loaded
+    document = yaml.safe_load(loaded.path.read_text())
+    ports = iter(free_ports(len(loaded.routers) * len(KINDS), random.Random()))
+    for name in loaded.routers:
+        document["routers"][name] = {kind: next(ports) for kind in KINDS}
+    path = directory / loaded.path.name
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
+    return topology.load(path)
