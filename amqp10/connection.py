@@ -366,7 +366,7 @@ class Connection:
                     if start == TRANSFER_START:
                         shape = shapes.get(shape_key(buf, offset))
                         if shape is not None:
-                            if buf[stop + 8 : stop + 11] == DISPOSITION_START:
+                            if end - stop >= _SMALLEST_SHAPED and buf[stop + 8 : stop + 11] == DISPOSITION_START:
                                 known = disposition_shapes.get(disposition_key(buf, stop))
                                 if known is not None:
                                     offset, count = shape.link.session._take_pairs(
@@ -384,7 +384,7 @@ class Connection:
                     elif start == DISPOSITION_START:
                         known = disposition_shapes.get(disposition_key(buf, offset))
                         if known is not None:
-                            if buf[stop + 8 : stop + 11] == TRANSFER_START:
+                            if end - stop >= _SMALLEST_SHAPED and buf[stop + 8 : stop + 11] == TRANSFER_START:
                                 shape = shapes.get(shape_key(buf, stop))
                                 if shape is not None:
                                     offset, count = shape.link.session._take_pairs(
