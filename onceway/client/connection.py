@@ -359,7 +359,7 @@ class Connection:
             self._give_up("closed by the router" if not closed.lost else "the router ended the connection")
             return
         reason = f"{closed.error.condition}: {closed.error.description or ''}".rstrip(": ")
-        if closed.error.condition == UNAUTHORIZED_ACCESS and not self._endpoint.opened and not closed.local:
+        if closed.error.condition == UNAUTHORIZED_ACCESS and not self._endpoint.opened:
             self._refused(reason)
         self._give_up(reason)
 
