@@ -39,6 +39,7 @@ from amqp10.performatives import (
     Begin,
     Close,
     Detach,
+    Disposition,
     End,
     Open,
     SaslInit,
@@ -408,6 +409,12 @@ def test_garbage_at_any_octet_never_raises(seed: int) -> None:
             encode_frame(0, 0, Begin(None, 0, 100, 100).encode()),
             encode_frame(0, 0, Attach("x", 0, False, initial_delivery_count=0, target=Target("t")).encode()),
             *(encode_frame(0, 0, transfer(300 + n).encode() + b"payload") for n in range(20)),
+            *(encode_frame(0, 0, Disposition(False, 300 + n, None, True, ACCEPTED).encode()) for n in range(10)),
+            *(
+                encode_frame(0, 0, frame.encode())
+                for n in range(10)
+                for frame in (transfer(320 + n), Disposition(False, 310 + n, None, True, ACCEPTED))
+            ),
             encode_frame(0, 0, flow(handle=0).encode()),
             encode_frame(0, 0, End().encode()),
         )

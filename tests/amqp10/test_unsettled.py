@@ -1,0 +1,80 @@
+"""Ranges of unsettled deliveries against a plain dict that does the same one delivery at a time."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from amqp10.serial import difference, unwrap
+from amqp10.unsettled import UnsettledRanges
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_ranges_say_what_a_dict_says(seed: int) -> None:
+    rng = random.Random(seed)
+    ranges: UnsettledRanges[str] = UnsettledRanges()
+    model: dict[int, str] = {}
+    top = rng.choice((0, 1000))
+    for _ in range(2000):
+        kind = rng.random()
+        if kind < 0.4:
+            top += rng.choice((0, 0, 1, 5))
+            count = rng.choice((1, 1, 2, 30))
+            link = rng.choice("abc")
+            ranges.add(top, top + count, link)
+            model.update((number, link) for number in range(top, top + count))
+            top += count
+        elif kind < 0.97:
+            low = min(model, default=top)
+            first = rng.randrange(low - 2, top + 3)
+            end = first + rng.choice((1, 1, 3, 40, 300))
+            found = ranges.find(first, end)
+            assert [(number, link) for link, low, high in found for number in range(low, high)] == [
+                (number, model[number]) for number in range(first, end) if number in model
+            ]
+            if rng.random() < 0.8:
+                assert ranges.remove(first, end) == found
+                for number in range(first, end):
+                    model.pop(number, None)
+        else:
+            link = rng.choice("abc")
+            ranges.drop(link)
+            model = {number: its for number, its in model.items() if its != link}
+    ranges.remove(0, top + 1)
+    assert len(ranges) == 0
+
+
+def test_settling_in_order_costs_one_range() -> None:
+    ranges: UnsettledRanges[str] = UnsettledRanges()
+    for number in range(10_000):
+        ranges.add(number, number + 1, "a")
+        if number >= 100:
+            assert ranges.remove(number - 100, number - 99) == [("a", number - 100, number - 99)]
+    assert len(ranges) == 1
+
+
+def test_one_delivery_that_is_never_settled_keeps_nothing_else() -> None:
+    ranges: UnsettledRanges[str] = UnsettledRanges()
+    ranges.add(0, 1, "stuck")
+    for number in range(1, 20_000):
+        ranges.add(number, number + 1, "ab"[number % 2])
+        ranges.remove(number, number + 1)
+    assert len(ranges) == 1
+    assert len(ranges._firsts) < 1000
+
+
+@pytest.mark.parametrize(
+    ("wire", "near", "plain"),
+    [
+        (5, 3, 5),
+        (0, 2**32 - 1, 2**32),
+        (2**32 - 1, 2**32, 2**32 - 1),
+        (7, 5 * 2**32 + 9, 5 * 2**32 + 7),
+        (2**31 - 1, 0, 2**31 - 1),
+        (2**31, 0, -(2**31)),
+    ],
+)
+def test_a_serial_number_is_taken_as_near_as_it_can_be(wire: int, near: int, plain: int) -> None:
+    assert unwrap(wire, near) == plain
+    assert difference(wire, near & 0xFFFFFFFF) == plain - near
