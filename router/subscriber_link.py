@@ -126,7 +126,7 @@ class SubscriberLink:
             payloads,
             settled=settled,
             message_format=message_format,
-            id_hint=position & 0xFFFFFFFF,
+            id_hint=position & 0xFFFFFFFF if position >= 0 else None,  # -1: not of the log (pre-settled, a repeat)
             cache=cache,
             position=position,
         )
