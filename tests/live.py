@@ -73,25 +73,6 @@ def dying_with_us(command: Sequence[str]) -> list[str]:
     return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else list(command)
 
 
-_OF_DELIVERIES = frozenset(
-    ("undone", "unsettled", "arrived", "open", "in_doubt", "placeholders", "queued", "records", "held", "unacknowledged")
-)
-
-
-def _counts(value: Any, place: str, wanted: frozenset[str]) -> Iterator[tuple[str, int]]:
-    """Each wanted count of a status document that is not zero, by its place."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            here = f"{place}.{key}" if place else str(key)
-            if key in wanted and isinstance(inner, int) and inner:
-                yield here, inner
-            else:
-                yield from _counts(inner, here, wanted)
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from _counts(inner, f"{place}[{index}]", wanted)
-
-
 @dataclass(slots=True)
 class LiveRouter:
     name: str
@@ -138,8 +119,14 @@ class LiveRouter:
         return answer
 
     def leftovers(self) -> dict[str, int]:
-        """What /status counts of deliveries that are not over: records, queues, doubts; empty when all is settled."""
-        return dict(_counts(self.status(), "", _OF_DELIVERIES))
+        """Of what /status counts: the deliveries that are not over, by state; empty when all is settled."""
+        return {state: count for state, count in self.status()["records"].items() if count}
+
+    def directory_entries(self) -> dict[str, int]:
+        """Publishers and subscriptions that this router knows, by address."""
+        addresses = self.status()["addresses"]
+        known = {name: len(one["subscriptions"]) + one["publishers_known"] for name, one in addresses.items()}
+        return {name: count for name, count in known.items() if count}
 
     def ready(self) -> bool:
         return self.get("/readyz", 1.0)[0] == 200

@@ -45,7 +45,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for value in item.funcargs.values():
-            for network in getattr(value, "networks", [value]):
+            for network in getattr(value, "networks", [getattr(value, "network", value)]):
                 if isinstance(network, LiveNetwork):
                     report.sections.append(("routers", network.logs()))
     return report

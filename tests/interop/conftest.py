@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -17,8 +18,7 @@ from tests.live_fixture import live_network, pytest_runtest_makereport
 
 __all__ = ["live_network", "pytest_runtest_makereport"]
 
-RHEA_VERSION = "3.0.5"
-_RHEA_PROGRAMS = Path(__file__).parent / "rhea"
+_INSTALLED = Path(__file__).parent  # by `make test`: tests/interop/node_modules
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,24 @@ def way(request: pytest.FixtureRequest) -> Way:
 
 @pytest.fixture(scope="session")
 def rhea() -> Path:
-    """A directory in which `node program.js` finds rhea; installed once with npm, outside the repository."""
+    """The directory whose node_modules holds rhea: installed by `make test`, else once, with npm, outside the tree."""
     for program in ("node", "npm"):
         if shutil.which(program) is None:
             pytest.skip(f"{program} is not installed (Debian: apt-get install nodejs npm)")
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path(tempfile.gettempdir()))) / f"onceway-rhea-{RHEA_VERSION}"
-    if not (cache / "node_modules" / "rhea" / "package.json").exists():
+    if (_INSTALLED / "node_modules" / "rhea" / "package.json").exists():
+        return _INSTALLED
+    lock = _INSTALLED / "package-lock.json"
+    digest = hashlib.blake2b(lock.read_bytes(), digest_size=6).hexdigest()
+    cache = Path(os.environ.get("XDG_CACHE_HOME", tempfile.gettempdir())) / f"onceway-rhea-{digest}"
+    if not cache.exists():
         staging = Path(tempfile.mkdtemp(prefix="onceway-rhea-"))
-        (staging / "package.json").write_text('{"name": "onceway-interop", "private": true}\n')
-        npm = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", f"rhea@{RHEA_VERSION}"]
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(_INSTALLED / name, staging)
+        npm = ["npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"]
         made = subprocess.run(npm, cwd=staging, capture_output=True, text=True, timeout=180, check=False)
         if made.returncode != 0:
             shutil.rmtree(staging)
-            pytest.skip(f"npm could not install rhea {RHEA_VERSION}: {made.stderr.strip()[-300:]}")
+            pytest.skip(f"npm could not install rhea: {made.stderr.strip()[-300:]}")
         try:
             staging.rename(cache)
         except OSError:  # another worker was quicker
