@@ -56,7 +56,7 @@ class Arrivals:
         last = runs.runs[-1] if runs.runs else None
         if last is not None and data.position < last.position + last.stop - last.start:
             raise PeerProtocolError(f"position {data.position} comes twice")
-        start = self.segments.append(data.tags, data.payloads)
+        start = self.segments.append(data.tags, data.payloads, ingress != self.name)
         stop = self.segments.end
         self.alive.add(start, stop)
         self.open.add(start, stop)
@@ -70,6 +70,9 @@ class Arrivals:
             last.stop = stop
             last.live += stop - start
         else:
+            if self.runs and not self.runs.runs[-1].live:
+                self._drop_run(self.runs.runs[-1])
+                runs = self.by_ingress.setdefault(ingress, runs)
             if data.message_format:
                 self.mixed = True
             run = ArrivalRun(start, stop, ingress, data.position, data.publisher, data.message_format)
@@ -108,19 +111,31 @@ class Arrivals:
         freed = 0
         for low, high in self.alive.remove(start, stop):
             self.open.remove(low, high)
-            size = self.segments.forget(low, high)
-            freed += 0 if run.ingress == self.name else size
+            freed += self.segments.forget(low, high)
             run.live -= high - low
         if self.rejected:
             for position in range(start, stop):
                 self.rejected.pop(position, None)
-        if not run.live:
-            self.runs.drop(run.start)
-            runs = self.by_ingress[run.ingress]
-            runs.drop(run.position)
-            if not runs:
-                del self.by_ingress[run.ingress]
+        if not run.live and run is not self.runs.runs[-1]:  # the last one may go on
+            self._drop_run(run)
         return freed
 
+    def void(self, run: ArrivalRun, start: int, stop: int) -> int:
+        """The same where the run must not go on: its ingress positions are void."""
+        freed = self.forget(run, start, stop)
+        if not run.live and self.runs and run is self.runs.runs[-1]:
+            self._drop_run(run)
+        return freed
+
+    def _drop_run(self, run: ArrivalRun) -> None:
+        self.runs.drop(run.start, run)
+        runs = self.by_ingress[run.ingress]
+        runs.drop(run.position, run)
+        if not runs:
+            del self.by_ingress[run.ingress]
+
     def runs_of(self, publisher: bytes) -> list[ArrivalRun]:
+        last = self.runs.runs[-1] if self.runs else None
+        if last is not None and not last.live:
+            self._drop_run(last)
         return [run for run in self.runs.runs if run.publisher == publisher]

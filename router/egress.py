@@ -231,7 +231,7 @@ class Egress:
             return
         start, stop = self.log.append(sender, message)
         if sender != self.core.name:
-            self.core.meter += sum(map(len, message.payloads))
+            self.core.meter += self.log.segments.size(start, stop)
         if publisher.special:
             for link in list(publisher.special):
                 self._take_specially(link, sender, start, message)
@@ -643,7 +643,7 @@ class Egress:
             for start, stop in self.log.alive.overlap(run.start, run.stop):
                 for link in self.subscribers.values():
                     self._void_positions(link, start, stop)
-                self.core.meter -= self.log.forget(run, start, stop)
+                self.core.meter -= self.log.void(run, start, stop)
         entry = self.address.publishers.get(publisher)
         for link in self.subscribers.values():
             link.synced.pop(publisher, None)
@@ -764,15 +764,13 @@ class Egress:
             self._go(link, m.Orphan(self.address.name, link.name, link.term, self._waited_for(link)))
 
     def _go(self, link: Subscriber, announcement: m.Orphan | m.Leave) -> None:
-        # What it has accepted counts before it is gone: it may have been the last one (6.10 would hold it for ever).
-        self.flush()
+        self.flush()  # what it has accepted was accepted while it was there: 6.10 holds only what nobody has
         del self.subscribers[link.name]
         self.ready.pop(link, None)
         if self.blocker is link:
             self.blocker = None
         for publisher in self.address.publishers.values():
             publisher.special.pop(link, None)
-        self.flush()  # what it has accepted was accepted while it was there: 6.10 holds only what nobody has
         self._announce_lost(announcement)
         self._release_all(link)
 
@@ -785,7 +783,7 @@ class Egress:
         self.release(link.owes.take())
         if not self.subscribers:  # nobody is told of SETTLE for what nobody holds
             for run in list(self.log.runs.runs):
-                self.core.meter -= self.log.forget(run, run.start, run.stop)
+                self.core.meter -= self.log.void(run, run.start, run.stop)
 
     def router_up(self, router: str) -> None:
         """4.2: barriers still open wait for the peer too."""

@@ -10,12 +10,11 @@ Read `router.publisher` for one publisher's state, and `router.egress` for the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from router import messages as m
 from router.directory import PublisherEntry, SubscriptionEntry, outgoing_tags, publisher_id, tag_prefix
-from router.intervals import OPEN, IntervalSet, Range
+from router.intervals import IntervalSet, Range
 from router.log import RunList, Segments
 from router.ports import (
     EPOCH,
@@ -51,6 +50,7 @@ class Ingress:
         self.blocker = IntervalSet()  # where the last look for what is done ended
         self.rejected: dict[int, int] = {}  # position -> subscriptions that rejected it
         self.settled = IntervalSet()  # to be told by SETTLE
+        self.reached: tuple[str, ...] = ()  # whom a record may have reached
         self.kept = IntervalSet()  # done and not settled, with their payload
         self.kept_bytes = 0
 
@@ -263,7 +263,7 @@ class Ingress:
         stop = log.end
         self._note_run(link, start, stop, first_id, message_format)
         link.live.add(first_id, first_id + len(tags))
-        size = sum(map(len, payloads))
+        size = log.size(start, stop)
         link.undone += len(tags)
         link.undone_bytes += size
         self.core.meter += size
@@ -293,6 +293,8 @@ class Ingress:
                 last.stop = stop
                 last.live += stop - start
                 return
+            if not last.live:
+                self._drop_run(last)
         run = IngressRun(start, stop, link, first_id, message_format)
         self.runs.append(start, run)
         link.runs.append(first_id, run)
@@ -357,16 +359,12 @@ class Ingress:
                 self.rejected[position] = self.rejected.get(position, 0) + rejected
 
     def check(self, ranges: list[Range]) -> None:
-        """Which of these positions, just removed from some set, are now in none: they become done (6.5)."""
+        """Which of these undone positions, just removed from some set, are now in none: they become done (6.5)."""
         if not ranges or not self._may_accept():
             return
         if not self.address.subscriptions and self.address.config.no_subscribers == "hold":  # 6.10
             return
-        undone = self.undone
-        left: list[Range] = []
-        for start, stop in ranges:
-            left += undone.overlap(start, stop)
-        left = self.blocker.missing(left)
+        left = self.blocker.missing(ranges)
         if not left:
             return
         for blocker in self._blockers():
@@ -384,17 +382,20 @@ class Ingress:
         return self.core.established
 
     def check_all(self) -> None:
-        self.check([(0, OPEN)])
+        self.check(list(self.undone))
 
-    def _blockers(self) -> Iterator[IntervalSet]:
-        yield from self.awaited.values()
+    def _blockers(self) -> list[IntervalSet]:
+        if not self.owing:
+            return list(self.awaited.values())
+        blockers = list(self.awaited.values())
         for entry in list(self.owing):
             if entry.owed:
-                yield entry.owed
-            elif not entry.syncing:
-                del self.owing[entry]
+                blockers.append(entry.owed)
             if entry.syncing:
-                yield entry.syncing
+                blockers.append(entry.syncing)
+            if not entry.owed and not entry.syncing:
+                del self.owing[entry]
+        return blockers
 
     def _done(self, ranges: list[Range]) -> None:
         self.core.released = True
@@ -499,9 +500,12 @@ class Ingress:
                 link.repeats.pop(position, None)
         self.core.meter -= self.log.forget(start, stop)
         run.live -= stop - start
-        if not run.live:
-            self.runs.drop(run.start)
-            link.runs.drop(run.first_id)
+        if not run.live and (run is not self.runs.runs[-1] or link.dropped):  # the last one may go on
+            self._drop_run(run)
+
+    def _drop_run(self, run: IngressRun) -> None:
+        self.runs.drop(run.start, run)
+        run.publisher.runs.drop(run.first_id, run)
 
     def publisher_settled_tag(self, link: Publisher, tag: bytes) -> None:
         """6.6: an expected tag that will not come again."""
@@ -521,13 +525,15 @@ class Ingress:
             self.publisher_settled(link, run.first_id + low, run.first_id + low)
 
     def flush(self) -> None:
-        """SETTLE by position goes to every home of a subscription: nobody else can hold one of them."""
+        """SETTLE by position goes to every router that may have got one of them, also where the subscription has moved
+        away from since: its old link may still hold it."""
         if not self.settled:
             return
-        homes = {e.home: None for e in self.address.subscriptions.values() if e.home is not None}
         ranges = self.settled.take()
-        if homes:
-            self.core.multicast(tuple(sorted(homes)), m.Settle(self.address.name, ranges))
+        if self.reached:
+            self.core.multicast(self.reached, m.Settle(self.address.name, ranges))
+            if len(self.reached) > 1 and not any(link.live for link in self.publishers.values()):
+                self.reached = tuple(sorted({home for link in self.publishers.values() for home in link.covered}))
 
     # ---------------------------------------------------------------------------------------- questions, sync: 5.7, 7.5
 
@@ -604,7 +610,10 @@ class Ingress:
     def _cover(self, link: Publisher, entry: SubscriptionEntry) -> None:
         assert entry.home is not None
         link.cover(entry)
-        self.awaited.setdefault(entry.home, IntervalSet())
+        if entry.home not in self.awaited:
+            self.awaited[entry.home] = IntervalSet()
+        if entry.home not in self.reached:
+            self.reached = tuple(sorted((*self.reached, entry.home)))
 
     def flush_due(self, link: Publisher) -> None:
         """8.5: what it has not sent again by now it will not send; only with a new proof."""
@@ -648,7 +657,9 @@ class Ingress:
     def forget_subscription(self, entry: SubscriptionEntry) -> None:
         """8.2, 8.3: nothing is owed to it any more.  The caller has taken it out of the directory."""
         self.uncover(entry)
-        freed = entry.owed.take() + entry.syncing.take()
+        freed: list[Range] = []
+        for start, stop in entry.owed.take() + entry.syncing.take():
+            freed += self.undone.overlap(start, stop)
         self.owing.pop(entry, None)
         self.check(freed)
 
@@ -668,6 +679,7 @@ class Ingress:
             entry.unsync()
             self.uncover(entry)
             self.orphan(entry)
+        self.reached = tuple([home for home in self.reached if home != router])
         for link in self.publishers.values():
             link.uncover_home(router)
         self.check_all()
@@ -749,6 +761,8 @@ class Ingress:
                 if self.undone.overlap(start, stop):
                     self._unawait(start, stop)
                 self._forget(link, run, start, stop, tell=False)
+        for run in [run for run in link.runs.runs if not run.live]:
+            self._drop_run(run)
         link.live.take()
         link.held.clear()
 

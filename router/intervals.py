@@ -132,8 +132,15 @@ class IntervalSet:
 
     def missing(self, ranges: list[Range]) -> list[Range]:
         """What of these ranges is not there."""
-        if not self.starts:
+        starts = self.starts
+        if not starts:
             return ranges
+        if len(ranges) == 1:  # as nearly always: all there, or nothing
+            start, stop = ranges[0]
+            if start >= self.stops[-1] or stop <= starts[0]:
+                return ranges
+            if starts[-1] <= start and stop <= self.stops[-1]:
+                return []
         absent: list[Range] = []
         for start, stop in ranges:
             for a, b in self.overlap(start, stop):

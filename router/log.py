@@ -7,57 +7,71 @@ Every range given to these functions must lie inside what has been appended and 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from itertools import accumulate
 from typing import Generic, TypeVar
+
+from router.intervals import IntervalSet
 
 BITS = 10
 SEGMENT = 1 << BITS
 
 
 class Segment:
-    """Up to 1,024 consecutive positions, from `start` to the end of their block."""
+    """Up to 1,024 consecutive positions, from `start` to the end of their block.  `sizes` are sums: what stands before
+    each position, so that the bytes of a stretch are a difference."""
 
-    __slots__ = ("live", "payloads", "start", "tags")
+    __slots__ = ("live", "payloads", "sizes", "start", "tags")
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.tags: list[bytes] = []
         self.payloads: list[bytes | None] = []
+        self.sizes: list[int] = [0]
         self.live = 0
 
 
 class Segments:
     """Tags and payloads of positions ..., `end` - 1.  Positions are never used again."""
 
-    __slots__ = ("blocks", "end")
+    __slots__ = ("blocks", "end", "freed")
 
     def __init__(self, start: int = 0) -> None:
         self.blocks: dict[int, Segment] = {}
         self.end = start
+        self.freed = IntervalSet()  # without payload, though not forgotten
 
-    def append(self, tags: list[bytes], payloads: list[bytes]) -> int:
-        """Returns the position of the first."""
+    def append(self, tags: list[bytes], payloads: list[bytes], counted: bool = True) -> int:
+        """Returns the position of the first.  Not counted: their size is 0."""
         first = at = self.end
         n = len(tags)
-        done = 0
-        while done < n:
-            segment = self.blocks.get(at >> BITS)
-            if segment is None:
-                segment = self.blocks[at >> BITS] = Segment(at)
-            room = SEGMENT - (at & (SEGMENT - 1))
-            if not done and n <= room:
-                segment.tags += tags
-                segment.payloads += payloads
-                segment.live += n
-                at += n
-                break
-            part = min(room, n - done)
-            segment.tags += tags[done : done + part]
-            segment.payloads += payloads[done : done + part]
-            segment.live += part
-            done += part
-            at += part
+        room = SEGMENT - (at & (SEGMENT - 1))
+        if n <= room:
+            self._fill(at, tags, payloads, counted)
+        else:
+            done = 0
+            while done < n:
+                part = min(room, n - done)
+                self._fill(at, tags[done : done + part], payloads[done : done + part], counted)
+                done += part
+                at += part
+                room = SEGMENT
         self.end = first + n
         return first
+
+    def _fill(self, at: int, tags: list[bytes], payloads: list[bytes], counted: bool) -> None:
+        segment = self.blocks.get(at >> BITS)
+        if segment is None:
+            segment = self.blocks[at >> BITS] = Segment(at)
+        segment.tags += tags
+        segment.payloads += payloads
+        sizes = segment.sizes
+        if counted:
+            sums = accumulate(map(len, payloads), initial=sizes[-1])
+            next(sums)
+            sizes.extend(sums)
+        else:
+            sizes += [sizes[-1]] * len(tags)
+        segment.live += len(tags)
 
     def tags(self, start: int, stop: int) -> list[bytes]:
         segment = self.blocks[start >> BITS]
@@ -80,27 +94,44 @@ class Segments:
 
     def size(self, start: int, stop: int) -> int:
         """Bytes of payload that are kept for these positions."""
-        return sum(map(len, filter(None, self.payloads(start, stop))))
+        size = self._size(start, stop)
+        if self.freed:
+            for low, high in self.freed.overlap(start, stop):
+                size -= self._size(low, high)
+        return size
+
+    def _size(self, start: int, stop: int) -> int:
+        segment = self.blocks[start >> BITS]
+        if (stop - 1) >> BITS == start >> BITS:
+            return segment.sizes[stop - segment.start] - segment.sizes[start - segment.start]
+        return sum([each.sizes[high] - each.sizes[low] for low, high, each in self._split(start, stop)])
 
     def free(self, start: int, stop: int) -> int:
         """Lets go of payload; returns how many bytes it was."""
-        freed = 0
+        size = self.size(start, stop)
         for low, high, segment in self._split(start, stop):
-            freed += sum(map(len, filter(None, segment.payloads[low:high])))
             segment.payloads[low:high] = [None] * (high - low)
-        return freed
+        self.freed.add(start, stop)
+        return size
 
     def forget(self, start: int, stop: int) -> int:
         """These positions are needed no more.  Returns how many bytes of payload went with them."""
-        freed = self.free(start, stop)
+        size = self.size(start, stop)
+        if self.freed:
+            self.freed.remove(start, stop)
+        last = self.end >> BITS
         for low, high, segment in self._split(start, stop):
             segment.live -= high - low
-            index = segment.start >> BITS
-            if not segment.live and index != self.end >> BITS:  # the last one may still be filled
-                del self.blocks[index]
-        return freed
+            if not segment.live and segment.start >> BITS != last:  # the last one may still be filled
+                del self.blocks[segment.start >> BITS]
+            else:
+                segment.payloads[low:high] = [None] * (high - low)
+        return size
 
     def _split(self, start: int, stop: int) -> list[tuple[int, int, Segment]]:
+        if (stop - 1) >> BITS == start >> BITS:
+            segment = self.blocks[start >> BITS]
+            return [(start - segment.start, stop - segment.start, segment)]
         parts: list[tuple[int, int, Segment]] = []
         while start < stop:
             segment = self.blocks[start >> BITS]
@@ -150,6 +181,15 @@ class RunList(Generic[R]):
     def pieces(self, start: int, stop: int) -> list[tuple[R, int, int]]:
         """What lies at the keys start..stop-1: (run, from, to), offsets into the run."""
         keys = self.keys
+        if not keys:
+            return []
+        key = keys[-1]
+        if start >= key:  # the last one, as nearly always
+            run = self.runs[-1]
+            size = run.stop - run.start
+            if stop - key < size:
+                size = stop - key
+            return [(run, start - key, size)] if start - key < size else []
         i = bisect_right(keys, start) - 1
         if i < 0:
             i = 0
@@ -164,6 +204,9 @@ class RunList(Generic[R]):
             i += 1
         return found
 
-    def drop(self, key: int) -> None:
+    def drop(self, key: int, run: R) -> None:
+        """Lets go of a run that is there; at the same key there may also be empty ones."""
         i = bisect_left(self.keys, key)
+        while self.runs[i] is not run:
+            i += 1
         del self.keys[i], self.runs[i]
