@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import traceback
 from typing import Any
 
 from onceway import parent as parent_process
@@ -45,6 +46,7 @@ class RouterProcess:
         return {**self._server.status(), "stopping": self._stop.is_set()}
 
     async def run(self) -> int:
+        asyncio.get_running_loop().set_exception_handler(self._unhandled)
         on_stop_signals(self._signalled)
         await self._listen()
         telling = asyncio.create_task(self._tell_states())
@@ -80,6 +82,21 @@ class RouterProcess:
             say(f"[{self.name}] stopped at once")
             os._exit(1)
         self._stop.set()
+
+    def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An error of ours in a handler: what it left half done must not go on deciding about deliveries.
+
+        Stopping beats delivering twice; who supervises starts a new incarnation, and the peers and clients know the
+        rest.  Errors of sockets are not ours.
+        """
+        error = context.get("exception")
+        if error is None or isinstance(error, OSError):
+            say(f"[{self.name}] {context['message']}: {error}")
+            return
+        say(f"[{self.name}] {context['message']}; a router that is in doubt about itself stops")
+        traceback.print_exception(error)
+        sys.stderr.flush()
+        os._exit(1)
 
     async def _tell_states(self) -> None:
         last = ""

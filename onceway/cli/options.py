@@ -45,6 +45,13 @@ def link_options(function: F) -> F:
                 help="A file that lets the next run under this name go on where this one was killed.",
             ),
             click.option(
+                "--connect-timeout",
+                type=click.FloatRange(min=0, min_open=True),
+                default=30.0,
+                show_default=True,
+                help="Seconds until one of the routers must have answered.",
+            ),
+            click.option(
                 "--guarantee",
                 type=click.Choice(GUARANTEES),
                 default="exactly-once",

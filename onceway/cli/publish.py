@@ -26,6 +26,7 @@ class Plan:
     ordered: bool
     name: str | None
     journal: str | None
+    connect_timeout_s: float
     guarantee: str
     count: int | None
     size: int
@@ -46,6 +47,7 @@ def command(
     ordered: bool,
     name: str | None,
     journal: str | None,
+    connect_timeout: float,
     guarantee: str,
     count: int | None,
     size: int,
@@ -58,7 +60,7 @@ def command(
     from onceway.errors import OncewayError, UsageError
     from onceway.loop import run
 
-    plan = Plan(address, urls, ordered, name, journal, guarantee, count, size, rate)
+    plan = Plan(address, urls, ordered, name, journal, connect_timeout, guarantee, count, size, rate)
     try:
         sys.exit(run(_publish(plan)))
     except UsageError:
@@ -74,7 +76,12 @@ async def _publish(plan: Plan) -> int:
 
     told = report(plan.name or "publish")
     async with onceway.connect(
-        plan.urls, container=plan.name, journal=plan.journal, ordered=plan.ordered, on_report=told
+        plan.urls,
+        container=plan.name,
+        journal=plan.journal,
+        ordered=plan.ordered,
+        connect_timeout_s=plan.connect_timeout_s,
+        on_report=told,
     ) as connection:
         publisher = await connection.publisher(
             plan.address, name=plan.name, guarantee=plan.guarantee, on_undecided=lambda _: None
@@ -112,7 +119,7 @@ async def _publish(plan: Plan) -> int:
         return 0
     tally = f"published {total:,}, accepted {accepted:,}, rejected {rejected:,}, undecided {undecided:,}"
     print(f"{tally} in {seconds:.2f} s ({accepted / max(seconds, 0.001):,.0f}/s)")  # noqa: T201
-    return 0 if accepted == total else 1
+    return 0 if accepted == total and (plan.count is None or total - before >= plan.count) else 1
 
 
 async def _put_all(plan: Plan, publisher: object, meter: Meter, stop: asyncio.Event) -> None:

@@ -20,6 +20,7 @@ class Plan:
     ordered: bool
     name: str | None
     journal: str | None
+    connect_timeout_s: float
     guarantee: str
     count: int | None
     quiet: bool
@@ -49,6 +50,7 @@ def command(
     ordered: bool,
     name: str | None,
     journal: str | None,
+    connect_timeout: float,
     guarantee: str,
     count: int | None,
     quiet: bool,
@@ -62,7 +64,7 @@ def command(
     from onceway.errors import OncewayError, UsageError
     from onceway.loop import run
 
-    plan = Plan(address, urls, ordered, name, journal, guarantee, count, quiet, credit, timeout)
+    plan = Plan(address, urls, ordered, name, journal, connect_timeout, guarantee, count, quiet, credit, timeout)
     try:
         sys.exit(run(_subscribe(plan)))
     except UsageError:
@@ -83,7 +85,12 @@ async def _subscribe(plan: Plan) -> int:
         tally.gaps += 1
 
     async with onceway.connect(
-        plan.urls, container=plan.name, journal=plan.journal, ordered=plan.ordered, on_report=told
+        plan.urls,
+        container=plan.name,
+        journal=plan.journal,
+        ordered=plan.ordered,
+        connect_timeout_s=plan.connect_timeout_s,
+        on_report=told,
     ) as connection:
         subscriber = await connection.subscriber(
             plan.address, name=plan.name, guarantee=plan.guarantee, credit=plan.credit, on_gap=gap

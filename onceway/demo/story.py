@@ -111,7 +111,7 @@ class Story:
         self.log = (self.directory / "routers.log").open("w", buffering=1)
         unknown = [name for name in self.plan.kill if name not in loaded.routers]
         if unknown:
-            raise DemoFailed(f"no router {', '.join(unknown)} to kill; there are {', '.join(loaded.routers)}")
+            raise UsageError(f"no router {', '.join(unknown)} to kill; there are {', '.join(loaded.routers)}")
         supervisor = Supervisor(loaded, list(loaded.routers), self, look_every_s=LOOK_EVERY_S)
         running = asyncio.create_task(supervisor.run())
         try:

@@ -1,0 +1,37 @@
+"""One router as a real process for the commands that need one; `onceway(...)` runs a command to its end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.live import ROOT, LiveNetwork
+from tests.live_fixture import live_network, pytest_runtest_makereport
+
+__all__ = ["live_network", "pytest_runtest_makereport"]
+
+COMMAND = [sys.executable, "-m", "onceway"]
+BOUND_S = 60.0
+
+
+def onceway(*arguments: object, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=BOUND_S, check=False, cwd=ROOT
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+@pytest.fixture(scope="session")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
+    with LiveNetwork(tmp_path_factory.mktemp("cli"), ["a"]) as network:
+        yield network.start()
+
+
+@pytest.fixture
+def pair_file(tmp_path: Path) -> Path:
+    """A topology of two routers on free ports; nothing is started."""
+    return LiveNetwork(tmp_path, ["a", "b"], [("a", "b")]).topology_path

@@ -1,0 +1,66 @@
+"""`onceway demo`, and its judge."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onceway.demo.ledger import Line, PublisherNotes, SubscriberNotes, judge
+from tests.cli.conftest import onceway
+
+PUBLISHERS = [PublisherNotes("p", published=3, accepted=3), PublisherNotes("q", published=2, accepted=2)]
+ALL = [("p", 0), ("q", 0), ("p", 1), ("q", 1), ("p", 2)]
+
+
+def line(handed: list[tuple[str, int]]) -> Line:
+    return judge(PUBLISHERS, [SubscriberNotes("s", handed)]).lines[0]
+
+
+def test_the_ledger_is_clean_when_all_came_once_in_each_publishers_order() -> None:
+    ledger = judge(PUBLISHERS, [SubscriberNotes("s", ALL), SubscriberNotes("t", sorted(ALL))])
+    assert (ledger.published, ledger.accepted, ledger.clean) == (5, 5, True)
+    assert ledger.lines[0] == Line("s", delivered=5, lost=0, duplicate=0, out_of_order=0, unknown=0)
+
+
+@pytest.mark.parametrize(
+    ("handed", "expected"),
+    [
+        (ALL[:-1], Line("s", 4, lost=1, duplicate=0, out_of_order=0, unknown=0)),
+        ([*ALL, ("p", 0)], Line("s", 5, lost=0, duplicate=1, out_of_order=0, unknown=0)),
+        (ALL[2:] + ALL[:2], Line("s", 5, lost=0, duplicate=0, out_of_order=2, unknown=0)),
+        ([*ALL, ("p", 3), ("r", 0)], Line("s", 5, lost=0, duplicate=0, out_of_order=0, unknown=2)),
+        ([], Line("s", 0, lost=5, duplicate=0, out_of_order=0, unknown=0)),
+    ],
+)
+def test_the_ledger_names_what_went_wrong(handed: list[tuple[str, int]], expected: Line) -> None:
+    assert line(handed) == expected
+    assert not expected.clean
+
+
+def test_what_was_published_and_not_accepted_spoils_the_ledger() -> None:
+    assert not judge([PublisherNotes("p", published=1, accepted=0)], [SubscriberNotes("s", [("p", 0)])]).clean
+
+
+@pytest.mark.parametrize("kill", ["a", "c"])
+def test_the_demo_kills_a_router_and_ends_with_a_clean_ledger(kill: str, tmp_path: Path) -> None:
+    done = onceway("demo", "--count", 4000, "--rate", 4000, "--kill", kill, "--keep", tmp_path / "demo")
+    assert done.returncode == 0, done.stderr
+    assert "network triangle ready: 3 routers, 3 links" in done.stderr
+    assert f"kill -9 router {kill} (pid " in done.stderr
+    assert f"router {kill} is back after " in done.stderr
+    assert "published 4,000, accepted 4,000" in done.stdout
+    for name in ("billing", "shipping", "audit"):
+        cells = next(row for row in done.stdout.splitlines() if name in row).replace("│", " ").split()
+        assert cells == [name, "4,000", "0", "0", "0"]
+    assert (tmp_path / "demo" / "routers.log").exists()
+
+    again = onceway("demo", "--keep", tmp_path / "demo")
+    assert again.returncode == 2
+    assert "a journal of an earlier demo" in again.stderr
+
+
+def test_a_router_that_is_not_there_cannot_be_killed() -> None:
+    done = onceway("demo", "--kill", "z")
+    assert done.returncode == 2
+    assert "no router z to kill; there are a, b, c" in done.stderr
