@@ -25,6 +25,7 @@ from amqp10.errors import (
     FRAMING_ERROR,
     ILLEGAL_STATE,
     INVALID_FIELD,
+    NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     DecodeError,
     LocalProtocolError,
@@ -33,6 +34,7 @@ from amqp10.errors import (
 from amqp10.events import ConnectionClosed, ConnectionOpened, Event, SessionBegun
 from amqp10.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE, encode_frame, parse_frame_header
 from amqp10.handshake import Handshake, HandshakeFailed
+from amqp10.outcomes import shortened
 from amqp10.performatives import (
     Attach,
     Begin,
@@ -54,6 +56,7 @@ from amqp10.violations import LinkViolation, SessionViolation
 
 _SHAPES = 1024  # so many shapes are remembered per connection, whatever a peer sends
 _SMALLEST_SHAPED = 18  # octets of a frame that may be looked up by its shape
+_SHORTEST_IDLE_MS = 100  # heartbeats oftener than that we don't send
 _unpack_size = Struct(">I").unpack_from
 
 
@@ -162,9 +165,6 @@ class Connection:
         except HandshakeFailed as failure:
             self._deaf = True
             self._finish(Error(failure.condition, failure.description), events, local=failure.local)
-        except RemoteProtocolError as violation:
-            self._deaf = True
-            self._fail(Error(violation.condition, violation.description), events)
         if offset < len(data) and not self._deaf:
             self._chunks = [data[offset:]]
             self._buffered = len(data) - offset
@@ -278,7 +278,7 @@ class Connection:
         for session in self.sessions:
             if not session.ended:
                 session._flush()
-        self._write_frame(0, Close(error=error).encode())
+        self._write_frame(0, self._fit(Close(error)))
         self._state = ConnectionState.CLOSING
         self._deadline = self._now + CLOSE_TIMEOUT_S
         for session in self.sessions:
@@ -353,9 +353,10 @@ class Connection:
         while end - offset >= FRAME_HEAD_SIZE:
             size = _unpack_size(buf, offset)[0]
             if size > max_frame_size:
-                raise RemoteProtocolError(
-                    FRAMING_ERROR, f"a frame of {size} octets is larger than max-frame-size {max_frame_size}"
-                )
+                self._deaf = True
+                text = f"a frame of {size} octets is larger than max-frame-size {max_frame_size}"
+                self._fail(Error(FRAMING_ERROR, text), events)
+                return end
             stop = offset + size
             if stop > end:
                 break
@@ -405,12 +406,14 @@ class Connection:
                                 continue
                 offset = stop
                 self._read_frame(buf, frame_start, stop, events)
-                if self._state is ConnectionState.CLOSED:
-                    return end
             except LinkViolation as violation:
                 violation.link.session._link_violated(violation, events)
             except SessionViolation as violation:
                 violation.session._violated(violation, events)
+            except RemoteProtocolError as violation:
+                self._fail(Error(violation.condition, violation.description), events)
+            if self._deaf or self._state is ConnectionState.CLOSED:
+                return end
         return offset
 
     def _read_frame(self, buf: bytes, offset: int, stop: int, events: list[Event]) -> None:
@@ -427,6 +430,7 @@ class Connection:
             if payload < stop and performative.__class__ is not Transfer:
                 raise DecodeError(DECODE_ERROR, f"{stop - payload} octets follow the performative", payload)
         except DecodeError as error:
+            self._deaf = True
             at = f"octet {error.offset - offset} of a frame of {stop - offset}"
             raise RemoteProtocolError(error.condition, f"{error.description} ({at})") from None
         if performative.__class__ is Transfer:
@@ -453,6 +457,10 @@ class Connection:
         self.remote_open = performative
         self.remote_max_frame_size = performative.max_frame_size
         if performative.idle_time_out:
+            if performative.idle_time_out < _SHORTEST_IDLE_MS:  # 2.4.5
+                raise RemoteProtocolError(
+                    NOT_ALLOWED, f"an idle-time-out of {performative.idle_time_out} ms is below {_SHORTEST_IDLE_MS} ms"
+                )
             self._remote_idle_s = performative.idle_time_out / 1000
         self._state = ConnectionState.OPENED
         if not self._open_sent:
@@ -604,13 +612,19 @@ class Connection:
         """The session has something for data_to_send to put together."""
         self._touched[session] = None
 
+    def _fit(self, last: Detach | End | Close) -> bytes:
+        """Encoded, its error shortened where the peer's max-frame-size makes that necessary."""
+        body = last.encode()
+        if self.remote_open is not None and len(body) + FRAME_HEAD_SIZE > self.remote_max_frame_size:
+            assert last.error is not None
+            last.error = shortened(last.error)
+            body = last.encode()
+        return body
+
     def _write_frame(self, channel: int, body: bytes) -> None:
         self._append(encode_frame(AMQP_FRAME, channel, body))
 
-    def _write_block(self, block: bytes, frames: int) -> None:
-        """Whole frames, as they are."""
-        self._append(block)
-
     def _append(self, data: bytes) -> None:
+        """Whole frames, as they are."""
         self._out.append(data)
         self.output_size += len(data)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from amqp10.outcomes import write_state
+from amqp10.outcomes import shortened_state, write_state
 from amqp10.serial import WRAP
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, field_spans
 
@@ -177,16 +177,18 @@ class PendingDispositions:
                 return
         entries.append((first, last, state, settled))
 
-    def take(self, channel: int, is_receiver: bool) -> tuple[bytes, int]:
-        """Everything as frames, and their number, in an order that keeps what was said of one delivery in order."""
+    def take(self, channel: int, is_receiver: bool, max_frame_size: int) -> bytes:
+        """Everything as frames, in an order that keeps what was said of one delivery in order."""
         entries, self._entries = self._entries, []
         if len(entries) > 1:
             entries = _merge(entries)
-        frames = [
-            encode_disposition(channel, is_receiver, first, last, state, settled)
-            for first, last, state, settled in entries
-        ]
-        return (frames[0] if len(frames) == 1 else b"".join(frames)), len(frames)
+        frames = []
+        for first, last, state, settled in entries:
+            frame = encode_disposition(channel, is_receiver, first, last, state, settled)
+            if len(frame) > max_frame_size:
+                frame = encode_disposition(channel, is_receiver, first, last, shortened_state(state), settled)
+            frames.append(frame)
+        return frames[0] if len(frames) == 1 else b"".join(frames)
 
 
 def _merge(entries: list[Range]) -> list[Range]:

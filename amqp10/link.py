@@ -159,7 +159,7 @@ class Link:
         state = TRANSITIONS.get((self._state, Step.SEND_ATTACH))
         if state is None:
             raise LocalProtocolError(f"{self!r} is attached already")
-        attach.handle = self.session._free_handle()
+        attach.handle = self.session._free_handle() if self.handle is None else self.handle
         body = attach.encode()
         room = self.session.connection.remote_max_frame_size
         if self.session.connection.remote_open is not None and len(body) + FRAME_HEAD_SIZE > room:
@@ -224,10 +224,12 @@ class Link:
     def _attach_nothing(self) -> None:
         """2.6.3: the answer that says that there will be no link: our own terminus is null."""
         assert self.remote_attach is not None
-        if self.is_sender:
-            self.attach(source=None, target=self.remote_attach.target)
-        else:
-            self.attach(source=self.remote_attach.source, target=None)
+        source = None if self.is_sender else self.remote_attach.source
+        target = self.remote_attach.target if self.is_sender else None
+        try:
+            self.attach(source=source, target=target)
+        except FrameTooLarge:  # the peer's own terminus is more than it takes
+            self.attach(source=None, target=None)
 
     def _received_attach(self, attach: Attach) -> None:
         self._state = TRANSITIONS[self._state, Step.RECEIVE_ATTACH]
@@ -247,7 +249,7 @@ class Link:
         assert self.handle is not None
         self._stop()
         self.session._forget(self)
-        self.session._write(Detach(handle=self.handle, closed=closed, error=error).encode())
+        self.session._write(self.session.connection._fit(Detach(self.handle, closed, error)))
 
     # What the two kinds do on their own ------------------------------------------------------------------------
 

@@ -84,6 +84,11 @@ class Modified(Composite):
     message_annotations: Mapping[Any, Any] | None = None
 
 
+def shortened(error: Error) -> Error:
+    """The same condition in less than 400 octets, for a peer that takes small frames only."""
+    return Error(error.condition[:100], error.description and error.description[:60])
+
+
 Outcome: TypeAlias = Accepted | Rejected | Released | Modified
 DeliveryState: TypeAlias = Accepted | Rejected | Released | Modified | Received | Described
 
@@ -127,6 +132,15 @@ def write_state(state: DeliveryState) -> bytes:
     if not isinstance(state, Described) and getattr(state, "descriptor_code", None) not in _STATES:
         raise EncodeError(f"{state!r} is no delivery-state")
     return encode_value(state)
+
+
+def shortened_state(state: DeliveryState | None) -> DeliveryState | None:
+    """What matters of a state in less than 400 octets, for a peer that takes small frames only."""
+    if isinstance(state, Rejected):
+        return Rejected(state.error and shortened(state.error))
+    if isinstance(state, Modified):
+        return Modified(state.delivery_failed, state.undeliverable_here)
+    return None if isinstance(state, Described) else state
 
 
 STATE: Final = FieldType(read_state, write_state)

@@ -69,6 +69,7 @@ class ReceiverLink(Link):
         The flow goes out with data_to_send; several grants before that make one flow, of the last one's credit. It may
         be called as soon as our attach has been sent; on a link that is gone nothing happens. With drain the sender
         answers with a flow that leaves no credit (LinkFlow)."""
+        assert credit >= 0
         if self.detached:
             return
         self.limit = self.delivery_count + credit

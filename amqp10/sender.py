@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import LocalProtocolError
 from amqp10.link import Link, LinkState
+from amqp10.outcomes import shortened_state
 from amqp10.performatives import Transfer
 from amqp10.serial import WRAP, unwrap
 from amqp10.transfers import encode_block
@@ -172,6 +173,9 @@ class SenderLink(Link):
         session = self.session
         room = session.connection.remote_max_frame_size - 8
         body = transfer.encode()
+        if len(body) > room:
+            transfer.state = shortened_state(transfer.state)
+            body = transfer.encode()
         if len(body) + len(payload) <= room:
             session._send_frame(self, delivery_id, body + payload)
             return

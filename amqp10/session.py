@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from amqp10.dispositions import DispositionShape, PendingDispositions, Range
 from amqp10.errors import (
     ERRANT_LINK,
+    FRAME_SIZE_TOO_SMALL,
     FRAMING_ERROR,
     HANDLE_IN_USE,
     INVALID_FIELD,
+    RESOURCE_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
     WINDOW_VIOLATION,
     LocalProtocolError,
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 OUTGOING_WINDOW = 0x7FFFFFFF  # we announce no limit of our own: credit is what limits us
 _HANDLES = 0xFFFFFFFF
+_SMALLEST_ATTACH = 64  # octets of an attach that says nothing but a name, less that name
 
 
 class SessionState(Enum):
@@ -162,7 +165,7 @@ class Session:
 
     def _send_end(self, error: Error | None) -> None:
         self._flush()
-        self.connection._write_frame(self.channel, End(error=error).encode())
+        self._write(self.connection._fit(End(error)))
         self._stop()
 
     def _stop(self) -> None:
@@ -187,6 +190,9 @@ class Session:
             raise RemoteProtocolError(FRAMING_ERROR, f"handle {attach.handle} is above handle-max")
         if attach.handle in self._by_remote_handle:
             raise SessionViolation(self, HANDLE_IN_USE, f"handle {attach.handle} is in use")
+        smallest = len(attach.name.encode()) + _SMALLEST_ATTACH
+        if smallest > self.connection.remote_max_frame_size:
+            raise SessionViolation(self, FRAME_SIZE_TOO_SMALL, "the answer to this attach would exceed max-frame-size")
         is_sender = attach.role  # the peer's role: True where it receives
         if not is_sender and attach.initial_delivery_count is None:
             raise SessionViolation(self, INVALID_FIELD, "a sender's attach has no initial-delivery-count")
@@ -198,6 +204,11 @@ class Session:
                 del self._awaiting[attach.name, is_sender]
         else:
             link = self.sender(attach.name) if is_sender else self.receiver(attach.name)
+            try:
+                link.handle = self._free_handle()  # now, so that the answer cannot fail for want of one
+            except LocalProtocolError as error:
+                raise SessionViolation(self, RESOURCE_LIMIT_EXCEEDED, str(error)) from None
+            self._by_handle[link.handle] = link
             self.links.append(link)
         answered = link._state is not LinkState.NEW
         self._by_remote_handle[attach.handle] = link
@@ -235,8 +246,9 @@ class Session:
         before = self._remote_window
         if self.remote_begin is not None:
             self._next_incoming_id = flow.next_outgoing_id  # 2.5.6
-        sent_to = 0 if flow.next_incoming_id is None else flow.next_incoming_id
-        self._remote_window = max(difference(sent_to + flow.incoming_window, self._next_outgoing_id & WRAP), 0)
+        # 2.5.6: what the peer had not seen when it wrote this still counts; before it saw our begin, that is all of it
+        seen = 0 if flow.next_incoming_id is None else flow.next_incoming_id
+        self._remote_window = max(flow.incoming_window - max(difference(self._next_outgoing_id, seen), 0), 0)
         if self._waiting:
             self._send_waiting()
         grown = self._remote_window > before and self._window_missed and not self._waiting
@@ -403,8 +415,8 @@ class Session:
     def _register(self, link: Link) -> None:
         """Our attach is about to be written."""
         assert link.handle is not None
-        self._by_handle[link.handle] = link
         if link.remote_attach is None:
+            self._by_handle[link.handle] = link
             self._awaiting.setdefault((link.name, link.is_sender), deque()).append(link)
             self.links.append(link)
 
@@ -437,7 +449,7 @@ class Session:
         """Whole messages, within the window and with nothing waiting before them: `capacity` has seen to that."""
         self._remote_window -= frames
         self._next_outgoing_id += frames
-        self.connection._write_block(block, frames)
+        self.connection._append(block)
 
     def _send_frame(self, link: SenderLink, delivery_id: int, body: bytes) -> None:
         if self._waiting or self._remote_window <= 0:
@@ -500,8 +512,7 @@ class Session:
             self._write_flow(None, False)
 
     def _write_dispositions(self, pending: PendingDispositions, is_receiver: bool) -> None:
-        block, frames = pending.take(self.channel, is_receiver)
-        self.connection._write_block(block, frames)
+        self.connection._append(pending.take(self.channel, is_receiver, self.connection.remote_max_frame_size))
 
     def _write_flow(self, link: Link | None, echo: bool) -> None:
         if not self._paused:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from amqp10.frames import MIN_MAX_FRAME_SIZE
+
 if TYPE_CHECKING:
     from amqp10.sasl import ClientMechanism, ServerMechanisms
 
@@ -41,3 +43,14 @@ class ConnectionSettings:
     """Server: the mechanisms offered. Client: the one to use; None starts without a SASL layer."""
     allow_no_sasl: bool = True
     """Server: accept a client that starts with the plain AMQP header."""
+
+    def __post_init__(self) -> None:
+        for name, lowest, highest in (
+            ("max_frame_size", MIN_MAX_FRAME_SIZE, 0xFFFFFFFF),
+            ("channel_max", 0, 0xFFFF),
+            ("handle_max", 0, 0xFFFFFFFF),
+            ("incoming_window", 1, 0x7FFFFFFF),
+            ("max_message_size", 0, 0xFFFFFFFFFFFFFFFF),
+        ):
+            if not lowest <= getattr(self, name) <= highest:
+                raise ValueError(f"{name} must lie in {lowest} to {highest}, not be {getattr(self, name)}")

@@ -16,6 +16,7 @@ from itertools import chain, repeat
 from struct import Struct
 from typing import Any
 
+from amqp10.errors import EncodeError
 from amqp10.serial import WRAP
 
 TRANSFER_START = b"\x00\x53\x14"
@@ -230,6 +231,8 @@ class _Layout:
     __slots__ = ("after_id", "after_tag", "before_id", "overhead", "pack")
 
     def __init__(self, channel: int, handle: int, tag_size: int, settled: bool, message_format: int) -> None:
+        if tag_size > 32:  # 2.8.7
+            raise EncodeError(f"a delivery-tag has at most 32 octets, not {tag_size}")
         fields = encode_uint(handle) + b"\x70"
         self.after_id = b"\xa0" + bytes((tag_size,))
         self.after_tag = encode_uint(message_format) + (b"\x41" if settled else b"")
