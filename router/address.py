@@ -6,7 +6,8 @@ the two sides, `router.core` for what all addresses share.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from router import messages as m
 from router.directory import PublisherEntry, SubscriptionEntry
@@ -29,6 +30,24 @@ class Address:
         self.subscriptions: dict[m.SubscriptionName, SubscriptionEntry] = {}
         self.ingress = Ingress(self, start)
         self.egress = Egress(self)
+        ingress, egress = self.ingress, self.egress
+        self.handlers: dict[type[m.AddressMessage], Callable[[str, Any], None]] = {
+            m.Pub: self.on_pub,
+            m.PubAck: ingress.on_puback,
+            m.PubDown: self.on_pubdown,
+            m.PubClose: self.on_pubclose,
+            m.Flush: egress.on_flush,
+            m.Join: self.on_join,
+            m.Joined: egress.on_joined,
+            m.Orphan: self.on_orphan,
+            m.Leave: self.on_leave,
+            m.Sync: egress.on_sync,
+            m.Data: egress.on_data,
+            m.Accept: ingress.on_accept,
+            m.AcceptSync: ingress.on_accept_sync,
+            m.Settle: egress.on_settle,
+            m.SettleTags: egress.on_settle_tags,
+        }
 
     # --------------------------------------------------------------------------------------------- publishers: 5.5, 5.6
 

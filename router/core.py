@@ -65,7 +65,7 @@ class Core:
         self._recover_at: float | None = None
         self._deferred_publishers: dict[PublisherPort, PublisherAttach] = {}
         self._deferred_subscribers: dict[SubscriberPort, SubscriberAttach] = {}
-        self._own: deque[m.Message] = deque()  # 3.3
+        self._own: deque[m.AddressMessage] = deque()  # 3.3
         self._touched: dict[Address, None] = {}
         self._windows: dict[Publisher, None] = {}
         self._over_limit = False
@@ -86,7 +86,7 @@ class Core:
         self.now = now
         link = self.publishers.get(port)
         if link:
-            self._address_of(link).ingress.proved(link)
+            link.ingress.proved(link)
             self.drain()
 
     def answered(self, port: PublisherPort, now: float) -> None:
@@ -94,7 +94,7 @@ class Core:
         self.now = now
         link = self.publishers.get(port)
         if link:
-            self._address_of(link).ingress.answered(link)
+            link.ingress.answered(link)
             self.drain()
 
     def transfers(
@@ -111,7 +111,7 @@ class Core:
         self.now = now
         link = self.publishers.get(port)
         if link and tags:
-            self._address_of(link).ingress.transfers(link, first_id, tags, payloads, settled, message_format)
+            link.ingress.transfers(link, first_id, tags, payloads, settled, message_format)
             self.drain()
 
     def publisher_settled(self, port: PublisherPort, first_id: int, last_id: int, now: float) -> None:
@@ -119,7 +119,7 @@ class Core:
         self.now = now
         link = self.publishers.get(port)
         if link:
-            self._address_of(link).ingress.publisher_settled(link, first_id, last_id)
+            link.ingress.publisher_settled(link, first_id, last_id)
             self.drain()
 
     def publisher_settled_tag(self, port: PublisherPort, tag: bytes, now: float) -> None:
@@ -127,7 +127,7 @@ class Core:
         self.now = now
         link = self.publishers.get(port)
         if link:
-            self._address_of(link).ingress.publisher_settled_tag(link, tag)
+            link.ingress.publisher_settled_tag(link, tag)
             self.drain()
 
     def detach_publisher(self, port: PublisherPort, closed: bool, now: float) -> None:
@@ -136,7 +136,7 @@ class Core:
         self._deferred_publishers.pop(port, None)
         link = self.publishers.get(port)
         if link:
-            self._address_of(link).ingress.detach(link, closed)
+            link.ingress.detach(link, closed)
             self.drain()
 
     def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach, now: float) -> None:
@@ -264,88 +264,63 @@ class Core:
                 address.egress.flush()
             self.drain()
             for address in touched:
-                address.ingress.flush()
+                if address.ingress.settled:
+                    address.ingress.flush()
             self.drain()
             for address in touched:
-                self._drop_if_empty(address)
+                if not address.publishers:
+                    self._drop_if_empty(address)
         over = self.meter >= self.config.memory_limit
         if over is not self._over_limit:
             self._over_limit = over
             for address in self.addresses.values():
                 address.ingress.all_windows_changed()
+        if not self._windows:
+            return
         windows, self._windows = self._windows, {}
         for link in windows:
             if link.phase is not Phase.DROPPED:
-                messages, size, reason = self._address_of(link).ingress.window(link)
+                messages, size, reason = link.ingress.window(link)
                 link.reason = reason
                 link.port.set_window(messages, size, reason)
 
     # ------------------------------------------------------------------------------------------ for addresses: messages
 
-    def broadcast(self, message: m.Message) -> None:
+    def broadcast(self, message: m.AddressMessage) -> None:
         """To all that are up, and to oneself."""
         if self._peers:
             self._send(self._peers, m.encode(message))
         self._own.append(message)
 
-    def send_to(self, router: str, message: m.Message) -> None:
+    def send_to(self, router: str, message: m.AddressMessage) -> None:
         if router == self.name:
             self._own.append(message)
         elif router in self.up:
             self._send((router,), m.encode(message))
 
-    def multicast(self, routers: tuple[str, ...], message: m.Message) -> None:
-        peers = routers
+    def multicast(self, routers: tuple[str, ...], message: m.AddressMessage) -> None:
         if self.name in routers:
             self._own.append(message)
-            peers = tuple([router for router in routers if router != self.name])
+            if len(routers) == 1:
+                return
+        peers = tuple([router for router in routers if router in self.up])
         if peers:
-            peers = tuple([router for router in peers if router in self.up])
-            if peers:
-                self._send(peers, m.encode(message))
+            self._send(peers, m.encode(message))
 
     def drain(self) -> None:
         """3.3: messages to oneself, after the running handler and before any other input."""
         own = self._own
         while own:
-            self._dispatch(self.name, own.popleft())
+            message = own.popleft()
+            address = self.addresses.get(message.address) or self.address(message.address)
+            address.handlers[type(message)](self.name, message)
 
     def _dispatch(self, sender: str, message: m.Message) -> None:
         if isinstance(message, m.Hello):
             self._on_hello(sender, message)
             return
-        address = self.address(message.address)
-        match message:
-            case m.Data():
-                address.egress.on_data(sender, message)
-            case m.Accept():
-                address.ingress.on_accept(sender, message)
-            case m.Settle():
-                address.egress.on_settle(sender, message)
-            case m.AcceptSync():
-                address.ingress.on_accept_sync(sender, message)
-            case m.SettleTags():
-                address.egress.on_settle_tags(sender, message)
-            case m.Sync():
-                address.egress.on_sync(sender, message)
-            case m.Pub():
-                address.on_pub(sender, message)
-            case m.PubAck():
-                address.ingress.on_puback(sender, message)
-            case m.PubDown():
-                address.on_pubdown(sender, message)
-            case m.PubClose():
-                address.on_pubclose(sender, message)
-            case m.Flush():
-                address.egress.on_flush(sender, message)
-            case m.Join():
-                address.on_join(sender, message)
-            case m.Joined():
-                address.egress.on_joined(sender, message)
-            case m.Orphan():
-                address.on_orphan(sender, message)
-            case m.Leave():
-                address.on_leave(sender, message)
+        address = self.addresses.get(message.address) or self.address(message.address)
+        address.handlers[type(message)](sender, message)
 
     # ------------------------------------------------------------------------------------------ for addresses: the rest
 
@@ -366,9 +341,6 @@ class Core:
     def defer_publisher(self, port: PublisherPort, attach: PublisherAttach) -> None:
         """5.3: before this router is established, the attach of an unknown publisher that resumes waits."""
         self._deferred_publishers[port] = attach
-
-    def _address_of(self, link: Publisher) -> Address:
-        return self.addresses[link.address]
 
     def _drop_if_empty(self, address: Address) -> None:
         if address.is_empty() and self.addresses.get(address.name) is address:
@@ -437,7 +409,7 @@ class Core:
             some_publishers, some_subscriptions = address.news()
             publishers += some_publishers
             subscriptions += some_subscriptions
-        self.send_to(peer, m.Hello(self.established, self._peers, publishers, subscriptions))
+        self._send((peer,), m.encode(m.Hello(self.established, self._peers, publishers, subscriptions)))
 
     def _on_hello(self, sender: str, message: m.Hello) -> None:
         """4.3."""

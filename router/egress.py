@@ -385,7 +385,11 @@ class Egress:
             self._released(link, first, last, settled)
             return
         accepted: list[Range] = []
+        plain = outcome is Outcome.ACCEPTED and not (settled or link.quick or link.bound)
         for run, low, high in link.sent_ids.pieces(first, last + 1):
+            if plain:
+                accepted += link.owes.remove(run.start + low, run.start + high)
+                continue
             for start, stop in link.held.overlap(run.start + low, run.start + high):
                 removed = link.owes.remove(start, stop)
                 if outcome is Outcome.REJECTED:
@@ -492,16 +496,12 @@ class Egress:
     # ----------------------------------------------------------------------------------------------- acceptance: 6.3, 9
 
     def release(self, ranges: list[Range]) -> None:
-        """Positions that a subscription has just ceased to owe: those that none owes any more are answered."""
-        left: list[Range] = []
-        for start, stop in ranges:
-            left += self.log.open.overlap(start, stop)
-        if not left:
-            return
+        """Open positions that a subscription has just ceased to owe: those that none owes any more are answered."""
+        left = ranges
         if self.blocker is not None:  # last blocker first
             left = self.blocker.owes.missing(left)
-            if not left:
-                return
+        if not left:
+            return
         for link in self.subscribers.values():
             left = link.owes.missing(left)
             if not left:
@@ -546,12 +546,14 @@ class Egress:
 
     def flush(self) -> None:
         """9: pending ACCEPT ranges go out."""
-        accepts, self.accepts = self.accepts, {}
-        for ingress, pending in accepts.items():
-            self.core.send_to(ingress, m.Accept(self.address.name, pending.ranges()))
-        sync_accepts, self.sync_accepts = self.sync_accepts, {}
-        for (ingress, name, term), pending in sync_accepts.items():
-            self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, pending.ranges()))
+        if self.accepts:
+            accepts, self.accepts = self.accepts, {}
+            for ingress, pending in accepts.items():
+                self.core.send_to(ingress, m.Accept(self.address.name, pending.ranges()))
+        if self.sync_accepts:
+            sync_accepts, self.sync_accepts = self.sync_accepts, {}
+            for (ingress, name, term), pending in sync_accepts.items():
+                self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, pending.ranges()))
 
     # ---------------------------------------------------------------------------------------------- settling: 10.1, 6.6
 
@@ -559,35 +561,30 @@ class Egress:
         """SETTLE works by position: every DATA and SYNC entry carries one (9)."""
         for start, stop in message.ranges:
             for run, low, high in self.log.local(sender, start, stop):
+                early = self.log.open.overlap(low, high)
                 for link in self.subscribers.values():
-                    self._settle_positions(link, low, high)
+                    if early:
+                        link.owes.remove(low, high)
+                    link.settle_positions(low, high)
+                    if link.bound:
+                        self._settle_bound(link, low, high)
                 self.core.meter -= self.log.forget(run, low, high)
             for link in self.subscribers.values():
-                entries = link.by_sync.get(sender)
-                if entries:
-                    positions = range(start, stop) if stop - start < len(entries) else sorted(entries)
-                    for position in positions:
-                        if start <= position < stop and position in entries:
-                            self.settle_single(link, entries[position])
-                    link.pump()
+                if link.by_sync:
+                    self._settle_entries(link, sender, start, stop)
 
-    def _settle_positions(self, link: Subscriber, start: int, stop: int) -> None:
-        link.owes.remove(start, stop)
-        held = link.held.remove(start, stop)
-        if held:
-            if link.gone:
-                link.settle_wire(held)
-                for low, high in held:
-                    link.gone.remove(low, high)
-            else:
-                for first, end in link.ids_of(held):
-                    link.port.settle(first, end - 1)
-            if link.refused:
-                link.refused.remove(start, stop)
-            link.trim()
-        if link.bound:
-            for delivery in [d for at, d in sorted(link.bound.items()) if start <= at < stop]:
-                self.settle_single(link, delivery)
+    def _settle_bound(self, link: Subscriber, start: int, stop: int) -> None:
+        for delivery in [d for at, d in sorted(link.bound.items()) if start <= at < stop]:
+            self.settle_single(link, delivery)
+        link.pump()
+
+    def _settle_entries(self, link: Subscriber, sender: str, start: int, stop: int) -> None:
+        entries = link.by_sync.get(sender)
+        if entries:
+            positions = range(start, stop) if stop - start < len(entries) else sorted(entries)
+            for position in positions:
+                if start <= position < stop and position in entries:
+                    self.settle_single(link, entries[position])
             link.pump()
 
     def on_settle_tags(self, sender: str, message: m.SettleTags) -> None:
@@ -780,7 +777,7 @@ class Egress:
 
     def _release_all(self, link: Subscriber) -> None:
         """Tokens of SYNC entries need no answer: their ingress has put them back when it heard of the loss."""
-        self.release(link.owes.take())
+        self.release([piece for start, stop in link.owes.take() for piece in self.log.open.overlap(start, stop)])
         if not self.subscribers:  # nobody is told of SETTLE for what nobody holds
             for run in list(self.log.runs.runs):
                 self.core.meter -= self.log.void(run, run.start, run.stop)

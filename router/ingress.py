@@ -85,7 +85,8 @@ class Ingress:
             if known.age(core.now) > address.config.publisher_expires_s:
                 port.refuse(PUBLISHER_EXPIRED, "this publisher was away for longer than publisher_timeout", {})
                 return
-        link = Publisher(port, attach, publisher, unique, self._choose_term(attach, known.term if known else None))
+        term = self._choose_term(attach, known.term if known else None)
+        link = Publisher(self, port, attach, publisher, unique, term)
         link.resumes = resumes
         link.presented = presented or {}
         self.proving[link] = None
@@ -215,15 +216,17 @@ class Ingress:
         settled: bool,
         message_format: int,
     ) -> None:
+        self.core.window_changed(link)
+        if link.phase is Phase.READY:
+            self._take(link, first_id, tags, payloads, settled, message_format)
+            return
         if link.phase is Phase.PROVING:
             self._claim(link)
             self.core.drain()
-        if link.phase is Phase.CLAIMING:  # 5.1: held, in order; the credit bounds them
-            link.hold(Held(first_id, tags, payloads, settled, message_format))
-            self.core.window_changed(link)
-        elif link.phase is Phase.READY:
+        if link.ready:  # nobody else had to be asked
             self._take(link, first_id, tags, payloads, settled, message_format)
-            self.core.window_changed(link)
+        elif not link.dropped:  # 5.1: held, in order; the credit bounds them
+            link.hold(Held(first_id, tags, payloads, settled, message_format))
 
     def _take(
         self,
@@ -262,9 +265,10 @@ class Ingress:
         start = log.append(tags, payloads)
         stop = log.end
         self._note_run(link, start, stop, first_id, message_format)
-        link.live.add(first_id, first_id + len(tags))
+        n = stop - start
+        link.live.add(first_id, first_id + n)
         size = log.size(start, stop)
-        link.undone += len(tags)
+        link.undone += n
         link.undone_bytes += size
         self.core.meter += size
         self.undone.add(start, stop)
@@ -274,10 +278,9 @@ class Ingress:
             entry.owed.add(start, stop)
             self.owing[entry] = None
         if link.destinations:
-            self.core.multicast(
-                link.destinations,
-                m.Data(self.address.name, link.publisher, link.term, start, message_format, False, tags, payloads),
-            )
+            name = self.address.name
+            data = m.Data(name, link.publisher, link.term, start, message_format, False, tags, payloads)
+            self.core.multicast(link.destinations, data)
         elif not link.uncovered:
             self.check([(start, stop)])
 
@@ -726,7 +729,7 @@ class Ingress:
     def _leave(self, link: Publisher, *, closed: bool) -> None:
         self._drop_records(link)
         if closed:
-            message: m.Message = m.PubClose(self.address.name, link.publisher, link.incarnation, link.term)
+            message: m.PubClose | m.PubDown = m.PubClose(self.address.name, link.publisher, link.incarnation, link.term)
         else:
             message = m.PubDown(self.address.name, link.publisher, link.term)
         self.core.broadcast(message)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from router.directory import SubscriptionEntry
 from router.intervals import IntervalSet
 from router.log import Run, RunList
 from router.messages import SubscriptionName
 from router.ports import Outcome, PublisherAttach, PublisherPort, Term
+
+if TYPE_CHECKING:
+    from router.ingress import Ingress
 
 FLUSH: Final = None
 """Stands in `Publisher.need` for the flush (8.5), beside the names of subscriptions."""
@@ -68,6 +71,7 @@ class Publisher:
         "held_bytes",
         "held_count",
         "incarnation",
+        "ingress",
         "leaving",
         "live",
         "map_brought",
@@ -95,8 +99,15 @@ class Publisher:
     )
 
     def __init__(
-        self, port: PublisherPort, attach: PublisherAttach, publisher: bytes, unique: bool, term: Term
+        self,
+        ingress: Ingress,
+        port: PublisherPort,
+        attach: PublisherAttach,
+        publisher: bytes,
+        unique: bool,
+        term: Term,
     ) -> None:
+        self.ingress = ingress
         self.port = port
         self.address = attach.address
         self.container = attach.container
@@ -140,6 +151,10 @@ class Publisher:
         self.undone_bytes = 0
         self.unsettled = 0  # done and not settled
         self.reason = ""
+
+    @property
+    def ready(self) -> bool:
+        return self.phase is Phase.READY
 
     @property
     def dropped(self) -> bool:

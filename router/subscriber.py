@@ -227,12 +227,11 @@ class Subscriber:
         """Sends what may be sent."""
         if not self.answered:  # 10.2
             return
-        ready = self.egress.ready
         room = self.port.capacity()
         if room <= 0:
-            ready.pop(self, None)
+            self.egress.ready.pop(self, None)
             return
-        ready[self] = None
+        self.egress.ready[self] = None
         if self.resumes or self.again or self.line:
             room = self._pump_single(room)
             if room <= 0 or self.resumes:
@@ -241,7 +240,7 @@ class Subscriber:
             return
         if cache is None:
             cache = {}
-        end = self.egress.log.end
+        end = self.egress.log.segments.end
         while room > 0:
             limit = end
             if self.presettled:
@@ -286,8 +285,9 @@ class Subscriber:
         self.cursor = stop
         self.held.add(start, stop)
         runs = self.sent_ids.runs
-        if runs and runs[-1].stop == start and runs[-1].first_id + start - runs[-1].start == first_id:
-            runs[-1].stop = stop
+        last = runs[-1] if runs else None
+        if last is not None and last.stop == start and last.first_id + start - last.start == first_id:
+            last.stop = stop
         else:
             run = SentRun(start, stop, first_id)
             self.sent_ids.append(first_id, run)
@@ -390,6 +390,25 @@ class Subscriber:
                 found.append((run.first_id + low, run.first_id + high))
         return found
 
+    def settle_positions(self, start: int, stop: int) -> None:
+        """10.1 for log positions; what they owe has been removed."""
+        held = self.held.remove(start, stop)
+        if not held:
+            return
+        if self.gone:
+            self.settle_wire(held)
+            for low, high in held:
+                self.gone.remove(low, high)
+        else:
+            port = self.port
+            for a, b in held:
+                for run, low, high in self.sent_positions.pieces(a, b):
+                    port.settle(run.first_id + low, run.first_id + high - 1)
+        if self.refused:
+            self.refused.remove(start, stop)
+        if len(self.sent_positions.runs) > 1:
+            self.trim()
+
     def settle_wire(self, ranges: list[Range]) -> None:
         """Dispositions with settled = true for log positions, less what is settled on the wire already."""
         for first, stop in self.ids_of(self.gone.missing(ranges)):
@@ -400,7 +419,7 @@ class Subscriber:
         first = self.held.first()
         runs = self.sent_positions.runs
         n = 0
-        while n < len(runs) and runs[n].stop <= first:
+        while n < len(runs) - 1 and runs[n].stop <= first:  # the last one may go on
             n += 1
         if n:
             for each in (self.sent_positions, self.sent_ids):
