@@ -430,7 +430,7 @@ class Network:
         self._next_beat = now + self.heartbeat_s
         self._parked.clear()
         for trunk in list(self._trunks.values()):
-            if now - trunk.heard >= self.dead_after_s:
+            if now >= trunk.heard + self.dead_after_s:
                 self.fail(trunk, "amqp:connection:forced", f"nothing heard from it for {self.dead_after_s:g} s", now)
             elif now - trunk.spoke >= 0.9 * self.heartbeat_s:
                 trunk.queue_heartbeat()

@@ -290,7 +290,7 @@ class Sessions:
         for session in list(self.by_peer.values()):
             if not session.up:
                 self._say_open(session)
-            elif now - session.heard >= self._dead_after_s:
+            elif now >= session.heard + self._dead_after_s:  # exactly as earliest_death has it
                 self.resets += 1
                 self._renew(session, now)
             elif now - session.spoke >= 0.9 * self._heartbeat_s:

@@ -117,7 +117,7 @@ class OutgoingStream:
         if gap_round != self.round or not self.sent:
             return False
         self.round = (self.round + 1) & 0xFFFF
-        self.window = max(MIN_WINDOW, self.window // 2)
+        self.window = max(min(MIN_WINDOW, self._max_window), self.window // 2)
         self.sent = 0
         self.sent_bytes = 0
         return True

@@ -46,6 +46,7 @@ class PlainTrunk(Trunk):
         self._out: list[bytes] = []
         self._in = b""
         self._closed = False
+        self._handshake_until = now + network.dead_after_s
         self.credit = 0
         self._granted = CREDIT
         self.sent_payloads: list[bytes] = []
@@ -102,10 +103,11 @@ class PlainTrunk(Trunk):
         return data
 
     def next_deadline(self) -> float | None:
-        return None
+        return None if self.up or self._closed else self._handshake_until
 
     def handle_timer(self, now: float) -> None:
-        pass
+        if not self.up and now >= self._handshake_until:
+            self.close("amqp:connection:forced", "not opened in time")
 
     @property
     def closed(self) -> bool:
@@ -169,7 +171,7 @@ class Connection:
         self.open = [True, True]
         self.in_flight = [0, 0]
         self.most_in_flight = 0
-        self.cut_at: tuple[int | None, int | None] = (None, None)
+        self.held: tuple[list[bytes], list[bytes]] = ([], [])
         self.lost = False
 
     def pump(self, end: int) -> None:
@@ -177,8 +179,6 @@ class Connection:
         trunk = self.ends[end]
         data = trunk.data_to_send()
         if data and self.open[end] and not self.lost:
-            if (self.names[end], self.names[1 - end]) in self.net.silenced:
-                return
             at = self._later(end)
             self.in_flight[end] += len(data)
             self.most_in_flight = max(self.most_in_flight, self.in_flight[end])
@@ -195,16 +195,23 @@ class Connection:
         return self.arrival[end]
 
     def _arrive(self, end: int, data: bytes) -> None:
-        self.in_flight[1 - end] -= len(data)
-        if self.lost:
-            return
-        if self.link.stalled:
-            self.in_flight[1 - end] += len(data)
-            self.net.at(self.net.now + 0.01, lambda: self._arrive(end, data))
-            return
-        if self.open[end] and self.net.alive(self.ends[end]):
-            self.ends[end].receive_data(data, self.net.now)
-            self.net.attend(self.names[end])
+        """As TCP does it, what is held up comes later and in order, or not at all."""
+        held = self.held[end]
+        held.append(data)
+        if len(held) == 1:
+            self._deliver(end)
+
+    def _deliver(self, end: int) -> None:
+        held = self.held[end]
+        while held and not self.lost:
+            if self.link.stalled or (self.names[1 - end], self.names[end]) in self.net.silenced:
+                self.net.at(self.net.now + 0.01, lambda: self._deliver(end))
+                return
+            data = held.pop(0)
+            self.in_flight[1 - end] -= len(data)
+            if self.open[end] and self.net.alive(self.ends[end]):
+                self.ends[end].receive_data(data, self.net.now)
+                self.net.attend(self.names[end])
 
     def _eof(self, end: int) -> None:
         if self.open[end] and self.net.alive(self.ends[end]):
