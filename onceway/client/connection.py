@@ -229,6 +229,7 @@ class Connection:
         owners = list(self._owners.values())
         for owner in owners:
             owner._closing = True
+            owner._flush(self._loop.time())
             owner._refresh()
         await self._changes.until(lambda: self._error or not any(_busy(owner) for owner in owners), timeout_s)
         if self._wire is None:
@@ -341,7 +342,10 @@ class Connection:
     def wire_received(self, wire: Wire, data: bytes) -> None:
         if wire is self._wire and self._endpoint.connection is not None:
             self._ended(self._endpoint.receive_data(data, self._loop.time()))
-            self._step()
+            # Tell the application now and write in the next turn: what it does about it (the next message, an accept)
+            # leaves together with our answers, in one system call.
+            self._hand_over()
+            self._soon()
 
     def wire_ended(self, wire: Wire) -> None:
         if wire is self._wire and self._endpoint.connection is not None:
@@ -355,6 +359,7 @@ class Connection:
     def _ended(self, closed: EngineClosed | None) -> None:
         if closed is None:
             return
+        self._write()  # the answer to a close
         if closed.error is None:
             self._give_up("closed by the router" if not closed.lost else "the router ended the connection")
             return
@@ -391,17 +396,15 @@ class Connection:
         if self._closed:
             return
         now = self._loop.time()
-        endpoint = self._endpoint
         for owner in list(self._owners.values()):
             owner._flush(now)
-        if endpoint.opened and self.router is None:
-            self._opened()
         self._hand_over()
-        if self._wire is not None:
-            data = endpoint.data_to_send()
-            if data:
-                self._wire.write(data)
+        self._write()
         self._arm(now)
+
+    def _write(self) -> None:
+        if self._wire is not None:
+            self._wire.write(self._endpoint.data_to_send())
 
     def _opened(self) -> None:
         connection = self._endpoint.connection
@@ -412,6 +415,8 @@ class Connection:
         self._changes.notify()
 
     def _hand_over(self) -> None:
+        if self._endpoint.opened and self.router is None:
+            self._opened()
         for owner in list(self._owners.values()):
             if owner._link.events:
                 owner._handle(owner._link.take_events())

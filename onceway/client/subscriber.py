@@ -7,7 +7,7 @@ are taken one by one.  Verdicts go by position (`subscribing`), as ranges; await
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -170,6 +170,20 @@ class Batch:
                 self._ranges.append((first, last))
 
 
+class _Verdict:
+    """Awaited, it waits until the journal has it."""
+
+    __slots__ = ("_subscriber",)
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self._subscriber = subscriber
+
+    def __await__(self) -> Generator[Any, None, None]:
+        subscriber = self._subscriber
+        subscriber._flush(subscriber._connection._loop.time())
+        return subscriber._connection._durably(subscriber._number).__await__()
+
+
 class _Batches(AsyncIterator[Batch]):
     """Not a generator: one that has raised cannot be gone on with."""
 
@@ -206,6 +220,8 @@ class Subscriber:
         self._runs: deque[Arrived | SubscriptionBroken] = deque()
         self._offset = 0  # into the first run
         self._waiting = 0  # messages in the runs
+        self._pending: tuple[int, int, Outcome] | None = None  # verdicts of this turn of the loop
+        self._number = 0  # what the journal must reach for all verdicts to be safe
         self._changes = Changes()
         self._attached = False
         self._error: Exception | None = None
@@ -323,18 +339,33 @@ class Subscriber:
     # -- verdicts
 
     def _decide(self, ranges: list[tuple[int, int]], outcome: Outcome) -> Awaitable[None]:
+        """Verdicts gather until the end of this turn of the loop, neighbours as one range."""
         if self._error is not None:
             return Done(self._error)
         if self._over:
             return Done(ConnectionClosed(f"subscriber {self.name} of {self.address} is closed: this has no effect"))
-        number = 0
-        now = self._connection._loop.time()
-        for first, last in ranges:
-            number = max(number, self._link.decide(first, last, outcome, now))
-            if outcome is ACCEPTED:
-                self.accepted += last - first + 1
-        self._connection._soon()
-        return self._connection._durably(number)
+        if outcome is ACCEPTED:
+            self.accepted += sum(last - first + 1 for first, last in ranges)
+        pending = self._pending
+        if pending is None:
+            self._connection._soon()
+        elif pending[2] is outcome and pending[1] == ranges[0][0] - 1:
+            ranges = [(pending[0], ranges[0][1]), *ranges[1:]]
+        else:
+            self._flush(self._connection._loop.time())
+        if len(ranges) > 1:
+            for first, last in ranges[:-1]:
+                self._pending = (first, last, outcome)
+                self._flush(self._connection._loop.time())
+        first, last = ranges[-1]
+        self._pending = (first, last, outcome)
+        return _Verdict(self) if self._connection._journalled else DONE
+
+    def _flush(self, now: float) -> None:
+        if self._pending is not None:
+            first, last, outcome = self._pending
+            self._pending = None
+            self._number = max(self._number, self._link.decide(first, last, outcome, now))
 
     # -- leaving
 
@@ -347,9 +378,6 @@ class Subscriber:
         await self._leave(closed=True)
 
     # -- for the connection
-
-    def _flush(self, now: float) -> None:
-        pass
 
     def _refresh(self) -> None:
         pass
@@ -388,6 +416,7 @@ class Subscriber:
             )
 
     def _clear(self) -> None:
+        self._pending = None
         self._runs.clear()
         self._offset = self._waiting = 0
 
@@ -395,6 +424,7 @@ class Subscriber:
         if self._over:
             return
         self._closing = True
+        self._flush(self._connection._loop.time())
         await self._changes.until(lambda: self._over or self._error or not self._link.deciding)
         if not self._over and self._error is None:
             self._connection._leave(self._link, closed)
