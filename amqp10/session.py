@@ -205,7 +205,8 @@ class Session:
         else:
             link = self.sender(attach.name) if is_sender else self.receiver(attach.name)
             try:
-                link.handle = self._free_handle()  # now, so that the answer cannot fail for want of one
+                # Now, so that the answer cannot fail for want of one; the same number reads best in a trace.
+                link.handle = self._free_handle(attach.handle)
             except LocalProtocolError as error:
                 raise SessionViolation(self, RESOURCE_LIMIT_EXCEEDED, str(error)) from None
             self._by_handle[link.handle] = link
@@ -403,9 +404,9 @@ class Session:
 
     # For links ----------------------------------------------------------------------------------------------------
 
-    def _free_handle(self) -> int:
+    def _free_handle(self, wish: int = 0) -> int:
         highest = _HANDLES if self.remote_begin is None else self.remote_begin.handle_max
-        handle = 0
+        handle = wish if wish <= highest and wish not in self._by_handle else 0
         while handle in self._by_handle:
             handle += 1
         if handle > highest:
