@@ -35,14 +35,18 @@ apt() {
         return 1
     fi
     say "installing system packages: $*"
+    log=$(mktemp)
     if [ -z "$updated" ]; then
-        apt-get update -qq >&2 || say "apt-get update failed; going on with the package lists there are"
+        apt-get update -qq >"$log" 2>&1 || { cat "$log" >&2; say "apt-get update failed; going on with the package lists there are"; }
         updated=1
     fi
-    if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >&2; then
+    if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >"$log" 2>&1; then
+        cat "$log" >&2
+        rm -f "$log"
         say "apt-get could not install: $*"
         return 1
     fi
+    rm -f "$log"
 }
 
 # --- Python and its venv ------------------------------------------------------------------------------------------
