@@ -65,7 +65,7 @@ def conversation(address: str) -> list[Step]:
             lambda c: [f for f in c.all(DISPOSITION) if f.fields[0] is True],
         ),
         Step(
-            byhand.accept(0, 1, role=byhand.SENDER) + byhand.frame(byhand.DETACH, 0, True),
+            byhand.accept(0, 1, role=byhand.SENDER) + byhand.frame(byhand.DETACH, byhand.uint(0), True),
             lambda c: c.all(byhand.DETACH),
         ),
         Step(byhand.frame(byhand.END) + byhand.frame(byhand.CLOSE), lambda c: c.all(byhand.CLOSE)),
