@@ -361,6 +361,8 @@ class Subscriber(Client):
             raise AssertionError(f"G2 {self.name}: unsettled {mid} is delivered as new")
         self.unsettled[tag] = "received"
         self.in_hand.append((tag, mid))
+        if self.kind == RECOVERING:  # others' placeholders (7.6) leave their credit to what comes meanwhile
+            assert len(self.in_hand) <= self.credit, f"credit: {self.name} has {len(self.in_hand)} in hand"
         self.world.checker.handed(self.name, mid)
 
     def on_resumed(self, event: ResumedTransfer) -> None:

@@ -277,7 +277,7 @@ def joins_reordered(world: Callable[..., World]) -> None:
 @scenario
 def all_routers_at_once(world: Callable[..., World]) -> None:
     """S has accepted nothing yet; every router dies; P is back first."""
-    s = Schedule(world("AB", [P()], [S()])).up(("s0", "B"), ("p0", "A"))
+    s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up(("s0", "B"), ("p0", "A"))
     s.hold.append(("accept",))
     s.send("p0")
     s.run()
@@ -287,6 +287,7 @@ def all_routers_at_once(world: Callable[..., World]) -> None:
         s.step("restart", name)
     s.run()
     s.run(place=(("p0", "A"),))
+    assert s.w.publisher("p0").unsettled
     s.hold.clear()
     s.run(place=(("s0", "B"),))
     finish(s)
@@ -296,7 +297,7 @@ def all_routers_at_once(world: Callable[..., World]) -> None:
 @scenario
 def restarted_router_does_not_know_orphans(world: Callable[..., World]) -> None:
     """S was on C, C died; A restarts, learns of S from B and must wait for S."""
-    s = Schedule(world("ABC", [P()], [S()])).up(("s0", "C"))
+    s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up(("s0", "C"))
     s.step("crash", "C")
     s.step("crash", "A")
     s.step("restart", "A")
@@ -384,6 +385,28 @@ def credit_and_resumption(world: Callable[..., World]) -> None:
     s.run()
     assert len([m for m in s.accepted("s0") if m[0] == "p1"]) == 2  # not held up by p0's absence
     s.run(place=(("p0", "B"),))
+    finish(s)
+
+
+@scenario
+def resumptions_come_first_in_credit(world: Callable[..., World]) -> None:
+    """S with window 1 resumes with two accepted deliveries of p0 while two of p1 wait for it."""
+    s = Schedule(world("AB", [P(), P("p1")], [S("s0", credit=1), S("s1")]))
+    s.up(("s0", "B"), ("s1", "B"), ("p0", "A"), ("p1", "A"))
+    s.hold.append(("accept", "s1"))
+    s.send("p0")
+    s.send("p0")
+    s.run()
+    s.notice(s.drop("s0"))
+    s.run()
+    s.send("p1")
+    s.send("p1")
+    s.run()
+    s.step("connect", "s0", "A")
+    s.hold.append(("c2r", s.w.clients["s0"].pipe.cid))  # type: ignore[union-attr]
+    s.step("c2r", s.w.clients["s0"].pipe.cid)  # type: ignore[union-attr]
+    s.run()  # its credit comes after what waits for it
+    s.hold.clear()
     finish(s)
 
 
@@ -718,6 +741,168 @@ def attach_and_detach_read_late(world: Callable[..., World]) -> None:
     s.run()
     s.hold.clear()
     s.run(place=(("p0", "B"),))
+    finish(s)
+
+
+# ---------------------------------------------------------------------- conditions that are easy to lose (11, below the table)
+@scenario
+def synced_under_an_unknown_set(world: Callable[..., World]) -> None:
+    """P, who presents no map, claims while S is there: S is in its stream from the first message on (5.5)."""
+    s = Schedule(world("AB", [P(kind=UNIQUE)], [S()])).up(("s0", "B"), ("p0", "A"))
+    s.hold.append(("accept",))
+    s.send("p0")
+    s.run()
+    s.hold.clear()
+    finish(s)
+
+
+def _publisher_reads_nothing(s: Schedule) -> None:
+    """It has credit, and answers no question before `hold` is cleared."""
+    pipe = s.w.clients["p0"].pipe
+    assert pipe is not None
+    s.hold.append(("r2c", pipe.cid))
+
+
+@scenario
+def orphan_is_covered_nowhere(world: Callable[..., World]) -> None:
+    """S leaves B and is back there; until A has synchronised it, B's other subscription is not its neighbour's word
+    (8.1)."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1")])).up(("s0", "B"), ("s1", "B"), ("p0", "A"))
+    _publisher_reads_nothing(s)
+    s.notice(s.drop("s0"))
+    s.run()
+    s.run(place=(("s0", "B"),))
+    s.send("p0")
+    s.run()
+    s.hold.clear()
+    finish(s)
+
+
+@scenario
+def lost_router_covers_nothing(world: Callable[..., World]) -> None:
+    """The session of A and B ends and begins again, S stays at B: nothing flows before A has synchronised it (8.6)."""
+    s = Schedule(world("AB", [P()], [S()])).up(("s0", "B"), ("p0", "A"))
+    _publisher_reads_nothing(s)
+    s.step("suspect", "A", "B")
+    s.run()
+    s.send("p0")
+    s.run()
+    s.hold.clear()
+    finish(s)
+
+
+@scenario
+def covered_neighbour_does_not_cover(world: Callable[..., World]) -> None:
+    """S moves to B, where s1 gets the stream already; S does not, until A has synchronised it (6.1)."""
+    s = Schedule(world("ABC", [P()], [S("s0"), S("s1")])).up(("s0", "C"), ("s1", "B"), ("p0", "A"))
+    _publisher_reads_nothing(s)
+    s.notice(s.drop("s0"))
+    s.run(place=(("s0", "B"),))
+    s.send("p0")
+    s.run()
+    s.hold.clear()
+    finish(s)
+
+
+@scenario
+def leave_of_an_earlier_subscription(world: Callable[..., World]) -> None:
+    """S unsubscribes at B and subscribes anew at C; B's LEAVE reaches A after C's JOIN (8.2)."""
+    s = Schedule(world("ABC", [P()], [S("s0")], address=ACCEPT)).up(("s0", "B"), ("p0", "A"))
+    s.hold.append(("msg", "B", "A"))
+    subscriber = s.w.subscriber("s0")
+    s.w.checker.closed("s0")
+    subscriber.link.detach(None, closed=True)
+    subscriber.flush()
+    s.run(until=lambda: s.waiting("A", "B") == ["Leave"])
+    subscriber.want_fresh = True
+    s.drop("s0")
+    s.step("connect", "s0", "C")
+    s.run(until=lambda: subscriber.confirmed)
+    s.hold.clear()
+    s.run()
+    s.send("p0")
+    s.run()
+    finish(s)
+
+
+@scenario
+def pubdown_of_an_earlier_ingress(world: Callable[..., World]) -> None:
+    """P moves from A to B; A's PUBDOWN reaches C after B's PUB (8.4)."""
+    s = Schedule(world("ABC", [P()], [S()])).up(("s0", "C"), ("p0", "A"))
+    s.hold.append(("msg", "A", "C"))
+    s.notice(s.drop("p0"))
+    s.run(place=(("p0", "B"),))
+    assert s.waiting("C", "A")[:1] == ["PubDown"]
+    s.hold.clear()
+    s.run()
+    s.send("p0")
+    s.run()
+    finish(s)
+
+
+@scenario
+def answer_to_an_earlier_question(world: Callable[..., World]) -> None:
+    """P has answered the question that A asked for s1, and is at B by the time A reads that; meanwhile S has crossed over
+    to A (5.7)."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False)).up(("s0", "B"), ("s1", "A"), ("p0", "A"))
+    s.hold.append(("msg", "B", "A"))
+    s.send("p0")
+    s.run(until=lambda: bool(s.accepted("s0")) and bool(s.accepted("s1")))
+    s.run()
+    s.notice(s.drop("s1"))
+    s.release(("msg", "B", "A"))
+    s.hold.append(s.next_is("Accept"))
+    cid = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
+    s.hold.append(("c2r", cid))
+    s.run(place=(("s1", "A"),))
+    assert s.next_frame(cid) == "flow"  # the answer
+    s.step("close", "s1")
+    s.run()
+    s.step("part", "A")
+    s.run()
+    old = s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    assert not s.w.subscriber("s0").unsettled
+    s.drop("s0")
+    s.run(place=(("s0", "A"),))
+    s.release(("c2r", old))
+    s.run()
+    finish(s)
+
+
+@scenario
+def taken_before_the_subscription_was_known(world: Callable[..., World]) -> None:
+    """A restarts and takes a message before it has a session with B, which knows S (4.3)."""
+    s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up(("s0", "B"))
+    s.step("crash", "A")
+    s.step("restart", "A")
+    s.hold += [("up", "A", "B"), ("accept",)]
+    s.run()
+    s.pass_time(1.5)  # A has waited for B long enough
+    s.run(place=(("p0", "A"),))
+    s.send("p0")
+    s.run()
+    s.hold.clear()
+    s.run()
+    finish(s)
+
+
+@scenario
+def stream_of_an_ended_session(world: Callable[..., World]) -> None:
+    """m0 is sent while A and B are apart; together again, s1 subscribes at B and m1 flows there before A has synchronised
+    S, which must not take it from s1's stream (10.3)."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1")])).up(("s0", "B"), ("p0", "A"))
+    s.step("part", "A")
+    s.run()
+    _publisher_reads_nothing(s)
+    s.send("p0")
+    s.run()
+    s.step("heal")
+    s.run()
+    s.run(place=(("s1", "B"),))
+    s.send("p0")
+    s.run()
+    s.hold.clear()
     finish(s)
 
 

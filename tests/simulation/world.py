@@ -329,7 +329,8 @@ class World:
     def do_show(self, name: str) -> None:
         """A publisher shows that it is there: a flow with the credit that it has."""
         client = self.publisher(name)
-        assert client.conn is not None and client.pipe is not None
+        assert client.conn is not None
+        assert client.pipe is not None
         client.link.flow()
         client.pipe.send(client.conn.data_to_send())
 
@@ -352,7 +353,8 @@ class World:
         return client
 
     # ------------------------------------------------------------------ time
-    def advance(self, seconds: float, step: float = 0.5) -> None:
+    def advance(self, seconds: float, step: float = 0.4) -> None:
+        """In steps short enough that no router thinks that it has stood still (PROTOCOL 12)."""
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + step)
