@@ -1,0 +1,266 @@
+"""The client against real routers in processes of their own, which are killed under it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import onceway
+from amqp10.outcomes import Modified
+from amqp10.sections import Message, Properties
+from onceway.client.reports import LinkAttached
+from onceway.errors import DeliveryRejected, LinkRefused, LinkStolen
+from tests.live import LiveNetwork
+from tests.live_fixture import LiveNetworks
+
+TRIANGLE = [("a", "b"), ("b", "c"), ("a", "c")]
+QUICK = [{"match": "*", "subscription_timeout": "8s", "no_subscribers": "hold"}]
+BOUND_S = 60.0
+
+
+def run(scene: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(BOUND_S):
+            await scene()
+
+    asyncio.run(bounded())
+
+
+def messages(count: int, publisher: int = 0) -> list[bytes]:
+    return [b"%d %d" % (publisher, number) for number in range(count)]
+
+
+async def gather_all(subscriber: onceway.Subscriber, count: int, into: list[Any]) -> None:
+    async for batch in subscriber.batches(max_messages=100):
+        into.extend(batch.bodies)
+        await batch.accept()
+        if len(into) >= count:
+            return
+
+
+async def publish(publisher: onceway.Publisher, bodies: list[bytes], *, pace_s: float = 0.0) -> None:
+    for start in range(0, len(bodies), 100):
+        await publisher.put_many(bodies[start : start + 100])
+        await asyncio.sleep(pace_s)
+    await publisher.drain()
+
+
+def check(received: list[Any], publishers: int, count: int) -> None:
+    """Everything once, and each publisher's in order."""
+    assert len(received) == publishers * count
+    for number in range(publishers):
+        prefix = b"%d " % number
+        assert [body for body in received if body.startswith(prefix)] == messages(count, number)
+
+
+def test_one_router_delivers_once_and_names_the_publisher(live_network: LiveNetworks) -> None:
+    network = live_network("a")
+
+    async def scene() -> None:
+        async with onceway.connect(network.urls(), container="shop") as connection:
+            subscriber = await connection.subscriber("orders", name="billing")
+            publisher = await connection.publisher("orders", name="till")
+            received: list[Any] = []
+            await asyncio.gather(gather_all(subscriber, 5000, received), publish(publisher, messages(5000)))
+            check(received, 1, 5000)
+            assert publisher.accepted == 5000
+            await publisher.put(Message("text", properties=Properties(subject="s")))
+            delivery = await subscriber.receive()
+            assert delivery.publisher == ("shop", "till")
+            assert delivery.message.properties is not None
+            assert delivery.message.properties.subject == "s"
+            assert delivery.body == "text"
+            await delivery.accept()
+            assert subscriber.granted_timeout_s == 60
+
+    run(scene)
+
+
+def test_a_message_of_ten_megabytes_goes_through_whole(live_network: LiveNetworks) -> None:
+    network = live_network("a")
+    large = bytes(range(256)) * (10 * 4096)
+
+    async def scene() -> None:
+        async with onceway.connect(network.urls()) as connection:
+            subscriber = await connection.subscriber("orders")
+            publisher = await connection.publisher("orders")
+            publications = [await publisher.put(large) for _ in range(3)]
+            for _ in range(3):
+                delivery = await subscriber.receive()
+                assert delivery.body == large
+                await delivery.accept()
+            for publication in publications:
+                await publication
+
+    run(scene)
+
+
+def test_released_comes_again_with_its_tag_and_too_often_is_rejected(live_network: LiveNetworks) -> None:
+    network = live_network("a", addresses=[{"match": "*", "max_redeliveries": 2}])
+
+    async def scene() -> None:
+        async with onceway.connect(network.urls()) as connection:
+            subscriber = await connection.subscriber("orders")
+            publisher = await connection.publisher("orders")
+            publication = await publisher.put(b"x")
+            tags = set()
+            for _ in range(3):
+                delivery = await subscriber.receive()
+                tags.add(delivery.tag)
+                await delivery.modify()
+            with pytest.raises(DeliveryRejected) as caught:
+                await publication
+            assert caught.value.rejected == 1
+            assert len(tags) == 1
+            assert isinstance(Modified(True), Modified)
+            publication = await publisher.put(b"y")
+            await (await subscriber.receive()).reject(description="not for me")
+            with pytest.raises(DeliveryRejected):
+                await publication
+
+    run(scene)
+
+
+def test_the_guarantees_are_what_the_address_allows(live_network: LiveNetworks) -> None:
+    network = live_network("a", addresses=[{"match": "loose", "guarantee": "at-least-once"}])
+
+    async def scene() -> None:
+        async with onceway.connect(network.urls()) as connection:
+            with pytest.raises(LinkRefused):
+                await connection.publisher("loose")
+            publisher = await connection.publisher("loose", guarantee="at-least-once")
+            subscriber = await connection.subscriber("loose", guarantee="at-least-once")
+            assert publisher.guarantee == subscriber.guarantee == "at-least-once"
+            publication = await publisher.put(b"x")
+            await (await subscriber.receive()).accept()
+            await publication
+            once = await connection.publisher("orders", guarantee="at-most-once")
+            subscriber = await connection.subscriber("orders", guarantee="at-most-once")
+            assert once.guarantee == subscriber.guarantee == "at-most-once"
+            await once.send(b"y")
+            assert (await subscriber.receive()).body == b"y"
+
+    run(scene)
+
+
+def test_a_second_process_takes_the_link_over(live_network: LiveNetworks) -> None:
+    network = live_network("a", "b", links=[("a", "b")])
+
+    async def scene() -> None:
+        async with (
+            onceway.connect(network.urls("a"), container="twin") as older,
+            onceway.connect(network.urls("b"), container="twin") as newer,
+        ):
+            first = await older.subscriber("orders")
+            second = await newer.subscriber("orders")
+            with pytest.raises(LinkStolen):
+                await first.receive()
+            publisher = await newer.publisher("orders")
+            publication = await publisher.put(b"x")
+            await (await second.receive()).accept()
+            await publication
+
+    run(scene)
+
+
+async def through_deaths(
+    network: LiveNetwork, tmp_path: Path, deaths: Callable[[], Awaitable[None]], *, count: int = 4000, journals: bool
+) -> None:
+    """Two publishers and three subscribers spread over a triangle, while `deaths` happen."""
+    gaps: list[Any] = []
+
+    def connect(name: str, first: str) -> onceway.Connection:
+        order = [first, *(other for other in "abc" if other != first)]
+        journal = tmp_path / f"{name}.journal" if journals else None
+        return onceway.connect(network.urls(*order), container=name, ordered=True, journal=journal)
+
+    async with connect("s1", "a") as s1, connect("s2", "b") as s2, connect("s3", "c") as s3:
+        subscribers = [await c.subscriber("orders", on_gap=gaps.append) for c in (s1, s2, s3)]
+        async with connect("p0", "a") as p0, connect("p1", "b") as p1:
+            publishers = [await connection.publisher("orders") for connection in (p0, p1)]
+            received: list[list[Any]] = [[], [], []]
+            await asyncio.gather(
+                deaths(),
+                *(
+                    publish(publisher, messages(count, number), pace_s=0.02)
+                    for number, publisher in enumerate(publishers)
+                ),
+                *(
+                    gather_all(subscriber, 2 * count, into)
+                    for subscriber, into in zip(subscribers, received, strict=True)
+                ),
+            )
+            for into in received:
+                check(into, 2, count)
+            assert [publisher.accepted for publisher in publishers] == [count, count]
+            assert gaps == []
+
+
+@pytest.mark.parametrize("journals", [False, True], ids=["memory", "journals"])
+@pytest.mark.parametrize("victims", ["a", "b", "c", "ab"])
+def test_killed_routers_cost_nothing(live_network: LiveNetworks, tmp_path: Path, victims: str, journals: bool) -> None:
+    network = live_network("a", "b", "c", links=TRIANGLE)
+
+    async def deaths() -> None:
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(network.kill, *victims)
+
+    run(lambda: through_deaths(network, tmp_path, deaths, journals=journals))
+
+
+def test_one_router_after_the_other_dies_and_comes_back(live_network: LiveNetworks, tmp_path: Path) -> None:
+    network = live_network("a", "b", "c", links=TRIANGLE, addresses=QUICK)
+
+    async def deaths() -> None:
+        for victim in "abc":
+            await asyncio.sleep(0.3)
+            await asyncio.to_thread(network.kill, victim)
+            await asyncio.to_thread(network.start, victim, fresh=False)
+
+    run(lambda: through_deaths(network, tmp_path, deaths, journals=True))
+
+
+def test_all_routers_die_at_once_and_come_back(live_network: LiveNetworks, tmp_path: Path) -> None:
+    network = live_network("a", "b", "c", links=TRIANGLE, addresses=QUICK)
+
+    async def deaths() -> None:
+        await asyncio.sleep(0.3)
+        await asyncio.to_thread(network.kill, *"abc")
+        for name in "abc":
+            network.spawn(name, fresh=False)
+
+    run(lambda: through_deaths(network, tmp_path, deaths, journals=True))
+
+
+def test_a_publisher_process_that_dies_leaves_what_the_next_one_sends(
+    live_network: LiveNetworks, tmp_path: Path
+) -> None:
+    network = live_network("a", "b", links=[("a", "b")])
+
+    async def scene() -> None:
+        path = tmp_path / "p.journal"
+        async with onceway.connect(network.urls("b"), container="s") as subscribing:
+            subscriber = await subscribing.subscriber("orders")
+            connection = await onceway.connect(network.urls("a"), container="p", journal=path)
+            publisher = await connection.publisher("orders")
+            await publisher.put_many(messages(500))
+            await asyncio.sleep(0.1)
+            await connection.close(timeout_s=0)  # nobody has accepted: all is undecided
+            told: list[Any] = []
+            async with onceway.connect(
+                network.urls("b"), container="p", journal=path, on_report=told.append
+            ) as connection:
+                publisher = await connection.publisher("orders")
+                assert publisher.sequence == 500
+                assert len(publisher.recovered) == 500
+                received: list[Any] = []
+                await asyncio.gather(gather_all(subscriber, 500, received), publisher.drain())
+                check(received, 1, 500)
+                assert publisher.accepted == 500
+            assert any(isinstance(report, LinkAttached) and report.resumed for report in told)
+
+    run(scene)
