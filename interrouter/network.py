@@ -151,13 +151,7 @@ class Network:
     def flush(self, now: float) -> None:
         """Once per read, or per turn of the loop: link states, paths, sessions, then all that may be sent."""
         self._enter(now)
-        if self._links_changed:
-            self._links_changed = False
-            links = {trunk.incarnation: self.costs[name] for name, trunk in self._trunks.items()}
-            if self.database.originate(links, now):
-                self._flood(self.database.own, None)
-        if self.database.changed:
-            self._find_paths(now)
+        self._follow_links(now)
         while self._pumpable:
             pumpable, self._pumpable = self._pumpable, {}
             for trunk in pumpable:
@@ -338,6 +332,16 @@ class Network:
                 if self.database.is_former(neighbour.incarnation):
                     self.fail(neighbour, "amqp:connection:forced", "this router has been started again since", now)
 
+    def _follow_links(self, now: float) -> None:
+        """Trunks came or went, or somebody's link state changed: tell it, and find new paths."""
+        if self._links_changed:
+            self._links_changed = False
+            links = {trunk.incarnation: self.costs[name] for name, trunk in self._trunks.items()}
+            if self.database.originate(links, now):
+                self._flood(self.database.own, None)
+        if self.database.changed:
+            self._find_paths(now)
+
     def _find_paths(self, now: float) -> None:
         """Dijkstra, then routes, then sessions."""
         database = self.database
@@ -437,6 +441,7 @@ class Network:
                 self._wake(trunk)
         if self.database.tick(now):
             self._flood(self.database.own, None)
+        self._follow_links(now)  # a session without a path is not merely silent
         self.sessions.beat(now)
         deaths = [trunk.heard + self.dead_after_s for trunk in self._trunks.values()]
         session = self.sessions.earliest_death()

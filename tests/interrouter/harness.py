@@ -10,6 +10,9 @@ Links can be slow, cut (with what is under way lost from a random octet on), sil
 again after `redial_s`; routers can be killed and restarted. With `amqp=False` trunks are `PlainTrunk`s, the same without
 an AMQP connection: faster, and what they carry can be counted.
 
+`loss` of the packets that pass through a plain trunk go missing, or come late or twice. With `replies` a router answers
+some messages while it works through the list of events.
+
 Every router judges what it gets: each message of `chatter` names its sender's session and its place in it, so that a
 loss, a repetition, a message of another session, or an up without a down before it fails at once (`Broken`).
 """
@@ -50,6 +53,7 @@ class PlainTrunk(Trunk):
         self.credit = 0
         self._granted = CREDIT
         self.sent_payloads: list[bytes] = []
+        self.net: Net | None = None
         hello = network.hello
         self._write(self.HELLO, b"\0".join((hello.network.encode(), hello.name.encode(), b"%d" % hello.incarnation)))
         self._write(self.CREDIT, struct.pack(">I", CREDIT))
@@ -101,6 +105,22 @@ class PlainTrunk(Trunk):
         data = b"".join(self._out)
         self._out = []
         return data
+
+    def queue_transit(self, packet: bytes) -> None:
+        """Some packets are lost, as when too much waits for a slow neighbour; some come (again) when all has changed."""
+        if self.net is None or self.net.rng.random() >= self.net.loss:
+            super().queue_transit(packet)
+            return
+        rng = self.net.rng
+        if rng.random() < 0.3:
+            super().queue_transit(packet)
+        if rng.random() < 0.5:
+            self.net.at(self.net.now + rng.random() * rng.choice([0.01, 5.0]), lambda: self._late(packet))
+
+    def _late(self, packet: bytes) -> None:
+        if self.up:
+            super().queue_transit(packet)
+            self.network.credit_came(self)
 
     def next_deadline(self) -> float | None:
         return None if self.up or self._closed else self._handshake_until
@@ -240,7 +260,8 @@ class Link:
 
     @property
     def over(self) -> bool:
-        return self.connection is None or not any(self.connection.open)
+        """To be dialled (again): the dialler has none, whatever the other end believes."""
+        return self.connection is None or not self.connection.open[0]
 
 
 class Net:
@@ -254,6 +275,8 @@ class Net:
         redial_s: float = 0.1,
         window: int | None = None,
         check: bool = True,
+        loss: float = 0.0,
+        replies: bool = False,
     ) -> None:
         self.now = 1000.0
         self.rng = random.Random(seed)
@@ -261,6 +284,8 @@ class Net:
         self.redial_s = redial_s
         self.window = window
         self.check = check
+        self.loss = loss
+        self.replies = replies
         self.silenced: set[tuple[str, str]] = set()
         self.links: dict[LinkName, Link] = {}
         for one, other, *cost in links:
@@ -314,7 +339,7 @@ class Net:
         """The process is gone. Neighbours see their sockets close, after so long."""
         del self.sites[name]
         for link in self.links.values():
-            if name in link.ends and link.connection is not None and not link.over:
+            if name in link.ends and link.connection is not None and any(link.connection.open):
                 link.connection.open[link.connection.names.index(name)] = False
                 link.connection.cut((notice, notice))
 
@@ -340,7 +365,9 @@ class Net:
             if self.amqp:
                 ends.append(network.connect(self.now, server=server, neighbour=neighbour))
             else:
-                ends.append(PlainTrunk(network, server=server, dialled=neighbour, now=self.now))
+                plain = PlainTrunk(network, server=server, dialled=neighbour, now=self.now)
+                plain.net = self
+                ends.append(plain)
         connection = Connection(self, link or self.link(one, other), (ends[0], ends[1]), (one, other))
         self._connections[ends[0]] = (connection, 0)
         self._connections[ends[1]] = (connection, 1)
@@ -471,6 +498,8 @@ class Net:
         if len(data) != CHATTER.size + size or any(data[CHATTER.size :]):
             raise Broken(f"{site.name}: message {place} of {peer} came as {len(data)} octets, not {size}")
         talk.got += 1
+        if self.replies and talk.got % 5 == 0 and size:
+            self.chatter(site.name, peer)
 
     # Judgement ---------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.interrouter.harness import Net
 
-FAULTS = ("cut", "flap", "kill", "restart", "silence", "hear", "mend", "stall")
+FAULTS = ("cut", "flap", "kill", "restart", "silence", "hear", "mend", "stall", "reset", "reset")
 
 
 def shape(rng: random.Random) -> tuple[str, list[tuple[str, str, int]]]:
@@ -32,7 +32,9 @@ def shape(rng: random.Random) -> tuple[str, list[tuple[str, str, int]]]:
 def run_schedule(seed: int, *, amqp: bool, steps: int = 120) -> Net:
     rng = random.Random(seed)
     names, links = shape(rng)
-    net = Net(names, links, seed=seed, amqp=amqp, window=rng.choice([2_000, 100_000, 1_000_000]))
+    window = rng.choice([2_000, 100_000, 1_000_000])
+    loss = rng.choice([0.0, 0.0, 0.02, 0.2])
+    net = Net(names, links, seed=seed, amqp=amqp, window=window, loss=loss, replies=True)
     slow = rng.choice([0.0005, 0.005, 0.05])
     for link in net.links.values():
         base = rng.uniform(0, slow)
@@ -87,6 +89,13 @@ def step(net: Net, rng: random.Random, names: list[str]) -> None:
         net.silenced.add(rng.choice([(one, other), (other, one)]))
         if rng.random() < 0.3:
             net.run(rng.uniform(0, 5))
+    elif fault == "reset":
+        site = net.sites[rng.choice(sorted(net.sites))]
+        if site.up:
+            peer = rng.choice(sorted(site.up))
+            site.network.peer_reset(peer, net.now)
+            if rng.random() < 0.5:
+                net.attend(site.name)
     elif fault == "hear":
         net.silenced.clear()
     elif fault == "stall":
