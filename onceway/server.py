@@ -12,6 +12,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 from interrouter.events import PeerDown, PeerMessage, PeerUp
@@ -71,6 +72,7 @@ class RouterServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_due = False
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = inf
         self._sweep: asyncio.TimerHandle | None = None
         self._stopped = False
         self._changed = asyncio.Event()
@@ -214,15 +216,19 @@ class RouterServer:
 
     def _set_timer(self, now: float) -> None:
         assert self._loop is not None
-        deadlines = [d for d in (self.router.next_deadline(), self.network.next_deadline()) if d is not None]
+        deadline = self.network.next_deadline()
+        router = self.router.next_deadline()
+        if router is not None and router < deadline:
+            deadline = router
+        if self._stopped or self._timer_at <= deadline:
+            return  # it looks again when it fires: most deadlines move on before they come
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if deadlines and not self._stopped:
-            self._timer = self._loop.call_later(max(0.0, min(deadlines) - now), self._tick)
+        self._timer_at = deadline
+        self._timer = self._loop.call_later(max(0.0, deadline - now), self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
+        self._timer_at = inf
         now = self.time()
         self.router.tick(now)
         self.network.tick(now)

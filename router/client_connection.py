@@ -78,12 +78,23 @@ class ClientConnection:
 
     def receive_data(self, data: bytes, now: float) -> None:
         self.router.enter(now)
-        frames = self.connection.frames_read
-        self._handle(self.connection.receive_data(data, now), now)
-        if self.watched and self.connection.frames_read != frames:
+        connection = self.connection
+        frames = connection.frames_read
+        events = connection.receive_data(data, now)
+        handlers = _HANDLERS
+        urgent = not events
+        for event in events:
+            kind = event.__class__
+            handlers[kind](self, event, now)
+            if kind not in _QUIET and not (isinstance(event, LinkFlow) and not event.flow.echo):
+                urgent = True
+        if self.watched and connection.frames_read != frames:
             for port in list(self.watched):
                 port.on_frame(now)
-        self.touch()
+        if urgent:
+            self.touch()
+        else:
+            self.touch_lazily()
 
     def receive_eof(self, now: float) -> None:
         self.router.enter(now)
@@ -99,6 +110,7 @@ class ClientConnection:
         return self.connection.next_deadline()
 
     def data_to_send(self) -> bytes:
+        self.router.lazy.pop(self, None)
         data = self.connection.data_to_send()
         if data:
             self.writes += 1
@@ -163,7 +175,12 @@ class ClientConnection:
         return self.output_paused or self.connection.output_size > OUTPUT_LIMIT
 
     def touch(self) -> None:
+        """There is output."""
         self.router.dirty[self] = None
+
+    def touch_lazily(self) -> None:
+        """There may be output, and nobody waits for it: it goes out with the next that is urgent, or a little later."""
+        self.router.output_later(self)
 
     def watch(self, port: PublisherLink) -> None:
         self.watched[port] = None
@@ -222,9 +239,8 @@ class ClientConnection:
     # --- events
 
     def _handle(self, events: list[Event], now: float) -> None:
-        handlers = _HANDLERS
         for event in events:
-            handlers[type(event)](self, event, now)
+            _HANDLERS[type(event)](self, event, now)
 
     def _opened(self, event: ConnectionOpened, now: float) -> None:
         self.container = event.open.container_id
@@ -319,6 +335,9 @@ class ClientConnection:
         self.close(Error(Symbol(FRAME_SIZE_TOO_SMALL), f"an answer does not fit your max-frame-size: {error}"))
         self.router.failed[self] = None
 
+
+# What the engine says by itself after these can wait: windows. What the core says marks its connections itself.
+_QUIET: Final = frozenset((Transfers, Dispositions))
 
 _HANDLERS: Final[dict[type, Callable[[ClientConnection, Any, float], None]]] = {
     ConnectionOpened: ClientConnection._opened,

@@ -265,7 +265,7 @@ class PublisherLink:
         # ENGINE.md: rhea as a sender in mode second forgets a delivery only when it hears that we settled it too
         if self._modes.rcv == RCV_SECOND and not self.link.detached:
             self.link.dispose(first_id, last_id, None, True)
-            self.connection.touch()
+            self.connection.touch_lazily()
 
     def _leave(self) -> None:
         self.gone = True

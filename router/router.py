@@ -25,6 +25,7 @@ from router.subscriber_link import SubscriberLink
 
 STALL_OF_PROOF: Final = 0.25  # a pause of our own longer than this part of proof_after restarts open proofs
 TICK_OF_PROOF: Final = 0.125  # while proofs are open, time is wanted this often
+LAZY_S: Final = 0.01  # how long settlements may wait for something urgent to travel with
 REOPEN: Final = 0.875  # of the memory limit: below it sessions' windows open again
 
 
@@ -60,6 +61,8 @@ class Router:
         self._paused: dict[Session, None] = {}
         # filled by the connections and their ports, emptied by `flush` and `take_dirty`
         self.dirty: dict[ClientConnection, None] = {}
+        self.lazy: dict[ClientConnection, None] = {}
+        self._lazy_at: float | None = None
         self.watching: dict[ClientConnection, None] = {}
         self.credits: dict[PublisherLink, None] = {}
         self.draining: dict[SubscriberLink, None] = {}
@@ -137,10 +140,16 @@ class Router:
         """The core's time; a connection's own timers are its `handle_timer`."""
         self.enter(now)
         self.core.tick(now)
+        if self._lazy_at is not None and now >= self._lazy_at:
+            self._lazy_at = None
+            self.dirty.update(self.lazy)
+            self.lazy.clear()
 
     def next_deadline(self) -> float | None:
         """When `tick` wants to be called; connections have deadlines of their own."""
         deadline = self.core.next_deadline()
+        if self._lazy_at is not None and (deadline is None or self._lazy_at < deadline):
+            deadline = self._lazy_at
         if self.watching:
             proof = self.now + self.config.proof_after_s * TICK_OF_PROOF
             return proof if deadline is None else min(proof, deadline)
@@ -190,6 +199,11 @@ class Router:
 
     def has_room(self, connection: ClientConnection) -> None:
         self._roomy[connection] = None
+
+    def output_later(self, connection: ClientConnection) -> None:
+        self.lazy[connection] = None
+        if self._lazy_at is None:
+            self._lazy_at = self.now + LAZY_S
 
     # --- helpers
 

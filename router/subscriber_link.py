@@ -150,7 +150,7 @@ class SubscriberLink:
     def settle(self, first_id: int, last_id: int) -> None:
         if not self.link.detached:
             self.link.settle(first_id, last_id)
-            self.connection.touch()
+            self.connection.touch_lazily()
 
     def part(self) -> None:
         remote = self.link.remote_attach
