@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.chaos.clients import Clients
 from tests.live import LiveNetwork
 from tests.live_fixture import LiveNetworks
 
-CLIENTS = ("onceway", "proton")
+CLIENTS = (
+    "onceway",
+    pytest.param("proton", marks=pytest.mark.skipif(not needs.has_proton(), reason=needs.PROTON)),
+)
 COUNT = 2_600  # of each of two publishers
 RATE = 1_300.0
 WHEEL = ("a", "b", "c", "d", "t")
