@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
-from amqp10.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED
+from amqp10.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED, LocalProtocolError
 from amqp10.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -129,11 +129,14 @@ class AmqpTrunk(Trunk):
                 network.credit_came(self)
             elif isinstance(event, ConnectionOpened):
                 self._opened(event.open, now)
-            elif isinstance(event, SessionBegun):
-                if self.server:
-                    self._attach(event.session)
-            elif isinstance(event, LinkAttaching):
-                self._answer(event)
+            elif isinstance(event, (SessionBegun, LinkAttaching)):
+                try:
+                    if isinstance(event, LinkAttaching):
+                        self._answer(event)
+                    elif self.server:
+                        self._attach(event.session)
+                except LocalProtocolError as error:  # the neighbour allows no second link, or only tiny frames
+                    network.fail(self, NOT_ALLOWED, str(error), now)
             elif isinstance(event, LinkAttached):
                 pass  # a refusal detaches
             elif isinstance(event, ConnectionClosed):
