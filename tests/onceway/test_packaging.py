@@ -1,0 +1,73 @@
+"""The distribution holds what it should, and the repository says of itself what is true."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+IN_THE_WHEEL = ("amqp10", "router", "interrouter", "onceway", "edges", "chaos")
+
+
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_every_package_of_the_product_is_listed_for_the_wheel() -> None:
+    found = {
+        ".".join(init.parent.relative_to(ROOT).parts)
+        for top in IN_THE_WHEEL
+        for init in (ROOT / top).rglob("__init__.py")
+        if "fixtures" not in init.parts
+    }
+    listed = set(project()["tool"]["setuptools"]["packages"])
+    assert listed == found | {"onceway.topologies"}
+
+
+def test_import_linter_and_mypy_know_the_packages() -> None:
+    tools = project()["tool"]
+    for package in ("amqp10", "router", "interrouter", "onceway"):
+        assert package in tools["importlinter"]["root_packages"]
+        assert package in tools["mypy"]["files"]
+
+
+def test_every_dependency_has_its_reason_written_down() -> None:
+    reasons = (ROOT / "docs" / "decisions" / "dependencies.md").read_text()
+    for requirement in project()["project"]["dependencies"]:
+        name = re.split(r"[><=;\s]", requirement)[0]
+        assert f"**{name}**" in reasons, f"docs/decisions/dependencies.md does not say why {name}"
+
+
+def documents() -> list[Path]:
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
+
+
+@pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_in_the_documents_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), f"{document.relative_to(ROOT)} links to {target}"
+
+
+def test_the_operating_guide_names_every_key_and_default_of_a_topology() -> None:
+    from onceway.topology.sections import ADDRESS_KEYS, ADDRESS_SETTINGS, ROUTER_KEYS, SETTINGS, TOP_KEYS
+    from onceway.topology.values import format_duration
+    from router.config import RouterConfig
+
+    guide = (ROOT / "docs" / "operating.md").read_text()
+    for key in (*TOP_KEYS, *ADDRESS_KEYS, *ADDRESS_SETTINGS, *ROUTER_KEYS):
+        assert f"`{key}`" in guide, f"docs/operating.md does not name {key}"
+    defaults = RouterConfig("")
+    for key, (name, form, _) in SETTINGS.items():
+        value = getattr(defaults, name)
+        if form == "duration":
+            shown = format_duration(value)
+        elif form == "size":
+            shown = f"{value >> 20}MiB"
+        else:
+            shown = str(value)
+        assert re.search(rf"^\| `{key}` \| {shown} \|", guide, re.MULTILINE), f"docs/operating.md: {key} is {shown}"
