@@ -68,12 +68,12 @@ class LinkStateDatabase:
                 self._reissue(now)
                 return [self.own]
             return []
+        if state.name == own.name and own.incarnation in state.former:
+            self.conflict = True  # let it say so: contesting it would flood for ever
+            return []
         if state.incarnation in self._dead or now - state.born > self._max_age_s:
             return []
         if state.name == own.name:
-            if own.incarnation in state.former:
-                self.conflict = True
-                return []
             self._bury(state.incarnation, now)
             former = (*own.former, state.incarnation)[-MAX_FORMER:]
             self._reissue(now, former=former)
