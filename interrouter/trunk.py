@@ -150,11 +150,12 @@ class Trunk(ABC):
         payloads: list[bytes] = []
         while room > 0:
             parts: list[bytes] = []
-            if room > RESERVE:
+            if room > RESERVE and (self._transit or self.ready):
                 self._take_messages(parts, now)
-            urgent: list[bytes] = []
-            self._take_urgent(urgent, now)  # after the messages, which carry acknowledgements
-            if urgent:
+            # after the messages, which carry acknowledgements, but before them in the transfer
+            if self.acks or self._urgent or self._heartbeat or self._opens or self._link_states:
+                urgent: list[bytes] = []
+                self._take_urgent(urgent, now)
                 parts = urgent + parts
             if not parts:
                 break
