@@ -278,7 +278,9 @@ class Mesh:
 
         def send(peers: tuple[str, ...], data: bytes) -> None:
             for peer in peers:
-                self.wires[name, peer].append(data)
+                wire = self.wires.get((name, peer))
+                if wire is not None:  # else it has died, and this router has not noticed yet
+                    wire.append(data)
 
         core = Core(config, name, self.incarnations, send, self.now, self.clock_us, fresh)
         self.cores[name] = core
