@@ -179,9 +179,7 @@ class Address:
         self._joined(sender, message, m.JoinResult.OK, known=existed, mark=mark)
         self.ingress.synchronise(entry, message.history)
 
-    def _new_subscription(
-        self, sender: str, message: m.Join, replaced: SubscriptionEntry | None
-    ) -> SubscriptionEntry:
+    def _new_subscription(self, sender: str, message: m.Join, replaced: SubscriptionEntry | None) -> SubscriptionEntry:
         born = message.born
         if born is None:
             born = replaced.born if replaced else None
@@ -392,4 +390,15 @@ class Address:
                 for e in self.subscriptions.values()
             ],
             "publishers_known": len(self.publishers),
+            "oldest_in_doubt_s": self._oldest_in_doubt(now),
         }
+
+    def _oldest_in_doubt(self, now: float) -> float | None:
+        """How long the publisher of some delivery that is in doubt here has been homeless; None where nothing is."""
+        ages = [
+            self.publishers[publisher].age(now) if publisher in self.publishers else 0.0
+            for link in self.egress.subscribers.values()
+            for publisher, known in link.irregular.items()
+            if any(delivery.position < 0 and delivery.ingress is None for delivery in known.values())
+        ]
+        return round(max(ages), 3) if ages else None

@@ -60,9 +60,12 @@ def _show(statuses: Mapping[str, Status | None]) -> None:
         style = "green" if status.get("state") == "ready" else "yellow"
         table.add_row(name, Text(state, style=style), str(status.get("pid", "")), *status_cells(status))
     console.print(table)
+    said_by: dict[str, list[str]] = {}
     for name, status in statuses.items():
         for line in _concerns(status or {}):
-            console.print(Text(f"[{name}] {line}"), soft_wrap=True)
+            said_by.setdefault(line, []).append(name)
+    for line, names in said_by.items():
+        console.print(Text(f"[{' '.join(names)}] {line}"), soft_wrap=True)
 
 
 def _concerns(status: Mapping[str, Any]) -> list[str]:

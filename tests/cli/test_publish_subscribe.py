@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -108,17 +107,3 @@ def test_a_size_that_cannot_be_read_is_bad_input() -> None:
     done = onceway("publish", "orders", "--count", 1, "--size", "1KB")
     assert done.returncode == 2
     assert "did you mean 1KiB?" in done.stderr
-
-
-def test_status_of_one_router_by_url_as_json(router: LiveNetwork) -> None:
-    url = f"http://127.0.0.1:{router['a'].admin_port}"
-    for target in (url, url + "/", url + "/status"):
-        done = onceway("status", target, "--json")
-        assert done.returncode == 0
-        assert json.loads(done.stdout)["a"]["state"] == "ready"
-
-
-def test_status_of_a_router_that_is_not_there_is_a_failure() -> None:
-    done = onceway("status", "http://127.0.0.1:1")
-    assert done.returncode == 1
-    assert "does not answer" in done.stdout
