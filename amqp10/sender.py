@@ -137,6 +137,11 @@ class SenderLink(Link):
             return
         session._dispose_sent(first_id, last_id, state, settled)
 
+    def write_dispositions(self) -> None:
+        """What `dispose` and `settle` have left for data_to_send goes into the output now, ahead of the transfers that
+        follow: before a tag is used again, the peer must have heard that its last delivery is settled."""
+        self.session._write_sent_dispositions()
+
     def drained(self) -> None:
         """Use up what credit is left, and say so: the answer to `drain`, after sending what there was (2.6.7)."""
         self.delivery_count += self.credit

@@ -499,8 +499,7 @@ class Session:
         them, a disposition may name them."""
         if self._received_dispositions:
             self._write_dispositions(self._received_dispositions, True)
-        if self._sent_dispositions and not self._waiting:
-            self._write_dispositions(self._sent_dispositions, False)
+        self._write_sent_dispositions()
         if self._flows:
             if self._waiting:
                 flows = {link: echo for link, echo in self._flows.items() if not link.is_sender}
@@ -511,6 +510,10 @@ class Session:
                 self._write_flow(link, echo)
         if self._session_flow:
             self._write_flow(None, False)
+
+    def _write_sent_dispositions(self) -> None:
+        if self._sent_dispositions and not self._waiting:
+            self._write_dispositions(self._sent_dispositions, False)
 
     def _write_dispositions(self, pending: PendingDispositions, is_receiver: bool) -> None:
         self.connection._append(pending.take(self.channel, is_receiver, self.connection.remote_max_frame_size))

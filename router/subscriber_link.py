@@ -143,6 +143,7 @@ class SubscriberLink:
 
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
         self._wrote(1)
+        self.link.write_dispositions()  # PROTOCOL 6.4: the old delivery of this tag is settled first
         if not message_format:
             payload = with_delivery_count(payload, delivery_count)
         return self.link.send([tag], [payload], message_format=message_format)

@@ -194,6 +194,18 @@ def test_a_redelivery_says_so_in_its_header(clients: Clients, core: Any) -> None
     assert second == b"raw"
 
 
+def test_a_tag_comes_again_after_the_settlement_of_its_old_delivery(clients: Clients, core: Any) -> None:
+    client, _link, port = attached(clients, core)
+    first = deliver(port, 2)
+    clients.exchange()
+    client.events.clear()
+    port.settle(first, first + 1)
+    port.redeliver(b"t0", BODY, 0, 1)
+    port.redeliver(b"t1", BODY, 0, 1)
+    clients.exchange()
+    assert [type(event) for event in client.events][:2] == [Dispositions, Transfers]
+
+
 def test_more_credit_and_an_open_window_reach_the_core(clients: Clients, core: Any) -> None:
     _client, link, port = attached(clients, core, credit=1)
     core.calls.clear()
