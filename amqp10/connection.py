@@ -50,13 +50,13 @@ from amqp10.performatives import (
     decode_performative,
 )
 from amqp10.session import Session, SessionState
-from amqp10.settings import CLOSE_TIMEOUT_S, IDLE_GRACE, ConnectionSettings
+from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
 from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
 from amqp10.violations import LinkViolation, SessionViolation
 
 _SHAPES = 1024  # so many shapes are remembered per connection, whatever a peer sends
 _SMALLEST_SHAPED = 18  # octets of a frame that may be looked up by its shape
-_SHORTEST_IDLE_MS = 100  # heartbeats oftener than that we don't send
+_SHORTEST_IDLE_MS = 20  # heartbeats oftener than that we don't send
 _unpack_size = Struct(">I").unpack_from
 
 
@@ -215,7 +215,7 @@ class Connection:
             return self._deadline
         deadlines = []
         if self.settings.idle_timeout_s is not None:
-            deadlines.append(self.last_read + self.settings.idle_timeout_s * IDLE_GRACE)
+            deadlines.append(self.last_read + self.settings.idle_timeout_s)
         if self._remote_idle_s is not None:
             deadlines.append(self._last_written + self._remote_idle_s / 2)
         return min(deadlines, default=None)
@@ -234,7 +234,7 @@ class Connection:
                 self._report(ConnectionClosed(self, self._local_error, True), events)
             return events
         idle = self.settings.idle_timeout_s
-        if idle is not None and now >= self.last_read + idle * IDLE_GRACE:  # 2.4.5
+        if idle is not None and now >= self.last_read + idle:  # 2.4.5
             silence = now - self.last_read
             self._fail(Error(RESOURCE_LIMIT_EXCEEDED, f"nothing heard for {silence:.1f} s"), events)
             self._state = ConnectionState.CLOSED
@@ -295,7 +295,7 @@ class Connection:
                 hostname=settings.hostname,
                 max_frame_size=settings.max_frame_size,
                 channel_max=settings.channel_max,
-                idle_time_out=None if idle is None else int(idle * 1000),
+                idle_time_out=None if idle is None else int(idle * 500),
                 offered_capabilities=settings.offered_capabilities,
                 desired_capabilities=settings.desired_capabilities,
                 properties=settings.properties,

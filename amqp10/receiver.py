@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from amqp10.performatives import Attach, DeliveryState, Flow, Transfer
     from amqp10.session import Session
 
-_MAX_TAG = 32  # 2.8.7 delivery-tag
-
 
 class _Partial:
     """A delivery of which more frames are to come."""
@@ -101,6 +99,7 @@ class ReceiverLink(Link):
         else:
             whole = False
             if transfer.delivery_id is not None and transfer.delivery_id != partial.delivery_id & WRAP:
+                self.session._next_received_id(transfer.delivery_id)
                 raise LinkViolation(
                     self,
                     NOT_ALLOWED,
@@ -127,15 +126,13 @@ class ReceiverLink(Link):
         """The first transfer frame of a delivery; its unwrapped id."""
         if transfer.delivery_id is None:
             raise LinkViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
+        delivery_id = self.session._next_received_id(transfer.delivery_id)
         if transfer.delivery_tag is None:
             raise LinkViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-tag")
-        if len(transfer.delivery_tag) > _MAX_TAG:
-            raise LinkViolation(self, INVALID_FIELD, f"a delivery-tag of {len(transfer.delivery_tag)} octets")
         if transfer.rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:  # 2.7.5
             raise LinkViolation(self, INVALID_FIELD, "rcv-settle-mode second on a link in mode first")
         if self.delivery_count >= self.reach:
             raise LinkViolation(self, TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
-        delivery_id = self.session._next_received_id(transfer.delivery_id)
         self.delivery_count += 1
         # Here and not when it is complete: deliveries of several links may be interleaved, and ids only grow.
         self.session._received_unsettled.add(delivery_id, delivery_id + 1, self)

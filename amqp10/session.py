@@ -353,11 +353,11 @@ class Session:
             self._want_session_flow()
 
     def _next_received_id(self, wire: int) -> int:
-        """The unwrapped id of a delivery that begins; ids may skip (what we discarded, say), but only grow."""
+        """The unwrapped id of a delivery that begins: any at first, then one after the other."""
         expected = self._next_received
         delivery_id = wire if expected is None else unwrap(wire, expected)
-        if expected is not None and delivery_id < expected:
-            raise SessionViolation(self, INVALID_FIELD, f"delivery-id {wire} comes again or too late")
+        if expected is not None and delivery_id != expected:
+            raise SessionViolation(self, INVALID_FIELD, f"delivery-id {wire}, not {expected & WRAP}")
         self._next_received = delivery_id + 1
         return delivery_id
 
@@ -373,14 +373,12 @@ class Session:
         self, is_receiver: bool, first: int, last: int, state: DeliveryState | None, settled: bool, events: list[Event]
     ) -> None:
         """first .. last as on the wire; is_receiver: the peer's role, so it is about deliveries that we sent."""
-        if difference(last, first) < 0:
-            raise SessionViolation(self, INVALID_FIELD, f"a disposition of deliveries {first} to {last}")
         next_id = self._next_delivery_id if is_receiver else self._next_received
+        if next_id is None:
+            return
         unsettled = self._sent_unsettled if is_receiver else self._received_unsettled
-        begin = None if next_id is None else unwrap(first, next_id)
-        if next_id is None or begin is None or begin + difference(last, first) >= next_id:
-            raise SessionViolation(self, INVALID_FIELD, f"a disposition of delivery {last}, which was not sent")
-        end = begin + difference(last, first) + 1
+        begin = unwrap(first, next_id)
+        end = min(begin + difference(last, first) + 1, next_id)  # what was never sent has no state
         found = unsettled.remove(begin, end) if settled else unsettled.find(begin, end)
         for link, low, high in found:
             if events:
@@ -510,6 +508,10 @@ class Session:
                 self._write_flow(link, echo)
         if self._session_flow:
             self._write_flow(None, False)
+
+    def _write_sent_dispositions(self) -> None:
+        if self._sent_dispositions and not self._waiting:
+            self._write_dispositions(self._sent_dispositions, False)
 
     def _write_sent_dispositions(self) -> None:
         if self._sent_dispositions and not self._waiting:

@@ -15,7 +15,6 @@ from amqp10.frames import MIN_MAX_FRAME_SIZE
 if TYPE_CHECKING:
     from amqp10.sasl import ClientMechanism, ServerMechanisms
 
-IDLE_GRACE = 1.25  # 2.4.5: a peer that is silent for this many idle-time-outs is given up
 CLOSE_TIMEOUT_S = 2.0  # how long the answer to our close is waited for
 
 
@@ -29,7 +28,7 @@ class ConnectionSettings:
     channel_max: int = 255
     handle_max: int = 255
     idle_timeout_s: float | None = 16.0
-    """The peer is asked to send something at least this often; it is dropped when silent for IDLE_GRACE times that."""
+    """A peer that is silent for so long is given up. It is told half of that, so that both have time (2.4.5)."""
     handshake_timeout_s: float = 10.0
     """How long header, SASL and open may take together."""
     incoming_window: int = 4096

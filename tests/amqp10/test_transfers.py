@@ -208,8 +208,6 @@ def mixture(rng: random.Random, count: int) -> list[bytes]:
             resumed = transfer(delivery_id & WRAP, b"again", handle, resume=True, state=rng.choice((None, ACCEPTED)))
             written.append(encode_frame(0, 0, resumed.encode()))
             delivery_id += 1
-        elif kind < 0.8:
-            delivery_id += rng.randrange(3)  # skipped
         elif delivery_id > low:
             for _ in range(rng.choice((1, 1, 5, 40))):
                 first_settled = rng.randrange(low, delivery_id)
