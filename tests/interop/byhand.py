@@ -67,7 +67,8 @@ def begin(window: int = 10_000, channel: int = 0) -> bytes:
 
 
 def attach_sender(name: str, handle: int, address: str | None, *, second: bool = False, channel: int = 0) -> bytes:
-    modes = (ubyte(0), ubyte(1 if second else 0))
+    """snd-settle-mode mixed: its transfers may be settled or not."""
+    modes = (ubyte(2), ubyte(1 if second else 0))
     link = (name, uint(handle), SENDER, *modes, described(SOURCE), target(address), None, None, uint(0))
     return frame(ATTACH, *link, channel=channel)
 

@@ -31,7 +31,8 @@ class Send(MessagingHandler):
             msg = Message(id=(self.sent + 1), body={"sequence": (self.sent + 1)})
             event.sender.send(msg)
             self.sent += 1
-        if self.presettled and self.sent == self.total:
+        if self.presettled and self.sent == self.total and self.confirmed != self.total:
+            self.confirmed = self.total
             print(f"{self.total} messages sent", flush=True)
             event.connection.close()
 

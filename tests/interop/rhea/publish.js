@@ -12,22 +12,30 @@ else list = Array.from({length: Number(what)}, (_, index) => ({message_id: index
 
 let sent = 0;
 let accepted = 0;
+const decided = new Set();
 const container = rhea.create_container({id: 'rhea-publisher-' + process.pid});
-container.on('sendable', (context) => {
-  while (sent < list.length && context.sender.sendable()) {
-    context.sender.send(list[sent]);
+function pump(sender) {
+  // sendable() counts what is on the wire, not what waits in rhea's own buffer, which a close would drop.
+  let credit = sender.credit;
+  for (; credit > 0 && sent < list.length && sender.sendable(); credit--) {
+    sender.send(list[sent]);
     if (what !== 'large') console.log(line(rhea.message.decode(rhea.message.encode(list[sent]))));
     sent++;
   }
   if (mode === 'pre-settled' && sent === list.length) {
     console.log(`${sent} sent`);
-    context.connection.close();
+    sender.connection.close();
+  } else if (credit > 0 && sent < list.length) {
+    setImmediate(() => pump(sender)); // its buffer of 2,048 was full
   }
-});
+}
+container.on('sendable', (context) => pump(context.sender));
 container.on('accepted', (context) => {
+  // In mode second the sender settles, once it knows the outcome; rhea says accepted again at the echo of that.
+  if (decided.has(context.delivery.id)) return;
+  decided.add(context.delivery.id);
   accepted++;
-  // In mode second the sender settles, once it knows the outcome.
-  if (!context.delivery.settled) context.delivery.update(true);
+  if (mode === 'second') context.delivery.update(true);
   if (accepted === list.length) {
     console.log(`${accepted} accepted`);
     context.sender.close();
