@@ -10,6 +10,8 @@ that is about to be restarted.
 
 from __future__ import annotations
 
+import fcntl
+import http.client
 import json
 import os
 import random
@@ -18,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -31,7 +34,7 @@ import yaml
 ROOT = Path(__file__).resolve().parent.parent
 READY_S = 30.0
 _PORTS = range(20_000, 32_000)
-_handed_out: set[int] = set()
+_locks: list[int] = []  # of the ports that this process uses, to its end
 _draw = random.Random()
 
 
@@ -40,18 +43,25 @@ class NotReady(AssertionError):
 
 
 def free_port() -> int:
-    """A loopback port that is free now, outside the ephemeral range, and not handed out before by this process."""
+    """A loopback port that is free now, outside the ephemeral range, and that no other test process gets meanwhile."""
+    directory = Path(tempfile.gettempdir()) / f"onceway-ports-{os.getuid()}"
+    directory.mkdir(exist_ok=True)
     while True:
         port = _draw.choice(_PORTS)
-        if port in _handed_out:
+        lock = os.open(directory / str(port), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
             continue
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
+                os.close(lock)
                 continue
-        _handed_out.add(port)
+        _locks.append(lock)
         return port
 
 
@@ -108,7 +118,7 @@ class LiveRouter:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
-        except (urllib.error.URLError, OSError):
+        except (urllib.error.URLError, OSError, http.client.HTTPException):
             return 0, b""
 
     def status(self) -> dict[str, Any]:
