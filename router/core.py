@@ -20,6 +20,7 @@ from router.parts import Parts
 from router.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.publisher import Phase, Publisher
 from router.subscriber import Subscriber
+from router.wire import decode, encode
 
 
 class Send(Protocol):
@@ -219,7 +220,7 @@ class Core:
         """Raises PeerProtocolError: the owner resets the session, and `peer_down` follows."""
         self.now = now
         if peer in self.up:
-            self._dispatch(peer, m.decode(data))
+            self._dispatch(peer, decode(data))
             self.drain()
 
     # ------------------------------------------------------------------------------------------------------------- time
@@ -289,14 +290,14 @@ class Core:
     def broadcast(self, message: m.AddressMessage) -> None:
         """To all that are up, and to oneself."""
         if self._peers:
-            self._send(self._peers, m.encode(message))
+            self._send(self._peers, encode(message))
         self._own.append(message)
 
     def send_to(self, router: str, message: m.AddressMessage) -> None:
         if router == self.name:
             self._own.append(message)
         elif router in self.up:
-            self._send((router,), m.encode(message))
+            self._send((router,), encode(message))
 
     def multicast(self, routers: tuple[str, ...], message: m.AddressMessage) -> None:
         if self.name in routers:
@@ -305,7 +306,7 @@ class Core:
                 return
         peers = tuple([router for router in routers if router in self.up])
         if peers:
-            self._send(peers, m.encode(message))
+            self._send(peers, encode(message))
 
     def drain(self) -> None:
         """3.3: messages to oneself, after the running handler and before any other input."""
@@ -409,7 +410,7 @@ class Core:
             some_publishers, some_subscriptions = address.news()
             publishers += some_publishers
             subscriptions += some_subscriptions
-        self._send((peer,), m.encode(m.Hello(self.established, self._peers, publishers, subscriptions)))
+        self._send((peer,), encode(m.Hello(self.established, self._peers, publishers, subscriptions)))
 
     def _on_hello(self, sender: str, message: m.Hello) -> None:
         """4.3."""

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from router import messages as m
 from router.config import AddressConfig, RouterConfig
 from router.core import Core
 from router.ports import (
@@ -22,6 +21,7 @@ from router.ports import (
     SubscriberAttach,
     Term,
 )
+from router.wire import decode
 
 TOPIC = "topic"
 START_US = 1_000_000
@@ -328,7 +328,7 @@ class Mesh:
 
     def pending(self, a: str, b: str) -> list[str]:
         """What a has sent to b and b has not read yet."""
-        return [type(m.decode(data)).__name__ for data in self.wires[a, b]]
+        return [type(decode(data)).__name__ for data in self.wires[a, b]]
 
     def pass_time(self, seconds: float) -> None:
         """In steps, with every router's timers."""

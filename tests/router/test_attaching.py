@@ -19,6 +19,7 @@ from router.ports import (
     Outcome,
     SubscriberAttach,
 )
+from router.wire import encode
 from tests.router.harness import TOPIC, End, Mesh
 
 SHORT = AddressConfig(subscription_timeout_s=8.0, publisher_timeout_s=20.0)
@@ -674,7 +675,7 @@ def test_a_message_about_nothing_that_is_known_changes_nothing(message: m.Messag
     subscriber = mesh.subscriber("a")
     publisher = mesh.publisher("a")
     publisher.send("m0")
-    mesh.cores["a"].peer_message("b", m.encode(message), mesh.now)
+    mesh.cores["a"].peer_message("b", encode(message), mesh.now)
     mesh.run()
     publisher.send("m1")
     assert subscriber.bodies() == ["m0", "m1"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from router import messages as m
 from router.intervals import OPEN
+from router.wire import decode, encode
 
 TERM = st.tuples(st.integers(0, 2**64 - 1), st.text(max_size=4))
 NAME = st.tuples(st.text(max_size=4), st.text(max_size=4))
@@ -50,9 +51,7 @@ MESSAGE = st.one_of(
         st.booleans(),
         st.lists(st.text(max_size=4), max_size=3).map(tuple),
         st.lists(st.builds(m.PublisherNews, ADDRESS, PID, U64, TERM, SECONDS), max_size=3),
-        st.lists(
-            st.builds(m.SubscriptionNews, ADDRESS, NAME, st.none() | TERM, TERM, SECONDS, SECONDS), max_size=3
-        ),
+        st.lists(st.builds(m.SubscriptionNews, ADDRESS, NAME, st.none() | TERM, TERM, SECONDS, SECONDS), max_size=3),
     ),
     st.builds(m.Pub, ADDRESS, PID, U64, TERM, st.none() | EXPECTED),
     st.builds(m.PubAck, ADDRESS, PID, TERM, st.none() | st.tuples(TERM, U64, st.booleans())),
@@ -86,27 +85,27 @@ def without_empty_tags(message: m.Message) -> bool:
 @given(MESSAGE.filter(without_empty_tags))
 @settings(max_examples=400)
 def test_a_message_comes_back_as_it_was(message: m.Message) -> None:
-    assert m.decode(m.encode(message)) == message
+    assert decode(encode(message)) == message
 
 
 @given(MESSAGE.filter(without_empty_tags), st.integers(0, 2**32))
 def test_a_message_cut_short_is_the_peers_error(message: m.Message, seed: int) -> None:
-    encoded = m.encode(message)
+    encoded = encode(message)
     with pytest.raises(m.PeerProtocolError):
-        m.decode(encoded[: random.Random(seed).randrange(len(encoded))])
+        decode(encoded[: random.Random(seed).randrange(len(encoded))])
     with pytest.raises(m.PeerProtocolError):
-        m.decode(encoded + b"\0")
+        decode(encoded + b"\0")
 
 
 @given(MESSAGE.filter(without_empty_tags), st.integers(0, 2**32))
 @settings(max_examples=400)
 def test_a_damaged_message_is_decoded_or_refused_but_nothing_else(message: m.Message, seed: int) -> None:
     rng = random.Random(seed)
-    damaged = bytearray(m.encode(message))
+    damaged = bytearray(encode(message))
     for _ in range(rng.randint(1, 4)):
         damaged[rng.randrange(len(damaged))] = rng.randrange(256)
     try:
-        m.decode(bytes(damaged))
+        decode(bytes(damaged))
     except m.PeerProtocolError:
         pass
 
@@ -117,14 +116,14 @@ def test_a_damaged_message_is_decoded_or_refused_but_nothing_else(message: m.Mes
         b"",
         b"\xff\0\0",
         b"\x0c\0\1a\xff\xff\xff\xff",  # four thousand million ranges in no bytes
-        m.encode(m.Settle("a", [(5, 5)])),
-        m.encode(m.Settle("a", [(7, 5)])),
-        m.encode(m.Settle("a", [(7, OPEN)])),
-        m.encode(m.SettleTags("a", b"12345678", (1, "a"), [b"x" * 33])),
-        m.encode(m.Data("a", b"12345678", (1, "a"), 0, 0, False, [], [])),
-        m.encode(m.Sync("a", b"12345678", 1, (1, "a"), ("c", "n"), (1, "a"), [OUTSIDE], [])),
+        encode(m.Settle("a", [(5, 5)])),
+        encode(m.Settle("a", [(7, 5)])),
+        encode(m.Settle("a", [(7, OPEN)])),
+        encode(m.SettleTags("a", b"12345678", (1, "a"), [b"x" * 33])),
+        encode(m.Data("a", b"12345678", (1, "a"), 0, 0, False, [], [])),
+        encode(m.Sync("a", b"12345678", 1, (1, "a"), ("c", "n"), (1, "a"), [OUTSIDE], [])),
     ],
 )
 def test_garbage_is_the_peers_error(garbage: bytes) -> None:
     with pytest.raises(m.PeerProtocolError):
-        m.decode(garbage)
+        decode(garbage)

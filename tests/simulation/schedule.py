@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from interrouter.events import PeerMessage
-from router.messages import decode
+from router.wire import decode
 from tests.simulation.checker import Violation
 from tests.simulation.clients import UNIQUE, Publisher
 from tests.simulation.frames import kind_of

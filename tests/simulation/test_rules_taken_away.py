@@ -348,7 +348,7 @@ EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
 def without(patches: list[Patch], name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """The first line of the failure of that schedule without these methods' rule."""
     for owner, method, body in patches:
-        assert method in vars(owner), f"{owner.__name__}.{method} is no more"
+        assert hasattr(owner, method), f"{owner.__name__}.{method} is no more"
         monkeypatch.setattr(owner, method, body)
     with pytest.raises(AssertionError) as failure:
         SCENARIOS[name](World)
