@@ -74,7 +74,7 @@ class RouterServer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._sweep: asyncio.TimerHandle | None = None
-        self._stopped = False
+        self.stopped = False
         self._changed = asyncio.Event()
 
     # --- life
@@ -101,7 +101,7 @@ class RouterServer:
         self.router.close_connections(self.time())
         self._turn()
         await self._until(lambda: not self.router.connections and self._all_told(), GOODBYE_S)
-        self._stopped = True
+        self.stopped = True
         for listener in self._listeners:
             listener.close()
         for task in self._dialers:
@@ -140,7 +140,7 @@ class RouterServer:
             self._turn_soon()
 
     def came(self, carrier: Carrier) -> Carried | None:
-        if self._stopped:
+        if self.stopped:
             return None
         carried: Carried
         if isinstance(carrier, _NeighbourCarrier):
@@ -160,7 +160,7 @@ class RouterServer:
     # --- turns
 
     def _turn_soon(self) -> None:
-        if not self._turn_due and self._loop is not None and not self._stopped:
+        if not self._turn_due and self._loop is not None and not self.stopped:
             self._turn_due = True
             self._loop.call_soon(self._turn)
 
@@ -220,7 +220,7 @@ class RouterServer:
         router = self.router.next_deadline()
         if router is not None and router < deadline:
             deadline = router
-        if self._stopped or self._timer_at <= deadline:
+        if self.stopped or self._timer_at <= deadline:
             return  # it looks again when it fires: most deadlines move on before they come
         if self._timer is not None:
             self._timer.cancel()

@@ -1,0 +1,300 @@
+"""The asyncio server with real sockets in this process: relaying, back-pressure, neighbours, SIGTERM's drain."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from amqp10.connection import Connection
+from amqp10.events import ConnectionClosed, Dispositions, Event, LinkAttached, LinkDetached, Transfers
+from amqp10.outcomes import ACCEPTED
+from amqp10.performatives import RCV_SECOND
+from amqp10.receiver import ReceiverLink
+from amqp10.sections import Message
+from amqp10.sender import SenderLink
+from amqp10.settings import ConnectionSettings
+from amqp10.termini import Source, Target
+from onceway import topology
+from onceway.server import RouterServer
+from onceway.transport import HIGH_WATER
+from router.client_connection import OUTPUT_LIMIT
+from tests.live import free_port
+
+BOUND_S = 20.0
+BODY = Message(b"x").encode()
+
+
+class Client:
+    """A plain client on a socket: events as they come, `until` a condition holds."""
+
+    def __init__(self, port: int, name: str) -> None:
+        self.port = port
+        self.connection = Connection(
+            ConnectionSettings(container_id=name, idle_timeout_s=None), server=False, now=time.monotonic()
+        )
+        self.events: list[Event] = []
+        self.closed_by_peer = False
+        self.reading = asyncio.Event()
+        self.reading.set()
+
+    async def __aenter__(self) -> Client:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        self.connection.open()
+        self.begun = self.connection.begin()
+        self.task = asyncio.create_task(self._read())
+        self.flush()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.task.cancel()
+        self.writer.close()
+
+    async def _read(self) -> None:
+        while True:
+            await self.reading.wait()
+            data = await self.reader.read(65536)
+            if not data:
+                self.closed_by_peer = True
+                return
+            self.events += self.connection.receive_data(data, time.monotonic())
+            self.flush()
+
+    def flush(self) -> None:
+        data = self.connection.data_to_send()
+        if data and not self.writer.is_closing():
+            self.writer.write(data)
+
+    def sender(self, name: str = "out", address: str = "orders") -> SenderLink:
+        link = self.begun.sender(name)
+        link.attach(source=Source(), target=Target(address), rcv_settle_mode=RCV_SECOND)
+        self.flush()
+        return link
+
+    def receiver(
+        self, name: str = "in", address: str = "orders", credit: int = 1_000, timeout: int = 0
+    ) -> ReceiverLink:
+        link = self.begun.receiver(name)
+        link.attach(source=Source(address, timeout=timeout), target=Target(), rcv_settle_mode=RCV_SECOND)
+        link.grant(credit)
+        self.flush()
+        return link
+
+    def seen(self, kind: type) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def received(self) -> list[bytes]:
+        return [payload for run in self.seen(Transfers) for payload in run.payloads]
+
+    def accept_all(self) -> None:
+        for run in self.seen(Transfers):
+            run.link.dispose(run.first_id, run.first_id + len(run.tags) - 1, ACCEPTED, False)
+        self.flush()
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < end, f"not within {BOUND_S:g} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+def make_topology(*names: str) -> topology.Topology:
+    routers = "".join(
+        f"  {n}: {{amqp: {free_port()}, interrouter: {free_port()}, admin: {free_port()}}}\n" for n in names
+    )
+    links = "".join(f"  - {a} - {b}\n" for a, b in itertools.pairwise(names))
+    text = f"network: test\ndefaults: {{host: 127.0.0.1}}\nrouters:\n{routers}"
+    return topology.loads(text + (f"links:\n{links}" if links else ""))
+
+
+@asynccontextmanager
+async def running(*names: str) -> AsyncIterator[list[RouterServer]]:
+    loaded = make_topology(*names)
+    servers = [RouterServer(loaded, name, fresh=True) for name in names]
+    for server in servers:
+        await server.start()
+    await until(lambda: all(server.router.core.established for server in servers), "the routers to be established")
+    try:
+        yield servers
+    finally:
+        await asyncio.gather(*(server.stop(0.0) for server in servers if not server.stopped))
+
+
+def client(server: RouterServer, name: str) -> Client:
+    return Client(server.topology.routers[server.name].amqp[1], name)
+
+
+def run(scene: Callable[[], Awaitable[None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(2 * BOUND_S):
+            await scene()
+
+    asyncio.run(bounded())
+
+
+def test_one_router_relays_deliveries_outcomes_and_settlements() -> None:
+    async def scene() -> None:
+        async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
+            subscriber.receiver()
+            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
+            out = publisher.sender()
+            await until(lambda: out.credit, "credit")
+            out.send([b"%d" % n for n in range(50)], [BODY] * 50)
+            publisher.flush()
+            await until(lambda: len(subscriber.received()) == 50, "the deliveries")
+            subscriber.accept_all()
+            await until(lambda: publisher.seen(Dispositions), "the outcome")
+            out.settle(0, 49)
+            publisher.flush()
+            await until(lambda: subscriber.seen(Dispositions), "the settlement")
+            assert subscriber.seen(Dispositions)[0].settled
+            assert a.router.core.meter == 0
+
+    run(scene)
+
+
+def test_three_routers_in_line_relay() -> None:
+    async def scene() -> None:
+        async with running("a", "b", "c") as (a, _, c), client(a, "p") as publisher, client(c, "s") as subscriber:
+            subscriber.receiver()
+            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
+            out = publisher.sender()
+            await until(lambda: out.credit, "credit")
+            out.send([b"1"], [Message(bytes(10_000_000)).encode()])
+            publisher.flush()
+            await until(subscriber.received, "ten megabytes through two trunks")
+            subscriber.accept_all()
+            await until(lambda: publisher.seen(Dispositions), "the outcome")
+
+    run(scene)
+
+
+def test_a_subscriber_that_does_not_read_costs_a_bounded_amount_and_nobody_elses_time() -> None:
+    async def scene() -> None:
+        async with (
+            running("a") as (a,),
+            client(a, "p") as publisher,
+            client(a, "q") as other_publisher,
+            client(a, "s") as stalled,
+            client(a, "t") as quick,
+        ):
+            stalled.receiver(credit=100_000)
+            quick.receiver(address="other")
+            await until(lambda: stalled.seen(LinkAttached) and quick.seen(LinkAttached), "the subscriptions")
+            stalled.reading.clear()
+            out = publisher.sender()
+            payload = Message(bytes(100_000)).encode()
+            sent = 0
+            quiet_until = time.monotonic() + 1.0
+            while time.monotonic() < quiet_until:
+                if out.credit:
+                    out.send([b"%d" % sent], [payload])
+                    publisher.flush()
+                    sent += 1
+                    quiet_until = time.monotonic() + 0.5
+                await asyncio.sleep(0)
+            assert sent * len(payload) < a.config.window_bytes + 2 * len(payload)
+            (held,) = (c.transport for c in a._carriers.values() if c.carried and c.carried.output_paused)  # type: ignore[attr-defined]
+            assert held is not None
+            assert held.get_write_buffer_size() <= HIGH_WATER + OUTPUT_LIMIT + 2 * len(payload)
+            other = other_publisher.sender(address="other")
+            await until(lambda: other.credit, "credit for the other address")
+            other.send([b"1"], [BODY])
+            other_publisher.flush()
+            await until(quick.received, "the other topic's delivery")
+            stalled.reading.set()
+            await until(lambda: len(stalled.received()) == sent, "everything, once it reads again")
+
+    run(scene)
+
+
+def test_a_router_that_stops_waits_for_what_it_has_taken() -> None:
+    async def scene() -> None:
+        async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
+            subscriber.receiver()
+            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
+            out = publisher.sender()
+            await until(lambda: out.credit, "credit")
+            out.send([b"1"], [BODY])
+            publisher.flush()
+            await until(subscriber.received, "the delivery")
+            stopping = asyncio.create_task(a.stop())
+            await until(lambda: not out.credit, "credit to be taken back")
+            late = publisher.sender("late")
+            await until(lambda: publisher.seen(LinkDetached), "the late attach's refusal")
+            assert publisher.seen(LinkDetached)[0].link is late
+            assert publisher.seen(LinkDetached)[0].error.condition == "amqp:link:detach-forced"
+            assert not stopping.done()
+            subscriber.accept_all()
+            await stopping
+            await until(lambda: publisher.closed_by_peer and subscriber.closed_by_peer, "the sockets to close")
+            (closed,) = publisher.seen(ConnectionClosed)
+            assert closed.error.condition == "amqp:connection:forced"
+            order = [type(event) for event in publisher.events]
+            assert order.index(Dispositions) < order.index(ConnectionClosed)
+
+    run(scene)
+
+
+def test_a_router_that_stops_waits_no_longer_than_it_was_told() -> None:
+    async def scene() -> None:
+        async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
+            subscriber.receiver()
+            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
+            out = publisher.sender()
+            await until(lambda: out.credit, "credit")
+            out.send([b"1"], [BODY])
+            publisher.flush()
+            await until(subscriber.received, "the delivery")
+            began = time.monotonic()
+            await a.stop(0.3)
+            assert time.monotonic() - began < 5.0
+            await until(lambda: publisher.closed_by_peer, "the socket to close")
+            assert publisher.seen(Dispositions) == []
+
+    run(scene)
+
+
+def test_the_others_hear_of_a_stopped_routers_clients_before_it_goes() -> None:
+    async def scene() -> None:
+        async with running("a", "b") as (a, b), client(a, "s") as subscriber:
+            subscriber.receiver()
+            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
+            assert b.status()["addresses"]["orders"]["subscriptions"]
+            await a.stop()
+            assert not b.status()["addresses"].get("orders", {}).get("subscriptions")
+
+    run(scene)
+
+
+def test_a_neighbour_that_speaks_another_language_is_dropped_and_dialled_again() -> None:
+    async def scene() -> None:
+        async with running("a", "b") as (a, b):
+            port = b.topology.routers["b"].interrouter[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            while await reader.read(4096):
+                pass
+            writer.close()
+            (trunk,) = (c for c in a._carriers.values() if c.transport is not None)
+            trunk.abort()
+            await until(lambda: not a.router.core.up, "the loss to be noticed")
+            await until(lambda: a.router.core.up and b.router.core.up, "the trunk to be back")
+
+    run(scene)
+
+
+def test_status_names_the_router_its_peers_and_its_addresses() -> None:
+    async def scene() -> None:
+        async with running("a", "b") as (a, _):
+            status = a.status()
+            assert (status["name"], status["network"], status["up"]) == ("a", "test", ["b"])
+            assert int(status["incarnation"], 16) == a.incarnation
+            assert status["established"]
+            assert not status["stopping"]
+
+    run(scene)
