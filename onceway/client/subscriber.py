@@ -262,6 +262,8 @@ class Subscriber:
         delivery = Delivery(self, run.position + at, run.tags[at], run.payloads[at], run.settled)
         at += 1
         self._waiting -= 1
+        if run.settled:
+            self._took(1)
         if at == len(run.tags):
             self._runs.popleft()
             at = 0
@@ -327,6 +329,8 @@ class Subscriber:
             size -= sizes[end - start - 1]
             room -= end - start
             batch._add(run, start, end)
+            if run.settled:
+                self._took(end - start)
             self._waiting -= end - start
             if end == len(run.tags):
                 self._runs.popleft()
@@ -335,6 +339,10 @@ class Subscriber:
                 self._offset = end
                 break
         return batch
+
+    def _took(self, settled: int) -> None:
+        self._link.taken(settled)
+        self._connection._soon()
 
     # -- verdicts
 

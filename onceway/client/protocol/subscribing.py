@@ -152,6 +152,11 @@ class SubscriberLink(ClientLink):
             self._give_credit()
         return number
 
+    def taken(self, count: int) -> None:
+        """The application took so many settled deliveries, which want no verdict: credit for as many others."""
+        self._outstanding -= count
+        self._give_credit()
+
     def _not_settled(self, first: int, last: int) -> list[tuple[int, int]]:
         """first .. last without what the network has settled before the verdict (which is void then)."""
         early = self._settled_early
@@ -212,6 +217,7 @@ class SubscriberLink(ClientLink):
         if settled:
             position = self._next
             self._next = position + count
+            self._outstanding += count  # until the owner says that they were taken
             self.events.append(Arrived(position, tags, payloads, True, message_format))
             return
         if not self._held.keys().isdisjoint(tags) or len(set(tags)) != count:

@@ -115,6 +115,18 @@ def test_pre_settled_deliveries_are_handed_on_and_not_held() -> None:
     assert subscriber.held == 0
 
 
+def test_credit_for_pre_settled_deliveries_comes_back_when_they_are_taken() -> None:
+    rig = Rig()
+    rig.connect()
+    subscriber = rig.subscriber("at-most-once", credit=4)
+    link = rig.answer_subscriber()
+    deliver(rig, link, 0, 1, 2, 3, settled=True)
+    assert link.credit == 0
+    subscriber.taken(3)
+    rig.run()
+    assert link.credit == 3
+
+
 def test_credit_comes_back_with_verdicts_not_with_deliveries() -> None:
     rig = Rig()
     subscriber, link = attached_subscriber(rig, credit=8)

@@ -18,7 +18,7 @@ from tests.live import LiveNetwork
 from tests.live_fixture import LiveNetworks
 
 TRIANGLE = [("a", "b"), ("b", "c"), ("a", "c")]
-QUICK = [{"match": "*", "subscription_timeout": "8s", "no_subscribers": "hold"}]
+QUICK = {"subscription_timeout": "8s"}
 BOUND_S = 60.0
 
 
@@ -213,7 +213,7 @@ def test_killed_routers_cost_nothing(live_network: LiveNetworks, tmp_path: Path,
 
 
 def test_one_router_after_the_other_dies_and_comes_back(live_network: LiveNetworks, tmp_path: Path) -> None:
-    network = live_network("a", "b", "c", links=TRIANGLE, addresses=QUICK)
+    network = live_network("a", "b", "c", links=TRIANGLE, settings=QUICK)
 
     async def deaths() -> None:
         for victim in "abc":
@@ -225,7 +225,7 @@ def test_one_router_after_the_other_dies_and_comes_back(live_network: LiveNetwor
 
 
 def test_all_routers_die_at_once_and_come_back(live_network: LiveNetworks, tmp_path: Path) -> None:
-    network = live_network("a", "b", "c", links=TRIANGLE, addresses=QUICK)
+    network = live_network("a", "b", "c", links=TRIANGLE, settings=QUICK)
 
     async def deaths() -> None:
         await asyncio.sleep(0.3)
