@@ -125,12 +125,11 @@ class Bench:
             for core in self.cores.values():
                 core.flush(0.0)
 
-    def batch(self, n: int, settle: bool) -> None:
-        """n messages: sent, delivered, accepted, told, settled; as many turns as real links would take."""
+    def batch(self, tags: list[bytes], bodies: list[bytes], settle: bool) -> None:
+        """Sent, delivered, accepted, told, settled; as many turns as real links would take."""
         first = self.sent
-        self.sent += n
-        tags = [i.to_bytes(4, "big") for i in range(first, first + n)]
-        self.cores["a"].transfers(self.publisher, first, tags, [BODY] * n, False, 0, 0.0)
+        self.sent += len(tags)
+        self.cores["a"].transfers(self.publisher, first, tags, bodies, False, 0, 0.0)
         self.exchange()
         for core, port in self.subscribers:
             if port.next_id > port.accepted:
@@ -158,23 +157,29 @@ class Sender:
 def measure(local: int, remote: int, size: int, messages: int, unsettled: int = 0) -> float:
     """Microseconds of CPU per message.  unsettled: so many done and not settled stay throughout."""
     bench = Bench(local, remote)
-    while bench.sent < unsettled:
-        bench.batch(1_000, settle=False)
-    for _ in range(min(50, messages // size)):
-        bench.batch(size, settle=not unsettled)
+    for start in range(0, unsettled, 1_000):
+        bench.batch(tags_of(start, 1_000), [BODY] * 1_000, settle=False)
     rounds = max(1, messages // size)
+    batches = [(tags_of(i * size, size), [BODY] * size) for i in range(rounds + 50)]
+    for tags, bodies in batches[rounds:]:
+        bench.batch(tags, bodies, settle=not unsettled)
+    del batches[rounds:]
     gc.collect()
     started = time.process_time()
     if not unsettled:
-        for _ in range(rounds):
-            bench.batch(size, settle=True)
+        for tags, bodies in batches:
+            bench.batch(tags, bodies, settle=True)
     else:
-        for _ in range(rounds):
-            bench.batch(size, settle=False)
+        for tags, bodies in batches:
+            bench.batch(tags, bodies, settle=False)
             bench.cores["a"].publisher_settled(bench.publisher, bench.settled, bench.settled + size - 1, 0.0)
             bench.settled += size
             bench.exchange()
     return (time.process_time() - started) / (rounds * size) * 1e6
+
+
+def tags_of(first: int, n: int) -> list[bytes]:
+    return [i.to_bytes(4, "big") for i in range(first, first + n)]
 
 
 CASES = [("1 local", 1, 0, 0), ("4 local", 4, 0, 0), ("16 local", 16, 0, 0), ("1 remote", 0, 1, 0)]

@@ -155,7 +155,6 @@ class Address:
         local = self.egress.subscribers.get(message.name)
         if local and sender != core.name and local.term < message.term:
             self.egress.drop(local, STOLEN, message.term)
-        existed = entry is not None
         known = entry if entry is not None and self._is_the_same(entry, message) else None
         if known and message.kind is not m.JoinKind.FRESH and known.expired(core.now):  # 8.3
             if message.kind is m.JoinKind.RESUME:
@@ -165,6 +164,7 @@ class Address:
         if not known and message.kind is m.JoinKind.RESUME and self._may_have_missed():
             self._joined(sender, message, m.JoinResult.BROKEN)
             return
+        resumed = known is not None and message.kind is not m.JoinKind.FRESH
         if known:
             if known.home is not None:
                 self.ingress.owe_again(known)
@@ -176,7 +176,7 @@ class Address:
         else:
             entry = self._new_subscription(sender, message, entry)
         mark = self._mark(entry) if message.kind is m.JoinKind.EITHER else None
-        self._joined(sender, message, m.JoinResult.OK, known=existed, mark=mark)
+        self._joined(sender, message, m.JoinResult.OK, known=resumed, mark=mark)
         self.ingress.synchronise(entry, message.history)
 
     def _new_subscription(self, sender: str, message: m.Join, replaced: SubscriptionEntry | None) -> SubscriptionEntry:

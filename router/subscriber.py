@@ -298,12 +298,13 @@ class Subscriber:
 
     def _pass(self, start: int, stop: int) -> int:
         """Positions that are known by tag: passed over, but for placeholders that wait in their place."""
-        waiting = min((at for at in self.slots if start <= at < stop), default=None) if self.slots else None
         sent = 0
-        if waiting is not None:
-            stop = waiting + 1
-            self._resume(self.slots.pop(waiting))
-            sent = 1
+        if self.slots:
+            waiting = next(iter(self.slots))  # they were noted in order
+            if start <= waiting < stop:
+                stop = waiting + 1
+                self._resume(self.slots.pop(waiting))
+                sent = 1
         self.skip.remove(start, stop)
         self.cursor = stop
         return sent
