@@ -267,6 +267,7 @@ class Address:
         self.ingress.forget_subscription(entry)
         if not self.subscriptions:
             self.ingress.all_windows_changed()  # 6.10
+            self.core.touch(self)  # nothing may be left of the address
 
     # ------------------------------------------------------------------------------------------- routers: 4.2, 4.3, 8.6
 

@@ -420,6 +420,7 @@ class Ingress(Records):
         self.proving.pop(link, None)
         self.core.publishers.pop(link.port, None)
         link.phase = Phase.DROPPED
+        self.core.touch(self.address)  # nothing may be left of it
 
     def _drop_records(self, link: Publisher) -> None:
         """8.4: its unsettled map is now the only authority."""

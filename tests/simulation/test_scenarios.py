@@ -744,6 +744,29 @@ def attach_and_detach_read_late(world: Callable[..., World]) -> None:
     finish(s)
 
 
+# ---------------------------------------------------------------------- all maps return to empty (9)
+@scenario
+def address_is_forgotten_with_its_last_subscription(world: Callable[..., World]) -> None:
+    """The publisher is forgotten before the subscription leaves."""
+    s = Schedule(world("AB", [P()], [S()], address=SHORT)).up(("s0", "B"), ("p0", "A"))
+    s.step("close", "p0")
+    s.run()
+    s.pass_time(106.0)
+    s.step("close", "s0")
+    s.run()
+    assert not any(s.w.site(name).router.core.addresses for name in "AB")
+
+
+@scenario
+def address_is_forgotten_with_a_publisher_that_proved_nothing(world: Callable[..., World]) -> None:
+    s = Schedule(world("A", [P(kind=UNIQUE)], [])).up()
+    s.step("connect", "p0", "A")
+    s.run()
+    s.notice(s.drop("p0"))
+    s.run()
+    assert not s.w.site("A").router.core.addresses
+
+
 # ---------------------------------------------------------------------- conditions that are easy to lose (11, below the table)
 @scenario
 def synced_under_an_unknown_set(world: Callable[..., World]) -> None:
