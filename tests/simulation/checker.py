@@ -37,6 +37,8 @@ class Checker:
     seen: dict[str, set[Mid]] = field(default_factory=dict)
     highest: dict[tuple[str, str], int] = field(default_factory=dict)
     told: list[tuple[str, str]] = field(default_factory=list)
+    excused: set[str] = field(default_factory=set)
+    """Publishers who may be told that they are not known: who knew them is dead."""
     holes: int = 0
 
     # what a publisher's application knows
@@ -51,9 +53,13 @@ class Checker:
                     raise Violation(f"G1 {mid} is accepted but {life.subscriber} has not accepted it")
                 self.missed.append((life, mid, at))
 
-    def publisher_told(self, name: str, why: str) -> None:
+    def publisher_told(self, name: str, why: str, unclaimed: list[Mid] | None = None) -> None:
+        """`unclaimed`: what a publisher without epochs has in doubt. It has credit before anything is claimed (5.1), so
+        it may have sent that on a connection of which no router has read more than the attach."""
         self.told.append((name, why))
-        if self.strict:
+        if unclaimed is not None and not any(mid in seen for seen in self.seen.values() for mid in unclaimed):
+            return
+        if self.strict and name not in self.excused:
             raise Violation(f"G5 publisher {name} was told {why} without cause")
 
     # what a subscriber's application knows
@@ -80,6 +86,19 @@ class Checker:
     def let_go(self, name: str) -> None:
         """What the application had in hand, unaccepted, is gone and will rightly come again."""
         self.in_hand.pop(name, None)
+
+    def forgot(self, name: str) -> None:
+        """The application has lost its memory: it knows of nothing that it has been handed."""
+        self.closed(name)
+        self.in_hand.pop(name, None)
+        self.seen.pop(name, None)
+        self.ever_accepted.pop(name, None)
+        for key in [key for key in self.highest if key[0] == name]:
+            del self.highest[key]
+
+    def gave_back(self, name: str, mid: Mid) -> None:
+        """Released: it will rightly come again."""
+        self.in_hand[name].discard(mid)
 
     def handed(self, name: str, mid: Mid) -> None:
         if mid in self.ever_accepted.get(name, ()):

@@ -20,7 +20,7 @@ from amqp10.events import (
     SessionEnded,
     Transfers,
 )
-from amqp10.performatives import Accepted, Source, Target
+from amqp10.performatives import Accepted, Released, Source, Target
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
@@ -254,7 +254,8 @@ class Publisher(Client):
         if condition == "amqp:link:stolen":
             self.learn_epoch(info)
         elif condition in ("onceway:publisher-unknown", "onceway:publisher-expired"):
-            self.world.checker.publisher_told(self.name, condition)
+            in_doubt = [mid for _, mid in self.unsettled.values()] if self.kind == MEMORY else None
+            self.world.checker.publisher_told(self.name, condition, in_doubt)
             self.want_fresh, self.unsettled = True, {}
         elif not condition and self.closing:
             self.closed = True
@@ -338,7 +339,7 @@ class Subscriber(Client):
             for tag in [t for t in self.unsettled if t not in listed]:
                 del self.unsettled[tag]
         properties = attach.properties or {}
-        if self.kind == PLAIN:
+        if self.kind != RECOVERING:
             marks = {(int(t[0]), str(t[1])) for t in properties.get("onceway:marks") or ()}
             if self.confirmed and marks - self.marks:
                 self.world.checker.subscriber_told(self.name)
@@ -395,7 +396,35 @@ class Subscriber(Client):
             self.grant()
         self.flush()
 
+    def release(self, index: int = 0) -> None:
+        """The application gives a delivery back, to get it again."""
+        tag, mid = self.in_hand.pop(index)
+        self.world.checker.gave_back(self.name, mid)
+        self.unsettled[tag] = "released"
+        self.link.dispose(self.ids[tag], self.ids[tag], Released(), False)
+        self.grant()
+        self.flush()
+
+    def can_release(self, index: int) -> bool:
+        return self.state == "on" and not self.closing and self.in_hand[index][0] in self.ids
+
+    def restart(self) -> None:
+        """Its process restarts: what it has accepted is on disk, what it had in hand is gone."""
+        self.hang_up()
+        self.unsettled = {t: v for t, v in self.unsettled.items() if v == "accepted"}
+        self.in_hand = []
+        self.world.checker.let_go(self.name)
+
+    def forget(self) -> None:
+        """Its process restarts without memory."""
+        self.restart()
+        self.unsettled, self.done_tags, self.marks = {}, set(), set()
+        self.want_fresh, self.confirmed, self.ever = True, False, False
+        self.world.checker.forgot(self.name)
+
     def disconnected(self) -> None:
+        # what was given back comes again as new: left out of the map (PROTOCOL 15)
+        self.unsettled = {t: v for t, v in self.unsettled.items() if v != "released"}
         if self.kind == PLAIN:
             self.unsettled, self.in_hand = {}, []
             self.world.checker.let_go(self.name)

@@ -130,15 +130,17 @@ class World:
         assert site is not None, f"{name} is down"
         return site
 
-    def apart(self, a: str, b: str) -> bool:
-        return self.group[a] != self.group[b]
+    def linked(self, a: str, b: str) -> bool:
+        """Whether there is a trunk between them, if both are alive. Everybody's neighbour is everybody, but for
+        partitions."""
+        return self.group[a] == self.group[b]
 
     # ------------------------------------------------------------------ between routers
     def settle_network(self) -> None:
         """Trunks are as partitions say, and everything between networks has been read."""
         for i, a in enumerate(self.names):
             for b in self.names[i + 1 :]:
-                alive = self.sites[a] is not None and self.sites[b] is not None and not self.apart(a, b)
+                alive = self.sites[a] is not None and self.sites[b] is not None and self.linked(a, b)
                 if alive and (a, b) not in self.trunks:
                     left = self.site(a).network.connect(self.now, server=False, neighbour=b)
                     right = self.site(b).network.connect(self.now, server=True, neighbour=None)

@@ -1,0 +1,439 @@
+"""Random schedules over the same world: random networks, clients and faults, and a random choice of what happens next.
+
+A seed says everything: the family, the network, the clients, how many faults of each kind there may be, how likely each
+event is, and every choice. After the faults everybody comes back and everything drains (G4), then everybody closes, and
+no router may remember anything. `replay` and `minimise` take the events of a run that went wrong, and skip those that
+are not possible (any more):
+
+    .venv/bin/python -m tests.simulation.explore FIRST LAST [FAMILY]      runs, counts, shows the first failure of a kind
+    .venv/bin/python -m tests.simulation.explore SEED min                 the smallest schedule that fails like that one
+
+Left out are what PROTOCOL 14 does not promise: see `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from interrouter.events import PeerDown, PeerUp
+from router.config import AddressConfig
+from tests.simulation.checker import Violation
+from tests.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
+from tests.simulation.schedule import Schedule
+from tests.simulation.world import Event, World
+
+MESH, RING, LINE = "mesh", "ring", "line"
+CHAOS_S = 9.0  # faults last less than any subscription's timeout
+STEP_S = 0.4
+FRESH_FRAME_S = 1.5  # no frame of a client lies unread for longer: proof_after is 2 s
+SETTLING = 30_000
+
+WEIGHTS: dict[str, float] = {
+    "msg": 8, "c2r": 8, "gulp": 3, "r2c": 8, "up": 4, "down": 3, "rnotice": 1, "cnotice": 3, "connect": 3, "send": 4,
+    "settle": 3, "accept": 3, "release": 1, "restart": 1, "heal": 0.3, "tick": 1, "hb": 0.3, "crash": 0.25,
+    "cdrop": 0.3, "rdrop": 0.3, "part": 0.3, "suspect": 0.3, "cut": 0.3, "pfresh": 0.15, "srestart": 0.2,
+    "sfresh": 0.12, "close": 0.05,
+}  # fmt: skip
+CROSSING = {"heal": 0.03, "rnotice": 0.05, "part": 0.3, "cdrop": 0.4, "connect": 6, "crash": 0.05}
+FAULTS = ("crash", "cdrop", "rdrop", "pfresh", "srestart", "sfresh")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the schedules of a kind have in common. strict: no fault of theirs excuses a loss, not even a loud one."""
+
+    strict: bool
+    shapes: tuple[str, ...] = (MESH,)
+    publishers: tuple[str, ...] = (RECOVERING, MEMORY, UNIQUE)
+    subscribers: tuple[str, ...] = (RECOVERING, MEMORY, PLAIN)
+    faults: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+    most_routers: int = 4
+
+
+APART = {"part": (0, 1, 1, 2), "suspect": (0, 1, 2), "cut": (0, 1, 2)}
+# Where routers can be cut off from each other, publishers with memory and without epochs are left out: they may be
+# given a second incarnation there (14, L1).
+FAMILIES: dict[str, Family] = {
+    "together": Family(True),
+    "released": Family(True, faults={"release": (1, 2, 4)}),
+    "all-die": Family(True, faults={"crash": (4, 6)}),
+    "apart": Family(False, publishers=(RECOVERING, UNIQUE), faults=APART),
+    "sparse": Family(False, (RING, LINE), (RECOVERING, UNIQUE), faults=APART),
+    "crossing": Family(
+        False, publishers=(RECOVERING, UNIQUE), most_routers=3, weights=CROSSING,
+        faults={"part": (1, 1, 2), "cdrop": (2, 4, 6), "rdrop": (0,), "crash": (0, 0, 1), "srestart": (0, 1),
+                "pfresh": (0, 0, 1), "sfresh": (0,)},
+    ),
+}  # fmt: skip
+
+
+class Wild(World):
+    """A world with a shape, trunks that break, and the faults that no named schedule needs."""
+
+    shape = MESH
+    broken: frozenset[tuple[str, str]] = frozenset()
+
+    def linked(self, a: str, b: str) -> bool:
+        if not super().linked(a, b) or (a, b) in self.broken:
+            return False
+        apart = self.names.index(b) - self.names.index(a)
+        return self.shape == MESH or apart == 1 or (self.shape == RING and apart == len(self.names) - 1)
+
+    def do_cut(self, a: str, b: str) -> None:
+        self.broken |= {(a, b)}
+
+    def do_heal(self) -> None:
+        super().do_heal()
+        self.broken = frozenset()
+
+    def do_crash(self, name: str) -> None:
+        super().do_crash(name)
+        if not any(site is not None and site.router.core.established for site in self.sites.values()):
+            # what a router has chosen for a publisher without epochs is lost with it
+            self.checker.excused |= {p.name for p in self.publishers if p.kind == MEMORY}
+
+    def do_gulp(self, cid: tuple[str, int]) -> None:
+        """All that has been written to the router is read in one go."""
+        pipe = self.pipes[cid]
+        data = b"".join(pipe.c2r)
+        pipe.c2r.clear()
+        pipe.server.receive_data(data, self.now)
+
+    def do_rdrop(self, cid: tuple[str, int]) -> None:
+        self.do_rnotice(cid)
+
+    def do_srestart(self, name: str) -> None:
+        self.subscriber(name).restart()
+
+    def do_sfresh(self, name: str) -> None:
+        self.subscriber(name).forget()
+
+    def do_release(self, name: str, index: int) -> None:
+        self.subscriber(name).release(index)
+
+    def do_tick(self) -> None:
+        self.advance(STEP_S, STEP_S)
+
+
+class Run:
+    """One schedule: what is possible, and what has happened."""
+
+    def __init__(self, seed: int, family: str) -> None:
+        self.seed, self.family = seed, FAMILIES[family]
+        self.rng = rng = random.Random(f"{family} {seed}")
+        fam = self.family
+        names = "ABCD"[: rng.choice([n for n in (1, 2, 2, 3, 3, 4) if n <= fam.most_routers])]
+        publishers = [
+            Publisher(f"p{i}", rng.choice(fam.publishers), rng.choice([2, 3, 4, 6, 20]))
+            for i in range(rng.choice([1, 1, 2]))
+        ]
+        subscribers = [
+            Subscriber(f"s{i}", rng.choice(fam.subscribers), rng.choice([1, 2, 2, 10]), rng.random() < 0.6)
+            for i in range(rng.choice([1, 1, 2, 3]))
+        ]
+        self.budget = {fault: rng.choice([0, 0, 1, 2, 3]) for fault in FAULTS}
+        self.budget["close"] = rng.choice([0, 0, 0, 1, 2])
+        self.budget |= {fault: rng.choice(numbers) for fault, numbers in fam.faults.items()}
+        # without subscriptions publishers could not send what they have to
+        nobody: Any = "accept" if self.budget["close"] or self.budget["sfresh"] else rng.choice(["hold", "accept"])
+        self.address = AddressConfig(subscription_timeout_s=20.0, publisher_timeout_s=40.0, no_subscribers=nobody)
+        self.world = Wild(names, publishers, subscribers, strict=fam.strict, address=self.address, seed=seed)
+        self.world.shape = rng.choice(fam.shapes)
+        self.weights = {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in (WEIGHTS | fam.weights).items()}
+        self.length = rng.choice([80, 150, 300, 500])
+        self.unread: dict[tuple[str, int], float] = {}  # pipes with something unread -> since when
+        self.ticks = 0
+        self.events: list[Event] = []
+        Schedule(self.world).up()
+
+    # ------------------------------------------------------------------ what can happen
+    def progress(self) -> list[Event]:
+        """What would happen by itself, and applications that go on."""
+        w = self.world
+        events = w.enabled()
+        for client in w.clients.values():
+            if client.state == "off" and not client.closed:
+                events += [("connect", client.name, r) for r in w.names if w.sites[r] is not None]
+        return events
+
+    def possible(self) -> list[Event]:
+        w = self.world
+        events = self.progress()
+        for cid, pipe in w.pipes.items():
+            if len(pipe.c2r) > 1 and pipe.r_open:
+                events.append(("gulp", cid))
+            if pipe.c_open and not pipe.r_open and pipe.r2c and not pipe.server.closed:
+                events.append(("cnotice", cid))  # with frames that the client will never see
+            if pipe.c_open and self.budget["cdrop"]:
+                events.append(("cdrop", cid))
+            if pipe.r_open and self.budget["rdrop"]:
+                events.append(("rdrop", cid))
+        for client in w.clients.values():
+            events += self.of_client(client)
+        for name, site in w.sites.items():
+            if site is None:
+                events.append(("restart", name))
+                continue
+            if self.budget["crash"]:
+                events.append(("crash", name))
+            if self.budget.get("part") and len(w.names) > 1 and not any(w.group.values()):
+                events.append(("part", name))
+            if self.budget.get("suspect"):
+                events += [("suspect", name, peer) for peer in w.names if self.in_session(name, peer)]
+        if self.budget.get("cut"):
+            events += [("cut", *pair) for pair in w.trunks]
+        if any(w.group.values()) or w.broken:
+            events.append(("heal",))
+        if self.may_tick():
+            events.append(("tick",))
+        return events
+
+    def of_client(self, client: Publisher | Subscriber | Any) -> list[Event]:
+        events: list[Event] = []
+        budget = self.budget
+        if client.state != "off" and client.kind == UNIQUE:
+            events.append(("hb", client.name))
+        if isinstance(client, Publisher):
+            if budget["pfresh"] and not client.closing:
+                events.append(("pfresh", client.name))
+        else:
+            if not client.closing:
+                last = len(client.in_hand) - 1
+                if last > 0:
+                    events.append(("accept", client.name, last))
+                events += [
+                    ("release", client.name, i)
+                    for i in range(last + 1)
+                    if budget.get("release") and client.can_release(i)
+                ]
+                if budget["sfresh"]:
+                    events.append(("sfresh", client.name))
+            if budget["srestart"] and not client.closed:
+                events.append(("srestart", client.name))
+        if budget["close"] and client.state == "on" and not client.closing:
+            events.append(("close", client.name))
+        return events
+
+    def in_session(self, name: str, peer: str) -> bool:
+        site = self.world.site(name)
+        session = site.network.sessions.by_peer.get(peer)
+        return (
+            session is not None
+            and session.up
+            and peer in site.router.core.up
+            and not any(isinstance(e, (PeerDown, PeerUp)) for e in site.inbox[peer])
+        )
+
+    def may_tick(self) -> bool:
+        """Timers are longer than what they allow for: messages between routers that are together (discovery), frames of
+        clients (proof_after), absences (subscription_timeout)."""
+        w = self.world
+        waiting = any(inbox for site in w.sites.values() if site is not None for inbox in site.inbox.values())
+        late = any(w.now + STEP_S - since > FRESH_FRAME_S for since in self.unread.values())
+        return not late and (self.ticks + 1) * STEP_S < CHAOS_S and not (waiting and self.family.strict)
+
+    # ------------------------------------------------------------------ letting it happen
+    def step(self, event: Event) -> None:
+        w = self.world
+        self.events.append(event)
+        kind = event[0]
+        if kind in self.budget:
+            self.budget[kind] -= 1
+        self.ticks += kind == "tick"
+        w.step(event)
+        unread = {cid: pipe for cid, pipe in w.pipes.items() if pipe.r_open and pipe.c2r}
+        self.unread = {cid: self.unread.get(cid, w.now) for cid in unread}
+
+    def pick(self, events: list[Event]) -> Event:
+        weights = [self.weights[e[0]] for e in events]
+        return self.rng.choices(events, weights)[0]
+
+    def chaos(self) -> None:
+        rng = self.rng
+        slow: Event | None = None
+        for _ in range(self.length):
+            events = self.possible()
+            if not events:
+                return
+            if rng.random() < 0.02:  # one channel stands still for a while
+                slow = rng.choice(events)[:2] if rng.random() < 0.7 else None
+            self.step(self.pick([e for e in events if e[:2] != slow] or events))
+
+    def calm(self, choose: Callable[[list[Event]], Event]) -> None:
+        """Faults stop; everybody comes back; everything drains."""
+        w = self.world
+        w.step(("heal",))
+        for name in w.names:
+            if w.sites[name] is None:
+                w.step(("restart", name))
+        self.drain(choose, w.left_over)
+        w.quiescent()
+
+    def close(self, choose: Callable[[list[Event]], Event]) -> None:
+        """Publishers, then subscribers: without subscriptions a publisher may have no credit, and waits for it."""
+        w = self.world
+        for clients in (w.publishers, w.subscribers):
+            for client in clients:
+                if not client.closing:
+                    client.close()
+            self.drain(choose, lambda clients=clients: [f"{c.name} is not closed" for c in clients if not c.closed])  # type: ignore[misc]
+        w.advance(self.address.publisher_expires_s + self.address.margin_s + 1)
+        self.drain(choose, self.remembered)
+
+    def remembered(self) -> list[str]:
+        left: list[str] = []
+        for name, site in self.world.sites.items():
+            if site is None:
+                continue
+            core = site.router.core
+            if core.meter or core.publishers or core.subscribers:
+                left.append(f"{name} remembers {core.meter} bytes, {core.publishers}, {core.subscribers}")
+            for address in core.addresses.values():
+                left.append(f"{name} remembers {[*address.subscriptions]} {[*address.publishers]} {address.status()}")
+        return left
+
+    def drain(self, choose: Callable[[list[Event]], Event], left: Callable[[], list[str]]) -> None:
+        w = self.world
+        waited = 0
+        for _ in range(SETTLING):
+            events = self.progress()
+            if events:
+                w.step(choose(events))
+                continue
+            if not left():
+                return
+            if waited == 200:
+                break
+            waited += 1
+            w.advance(1.0)
+            for client in w.clients.values():
+                if client.kind == UNIQUE and client.state != "off":
+                    w.step(("hb", client.name))
+        raise Violation("G4 left over: " + "; ".join(left()))
+
+    def play(self) -> None:
+        self.chaos()
+        self.calm(self.pick)
+        self.close(self.pick)
+
+
+def explore(seed: int, family: str | None = None) -> tuple[Run, BaseException | None]:
+    """Runs the schedule of that seed; what went wrong, if anything."""
+    run = Run(seed, family or family_of(seed))
+    return run, _failure(run.play)
+
+
+def family_of(seed: int) -> str:
+    return list(FAMILIES)[seed % len(FAMILIES)]
+
+
+def _failure(play: Callable[[], None]) -> BaseException | None:
+    try:
+        play()
+    except Exception as failure:  # noqa: BLE001  # whatever it is, it is what we are looking for
+        return failure
+    return None
+
+
+def kind_of_failure(failure: BaseException) -> str:
+    first = str(failure).split(" ", 1)[0]
+    return first if isinstance(failure, AssertionError) and first[:1] == "G" else type(failure).__name__
+
+
+def replay(seed: int, family: str, events: list[Event], calm_seed: int) -> tuple[Run, BaseException | None]:
+    """The same network and clients, these events as far as they are possible, then everything drains."""
+    run = Run(seed, family)
+    rng = random.Random(calm_seed)
+
+    def choose(possible: list[Event]) -> Event:
+        return possible[0] if calm_seed == 0 else rng.choice(possible)
+
+    def play() -> None:
+        for event in events:
+            if event in run.possible():
+                run.step(event)
+        run.calm(choose)
+        run.close(choose)
+
+    return run, _failure(play)
+
+
+def minimise(seed: int, family: str, calm_seeds: int = 4) -> tuple[list[Event], int, BaseException] | None:
+    """Delta debugging on the events; the failure keeps its kind."""
+    run, failure = explore(seed, family)
+    if failure is None:
+        return None
+    kind = kind_of_failure(failure)
+
+    def fails(events: list[Event], calm_seed: int) -> BaseException | None:
+        _, found = replay(seed, family, events, calm_seed)
+        return found if found is not None and kind_of_failure(found) == kind else None
+
+    events = run.events
+    for calm_seed in range(calm_seeds):
+        if fails(events, calm_seed):
+            break
+    else:
+        return None
+    pieces = 2
+    while len(events) >= 2:
+        size = max(1, len(events) // pieces)
+        for start in range(0, len(events), size):
+            fewer = events[:start] + events[start + size :]
+            if fails(fewer, calm_seed):
+                events, pieces = fewer, max(pieces - 1, 2)
+                break
+        else:
+            if size == 1:
+                break
+            pieces = min(pieces * 2, len(events))
+    final = fails(events, calm_seed)
+    assert final is not None
+    return events, calm_seed, final
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[1] == "min":
+        seed = int(arguments[0])
+        family = arguments[2] if len(arguments) > 2 else family_of(seed)
+        found = minimise(seed, family)
+        if found is None:
+            print(f"{family} {seed}: no failure, or not with these events alone")
+            return
+        events, calm_seed, failure = found
+        run = Run(seed, family)
+        print(f"{family} {seed}, {run.world.shape} {run.world.names}, calm {calm_seed}: {failure!r}"[:500])
+        for client in run.world.clients.values():
+            print(" ", client.name, client.kind, getattr(client, "credit", ""), getattr(client, "keep", ""))
+        for event in events:
+            print(" ", event)
+        return
+    first, last = int(arguments[0]), int(arguments[1])
+    began = time.monotonic()
+    kinds: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
+    for seed in range(first, last):
+        family = arguments[2] if len(arguments) > 2 else family_of(seed)
+        run, failure = explore(seed, family)
+        checker = run.world.checker
+        totals["events"] += len(run.world.transcript)
+        totals["told"] += len(checker.told)
+        totals["holes"] += checker.holes
+        totals["accepted"] += sum(map(len, checker.ever_accepted.values()))
+        if failure is not None:
+            kind = kind_of_failure(failure)
+            kinds[kind] += 1
+            if kinds[kind] <= 3:
+                print(f"{family} {seed}: {failure!r}"[:400], flush=True)
+    print(f"{last - first} schedules, {dict(totals)}, {time.monotonic() - began:.0f} s, failures {dict(kinds)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
