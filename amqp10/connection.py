@@ -87,6 +87,8 @@ class Connection:
         self.remote_open: Open | None = None
         self.sessions: list[Session] = []
         """All that have not ended; after ConnectionClosed, those that there were then."""
+        self.held_size = 0
+        """Octets of deliveries whose last frame has not come, with what holding their frames costs."""
         self.frames_read = 0
         """Every frame, heartbeats included."""
         self.last_read = now

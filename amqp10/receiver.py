@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from amqp10.session import Session
 
 
+CHUNK_OVERHEAD = 64  # what holding one more frame's payload costs beside its octets, roughly
+
+
 class _Partial:
     """A delivery of which more frames are to come."""
 
-    __slots__ = ("chunks", "delivery_id", "first", "settled", "size", "state")
+    __slots__ = ("chunks", "delivery_id", "first", "held", "settled", "size", "state")
 
     def __init__(self, delivery_id: int, first: Transfer) -> None:
         self.delivery_id = delivery_id
@@ -33,6 +36,7 @@ class _Partial:
         self.state: DeliveryState | None = None
         self.chunks: list[bytes] = []
         self.size = 0
+        self.held = 0  # its part of connection.held_size
 
 
 class ReceiverLink(Link):
@@ -60,6 +64,11 @@ class ReceiverLink(Link):
     def credit(self) -> int:
         """What the sender may still send."""
         return self.limit - self.delivery_count
+
+    @property
+    def held_size(self) -> int:
+        """Octets held of a delivery whose last frame has not come; its part of `connection.held_size`."""
+        return 0 if self._partial is None else self._partial.held
 
     def grant(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
         """Set link-credit as of now (it replaces, it does not add).
@@ -118,8 +127,10 @@ class ReceiverLink(Link):
         partial.chunks.append(payload)
         if transfer.more and not transfer.aborted:
             self._partial = partial
+            partial.held += len(payload) + CHUNK_OVERHEAD
+            self.session.connection.held_size += len(payload) + CHUNK_OVERHEAD
             return False
-        self._partial = None
+        self._drop_partial()
         return self._complete(partial, transfer.aborted, events) and whole
 
     def _begin_delivery(self, transfer: Transfer) -> int:
@@ -214,8 +225,13 @@ class ReceiverLink(Link):
             self.limit += initial
             self.reach += initial
 
+    def _drop_partial(self) -> None:
+        if self._partial is not None:
+            self.session.connection.held_size -= self._partial.held
+            self._partial = None
+
     def _stop(self) -> None:
-        self._partial = None
+        self._drop_partial()
         self.session._received_unsettled.drop(self)
 
     def _received_flow(self, flow: Flow) -> None:

@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
-from amqp10.errors import CONNECTION_FORCED, DETACH_FORCED, FRAME_SIZE_TOO_SMALL, FrameTooLarge, RemoteProtocolError
+from amqp10.errors import (
+    CONNECTION_FORCED,
+    DETACH_FORCED,
+    FRAME_SIZE_TOO_SMALL,
+    RESOURCE_LIMIT_EXCEEDED,
+    FrameTooLarge,
+    RemoteProtocolError,
+)
 from amqp10.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -51,6 +58,7 @@ class ClientConnection:
     """Bytes and time in, bytes out; `closed` when the transport can be closed after what `data_to_send` has left."""
 
     __slots__ = (
+        "_held",
         "_outputs",
         "connection",
         "container",
@@ -72,6 +80,7 @@ class ClientConnection:
         self.lingering: dict[SubscriberLink, Term] = {}  # lost, and their own timeout has not begun (contract 10)
         self.output_paused = False  # the transport takes nothing more for now
         self.writes = 0  # how often output has been fetched
+        self._held = 0  # of the engine's held_size, what the router has counted
         self._outputs: dict[SubscriberLink, None] = {}  # would get more if output had room
 
     # --- for the owner of the transport
@@ -91,6 +100,8 @@ class ClientConnection:
         if self.watched and connection.frames_read != frames:
             for port in list(self.watched):
                 port.on_frame(now)
+        if connection.held_size != self._held:
+            self._count_held(now)
         if urgent:
             self.touch()
         else:
@@ -99,11 +110,13 @@ class ClientConnection:
     def receive_eof(self, now: float) -> None:
         self.router.enter(now)
         self._handle(self.connection.receive_eof(now), now)
+        self._count_held(now)
         self.touch()
 
     def handle_timer(self, now: float) -> None:
         self.router.enter(now)
         self._handle(self.connection.handle_timer(now), now)
+        self._count_held(now)
         self.touch()
 
     def next_deadline(self) -> float | None:
@@ -210,10 +223,15 @@ class ClientConnection:
         try:
             link.attach(**arguments)
         except FrameTooLarge as error:
-            self._fail(error)
+            self.fail(str(error))
             return False
         self.touch()
         return True
+
+    def fail(self, reason: str) -> None:
+        """An answer that the peer's frames are too small for: nothing can be said on that link, so close."""
+        self.close(Error(Symbol(FRAME_SIZE_TOO_SMALL), f"an answer does not fit your max-frame-size: {reason}"))
+        self.router.failed[self] = None
 
     def answer_part(self, link: Link, **arguments: Any) -> None:
         """PROTOCOL 7.7: the answer to a part of a map: attach, then detach, not closed."""
@@ -226,7 +244,7 @@ class ClientConnection:
         try:
             link.refuse(condition, description, info)
         except FrameTooLarge as error:
-            self._fail(error)
+            self.fail(str(error))
         self.touch()
 
     def detach(
@@ -330,10 +348,20 @@ class ClientConnection:
         for port in ports:
             self.core.subscription_expiring(port.attach, self.lingering.pop(port), now)
 
-    def _fail(self, error: FrameTooLarge) -> None:
-        """An answer that the peer's frames are too small for: nothing can be said on that link, so close."""
-        self.close(Error(Symbol(FRAME_SIZE_TOO_SMALL), f"an answer does not fit your max-frame-size: {error}"))
-        self.router.failed[self] = None
+    def _count_held(self, now: float) -> None:
+        """Messages of which frames are still to come.  Beyond the memory limit this connection's largest ones go."""
+        router, connection = self.router, self.connection
+        router.held += connection.held_size - self._held
+        self._held = connection.held_size
+        if router.held <= self.config.memory_limit:
+            return
+        holders = [p for p in self.ports if isinstance(p, PublisherLink) and p.link.held_size]
+        for port in sorted(holders, key=lambda port: port.link.held_size, reverse=True):
+            port.give_up(RESOURCE_LIMIT_EXCEEDED, "this router holds too many messages that are not complete", now)
+            router.held += connection.held_size - self._held
+            self._held = connection.held_size
+            if router.held <= self.config.memory_limit:
+                return
 
 
 # What the engine says by itself after these can wait: windows. What the core says marks its connections itself.

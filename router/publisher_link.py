@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from amqp10.errors import DecodeError
+from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, DecodeError
 from amqp10.events import Dispositions, LinkFlow, ResumedTransfer, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
@@ -153,6 +153,10 @@ class PublisherLink:
         self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
         if self.gone:
             return
+        if self.connection.router.overfull:
+            # PROTOCOL 6.8: windows and credit were taken back at the limit; who brings twice that must come again
+            self.give_up(RESOURCE_LIMIT_EXCEEDED, "this router holds all that it can", now)
+            return
         error = None
         if not event.message_format:
             try:
@@ -166,7 +170,7 @@ class PublisherLink:
             )
         if error is not None and not self.gone:
             tag = event.tags[len(tags)].hex()
-            self._give_up(error.condition, f"delivery {tag} is no message: {error}", now)
+            self.give_up(error.condition, f"delivery {tag} is no message: {error}", now)
 
     def on_resumed_transfer(self, event: ResumedTransfer, now: float) -> None:
         self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
@@ -186,7 +190,7 @@ class PublisherLink:
             )
         else:
             description = f"delivery {event.tag.hex()} is resumed without payload, but our unsettled map was empty"
-            self._give_up(NOT_RESUMABLE, description, now)
+            self.give_up(NOT_RESUMABLE, description, now)
 
     def on_flow(self, event: LinkFlow, now: float) -> None:
         proof = self.proof
@@ -210,6 +214,11 @@ class PublisherLink:
         if not self.gone:
             self._leave()
             self.connection.core.detach_publisher(self, closed, now)
+
+    def give_up(self, condition: str, description: str, now: float) -> None:
+        """Detach it for a reason of the links', not the core's."""
+        self.connection.core.detach_publisher(self, False, now)
+        self.detach(condition, description, {}, True)
 
     # --- credit
 
@@ -255,11 +264,6 @@ class PublisherLink:
             except DecodeError as error:
                 return annotated, error
         return annotated, None
-
-    def _give_up(self, condition: str, description: str, now: float) -> None:
-        """The publisher broke a rule that only we know."""
-        self.connection.core.detach_publisher(self, False, now)
-        self.detach(condition, description, {}, True)
 
     def _echo_settled(self, first_id: int, last_id: int) -> None:
         # ENGINE.md: rhea as a sender in mode second forgets a delivery only when it hears that we settled it too

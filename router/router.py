@@ -26,6 +26,7 @@ from router.subscriber_link import SubscriberLink
 STALL_OF_PROOF: Final = 0.25  # a pause of our own longer than this part of proof_after restarts open proofs
 TICK_OF_PROOF: Final = 0.125  # while proofs are open, time is wanted this often
 LAZY_S: Final = 0.01  # how long settlements may wait for something urgent to travel with
+HARD_LIMIT: Final = 2  # memory limits, at which publishers who bring more are detached
 REOPEN: Final = 0.875  # of the memory limit: below it sessions' windows open again
 
 
@@ -56,6 +57,7 @@ class Router:
             properties={Symbol("product"): "onceway", Symbol("router"): config.name},
             sasl=sasl or server_mechanisms(),  # by itself: everybody, as ANONYMOUS or without a SASL layer
         )
+        self.held = 0  # octets of messages of which frames are still to come
         self._messages: list[tuple[tuple[str, ...], bytes]] = []
         self._roomy: dict[ClientConnection, None] = {}
         self._paused: dict[Session, None] = {}
@@ -164,6 +166,11 @@ class Router:
                     port.proof.stalled(now)
         self.now = now
 
+    @property
+    def overfull(self) -> bool:
+        """Far beyond the memory limit: what clients may still have had on its way when their windows closed is in."""
+        return self.core.meter >= HARD_LIMIT * self.config.memory_limit
+
     # --- the end
 
     def stop(self, now: float) -> None:
@@ -193,6 +200,7 @@ class Router:
             "stopping": self.stopping,
             "connections": len(self.connections),
             "sessions_closed_for_memory": len(self._paused),
+            "incomplete_bytes": self.held,
         }
 
     # --- for the connections

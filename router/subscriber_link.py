@@ -104,7 +104,11 @@ class SubscriberLink:
         listing = {tag: MAP_STATES[state] for tag, state in answer.listing.items()}
         if self.link.detached:
             return len(listing)
-        parts = self.link.split_unsettled(listing, **arguments) if listing else [listing]
+        try:
+            parts = self.link.split_unsettled(listing, **arguments) if listing else [listing]
+        except ValueError as error:  # not even one entry fits
+            self.connection.fail(str(error))
+            return len(listing)
         # PROTOCOL 7.7: what exceeds the peer's frame is left for its next attach
         self.answered = self.connection.attach(
             self.link, unsettled=parts[0], incomplete_unsettled=len(parts) > 1, **arguments

@@ -238,6 +238,39 @@ def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: C
     assert not session._paused
 
 
+def test_publishers_that_bring_more_at_twice_the_memory_limit_are_detached(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    link = client.sender()
+    core.meter = 2 * clients.router.config.memory_limit
+    send(client, link)
+    error = client.detached(link).error
+    assert error is not None
+    assert error.condition == "amqp:resource-limit-exceeded"
+    assert core.named("transfers") == []
+    assert len(core.named("detach_publisher")) == 1
+
+
+def test_incomplete_messages_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.router.Core", NotingCore)
+    clients = make(RouterConfig("a", memory_limit=100_000, max_message_size=90_000, max_frame_size=4_096))
+    one, other = clients.connect("one"), clients.connect("other")
+    first, second = one.sender(), other.sender()
+    for client, link in ((one, first), (other, second)):
+        link.send([b"1"], [Message(bytes(60_000)).encode()])
+        data = client.connection.data_to_send()
+        client.served.receive_data(data[:-1_000], clients.now)
+    assert clients.router.held < 100_000
+    assert first.attached
+    clients.router.flush(clients.now)
+    other.events += other.connection.receive_data(other.served.data_to_send(), clients.now)
+    error = other.detached(second).error
+    assert error is not None
+    assert error.condition == "amqp:resource-limit-exceeded"
+    one.lose()
+    other.lose()
+    assert clients.router.held == 0
+
+
 # --- transfers
 
 

@@ -135,6 +135,16 @@ def test_a_listing_beyond_the_clients_frame_is_told_in_part(clients: Clients, co
     assert list(answer.unsettled) == list(listing)[:told]
 
 
+def test_a_listing_of_which_nothing_fits_costs_that_client_only(clients: Clients, core: Any) -> None:
+    core.answer_attaches = False
+    client = clients.connect(max_frame_size=512)
+    client.receiver(source=Source("orders"), target=Target("t" * 380), unsettled={b"1": None})
+    core.subscribers[0].answer(SubscriberAnswer((1, "a"), {bytes(32): MapState.UNDECIDED}, True))
+    clients.exchange()
+    assert client.connection.closed
+    assert len(core.named("detach_subscriber")) == 1
+
+
 def test_an_empty_listing_is_an_empty_map_and_no_listing_is_null(clients: Clients, core: Any) -> None:
     core.answer_attaches = False
     client = clients.connect()
