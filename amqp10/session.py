@@ -170,6 +170,9 @@ class Session:
 
     def _stop(self) -> None:
         """Nothing more is sent or taken: let go of everything but the list of links."""
+        for link in self.links:
+            if isinstance(link, ReceiverLink):
+                link._drop_partial()
         self.connection._forget_shapes()
         self._sent_unsettled = UnsettledRanges()
         self._received_unsettled = UnsettledRanges()
