@@ -27,7 +27,9 @@ from router.ports import (
 from tests.router.harness import TOPIC, Mesh
 
 RERUN: int | None = None
-FOREVER = AddressConfig(subscription_timeout_s=1e6, publisher_timeout_s=3e6, no_subscribers="accept")
+FOREVER = AddressConfig(
+    subscription_timeout_s=1e6, publisher_timeout_s=3e6, no_subscribers="accept", max_redeliveries=10**6
+)
 
 
 class Link:
@@ -84,7 +86,7 @@ class PublisherLink(Link):
 
     def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
         for delivery_id in range(first_id, last_id + 1):
-            self.down(self.tell(lambda client, i=delivery_id: client.accepted(i)))  # type: ignore[misc]
+            self.down(self.tell(lambda client, i=delivery_id: client.told(i, rejected)))  # type: ignore[misc]
 
     def tell(self, act: Callable[[Publisher], None]) -> Callable[[], None]:
         return lambda: act(self.client) if self.client is not None else None
@@ -119,7 +121,7 @@ class SubscriberLink(Link):
         return self._transfer(tag, payload, True, settled)
 
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
-        raise AssertionError("nobody releases here")
+        return self._transfer(tag, payload, False, False)
 
     def _transfer(self, tag: bytes, payload: bytes | None, resume: bool, settled: bool) -> int:
         assert self.credit > 0
@@ -200,28 +202,33 @@ class Publisher(Client):
         if self.on:
             return
         self.on = True
-        for number, told in self.unsettled.items():
-            if not told:
-                self.transfer(number)
+        again = [number for number, told in self.unsettled.items() if not told]
+        while again:
+            n = self.world.rng.randint(1, len(again))
+            self.transfer(again[:n])
+            del again[:n]
 
     def send(self) -> None:
-        number = self.sent
-        self.sent += 1
-        self.unsettled[number] = False
-        self.world.sent(self.name, number)
-        self.transfer(number)
+        first = self.sent
+        self.sent = min(self.world.total, first + self.world.rng.randint(1, 4))
+        numbers = list(range(first, self.sent))
+        for number in numbers:
+            self.unsettled[number] = False
+            self.world.sent(self.name, number)
+        self.transfer(numbers)
 
-    def transfer(self, number: int) -> None:
+    def transfer(self, numbers: list[int]) -> None:
         link = self.link
-        delivery_id = len(self.ids)
-        self.ids[delivery_id] = number
-        body = f"{self.name} {number}".encode()
-        link.up(lambda: link.core.transfers(link, delivery_id, [b"%d" % number], [body], False, 0, 0.0))
+        first = len(self.ids)
+        self.ids.update(enumerate(numbers, first))
+        tags = [b"%d" % number for number in numbers]
+        bodies = [f"{self.name} {number}".encode() for number in numbers]
+        link.up(lambda: link.core.transfers(link, first, tags, bodies, False, 0, 0.0))
 
-    def accepted(self, delivery_id: int) -> None:
+    def told(self, delivery_id: int, rejected: int) -> None:
         number = self.ids[delivery_id]
         if self.unsettled.get(number) is False:
-            self.world.accepted(self.name, number)
+            self.world.accepted(self.name, number, rejected)
             self.unsettled[number] = True
 
     def settle(self) -> None:
@@ -231,7 +238,11 @@ class Publisher(Client):
         link = self.link
         found = [i for i, n in self.ids.items() if n == number]
         if found:
-            link.up(lambda: link.core.publisher_settled(link, found[0], found[0], 0.0))
+            last = found[0]
+            while self.unsettled.get(self.ids.get(last + 1, -1)) is True:  # as a range
+                last += 1
+                del self.unsettled[self.ids[last]]
+            link.up(lambda: link.core.publisher_settled(link, found[0], last, 0.0))
         elif self.recovering:
             link.up(lambda: link.core.publisher_settled_tag(link, b"%d" % number, 0.0))
 
@@ -309,23 +320,45 @@ class Subscriber(Client):
         self.waiting.append((tag, body))
 
     def accept(self) -> None:
-        tag, body = self.waiting.pop(0)
-        self.seen.add(tag)
-        self.world.processed(self.name, body)
-        if tag in self.unsettled:
-            self.unsettled[tag] = True
-            if tag in self.ids:
-                self.dispose(tag)
+        """A few of those that wait; those whose ids run along in one disposition."""
+        n = self.world.rng.randint(1, min(4, len(self.waiting)))
+        outcome = Outcome.REJECTED if self.world.rng.random() < 0.1 and n == 1 else Outcome.ACCEPTED
+        ids: list[int] = []
+        for tag, body in self.waiting[:n]:
+            self.seen.add(tag)
+            self.world.processed(self.name, body)
+            if tag in self.unsettled:
+                self.unsettled[tag] = True
+                if tag in self.ids:
+                    ids.append(self.ids[tag])
+        del self.waiting[:n]
+        if ids and ids == list(range(ids[0], ids[0] + len(ids))):
+            self.disposition(ids[0], ids[-1], outcome)
+        else:
+            for delivery_id in ids:
+                self.disposition(delivery_id, delivery_id, outcome)
         if self.on:
+            self.grant(n)
+
+    def release(self) -> None:
+        """Not now: the last that came is to come again."""
+        tag, body = self.waiting.pop()
+        if tag in self.unsettled and tag in self.ids:
+            del self.unsettled[tag]
+            self.world.given_back(self.name, body)
+            self.disposition(self.ids[tag], self.ids[tag], Outcome.RELEASED)
             self.grant(1)
+        else:
+            self.waiting.append((tag, body))
 
     def dispose(self, tag: bytes) -> None:
-        link, delivery_id = self.link, self.ids[tag]
         if tag in self.unsettled:
             self.unsettled[tag] = True
-        link.up(
-            lambda: link.core.subscriber_disposition(link, delivery_id, delivery_id, Outcome.ACCEPTED, False, 0.0)
-        )
+        self.disposition(self.ids[tag], self.ids[tag], Outcome.ACCEPTED)
+
+    def disposition(self, first: int, last: int, outcome: Outcome) -> None:
+        link = self.link
+        link.up(lambda: link.core.subscriber_disposition(link, first, last, outcome, False, 0.0))
 
     def settled(self, delivery_id: int) -> None:
         for tag, each in self.ids.items():
@@ -347,9 +380,10 @@ class World:
         names = "abcd"[: rng.choice([1, 2, 3, 3, 4])]
         self.mesh = Mesh(names, address=FOREVER, fresh=rng.random() < 0.5, joined=False, discovery_s=1e9)
         self.links: list[Any] = []
-        self.total = rng.choice([3, 5, 8])
+        self.total = rng.choice([3, 6, 12])
         self.crashes = rng.choice([0, 1, 2, 3])
         self.drops = rng.choice([0, 1, 3, 5])
+        self.releases = rng.choice([0, 0, 2, 5])
         self.publishers = [Publisher(self, f"p{i}", rng.random() < 0.6) for i in range(rng.choice([1, 2]))]
         self.subscribers = [
             Subscriber(self, f"s{i}", rng.random() < 0.7, rng.choice([1, 2, 10])) for i in range(rng.choice([1, 2, 3]))
@@ -360,6 +394,7 @@ class World:
         self.required: dict[str, list[str]] = {}
         self.shown: dict[tuple[str, str], int] = {}
         self.newest: dict[str, set[str]] = {}
+        self.ever: set[tuple[str, str]] = set()
 
     # the observer
 
@@ -369,7 +404,8 @@ class World:
     def sent(self, publisher: str, number: int) -> None:
         self.required[f"{publisher} {number}"] = list(self.due)
 
-    def accepted(self, publisher: str, number: int) -> None:
+    def accepted(self, publisher: str, number: int, rejected: int) -> None:
+        assert rejected <= len(self.subscribers)
         body = f"{publisher} {number}"
         for subscriber in self.required[body]:
             assert body in self.due[subscriber], f"G1: {body!r} is accepted, {subscriber} has not accepted it"
@@ -379,11 +415,15 @@ class World:
         seen = self.newest.setdefault(subscriber, set())
         if recovering:
             assert body not in seen, f"G2: {subscriber} gets {body!r} twice"
-        if body not in seen:
+        if (subscriber, body) not in self.ever:
             last = self.shown.get((subscriber, publisher), -1)
             assert int(number) > last, f"G3: {subscriber} sees {body!r} after {last}"
             self.shown[subscriber, publisher] = int(number)
+        self.ever.add((subscriber, body))
         seen.add(body)
+
+    def given_back(self, subscriber: str, body: str) -> None:
+        self.newest[subscriber].discard(body)
 
     def processed(self, subscriber: str, body: str) -> None:
         done = self.due.setdefault(subscriber, set())
@@ -425,6 +465,8 @@ class World:
                 if True in publisher.unsettled.values():
                     found.append((3, publisher.settle))
         found += [(3, subscriber.accept) for subscriber in self.subscribers if subscriber.waiting]
+        if faults and self.releases:
+            found += [(1, lambda s=s: self.release(s)) for s in self.subscribers if s.waiting and s.on]  # type: ignore[misc]
         for name in mesh.names:
             if name not in mesh.cores:
                 found.append((1, lambda name=name: self.restart(name)))  # type: ignore[misc]
@@ -448,6 +490,10 @@ class World:
     def drop(self, client: Client) -> None:
         self.drops -= 1
         client.lose()
+
+    def release(self, subscriber: Subscriber) -> None:
+        self.releases -= 1
+        subscriber.release()
 
     def router_notices(self, link: Any) -> None:
         if isinstance(link, PublisherLink):
