@@ -104,6 +104,13 @@ class SubscriptionBroken(OncewayError):
     """
 
 
+class InternalError(OncewayError):
+    """A defect in this library.  The connection has stopped at once: stopping beats delivering twice.
+
+    With a journal, a new process goes on where this one stopped.  Please report it, with the traceback above.
+    """
+
+
 class JournalError(OncewayError):
     """The journal cannot go on.  Nothing that it had confirmed is lost, nothing unconfirmed was sent."""
 

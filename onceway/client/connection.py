@@ -46,6 +46,7 @@ from onceway.errors import (
     AuthenticationFailed,
     ConnectionClosed,
     ConnectionFailed,
+    InternalError,
     OncewayError,
     UsageError,
 )
@@ -340,12 +341,17 @@ class Connection:
     # -- the socket
 
     def wire_received(self, wire: Wire, data: bytes) -> None:
-        if wire is self._wire and self._endpoint.connection is not None:
+        if wire is not self._wire or self._endpoint.connection is None:
+            return
+        try:
             self._ended(self._endpoint.receive_data(data, self._loop.time()))
             # Tell the application now and write in the next turn: what it does about it (the next message, an accept)
             # leaves together with our answers, in one system call.
             self._hand_over()
-            self._soon()
+        except Exception as error:
+            self._defect(error)
+            raise
+        self._soon()
 
     def wire_ended(self, wire: Wire) -> None:
         if wire is self._wire and self._endpoint.connection is not None:
@@ -396,11 +402,30 @@ class Connection:
         if self._closed:
             return
         now = self._loop.time()
-        for owner in list(self._owners.values()):
-            owner._flush(now)
-        self._hand_over()
-        self._write()
-        self._arm(now)
+        try:
+            for owner in list(self._owners.values()):
+                owner._flush(now)
+            self._hand_over()
+            self._write()
+            self._arm(now)
+        except Exception as error:
+            self._defect(error)
+            raise
+
+    def _defect(self, error: Exception) -> None:
+        """Something here is not as it must be: send nothing more, and tell everybody who waits."""
+        if self._error is None:
+            self._error = InternalError(f"onceway's client failed: {type(error).__name__}: {error}")
+            self._error.__cause__ = error
+            wire, self._wire = self._wire, None
+            if wire is not None:
+                wire.abort()
+            self._give_up(str(self._error))
+            for owner in list(self._owners.values()):
+                owner._link.fail(self._error)
+                owner._handle(owner._link.take_events())
+            self._wake_durable(final=True)
+            self._changes.notify()
 
     def _write(self) -> None:
         if self._wire is not None:
@@ -443,7 +468,11 @@ class Connection:
         self._timer = None
         if self._closed:
             return
-        self._ended(self._endpoint.handle_timer(self._loop.time()))
+        try:
+            self._ended(self._endpoint.handle_timer(self._loop.time()))
+        except Exception as error:
+            self._defect(error)
+            raise
         self._step()
 
     # -- the journal
@@ -456,7 +485,11 @@ class Connection:
     def _journal_advanced(self) -> None:
         if self._closed:
             return
-        failure = self._endpoint.durable(self._loop.time())
+        try:
+            failure = self._endpoint.durable(self._loop.time())
+        except Exception as error:
+            self._defect(error)
+            raise
         if failure is not None and self._error is None:
             self._error = failure
             self._give_up(str(failure))
@@ -481,7 +514,7 @@ class Connection:
             if number <= reached:
                 waiter.set_result(None)
             else:
-                waiter.set_exception(failure or ConnectionClosed("the connection is closed"))
+                waiter.set_exception(failure or self._error or ConnectionClosed("the connection is closed"))
                 waiter.exception()  # a verdict that nobody awaits is no forgotten error
 
     # -- for publishers and subscribers
@@ -523,6 +556,7 @@ class Connection:
         )
 
     def _report(self, report: Report) -> None:
+        """The application's callbacks run by themselves: what they raise is theirs."""
         if self._on_report is not None:
             self._loop.call_soon(self._on_report, report)
 

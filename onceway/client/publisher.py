@@ -335,7 +335,7 @@ class Publisher:
         report = PublicationsUndecided(self.address, self.name, reason, tuple(items))
         self._connection._report(report)
         if self._on_undecided is not None:
-            self._on_undecided(report)
+            self._connection._loop.call_soon(self._on_undecided, report)
         else:
             message = f"{what}: {len(items)} publications may or may not have arrived and are not sent again: {reason}"
             self._untold = UndecidedPublications(message, items)

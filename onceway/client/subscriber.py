@@ -414,7 +414,7 @@ class Subscriber:
         report = SubscriptionGap(self.address, self.name, gap.reason, gap.dropped)
         self._connection._report(report)
         if self._on_gap is not None:
-            self._on_gap(report)
+            self._connection._loop.call_soon(self._on_gap, report)
         else:
             self._runs.append(
                 SubscriptionBroken(

@@ -19,6 +19,7 @@ from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
 from amqp10.outcomes import ACCEPTED, Error, Rejected
 from amqp10.sections import Message, Properties
 from onceway.client.connection import Connection
+from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.reports import LinkAttached, Report, RouterConnected, RouterLost
 from onceway.errors import (
     AttachTimeout,
@@ -27,6 +28,7 @@ from onceway.errors import (
     ConnectionFailed,
     DeliveryRejected,
     DeliveryUndecided,
+    InternalError,
     JournalFull,
     JournalLocked,
     LinkRefused,
@@ -730,7 +732,7 @@ def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_again_and_
         printed: list[str] = []
         loop = asyncio.get_running_loop()
         async with onceway.connect(network.url(), container="publisher") as connection:
-            publisher: onceway.Publisher | None = None
+            sending: asyncio.Task[onceway.Publications] | None = None
             for life in range(4):
                 child = await asyncio.create_subprocess_exec(
                     sys.executable,
@@ -743,9 +745,9 @@ def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_again_and_
                 )
                 assert child.stdout is not None
                 assert await child.stdout.readline() == b"ready\n"
-                if publisher is None:
+                if sending is None:
                     publisher = await connection.publisher("orders")
-                sending = loop.create_task(publisher.put_many(messages(300, 300 * life)))
+                    sending = loop.create_task(publisher.put_many(messages(1200)))
                 for _ in range(120 if life < 3 else 10_000):
                     printed.append((await child.stdout.readline()).decode().strip())
                     if life == 3 and printed[-1] == "message 1199":
@@ -754,7 +756,6 @@ def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_again_and_
                 rest = await child.stdout.read()
                 printed += [line.decode() for line in rest.splitlines() if line.startswith(b"message")]
                 await child.wait()
-                await sending
             await connection.close(timeout_s=0)  # the last accepts may have died with their process
         numbers = [int(line.split()[1]) for line in printed]
         assert numbers == sorted(set(numbers))
@@ -766,6 +767,36 @@ def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_again_and_
 
 
 # -- house keeping
+
+
+def test_a_defect_of_ours_stops_the_connection_and_tells_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        network.hold_outcomes = True
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        connection = await onceway.connect(network.url())
+        publisher = await connection.publisher("orders")
+        subscriber = await connection.subscriber("orders")
+        publication = await publisher.put(b"x")
+        monkeypatch.setattr(PublisherLink, "disposed", _fails)
+        network.subscriptions.clear()
+        assert await _eventually(lambda: network.published)
+        for record in network.publishers["orders"].records.values():
+            record.awaits.clear()
+        network.release_outcomes()
+        network.routers[0].flush()
+        with pytest.raises(InternalError, match="for a test"):
+            await publication
+        with pytest.raises(InternalError):
+            await subscriber.receive()
+        with pytest.raises(InternalError):
+            await connection.publisher("other")
+        await connection.close()
+
+    play(scene)
+
+
+def _fails(*arguments: object) -> None:
+    raise AssertionError("for a test")
 
 
 def test_importing_onceway_loads_no_engine() -> None:

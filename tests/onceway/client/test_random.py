@@ -47,6 +47,8 @@ class Line:
 class Client:
     """One client over its lives."""
 
+    link: PublisherLink | SubscriberLink
+
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
@@ -91,6 +93,8 @@ class PublishingClient(Client):
     """Publishes `total` messages `name number life`, in order; the number is the link's sequence, so after a crash the
     application goes on behind the last one that the journal has."""
 
+    link: PublisherLink
+
     def __init__(self, world: World, name: str, total: int) -> None:
         self.total = total
         self.accepted: dict[int, None] = {}
@@ -98,7 +102,7 @@ class PublishingClient(Client):
         super().__init__(world, name)
 
     def open(self) -> None:
-        self.link: PublisherLink = self.endpoint.publisher("orders", "p", "exactly-once", self.world.now)
+        self.link = self.endpoint.publisher("orders", "p", "exactly-once", self.world.now)
 
     def act(self) -> None:
         count = min(self.link.room, self.total - self.link.sequence, self.world.rng.choice([1, 3, 20]))
@@ -125,6 +129,8 @@ class PublishingClient(Client):
 class SubscribingClient(Client):
     """Accepts what it gets, sometimes out of order, sometimes late."""
 
+    link: SubscriberLink
+
     def __init__(self, world: World, name: str, credit: int) -> None:
         self.credit = credit
         self.done: dict[bytes, None] = {}  # accepted durably
@@ -136,7 +142,7 @@ class SubscribingClient(Client):
     def open(self) -> None:
         self.inbox: list[tuple[int, bytes]] = []
         self.doing = []
-        self.link: SubscriberLink = self.endpoint.subscriber(
+        self.link = self.endpoint.subscriber(
             "orders",
             "s",
             "exactly-once",

@@ -158,7 +158,7 @@ def test_large_messages_get_less_credit() -> None:
     rig.run()
     subscriber.decide(0, 0, ACCEPTED, rig.now)
     rig.run()
-    while link.credit:
+    while link.capacity():
         link.send([tag(link.delivery_count)], [bytes(5000)])
     rig.run()
     subscriber.decide(1, 99, ACCEPTED, rig.now)
