@@ -516,10 +516,6 @@ class Session:
         if self._sent_dispositions and not self._waiting:
             self._write_dispositions(self._sent_dispositions, False)
 
-    def _write_sent_dispositions(self) -> None:
-        if self._sent_dispositions and not self._waiting:
-            self._write_dispositions(self._sent_dispositions, False)
-
     def _write_dispositions(self, pending: PendingDispositions, is_receiver: bool) -> None:
         self.connection._append(pending.take(self.channel, is_receiver, self.connection.remote_max_frame_size))
 
