@@ -424,6 +424,8 @@ class Ingress(Records):
 
     def _drop_records(self, link: Publisher) -> None:
         """8.4: its unsettled map is now the only authority."""
+        # What it has settled is told while its positions still count (10.3): after PUBDOWN it would stay in doubt.
+        self.flush()
         link.phase = Phase.DROPPED
         del self.publishers[link.publisher]
         for first, last in link.live:

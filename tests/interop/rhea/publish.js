@@ -22,11 +22,13 @@ function pump(sender) {
     if (what !== 'large') console.log(line(rhea.message.decode(rhea.message.encode(list[sent]))));
     sent++;
   }
-  if (mode === 'pre-settled' && sent === list.length) {
+  const outgoing = sender.session.outgoing;
+  const written = outgoing.next_pending_delivery === outgoing.next_delivery_id;
+  if (mode === 'pre-settled' && sent === list.length && written) {
     console.log(`${sent} sent`);
     sender.connection.close();
-  } else if (credit > 0 && sent < list.length) {
-    setImmediate(() => pump(sender)); // its buffer of 2,048 was full
+  } else if ((credit > 0 && sent < list.length) || (mode === 'pre-settled' && sent === list.length)) {
+    setTimeout(() => pump(sender), 1); // its buffer of 2,048 is full, or the session's window is used up
   }
 }
 container.on('sendable', (context) => pump(context.sender));
