@@ -349,18 +349,18 @@ class ClientConnection:
             self.core.subscription_expiring(port.attach, self.lingering.pop(port), now)
 
     def _count_held(self, now: float) -> None:
-        """Messages of which frames are still to come.  Beyond the memory limit this connection's largest ones go."""
+        """Messages of which frames are still to come.  Beyond the limit this connection's largest ones go."""
         router, connection = self.router, self.connection
         router.held += connection.held_size - self._held
         self._held = connection.held_size
-        if router.held <= self.config.memory_limit:
+        if router.held <= router.held_limit:
             return
         holders = [p for p in self.ports if isinstance(p, PublisherLink) and p.link.held_size]
         for port in sorted(holders, key=lambda port: port.link.held_size, reverse=True):
             port.give_up(RESOURCE_LIMIT_EXCEEDED, "this router holds too many messages that are not complete", now)
             router.held += connection.held_size - self._held
             self._held = connection.held_size
-            if router.held <= self.config.memory_limit:
+            if router.held <= router.held_limit:
                 return
 
 

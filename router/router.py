@@ -58,6 +58,7 @@ class Router:
             sasl=sasl or server_mechanisms(),  # by itself: everybody, as ANONYMOUS or without a SASL layer
         )
         self.held = 0  # octets of messages of which frames are still to come
+        self.held_limit = max(config.memory_limit, config.max_message_size * 5 // 4)  # one always has room
         self._messages: list[tuple[tuple[str, ...], bytes]] = []
         self._roomy: dict[ClientConnection, None] = {}
         self._paused: dict[Session, None] = {}
