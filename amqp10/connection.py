@@ -1,38 +1,27 @@
 """One AMQP 1.0 connection, either side: bytes in, events out, bytes out (2.4).
 
-Knows open, close, channels, time-outs and how frames are found in the bytes; hands them to sessions. Deliberately knows
-no sockets and no clock: `now` comes in, seconds of one monotonic clock. Next: handshake.py for what comes before open,
-session.py for what comes after, transfers.py for the road that nearly all frames take.
+Knows open, close, channels and time-outs; hands the rest to sessions. Deliberately knows no sockets and no clock: `now`
+comes in, seconds of one monotonic clock. Next: handshake.py for what comes before open, reading.py for how frames are
+found, session.py for what they cause.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
-from struct import Struct
 from typing import Any, ClassVar
 
-from amqp10.dispositions import (
-    DISPOSITION_START,
-    DispositionShape,
-    Range,
-    disposition_key,
-    learn_disposition,
-    take_dispositions,
-)
 from amqp10.errors import (
-    DECODE_ERROR,
     FRAMING_ERROR,
     ILLEGAL_STATE,
     INVALID_FIELD,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
-    DecodeError,
     LocalProtocolError,
     RemoteProtocolError,
 )
 from amqp10.events import ConnectionClosed, ConnectionOpened, Event, SessionBegun
-from amqp10.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE, encode_frame, parse_frame_header
+from amqp10.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE, encode_frame
 from amqp10.handshake import Handshake, HandshakeFailed
 from amqp10.outcomes import shortened
 from amqp10.performatives import (
@@ -40,24 +29,18 @@ from amqp10.performatives import (
     Begin,
     Close,
     Detach,
-    Disposition,
     End,
     Error,
     Flow,
     Open,
     Performative,
-    Transfer,
-    decode_performative,
+    SaslPerformative,
 )
-from amqp10.session import Session, SessionState
+from amqp10.reading import Reader
+from amqp10.session import MAPPED, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
-from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
-from amqp10.violations import LinkViolation, SessionViolation
 
-_SHAPES = 1024  # so many shapes are remembered per connection, whatever a peer sends
-_SMALLEST_SHAPED = 18  # octets of a frame that may be looked up by its shape
 _SHORTEST_IDLE_MS = 20  # heartbeats oftener than that we don't send
-_unpack_size = Struct(">I").unpack_from
 
 
 class ConnectionState(Enum):
@@ -66,6 +49,9 @@ class ConnectionState(Enum):
     OPENED = auto()
     CLOSING = auto()  # we have said our last: what still comes is discarded, up to the peer's close
     CLOSED = auto()
+
+
+HANDSHAKE, OPENING, OPENED, CLOSING, CLOSED = ConnectionState
 
 
 class Connection:
@@ -89,16 +75,13 @@ class Connection:
         """All that have not ended; after ConnectionClosed, those that there were then."""
         self.held_size = 0
         """Octets of deliveries whose last frame has not come, with what holding their frames costs."""
-        self.frames_read = 0
-        """Every frame, heartbeats included."""
         self.last_read = now
         """When bytes last came."""
         self.output_size = 0
         """Octets that wait for data_to_send; coalesced dispositions and flows are not counted yet."""
-        self._state = ConnectionState.HANDSHAKE
+        self._state = HANDSHAKE
         self._handshake = Handshake(settings, server=server)
         self._open_sent = False
-        self._deaf = False  # the peer's bytes can't be understood any more
         self._local_error: Error | None = None
         self._close_reported = False
         self._by_channel: dict[int, Session] = {}
@@ -109,15 +92,14 @@ class Connection:
         self._remote_idle_s: float | None = None
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         """512 until the peer's open has come."""
-        # input
-        self._chunks: list[bytes] = []
-        self._buffered = 0
-        self._wanted = 0
-        self._shapes: dict[bytes, Shape] = {}
-        self._disposition_shapes: dict[bytes, DispositionShape] = {}
-        # output
+        self._reader = Reader(self)
         self._out: list[bytes] = []
         self._touched: dict[Session, None] = {}
+
+    @property
+    def frames_read(self) -> int:
+        """Every frame, heartbeats included."""
+        return self._reader.frames
 
     @property
     def user(self) -> str | None:
@@ -127,12 +109,12 @@ class Connection:
     @property
     def closing(self) -> bool:
         """Our close has been sent, or the connection is over: nothing more can be sent."""
-        return self._state in (ConnectionState.CLOSING, ConnectionState.CLOSED)
+        return self._state in (CLOSING, CLOSED)
 
     @property
     def closed(self) -> bool:
         """Over: write what data_to_send has left, then close the transport."""
-        return self._state is ConnectionState.CLOSED
+        return self._state is CLOSED
 
     @property
     def has_output(self) -> bool:
@@ -144,42 +126,36 @@ class Connection:
     def receive_data(self, data: bytes, now: float) -> list[Event]:
         """Everything that these bytes completed, in order. Never raises for what a peer does."""
         events: list[Event] = []
-        if self._state is ConnectionState.CLOSED or not data:
+        if self._state is CLOSED or not data:
             return events
         self._now = self.last_read = now
-        if self._deaf:
+        reader = self._reader
+        data = reader.join(data)
+        if reader.deaf or not data:
             return events
-        if self._chunks:
-            self._chunks.append(data)
-            self._buffered += len(data)
-            if self._buffered < self._wanted:
-                return events
-            data = b"".join(self._chunks)
-            self._chunks = []
         offset = 0
-        try:
-            if self._state is ConnectionState.HANDSHAKE:
+        if self._state is HANDSHAKE:
+            try:
                 offset = self._handshake.receive(data)
-                if self._handshake.done:
-                    self._state = ConnectionState.OPENING
-            if self._state is not ConnectionState.HANDSHAKE:
-                offset = self._read_frames(data, offset, events)
-        except HandshakeFailed as failure:
-            self._deaf = True
-            self._finish(Error(failure.condition, failure.description), events, local=failure.local)
-        if offset < len(data) and not self._deaf:
-            self._chunks = [data[offset:]]
-            self._buffered = len(data) - offset
-            self._wanted = max(FRAME_HEAD_SIZE, self._next_size(data, offset))
+            except HandshakeFailed as failure:
+                reader.deaf = True
+                self._finish(Error(failure.condition, failure.description), events, local=failure.local)
+                return events
+            if self._handshake.done:
+                self._state = OPENING
+        if self._state is not HANDSHAKE:
+            offset = reader.read(data, offset, events)
+        if offset < len(data):
+            reader.keep(data, offset)
         return events
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport is gone, or reads nothing more."""
         events: list[Event] = []
         self._now = now
-        if self._state is not ConnectionState.CLOSED:
-            local = self._state is ConnectionState.CLOSING
-            self._state = ConnectionState.CLOSED
+        if self._state is not CLOSED:
+            local = self._state is CLOSING
+            self._state = CLOSED
             self._report(ConnectionClosed(self, self._local_error, local, lost=True), events)
         return events
 
@@ -211,9 +187,9 @@ class Connection:
 
     def next_deadline(self) -> float | None:
         """When handle_timer wants to be called; None: not until something else happens."""
-        if self._state is ConnectionState.CLOSED:
+        if self._state is CLOSED:
             return None
-        if self._state is not ConnectionState.OPENED:
+        if self._state is not OPENED:
             return self._deadline
         deadlines = []
         if self.settings.idle_timeout_s is not None:
@@ -226,20 +202,20 @@ class Connection:
         """Write a heartbeat if one is due; give up a peer that is silent for too long."""
         events: list[Event] = []
         self._now = now
-        if self._state is ConnectionState.CLOSED:
+        if self._state is CLOSED:
             return events
-        if self._state is not ConnectionState.OPENED:
+        if self._state is not OPENED:
             if now >= self._deadline:
-                if self._state is not ConnectionState.CLOSING:
+                if self._state is not CLOSING:
                     self._fail(Error(RESOURCE_LIMIT_EXCEEDED, "the connection was not opened in time"), events)
-                self._state = ConnectionState.CLOSED
+                self._state = CLOSED
                 self._report(ConnectionClosed(self, self._local_error, True), events)
             return events
         idle = self.settings.idle_timeout_s
         if idle is not None and now >= self.last_read + idle:  # 2.4.5
             silence = now - self.last_read
             self._fail(Error(RESOURCE_LIMIT_EXCEEDED, f"nothing heard for {silence:.1f} s"), events)
-            self._state = ConnectionState.CLOSED
+            self._state = CLOSED
         elif (
             self._remote_idle_s is not None
             and now >= self._last_written + self._remote_idle_s / 2
@@ -272,8 +248,8 @@ class Connection:
         if self.closing:
             return
         self._local_error = error
-        if self._state is ConnectionState.HANDSHAKE and self.server:
-            self._state = ConnectionState.CLOSED
+        if self._state is HANDSHAKE and self.server:
+            self._state = CLOSED
             return
         if not self._open_sent:
             self._send_open()  # 2.4.3: close comes after open, even when there is nothing else to say
@@ -281,7 +257,7 @@ class Connection:
             if not session.ended:
                 session._flush()
         self._write_frame(0, self._fit(Close(error)))
-        self._state = ConnectionState.CLOSING
+        self._state = CLOSING
         self._deadline = self._now + CLOSE_TIMEOUT_S
         for session in self.sessions:
             session._stop()
@@ -329,7 +305,7 @@ class Connection:
     def _finish(self, error: Error, events: list[Event], *, local: bool) -> None:
         """Over before any frame could be sent: nothing to close (2.2, 5.3.2)."""
         self._local_error = error
-        self._state = ConnectionState.CLOSING
+        self._state = CLOSING
         self._deadline = self._now + CLOSE_TIMEOUT_S
         self._report(ConnectionClosed(self, error, local), events)
 
@@ -340,115 +316,22 @@ class Connection:
             for session in self.sessions:
                 session._stop()
 
-    # Reading ------------------------------------------------------------------------------------------------------
+    def _violated(self, violation: RemoteProtocolError, events: list[Event]) -> None:
+        self._fail(Error(violation.condition, violation.description), events)
 
-    def _next_size(self, data: bytes, offset: int) -> int:
-        """Of the frame that has begun to come."""
-        if len(data) - offset < FRAME_HEAD_SIZE:
-            return 0
-        return int(_unpack_size(data, offset)[0])
+    # What the peer sends --------------------------------------------------------------------------------------------
 
-    def _read_frames(self, buf: bytes, offset: int, events: list[Event]) -> int:
-        end = len(buf)
-        max_frame_size = self.settings.max_frame_size
-        shapes, disposition_shapes = self._shapes, self._disposition_shapes
-        while end - offset >= FRAME_HEAD_SIZE:
-            size = _unpack_size(buf, offset)[0]
-            if size > max_frame_size:
-                self._deaf = True
-                text = f"a frame of {size} octets is larger than max-frame-size {max_frame_size}"
-                self._fail(Error(FRAMING_ERROR, text), events)
-                return end
-            stop = offset + size
-            if stop > end:
-                break
-            frame_start = offset
-            try:
-                if size >= _SMALLEST_SHAPED:
-                    start = buf[offset + 8 : offset + 11]
-                    if start == TRANSFER_START:
-                        shape = shapes.get(shape_key(buf, offset))
-                        if shape is not None:
-                            if end - stop >= _SMALLEST_SHAPED and buf[stop + 8 : stop + 11] == DISPOSITION_START:
-                                known = disposition_shapes.get(disposition_key(buf, stop))
-                                if known is not None:
-                                    offset, count = shape.link.session._take_pairs(
-                                        buf, offset, end, shape, size, known, True, max_frame_size, events
-                                    )
-                                    if count:
-                                        self.frames_read += 2 * count
-                                        continue
-                            offset, count = shape.link.session._take_run(
-                                buf, offset, end, shape, max_frame_size, events
-                            )
-                            if count:
-                                self.frames_read += count
-                                continue
-                    elif start == DISPOSITION_START:
-                        known = disposition_shapes.get(disposition_key(buf, offset))
-                        if known is not None:
-                            if end - stop >= _SMALLEST_SHAPED and buf[stop + 8 : stop + 11] == TRANSFER_START:
-                                shape = shapes.get(shape_key(buf, stop))
-                                if shape is not None:
-                                    offset, count = shape.link.session._take_pairs(
-                                        buf, offset, end, shape, _unpack_size(buf, stop)[0], known, False,
-                                        max_frame_size, events,
-                                    )  # fmt: skip
-                                    if count:
-                                        self.frames_read += 2 * count
-                                        continue
-                            ranges: list[Range] = []
-                            offset = take_dispositions(buf, offset, end, known, ranges)
-                            if ranges:
-                                self.frames_read += (offset - frame_start) // size
-                                for first, last, state, settled in ranges:
-                                    known.session._received_disposition(
-                                        known.is_receiver, first, last, state, settled, events
-                                    )
-                                continue
-                offset = stop
-                self._read_frame(buf, frame_start, stop, events)
-            except LinkViolation as violation:
-                violation.link.session._link_violated(violation, events)
-            except SessionViolation as violation:
-                violation.session._violated(violation, events)
-            except RemoteProtocolError as violation:
-                self._fail(Error(violation.condition, violation.description), events)
-            if self._deaf or self._state is ConnectionState.CLOSED:
-                return end
-        return offset
-
-    def _read_frame(self, buf: bytes, offset: int, stop: int, events: list[Event]) -> None:
-        """One frame, by the generic codec."""
-        try:
-            _, doff, frame_type, channel = parse_frame_header(buf, offset)
-            self.frames_read += 1
-            if frame_type != AMQP_FRAME:
-                raise DecodeError(FRAMING_ERROR, f"a frame of type {frame_type} is no AMQP frame", offset + 5)
-            body = offset + doff * 4
-            if body == stop:
-                return  # 2.4.5: only to show that somebody is there
-            performative, payload = decode_performative(buf, body, stop)
-            if payload < stop and performative.__class__ is not Transfer:
-                raise DecodeError(DECODE_ERROR, f"{stop - payload} octets follow the performative", payload)
-        except DecodeError as error:
-            self._deaf = True
-            at = f"octet {error.offset - offset} of a frame of {stop - offset}"
-            raise RemoteProtocolError(error.condition, f"{error.description} ({at})") from None
-        if performative.__class__ is Transfer:
-            self._on_transfer(performative, channel, buf, offset, payload, stop, events)
-        elif performative.__class__ is Disposition:
-            self._on_disposition(performative, channel, buf, offset, stop, events)
-        else:
-            handler = self._HANDLERS.get(performative.__class__)
-            if handler is None:
-                raise RemoteProtocolError(FRAMING_ERROR, "a SASL performative in an AMQP frame")
-            handler(self, performative, channel, events)
+    def _received(self, performative: Performative | SaslPerformative, channel: int, events: list[Event]) -> None:
+        """Any frame but transfers and dispositions, which the reader hands to the session itself."""
+        handler = self._HANDLERS.get(performative.__class__)
+        if handler is None:
+            raise RemoteProtocolError(FRAMING_ERROR, "a SASL performative in an AMQP frame")
+        handler(self, performative, channel, events)
 
     def _on_open(self, performative: Open, channel: int, events: list[Event]) -> None:
-        if self._state is ConnectionState.CLOSING:
+        if self._state is CLOSING:
             return
-        if self._state is not ConnectionState.OPENING:
+        if self._state is not OPENING:
             raise RemoteProtocolError(ILLEGAL_STATE, "a second open")
         if channel > self.settings.channel_max:
             raise RemoteProtocolError(FRAMING_ERROR, f"channel {channel} is above channel-max")
@@ -464,7 +347,7 @@ class Connection:
                     NOT_ALLOWED, f"an idle-time-out of {performative.idle_time_out} ms is below {_SHORTEST_IDLE_MS} ms"
                 )
             self._remote_idle_s = performative.idle_time_out / 1000
-        self._state = ConnectionState.OPENED
+        self._state = OPENED
         if not self._open_sent:
             self._send_open()
         events.append(ConnectionOpened(self, performative))
@@ -519,12 +402,12 @@ class Connection:
             session._received_flow(flow, events)
 
     def _on_close(self, close: Close, channel: int, events: list[Event]) -> None:
-        if self._state is ConnectionState.OPENING:
+        if self._state is OPENING:
             self._listening(close)
-        local = self._state is ConnectionState.CLOSING
+        local = self._state is CLOSING
         if not local:
             self.close()
-        self._state = ConnectionState.CLOSED
+        self._state = CLOSED
         self._report(ConnectionClosed(self, close.error or self._local_error, local), events)
 
     _HANDLERS: ClassVar[dict[type, Callable[[Connection, Any, int, list[Event]], None]]] = {
@@ -537,65 +420,18 @@ class Connection:
         Close: _on_close,
     }
 
-    def _on_transfer(
-        self, transfer: Transfer, channel: int, buf: bytes, offset: int, payload: int, stop: int, events: list[Event]
-    ) -> None:
-        session = self._running(transfer, channel)
-        if session is None:
-            return
-        link = session._received_transfer(transfer, buf[payload:stop], events)
-        if link is not None:
-            shape = learn_shape(
-                buf,
-                offset,
-                payload,
-                link=link,
-                settled=bool(transfer.settled),
-                message_format=transfer.message_format,
-                rcv_settle_mode=transfer.rcv_settle_mode,
-            )
-            if shape is not None:
-                if len(self._shapes) >= _SHAPES:
-                    self._shapes.clear()
-                self._shapes[shape_key(buf, offset)] = shape
-
-    def _on_disposition(
-        self, disposition: Disposition, channel: int, buf: bytes, offset: int, stop: int, events: list[Event]
-    ) -> None:
-        session = self._running(disposition, channel)
-        if session is None:
-            return
-        first, last, state = disposition.first, disposition.last, disposition.state
-        settled = disposition.settled
-        key = disposition_key(buf, offset) if stop - offset >= _SMALLEST_SHAPED else b""
-        shape = learn_disposition(
-            self._disposition_shapes.get(key),
-            buf,
-            offset,
-            stop,
-            session=session,
-            is_receiver=disposition.role,
-            state=state,
-            settled=settled,
-        )
-        if shape is not None and key:
-            if len(self._disposition_shapes) >= _SHAPES:
-                self._disposition_shapes.clear()
-            self._disposition_shapes[key] = shape
-        session._received_disposition(disposition.role, first, first if last is None else last, state, settled, events)
-
     def _listening(self, performative: Performative) -> bool:
         """Whether frames count: not before open (that is the peer's error), not after our close."""
-        if self._state is ConnectionState.OPENING:
+        if self._state is OPENING:
             raise RemoteProtocolError(ILLEGAL_STATE, f"{type(performative).__name__.lower()} before open")
-        return self._state is ConnectionState.OPENED
+        return self._state is OPENED
 
     def _running(self, performative: Performative, channel: int) -> Session | None:
         """The session of a channel; None where the frame is to be discarded."""
         if not self._listening(performative):
             return None
         session = self._session_of(channel)
-        return session if session._state is SessionState.MAPPED else None
+        return session if session._state is MAPPED else None
 
     def _session_of(self, channel: int) -> Session:
         session = self._by_remote_channel.get(channel)
@@ -606,13 +442,7 @@ class Connection:
     # For sessions and links -----------------------------------------------------------------------------------------
 
     def _forget_shapes(self) -> None:
-        """Links or sessions come or go: what was learnt may be about another one now."""
-        self._shapes.clear()
-        self._disposition_shapes.clear()
-
-    def _touch(self, session: Session) -> None:
-        """The session has something for data_to_send to put together."""
-        self._touched[session] = None
+        self._reader.forget_shapes()
 
     def _fit(self, last: Detach | End | Close) -> bytes:
         """Encoded, its error shortened where the peer's max-frame-size makes that necessary."""

@@ -177,6 +177,14 @@ class PendingDispositions:
                 return
         entries.append((first, last, state, settled))
 
+    def drop_from(self, delivery_id: int) -> None:
+        """Say nothing of this delivery and later ones: they were never sent."""
+        self._entries = [
+            (first, min(last, delivery_id - 1), state, settled)
+            for first, last, state, settled in self._entries
+            if first < delivery_id
+        ]
+
     def take(self, channel: int, is_receiver: bool, max_frame_size: int) -> bytes:
         """Everything as frames, in an order that keeps what was said of one delivery in order."""
         entries, self._entries = self._entries, []

@@ -37,18 +37,21 @@ class Step(Enum):
     RECEIVE_DETACH = auto()  # answered in the same breath, where no detach of ours went before
 
 
+NEW, ATTACH_SENT, ATTACH_RECEIVED, ATTACHED, DETACH_SENT, DETACHED = LinkState
+SEND_ATTACH, RECEIVE_ATTACH, SEND_DETACH, RECEIVE_DETACH = Step
+
 # 2.6.3, 2.6.5, 2.6.6. What is not here cannot happen, or is a violation that the session finds by the handle.
 TRANSITIONS: dict[tuple[LinkState, Step], LinkState] = {
-    (LinkState.NEW, Step.SEND_ATTACH): LinkState.ATTACH_SENT,
-    (LinkState.NEW, Step.RECEIVE_ATTACH): LinkState.ATTACH_RECEIVED,
-    (LinkState.ATTACH_SENT, Step.RECEIVE_ATTACH): LinkState.ATTACHED,
-    (LinkState.ATTACH_SENT, Step.SEND_DETACH): LinkState.DETACH_SENT,
-    (LinkState.ATTACH_RECEIVED, Step.SEND_ATTACH): LinkState.ATTACHED,
-    (LinkState.ATTACH_RECEIVED, Step.RECEIVE_DETACH): LinkState.DETACHED,
-    (LinkState.ATTACHED, Step.SEND_DETACH): LinkState.DETACH_SENT,
-    (LinkState.ATTACHED, Step.RECEIVE_DETACH): LinkState.DETACHED,
-    (LinkState.DETACH_SENT, Step.RECEIVE_ATTACH): LinkState.DETACH_SENT,  # it crossed our attach and detach
-    (LinkState.DETACH_SENT, Step.RECEIVE_DETACH): LinkState.DETACHED,
+    (NEW, SEND_ATTACH): ATTACH_SENT,
+    (NEW, RECEIVE_ATTACH): ATTACH_RECEIVED,
+    (ATTACH_SENT, RECEIVE_ATTACH): ATTACHED,
+    (ATTACH_SENT, SEND_DETACH): DETACH_SENT,
+    (ATTACH_RECEIVED, SEND_ATTACH): ATTACHED,
+    (ATTACH_RECEIVED, RECEIVE_DETACH): DETACHED,
+    (ATTACHED, SEND_DETACH): DETACH_SENT,
+    (ATTACHED, RECEIVE_DETACH): DETACHED,
+    (DETACH_SENT, RECEIVE_ATTACH): DETACH_SENT,  # it crossed our attach and detach
+    (DETACH_SENT, RECEIVE_DETACH): DETACHED,
 }
 
 
@@ -79,7 +82,7 @@ class Link:
         self.remote_attach: Attach | None = None
         self.handle: int | None = None
         self.remote_handle: int | None = None
-        self._state = LinkState.NEW
+        self._state = NEW
         self._local_error: Error | None = None
         self._detach_reported = False
         self._reply_wanted = False  # an echo, or a grant, came before our attach
@@ -91,12 +94,12 @@ class Link:
     @property
     def attached(self) -> bool:
         """Both attaches have gone by, no detach has, and session and connection stand."""
-        return self._state is LinkState.ATTACHED
+        return self._state is ATTACHED
 
     @property
     def detached(self) -> bool:
         """A detach was sent or received, or session or connection are over."""
-        return self._state in (LinkState.DETACH_SENT, LinkState.DETACHED) or self.session.ended
+        return self._state in (DETACH_SENT, DETACHED) or self.session.ended
 
     @property
     def snd_settle_mode(self) -> int:
@@ -156,7 +159,7 @@ class Link:
             offered_capabilities=offered_capabilities,
             desired_capabilities=desired_capabilities,
         )
-        state = TRANSITIONS.get((self._state, Step.SEND_ATTACH))
+        state = TRANSITIONS.get((self._state, SEND_ATTACH))
         if state is None:
             raise LocalProtocolError(f"{self!r} is attached already")
         attach.handle = self.session._free_handle() if self.handle is None else self.handle
@@ -188,19 +191,19 @@ class Link:
 
     def refuse(self, condition: str, description: str, info: Mapping[str, Any] | None = None) -> None:
         """Answer the peer's attach with a null terminus, then detach it, closed, with this error (2.6.3)."""
-        if self._state is LinkState.ATTACH_RECEIVED:
+        if self._state is ATTACH_RECEIVED:
             self._attach_nothing()
         self.detach(Error(condition, description, dict(info) if info is not None else None), closed=True)
 
     def detach(self, error: Error | None = None, closed: bool = True) -> None:
         """Send detach; LinkDetached comes with the peer's answer. Nothing happens on a link that is gone."""
-        if self.detached or self._state is LinkState.NEW:
+        if self.detached or self._state is NEW:
             return
-        if self._state is LinkState.ATTACH_RECEIVED:
+        if self._state is ATTACH_RECEIVED:
             self._attach_nothing()
         self._local_error = error
         self._send_detach(error, closed)
-        self._state = TRANSITIONS[self._state, Step.SEND_DETACH]
+        self._state = TRANSITIONS[self._state, SEND_DETACH]
 
     # For the session --------------------------------------------------------------------------------------------
 
@@ -232,17 +235,17 @@ class Link:
             self.attach(source=None, target=None)
 
     def _received_attach(self, attach: Attach) -> None:
-        self._state = TRANSITIONS[self._state, Step.RECEIVE_ATTACH]
+        self._state = TRANSITIONS[self._state, RECEIVE_ATTACH]
         self.remote_attach = attach
         self.remote_handle = attach.handle
         self._start(attach, local=False)
 
     def _received_detach(self, detach: Detach) -> None:
-        if self._state is LinkState.ATTACH_RECEIVED:
+        if self._state is ATTACH_RECEIVED:
             self._attach_nothing()
-        if self._state is LinkState.ATTACHED:
+        if self._state is ATTACHED:
             self._send_detach(None, detach.closed)
-        self._state = TRANSITIONS[self._state, Step.RECEIVE_DETACH]
+        self._state = TRANSITIONS[self._state, RECEIVE_DETACH]
         self._stop()
 
     def _send_detach(self, error: Error | None, closed: bool) -> None:
@@ -263,7 +266,7 @@ class Link:
 
     def _lose(self) -> None:
         """Session or connection are over."""
-        self._state = LinkState.DETACHED
+        self._state = DETACHED
         self._stop()
 
     def _received_flow(self, flow: Flow) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED
 from amqp10.events import ResumedTransfer, Transfers
-from amqp10.link import Link, LinkState
+from amqp10.link import ATTACH_RECEIVED, ATTACHED, NEW, Link
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED
 from amqp10.serial import WRAP, unwrap
 from amqp10.violations import LinkViolation
@@ -81,7 +81,7 @@ class ReceiverLink(Link):
             return
         self.limit = self.delivery_count + credit
         self._drain = drain
-        if self._state is LinkState.ATTACH_RECEIVED or self._state is LinkState.NEW:
+        if self._state is ATTACH_RECEIVED or self._state is NEW:
             self._reply_wanted = True
         else:
             self.session._want_flow(self, echo)
@@ -91,11 +91,11 @@ class ReceiverLink(Link):
 
         Written with data_to_send, adjacent equal ones as one range. Allowed after the sender has settled them (rhea
         frees a delivery in mode second only at such an echo). Nothing happens on a link that is gone."""
-        if self._state is not LinkState.ATTACHED:
+        if self._state is not ATTACHED:
             return
         if settled:
-            self.session._received_unsettled.remove(first_id, last_id + 1)
-        self.session._dispose_received(first_id, last_id, state, settled)
+            self.session.incoming.unsettled.remove(first_id, last_id + 1)
+        self.session.incoming.dispose(first_id, last_id, state, settled)
 
     # For the session --------------------------------------------------------------------------------------------
 
@@ -108,7 +108,7 @@ class ReceiverLink(Link):
         else:
             whole = False
             if transfer.delivery_id is not None and transfer.delivery_id != partial.delivery_id & WRAP:
-                self.session._next_received_id(transfer.delivery_id)
+                self.session.incoming.begin_delivery(transfer.delivery_id)
                 raise LinkViolation(
                     self,
                     NOT_ALLOWED,
@@ -137,7 +137,7 @@ class ReceiverLink(Link):
         """The first transfer frame of a delivery; its unwrapped id."""
         if transfer.delivery_id is None:
             raise LinkViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-id")
-        delivery_id = self.session._next_received_id(transfer.delivery_id)
+        delivery_id = self.session.incoming.begin_delivery(transfer.delivery_id)
         if transfer.delivery_tag is None:
             raise LinkViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-tag")
         if transfer.rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:  # 2.7.5
@@ -146,7 +146,7 @@ class ReceiverLink(Link):
             raise LinkViolation(self, TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
         self.delivery_count += 1
         # Here and not when it is complete: deliveries of several links may be interleaved, and ids only grow.
-        self.session._received_unsettled.add(delivery_id, delivery_id + 1, self)
+        self.session.incoming.unsettled.add(delivery_id, delivery_id + 1, self)
         return delivery_id
 
     def _complete(self, partial: _Partial, aborted: bool, events: list[Event]) -> bool:
@@ -154,7 +154,7 @@ class ReceiverLink(Link):
         first, delivery_id, settled = partial.first, partial.delivery_id, partial.settled
         assert first.delivery_tag is not None
         special = first.resume or partial.state is not None
-        unsettled = self.session._received_unsettled
+        unsettled = self.session.incoming.unsettled
         if settled or aborted:
             unsettled.remove(delivery_id, delivery_id + 1)
         elif not unsettled.find(delivery_id, delivery_id + 1):
@@ -232,7 +232,7 @@ class ReceiverLink(Link):
 
     def _stop(self) -> None:
         self._drop_partial()
-        self.session._received_unsettled.drop(self)
+        self.session.incoming.unsettled.drop(self)
 
     def _received_flow(self, flow: Flow) -> None:
         if flow.available is not None:

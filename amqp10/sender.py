@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import LocalProtocolError
-from amqp10.link import Link, LinkState
+from amqp10.frames import FRAME_HEAD_SIZE
+from amqp10.link import ATTACHED, Link
 from amqp10.outcomes import shortened_state
 from amqp10.performatives import Transfer
 from amqp10.serial import WRAP, unwrap
@@ -42,9 +43,9 @@ class SenderLink(Link):
         """How many one-frame messages can be sent now: credit and the session's window; 0 while frames of a larger
         message wait for the window, and on a link that is not attached. When it grows again, LinkFlow or SessionFlow
         says so."""
-        if self._state is not LinkState.ATTACHED:
+        if self._state is not ATTACHED:
             return 0
-        return self.session._capacity(self.credit)
+        return self.session.outgoing.capacity(self.credit)
 
     def send(
         self,
@@ -67,11 +68,11 @@ class SenderLink(Link):
         session = self.session
         if not 0 < count <= self.capacity():
             raise LocalProtocolError(f"{self!r}: {count} deliveries, capacity for {self.capacity()}")
-        first = session._take_delivery_ids(count, id_hint)
+        first = session.outgoing.take_delivery_ids(count, id_hint)
         self.credit -= count
         self.delivery_count += count
         if not settled:
-            session._sent_unsettled.add(first, first + count, self)
+            session.outgoing.unsettled.add(first, first + count, self)
         room = session.connection.remote_max_frame_size
         handle = self.handle
         assert handle is not None
@@ -89,7 +90,7 @@ class SenderLink(Link):
             block = encode_block(session.channel, handle, first, tags, payloads, settled, message_format)
             if cache is not None:
                 cache[key] = (block, largest)
-        session._send_transfers(block, count)
+        session.outgoing.send_block(block, count)
         return first
 
     def resume(
@@ -104,11 +105,11 @@ class SenderLink(Link):
         """One transfer with resume = true (2.6.13), which uses credit like any other; return its delivery-id."""
         if self.capacity() < 1:
             raise LocalProtocolError(f"{self!r}: no capacity to resume a delivery")
-        delivery_id = self.session._take_delivery_ids(1, None)
+        delivery_id = self.session.outgoing.take_delivery_ids(1, None)
         self.credit -= 1
         self.delivery_count += 1
         if not settled and not aborted:  # 2.6.14: aborted deliveries are implicitly settled
-            self.session._sent_unsettled.add(delivery_id, delivery_id + 1, self)
+            self.session.outgoing.unsettled.add(delivery_id, delivery_id + 1, self)
         transfer = Transfer(
             handle=self.handle or 0,
             delivery_id=delivery_id & WRAP,
@@ -130,17 +131,17 @@ class SenderLink(Link):
         """Tell the receiver a state of deliveries first_id .. last_id, which must all be this link's.
 
         Written with data_to_send, adjacent equal ones as one range. Nothing happens on a link that is gone."""
-        if self._state is not LinkState.ATTACHED:
+        if self._state is not ATTACHED:
             return
         session = self.session
-        if settled and not session._sent_unsettled.remove(first_id, last_id + 1):
+        if settled and not session.outgoing.unsettled.remove(first_id, last_id + 1):
             return
-        session._dispose_sent(first_id, last_id, state, settled)
+        session.outgoing.dispose(first_id, last_id, state, settled)
 
     def write_dispositions(self) -> None:
         """What `dispose` and `settle` have left for data_to_send goes into the output now, ahead of the transfers that
         follow: before a tag is used again, the peer must have heard that its last delivery is settled."""
-        self.session._write_sent_dispositions()
+        self.session.outgoing.write_dispositions()
 
     def drained(self) -> None:
         """Use up what credit is left, and say so: the answer to `drain`, after sending what there was (2.6.7)."""
@@ -154,7 +155,7 @@ class SenderLink(Link):
 
     def flow(self, *, echo: bool = False) -> None:
         """Send our side's state; echo asks for the receiver's in turn."""
-        if self._state is LinkState.ATTACHED:
+        if self._state is ATTACHED:
             self.session._want_flow(self, echo)
 
     # For the session --------------------------------------------------------------------------------------------
@@ -175,25 +176,25 @@ class SenderLink(Link):
 
     def _send_message(self, transfer: Transfer, payload: bytes, delivery_id: int) -> None:
         """One delivery in as many frames as it needs (2.6.14); those that the window does not admit wait."""
-        session = self.session
-        room = session.connection.remote_max_frame_size - 8
+        outgoing = self.session.outgoing
+        room = self.session.connection.remote_max_frame_size - FRAME_HEAD_SIZE
         body = transfer.encode()
         if len(body) > room:
             transfer.state = shortened_state(transfer.state)
             body = transfer.encode()
         if len(body) + len(payload) <= room:
-            session._send_frame(self, delivery_id, body + payload)
+            outgoing.send_frame(self, delivery_id, True, body + payload)
             return
         transfer.more = True
         body = transfer.encode()
         offset = room - len(body)
-        session._send_frame(self, delivery_id, body + payload[:offset])
+        outgoing.send_frame(self, delivery_id, True, body + payload[:offset])
         body = Transfer(handle=self.handle or 0, more=True).encode()
         final = Transfer(handle=self.handle or 0).encode()
         while offset < len(payload):
             chunk = payload[offset : offset + room - len(body)]
             offset += len(chunk)
-            session._send_frame(self, delivery_id, (body if offset < len(payload) else final) + chunk)
+            outgoing.send_frame(self, delivery_id, False, (body if offset < len(payload) else final) + chunk)
 
     def _start(self, attach: Attach, *, local: bool) -> None:
         if local:
@@ -201,8 +202,7 @@ class SenderLink(Link):
 
     def _stop(self) -> None:
         self.credit = 0
-        self.session._sent_unsettled.drop(self)
-        self.session._drop_waiting(self)
+        self.session.outgoing.drop(self)
 
     def _received_flow(self, flow: Flow) -> None:
         # 2.6.7: link-credit(snd) := delivery-count(rcv) + link-credit(rcv) - delivery-count(snd)

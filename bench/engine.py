@@ -97,8 +97,8 @@ def transfers_in(encode: Callable[[int, int, bytes, bytes], bytes], batch: int, 
     reads = [b"".join(frames[start : start + batch]) for start in range(0, total, batch)]
 
     def run() -> None:
-        link.session._next_received = 256
-        link.session._received_unsettled.drop(link)
+        link.session.incoming.next_delivery_id = 256
+        link.session.incoming.unsettled.drop(link)
         link.grant(0x7FFFFFFF)
         receive = server.receive_data
         for read in reads:
@@ -120,7 +120,7 @@ def transfers_out(links: int, batch: int) -> Prepared:
             some_tags, some_payloads = tags[start : start + batch], payloads[start : start + batch]
             cache: dict[object, object] | None = {} if links > 1 else None
             for connection, sender in senders:
-                sender.credit = sender.session._remote_window = 0x7FFFFFFF
+                sender.credit = sender.session.outgoing.window = 0x7FFFFFFF
                 sender.send(some_tags, some_payloads, cache=cache)
                 connection.data_to_send()
 
@@ -142,9 +142,9 @@ def single_dispositions_in(batch: int, *, list32: bool) -> Prepared:
 
     def run() -> None:
         session = sender.session
-        session._sent_unsettled.drop(sender)
-        session._next_delivery_id = 256 + total
-        session._sent_unsettled.add(256, 256 + total, sender)
+        session.outgoing.unsettled.drop(sender)
+        session.outgoing.next_delivery_id = 256 + total
+        session.outgoing.unsettled.add(256, 256 + total, sender)
         receive = server.receive_data
         for read in reads:
             receive(read, 0.0)
@@ -163,9 +163,9 @@ def range_dispositions_in(batch: int) -> Prepared:
 
     def run() -> None:
         session = sender.session
-        session._next_delivery_id = 256 + total
-        session._sent_unsettled.drop(sender)
-        session._sent_unsettled.add(256, 256 + total, sender)
+        session.outgoing.next_delivery_id = 256 + total
+        session.outgoing.unsettled.drop(sender)
+        session.outgoing.unsettled.add(256, 256 + total, sender)
         receive = server.receive_data
         for read in reads:
             receive(read, 0.0)

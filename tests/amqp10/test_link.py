@@ -569,7 +569,7 @@ def test_an_aborted_delivery_is_as_if_it_had_never_been() -> None:
     assert link.delivery_count == 1
     wire.send(transfer(1), b"next")
     assert only(wire.events, Transfers).payloads == [b"next"]
-    assert len(link.session._received_unsettled) == 1
+    assert len(link.session.incoming.unsettled) == 1
 
 
 def test_a_delivery_that_begins_inside_another_detaches_the_link() -> None:

@@ -368,12 +368,12 @@ def test_links_that_take_turns_leave_nothing_behind() -> None:
         link_two.send([b"2"], [b""])
     pair.pump()
     session = link_one.session
-    assert len(session._sent_unsettled) == 2000
+    assert len(session.outgoing.unsettled) == 2000
     one.dispose(0, 1999, ACCEPTED, True)
     _, at_server = pair.pump()
     assert len(at_server) == 2000
-    assert len(session._sent_unsettled) == 0
-    assert len(two.session._received_unsettled) == 0
+    assert len(session.outgoing.unsettled) == 0
+    assert len(two.session.incoming.unsettled) == 0
 
 
 # Handles ----------------------------------------------------------------------------------------------------------------
@@ -482,3 +482,20 @@ def test_a_violation_ends_one_session_and_leaves_the_other() -> None:
     assert kinds(wire.send(Attach("x", 0, True), channel=1)) == ["LinkAttaching"]
     wire.send(End())
     assert wire.server.sessions == [session]
+
+
+def test_ids_of_deliveries_that_never_began_are_used_again() -> None:
+    pair = Pair(server={"incoming_window": 4, "max_frame_size": 512})
+    sender, link = pair.publishing()
+    other, _ = pair.publishing(sender.session, name="other")
+    link.session.pause_incoming()
+    first = sender.send([b"1", b"2", b"3"], [b"x" * 1000, b"y" * 5000, b"z" * 5000])
+    sender.settle(first, first + 2)
+    pair.pump()
+    sender.detach()
+    link.session.resume_incoming()
+    pair.pump()
+    assert other.send([b"4", b"5"], [b"a", b"b"]) == first + 2
+    _, at_server = pair.pump()
+    assert only(at_server, Transfers).payloads == [b"a", b"b"]
+    assert len(other.session.outgoing.unsettled) == 1

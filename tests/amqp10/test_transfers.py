@@ -24,7 +24,7 @@ from amqp10 import (
     SenderLink,
     SessionEnded,
     Transfers,
-    connection,
+    reading,
 )
 from amqp10.dispositions import encode_disposition
 from amqp10.frames import AMQP_HEADER, encode_frame
@@ -137,7 +137,7 @@ def test_a_known_shape_needs_no_generic_codec(style: str, monkeypatch: pytest.Mo
     def unexpected(*arguments: object) -> None:
         raise AssertionError("the generic codec was asked")
 
-    monkeypatch.setattr(connection, "decode_performative", unexpected)
+    monkeypatch.setattr(reading, "decode_performative", unexpected)
     data = b"".join(encoded(1001 + n, b"tag1", b"p" * n, **STYLES[style]) for n in range(50))
     assert len(only(wire.feed(data), Transfers).tags) == 50
 
@@ -154,8 +154,8 @@ def test_links_that_take_turns_keep_their_shapes(monkeypatch: pytest.MonkeyPatch
     for handle in (0, 1):
         wire.feed(encoded(1000 + handle, b"t", b"", handle=handle))
     asked: list[object] = []
-    decode = connection.decode_performative
-    monkeypatch.setattr(connection, "decode_performative", lambda *a: (asked.append(a), decode(*a))[1])
+    decode = reading.decode_performative
+    monkeypatch.setattr(reading, "decode_performative", lambda *a: (asked.append(a), decode(*a))[1])
     events = wire.feed(b"".join(encoded(1002 + n, b"t", b"x", handle=n % 2) for n in range(100)))
     assert len(events) == 100
     assert [event.link.name for event in events if isinstance(event, Transfers)] == ["one", "two"] * 50
@@ -179,7 +179,7 @@ def test_as_many_shapes_as_a_peer_likes_are_bounded() -> None:
             fields = (b"\x43", b"\x42", b"\x42", *(b"\x40",) * (tail % 2), *(b"",))
             wire.feed(encoded(number, b"t" * tag_size, b"", compound=(list8, list32)[tail % 2], tail=fields))
             number += 1
-    assert len(wire.server._shapes) <= 1024
+    assert len(wire.server._reader._shapes) <= 1024
 
 
 def mixture(rng: random.Random, count: int) -> list[bytes]:
@@ -240,8 +240,8 @@ def test_the_fast_road_and_the_slow_one_lead_to_the_same(seed: int, monkeypatch:
             pieces.feed(data[start : start + step])
             start += step
         assert by_kind(pieces.events) == said[-1]
-    monkeypatch.setattr(connection, "learn_shape", lambda *a, **k: None)
-    monkeypatch.setattr(connection, "learn_disposition", lambda *a, **k: None)
+    monkeypatch.setattr(reading, "learn_shape", lambda *a, **k: None)
+    monkeypatch.setattr(reading, "learn_disposition", lambda *a, **k: None)
     for expected, (credit, fields) in zip(said, LIMITS, strict=True):
         assert by_kind(server(credit, **fields).feed(data)) == expected
 

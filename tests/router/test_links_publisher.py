@@ -481,7 +481,7 @@ def test_a_transfer_is_the_sign_of_life_and_comes_after_it(clients: Clients, cor
     client, link = plain_attach(clients, core)
     link._received_attach(client.served.connection.sessions[0].links[0].local_attach)  # type: ignore[arg-type]
     link.credit = 1
-    link.session._remote_window = 10
+    link.session.outgoing.window = 10
     link.send([b"1"], [BODY])
     clients.to_router(client)
     names = [call[0] for call in core.calls]

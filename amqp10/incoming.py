@@ -1,0 +1,140 @@
+"""What a session receives: transfer frames within our window, delivery-ids in sequence, what is unsettled (2.5.6).
+
+Knows windows and ids, and puts runs (transfers.py, pairs.py) into effect. Doesn't know handles (session.py) nor how
+deliveries are put together from frames (receiver.py). Delivery-ids are unwrapped. Next: outgoing.py, the other half.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqp10.dispositions import DispositionShape, PendingDispositions, Range
+from amqp10.errors import INVALID_FIELD, WINDOW_VIOLATION
+from amqp10.pairs import take_pairs
+from amqp10.serial import WRAP, unwrap
+from amqp10.transfers import Shape, take_run
+from amqp10.unsettled import UnsettledRanges
+from amqp10.violations import SessionViolation
+
+if TYPE_CHECKING:
+    from amqp10.events import Event
+    from amqp10.link import Link
+    from amqp10.outcomes import DeliveryState
+    from amqp10.receiver import ReceiverLink
+    from amqp10.session import Session
+
+
+class Incoming:
+    """One per session."""
+
+    __slots__ = (
+        "_dispositions",
+        "_session",
+        "left",
+        "next_delivery_id",
+        "next_transfer_id",
+        "paused",
+        "unsettled",
+        "window",
+    )
+
+    def __init__(self, session: Session, window: int) -> None:
+        self._session = session
+        self.window = window
+        """What a flow of ours grants."""
+        self.left = window
+        """Frames that the peer may still send."""
+        self.paused = False
+        self.next_transfer_id = 0  # as on the wire
+        self.next_delivery_id: int | None = None
+        self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
+        self._dispositions = PendingDispositions()
+
+    def count(self, frames: int) -> None:
+        """So many transfer frames have come; the window is renewed when half of it is used."""
+        if frames > self.left:
+            raise SessionViolation(self._session, WINDOW_VIOLATION, "a transfer beyond the incoming window")
+        self.left -= frames
+        self.next_transfer_id = (self.next_transfer_id + frames) & WRAP
+        if self.left * 2 < self.window and not self.paused:
+            self._session._want_session_flow()
+
+    def renew(self) -> int:
+        """The window for a flow of ours: all of it again, unless that is suspended."""
+        if not self.paused:
+            self.left = self.window
+        return self.left
+
+    def begin_delivery(self, wire: int) -> int:
+        """The unwrapped id of a delivery that begins: any at first, then one after the other."""
+        expected = self.next_delivery_id
+        delivery_id = wire if expected is None else unwrap(wire, expected)
+        if expected is not None and delivery_id != expected:
+            raise SessionViolation(self._session, INVALID_FIELD, f"delivery-id {wire}, not {expected & WRAP}")
+        self.next_delivery_id = delivery_id + 1
+        return delivery_id
+
+    def skip_delivery(self, wire: int) -> None:
+        """A transfer that is discarded may have begun a delivery."""
+        if self.next_delivery_id is not None:
+            self.next_delivery_id = max(self.next_delivery_id, unwrap(wire, self.next_delivery_id) + 1)
+
+    def take_run(
+        self, buf: bytes, offset: int, end: int, shape: Shape, max_frame_size: int, events: list[Event]
+    ) -> tuple[int, int]:
+        """As many transfers at `offset` as this shape, credit and window admit; (end of them, their number)."""
+        link: ReceiverLink = shape.link
+        first = self.next_delivery_id
+        limit = min(link.reach - link.delivery_count, self.left)
+        if link._partial is not None or first is None or limit <= 0:
+            return offset, 0
+        max_size = min(link.max_message_size + shape.fixed, max_frame_size) if link.max_message_size else max_frame_size
+        tags: list[bytes] = []
+        payloads: list[bytes] = []
+        offset = take_run(buf, offset, end, shape, first & WRAP, limit, max_size, tags, payloads)
+        if tags:
+            self._took(shape, first, tags, payloads, events)
+        return offset, len(tags)
+
+    def take_pairs(
+        self, buf: bytes, offset: int, end: int, shape: Shape, size: int, known: DispositionShape,
+        transfer_first: bool, max_frame_size: int, events: list[Event],
+    ) -> tuple[int, int]:  # fmt: skip
+        """The same for transfers that alternate with dispositions; (end of them, number of pairs)."""
+        link: ReceiverLink = shape.link
+        first = self.next_delivery_id
+        limit = min(link.reach - link.delivery_count, self.left)
+        if link._partial is not None or first is None or limit <= 0:
+            return offset, 0
+        max_size = min(link.max_message_size + shape.fixed, max_frame_size) if link.max_message_size else max_frame_size
+        tags: list[bytes] = []
+        payloads: list[bytes] = []
+        ranges: list[Range] = []
+        offset = take_pairs(
+            buf, offset, end, shape, size, known, transfer_first, first & WRAP, limit, max_size, tags, payloads, ranges
+        )
+        if tags:
+            # Transfers first: a disposition may be about one that came just before it.
+            self._took(shape, first, tags, payloads, events)
+            for low, high, state, settled in ranges:
+                known.session._received_disposition(known.is_receiver, low, high, state, settled, events)
+        return offset, len(tags)
+
+    def _took(self, shape: Shape, first: int, tags: list[bytes], payloads: list[bytes], events: list[Event]) -> None:
+        link: ReceiverLink = shape.link
+        count = len(tags)
+        self.next_delivery_id = first + count
+        link.delivery_count += count
+        if not shape.settled:
+            self.unsettled.add(first, first + count, link)
+        self.count(count)
+        link._emit(events, first, tags, payloads, shape.settled, shape.message_format, shape.rcv_settle_mode)
+
+    def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
+        """first .. last, unwrapped; written by write_dispositions."""
+        self._dispositions.add(first, last, state, settled)
+        self._session._touch()
+
+    def write_dispositions(self) -> None:
+        if self._dispositions:
+            self._session._write_dispositions(self._dispositions, is_receiver=True)

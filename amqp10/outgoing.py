@@ -1,0 +1,129 @@
+"""What a session sends: transfer frames within the peer's window, delivery-ids, and what is said of deliveries (2.5.6).
+
+Knows ids and frames, one after the other. Doesn't know credit (sender.py) nor who reads what is written. Delivery-ids
+are unwrapped; frames of a message that is larger than the window wait here, and nothing overtakes them.
+Next: incoming.py, the other half.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from amqp10.dispositions import PendingDispositions
+from amqp10.serial import difference
+from amqp10.unsettled import UnsettledRanges
+
+if TYPE_CHECKING:
+    from amqp10.link import Link
+    from amqp10.outcomes import DeliveryState
+    from amqp10.performatives import Flow
+    from amqp10.sender import SenderLink
+    from amqp10.session import Session
+
+
+class Outgoing:
+    """One per session."""
+
+    __slots__ = (
+        "_dispositions",
+        "_missed",
+        "_session",
+        "_waiting",
+        "_waiting_link",
+        "next_delivery_id",
+        "next_transfer_id",
+        "unsettled",
+        "window",
+    )
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.next_transfer_id = 0
+        self.window = 0
+        """Frames that the peer takes now."""
+        self.next_delivery_id: int | None = None
+        self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
+        self._dispositions = PendingDispositions()
+        # Frames that the window holds back: (delivery-id, whether the delivery begins with it, body). All of one link:
+        # while there are any, capacity() is 0.
+        self._waiting: deque[tuple[int, bool, bytes]] = deque()
+        self._waiting_link: SenderLink | None = None
+        self._missed = False  # somebody could have sent more with a larger window
+
+    @property
+    def waiting(self) -> bool:
+        """What speaks of deliveries has to wait too: a sender's flow counts them, a disposition may name them."""
+        return bool(self._waiting)
+
+    def capacity(self, credit: int) -> int:
+        """How many one-frame messages may be sent on a link with this credit."""
+        window = 0 if self._waiting else self.window
+        if window < credit:
+            self._missed = True
+            return window
+        return credit
+
+    def take_delivery_ids(self, count: int, hint: int | None) -> int:
+        """The first of `count` new ones; `hint` if there have been none."""
+        first = self.next_delivery_id
+        if first is None:
+            first = 0 if hint is None else hint
+        self.next_delivery_id = first + count
+        return first
+
+    def send_block(self, block: bytes, frames: int) -> None:
+        """Whole messages, within the window and with nothing waiting before them: capacity() has seen to that."""
+        self.window -= frames
+        self.next_transfer_id += frames
+        self._session.connection._append(block)
+
+    def send_frame(self, link: SenderLink, delivery_id: int, begins: bool, body: bytes) -> None:
+        """One frame of a message that may take several, now or when the window admits it."""
+        if self._waiting or self.window <= 0:
+            self._waiting.append((delivery_id, begins, body))
+            self._waiting_link = link
+            self._missed = True
+            return
+        self._send(body)
+
+    def received_flow(self, flow: Flow) -> bool:
+        """Take the peer's window from its flow; whether that lets somebody send who could not."""
+        before = self.window
+        # What the peer had not seen when it wrote this still counts; before it saw our begin, that is all of it.
+        seen = 0 if flow.next_incoming_id is None else flow.next_incoming_id
+        self.window = max(flow.incoming_window - max(difference(self.next_transfer_id, seen), 0), 0)
+        while self._waiting and self.window > 0:
+            self._send(self._waiting.popleft()[2])
+            self._session._touch()  # what waited behind them
+        if self.window <= before or self._waiting or not self._missed:
+            return False
+        self._missed = False
+        return True
+
+    def drop(self, link: Link) -> None:
+        """The link is over. Ids of deliveries that have not begun are free again: peers insist on every one."""
+        self.unsettled.drop(link)
+        if self._waiting_link is not link:
+            return
+        unsent = [delivery_id for delivery_id, begins, _ in self._waiting if begins]
+        if unsent:
+            self.next_delivery_id = unsent[0]
+            self._dispositions.drop_from(unsent[0])
+        self._session._touch()
+        self._waiting.clear()
+        self._waiting_link = None
+
+    def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
+        """first .. last, unwrapped; written by write_dispositions."""
+        self._dispositions.add(first, last, state, settled)
+        self._session._touch()
+
+    def write_dispositions(self) -> None:
+        if self._dispositions and not self._waiting:
+            self._session._write_dispositions(self._dispositions, is_receiver=False)
+
+    def _send(self, body: bytes) -> None:
+        self.window -= 1
+        self.next_transfer_id += 1
+        self._session._write(body)

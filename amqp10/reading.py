@@ -1,0 +1,222 @@
+"""Frames out of bytes, and the fast road that nearly all of them take.
+
+Knows where a frame begins and ends, which frames have a known shape (transfers.py, dispositions.py, pairs.py), and what
+a peer's broken rule ends. Everything else is read by the generic codec and handed to the connection. It doesn't know
+what frames cause. Next: connection.py, session.py.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from amqp10.dispositions import (
+    DISPOSITION_START,
+    DispositionShape,
+    Range,
+    disposition_key,
+    learn_disposition,
+    take_dispositions,
+)
+from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, RemoteProtocolError
+from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, parse_frame_header
+from amqp10.performatives import Disposition, Transfer, decode_performative
+from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
+from amqp10.violations import LinkViolation, SessionViolation
+
+if TYPE_CHECKING:
+    from amqp10.connection import Connection
+    from amqp10.events import Event
+    from amqp10.incoming import Incoming
+    from amqp10.session import Session
+
+_SHAPES = 1024  # so many shapes are remembered per connection, whatever a peer sends
+_SMALLEST_SHAPED = 18  # octets of a frame that may be looked up by its shape
+_unpack_size = Struct(">I").unpack_from
+
+
+class Reader:
+    """One per connection. `join` puts pieces together, `read` takes the frames, `keep` holds what is left over."""
+
+    __slots__ = ("_buffered", "_chunks", "_connection", "_dispositions", "_max_frame_size", "_shapes", "_wanted",
+                 "deaf", "frames")  # fmt: skip
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._max_frame_size = connection.settings.max_frame_size
+        self.frames = 0
+        """Every frame, heartbeats included."""
+        self.deaf = False
+        """The bytes can't be understood any more: nobody knows where the next frame begins, or what it means."""
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        self._wanted = 0
+        self._shapes: dict[bytes, Shape] = {}
+        self._dispositions: dict[bytes, DispositionShape] = {}
+
+    def join(self, data: bytes) -> bytes:
+        """What was kept and this; b"" while that is no whole frame yet."""
+        if not self._chunks:
+            return data
+        self._chunks.append(data)
+        self._buffered += len(data)
+        if self._buffered < self._wanted:
+            return b""
+        data = b"".join(self._chunks)
+        self._chunks = []
+        return data
+
+    def keep(self, data: bytes, offset: int) -> None:
+        """Hold the beginning of a frame until the rest of it comes."""
+        self._chunks = [data[offset:]]
+        self._buffered = len(data) - offset
+        self._wanted = _unpack_size(data, offset)[0] if self._buffered >= FRAME_HEAD_SIZE else FRAME_HEAD_SIZE
+
+    def forget_shapes(self) -> None:
+        """Links or sessions come or go: what was learnt may be about another one now."""
+        self._shapes.clear()
+        self._dispositions.clear()
+
+    def read(self, buf: bytes, offset: int, events: list[Event]) -> int:
+        """All whole frames from `offset` on; where the first one begins that isn't whole."""
+        end = len(buf)
+        while end - offset >= FRAME_HEAD_SIZE:
+            size = _unpack_size(buf, offset)[0]
+            stop = offset + size
+            if stop > end and size <= self._max_frame_size:
+                break
+            start = offset
+            try:
+                if size >= _SMALLEST_SHAPED and stop <= end:
+                    offset = self._take_shaped(buf, offset, end, stop, events)
+                if offset == start:
+                    offset = stop
+                    self._read_frame(buf, start, stop, events)
+            except LinkViolation as violation:
+                violation.link.session._link_violated(violation, events)
+            except SessionViolation as violation:
+                violation.session._violated(violation, events)
+            except RemoteProtocolError as violation:
+                self._connection._violated(violation, events)
+            if self.deaf or self._connection.closed:
+                return end
+        return offset
+
+    def _take_shaped(self, buf: bytes, offset: int, end: int, stop: int, events: list[Event]) -> int:
+        """As many frames as have known shapes; the end of them."""
+        incoming: Incoming
+        code = buf[offset + 8 : offset + 11]
+        if code == TRANSFER_START:
+            shape = self._shapes.get(shape_key(buf, offset))
+            if shape is None:
+                return offset
+            incoming = shape.link.session.incoming
+            if end - stop >= _SMALLEST_SHAPED and buf[stop + 8 : stop + 11] == DISPOSITION_START:
+                known = self._dispositions.get(disposition_key(buf, stop))
+                if known is not None:
+                    after, pairs = incoming.take_pairs(
+                        buf, offset, end, shape, stop - offset, known, True, self._max_frame_size, events
+                    )
+                    if pairs:
+                        self.frames += 2 * pairs
+                        return after
+            after, count = incoming.take_run(buf, offset, end, shape, self._max_frame_size, events)
+            self.frames += count
+            return after
+        if code == DISPOSITION_START:
+            known = self._dispositions.get(disposition_key(buf, offset))
+            if known is None:
+                return offset
+            if end - stop >= _SMALLEST_SHAPED and buf[stop + 8 : stop + 11] == TRANSFER_START:
+                shape = self._shapes.get(shape_key(buf, stop))
+                if shape is not None:
+                    incoming = shape.link.session.incoming
+                    after, pairs = incoming.take_pairs(
+                        buf, offset, end, shape, _unpack_size(buf, stop)[0], known, False, self._max_frame_size, events
+                    )
+                    if pairs:
+                        self.frames += 2 * pairs
+                        return after
+            ranges: list[Range] = []
+            after = take_dispositions(buf, offset, end, known, ranges)
+            self.frames += (after - offset) // known.size
+            for first, last, state, settled in ranges:
+                known.session._received_disposition(known.is_receiver, first, last, state, settled, events)
+            return after
+        return offset
+
+    def _read_frame(self, buf: bytes, offset: int, stop: int, events: list[Event]) -> None:
+        """One frame, by the generic codec."""
+        try:
+            size, doff, frame_type, channel = parse_frame_header(buf, offset)
+            if size > self._max_frame_size:
+                text = f"a frame of {size} octets is larger than max-frame-size {self._max_frame_size}"
+                raise DecodeError(FRAMING_ERROR, text, offset)
+            self.frames += 1
+            if frame_type != AMQP_FRAME:
+                raise DecodeError(FRAMING_ERROR, f"a frame of type {frame_type} is no AMQP frame", offset + 5)
+            body = offset + doff * 4
+            if body == stop:
+                return  # 2.4.5: only to show that somebody is there
+            performative, payload = decode_performative(buf, body, stop)
+            if payload < stop and performative.__class__ is not Transfer:
+                raise DecodeError(DECODE_ERROR, f"{stop - payload} octets follow the performative", payload)
+        except DecodeError as error:
+            self.deaf = True
+            at = f"octet {error.offset - offset} of a frame of {stop - offset}"
+            raise RemoteProtocolError(error.condition, f"{error.description} ({at})") from None
+        if performative.__class__ is Transfer:
+            session = self._connection._running(performative, channel)
+            if session is not None:
+                self._read_transfer(session, performative, buf, offset, payload, stop, events)
+        elif performative.__class__ is Disposition:
+            session = self._connection._running(performative, channel)
+            if session is not None:
+                self._read_disposition(session, performative, buf, offset, stop, events)
+        else:
+            self._connection._received(performative, channel, events)
+
+    def _read_transfer(
+        self, session: Session, transfer: Transfer, buf: bytes, offset: int, payload: int, stop: int,
+        events: list[Event],
+    ) -> None:  # fmt: skip
+        link = session._received_transfer(transfer, buf[payload:stop], events)
+        if link is None:
+            return
+        shape = learn_shape(
+            buf,
+            offset,
+            payload,
+            link=link,
+            settled=bool(transfer.settled),
+            message_format=transfer.message_format,
+            rcv_settle_mode=transfer.rcv_settle_mode,
+        )
+        if shape is not None:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            self._shapes[shape_key(buf, offset)] = shape
+
+    def _read_disposition(
+        self, session: Session, disposition: Disposition, buf: bytes, offset: int, stop: int, events: list[Event]
+    ) -> None:
+        first, last = disposition.first, disposition.last
+        if stop - offset >= _SMALLEST_SHAPED:
+            key = disposition_key(buf, offset)
+            shape = learn_disposition(
+                self._dispositions.get(key),
+                buf,
+                offset,
+                stop,
+                session=session,
+                is_receiver=disposition.role,
+                state=disposition.state,
+                settled=disposition.settled,
+            )
+            if shape is not None:
+                if len(self._dispositions) >= _SHAPES:
+                    self._dispositions.clear()
+                self._dispositions[key] = shape
+        session._received_disposition(
+            disposition.role, first, first if last is None else last, disposition.state, disposition.settled, events
+        )
