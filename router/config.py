@@ -80,7 +80,8 @@ class RouterConfig:
     @property
     def recovery_s(self) -> float:
         """PROTOCOL 4.4: longest subscription timeout + 2 margin, after booting."""
-        longest = max((*self.addresses, self.defaults), key=lambda a: a.subscription_timeout_s)
+        reachable = self.addresses if any(a.match == "*" for a in self.addresses) else (*self.addresses, self.defaults)
+        longest = max(reachable, key=lambda a: a.subscription_timeout_s)
         return longest.subscription_timeout_s + 2 * longest.margin_s
 
 
