@@ -232,10 +232,10 @@ def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: C
     core.meter = clients.router.config.memory_limit + 1
     clients.router.flush(clients.now)
     (session,) = client.served.connection.sessions
-    assert session._paused
+    assert session.incoming.paused
     core.meter = 0
     clients.exchange()
-    assert not session._paused
+    assert not session.incoming.paused
 
 
 def test_publishers_that_bring_more_at_twice_the_memory_limit_are_detached(clients: Clients, core: Any) -> None:
