@@ -93,7 +93,7 @@ def test_the_matrix_is_complete() -> None:
 STATES = st.sampled_from([None, SOME, NOTHING, *OUTCOMES])
 
 
-@given(st.dictionaries(st.binary(max_size=32), STATES, max_size=200), st.integers(60, 500))
+@given(st.dictionaries(st.binary(max_size=32), STATES, max_size=200), st.integers(100, 500))
 def test_parts_of_a_map_make_up_the_map_and_fit(unsettled: dict[bytes, DeliveryState | None], room: int) -> None:
     parts = split_unsettled(unsettled, room)
     joined: dict[bytes, DeliveryState | None] = {}
