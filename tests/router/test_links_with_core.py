@@ -1,0 +1,394 @@
+"""The links over the real engine with the real core: what a client of one router sees on the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqp10.events import Dispositions, LinkAttached, LinkDetached, ResumedTransfer, Transfers
+from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
+from amqp10.performatives import RCV_FIRST, SND_SETTLED
+from amqp10.sections import Message
+from amqp10.termini import Source, Target
+from amqp10.types import Symbol, ULong
+from router.config import AddressConfig, RouterConfig
+from tests.router.links import Client, Clients, make, payloads, symbols
+
+
+WAITING = Source("orders", timeout=30)
+
+
+def body(number: int) -> bytes:
+    return Message(b"%d" % number).encode()
+
+
+def bodies(client: Client) -> list[int]:
+    """What came to this client, resumed transfers with a payload included."""
+    seen = [e for e in client.events if isinstance(e, Transfers | ResumedTransfer)]
+    found = [p for e in seen for p in (e.payloads if isinstance(e, Transfers) else [e.payload]) if p]
+    return [int(Message.decode(payload).value) for payload in found]
+
+
+@pytest.fixture
+def clients() -> Clients:
+    return network()
+
+
+def network(**address: Any) -> Clients:
+    return make(RouterConfig("a", routers=("a",), addresses=(AddressConfig("orders", **address),)))
+
+
+def publish(client: Client, link: Any, first: int, count: int) -> None:
+    numbers = range(first, first + count)
+    link.send([b"%d" % n for n in numbers], [body(n) for n in numbers])
+    client.clients.exchange()
+
+
+def accept(client: Client, link: Any, first: int, last: int, state: Any = ACCEPTED, settled: bool = False) -> None:
+    link.dispose(first, last, state, settled)
+    client.clients.exchange()
+
+
+def nothing_left(clients: Clients) -> None:
+    assert clients.router.core.meter == 0
+    for address in clients.router.status()["addresses"].values():
+        assert address["ingress"]["undone"] == address["ingress"]["unsettled"] == 0
+        for link in address["egress"]["subscribers"]:
+            assert link["unsettled"] == link["in_doubt"] == link["placeholders"] == link["queued"] == 0
+
+
+# --- deliveries and outcomes
+
+
+def test_a_delivery_goes_out_is_accepted_and_is_forgotten_by_all(clients: Clients) -> None:
+    p, s, t = clients.connect("p"), clients.connect("s"), clients.connect("t")
+    ins = [s.receiver(credit=10), t.receiver(credit=10)]
+    out = p.sender()
+    publish(p, out, 1, 3)
+    assert bodies(s) == bodies(t) == [1, 2, 3]
+    accept(s, ins[0], 0, 2)
+    assert p.seen(Dispositions) == []
+    accept(t, ins[1], 0, 2)
+    assert p.seen(Dispositions) == [Dispositions(out, 0, 2, ACCEPTED, False)]
+    out.settle(0, 2)
+    clients.exchange()
+    assert [e.settled for e in s.seen(Dispositions)] == [True]
+    nothing_left(clients)
+
+
+def test_both_subscribers_see_the_same_tag(clients: Clients) -> None:
+    p, s, t = clients.connect("p"), clients.connect("s"), clients.connect("t")
+    s.receiver(credit=10)
+    t.receiver(credit=10)
+    publish(p, p.sender(), 1, 1)
+    tags = [c.seen(Transfers)[0].tags for c in (s, t)]
+    assert tags[0] == tags[1]
+    assert len(tags[0][0]) <= 32
+
+
+def test_rejections_are_counted(clients: Clients) -> None:
+    p, s, t, u = (clients.connect(name) for name in "pstu")
+    ins = [c.receiver(credit=10) for c in (s, t, u)]
+    publish(p, p.sender(), 1, 1)
+    accept(s, ins[0], 0, 0, Rejected())
+    accept(t, ins[1], 0, 0)
+    accept(u, ins[2], 0, 0, Modified(undeliverable_here=True))
+    (outcome,) = p.seen(Dispositions)
+    assert isinstance(outcome.state, Rejected)
+    assert outcome.state.error is not None
+    assert outcome.state.error.info == {"onceway:rejected": 2}
+
+
+def test_a_release_brings_it_again_with_a_raised_count_up_to_the_limit() -> None:
+    clients = network(max_redeliveries=2)
+    p, s = clients.connect("p"), clients.connect("s")
+    incoming = s.receiver(credit=10)
+    publish(p, p.sender(), 1, 1)
+    for delivery in range(3):
+        runs = s.seen(Transfers)
+        assert len(runs) == delivery + 1
+        header = Message.decode(runs[-1].payloads[0]).header
+        assert (header.delivery_count if header else 0) == delivery
+        assert runs[-1].tags == runs[0].tags
+        accept(s, incoming, runs[-1].first_id, runs[-1].first_id, RELEASED, True)
+    assert len(s.seen(Transfers)) == 3
+    assert isinstance(p.seen(Dispositions)[0].state, Rejected)
+
+
+def test_a_publisher_in_mode_first_is_told_settled(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    incoming = s.receiver(credit=10)
+    out = p.sender(rcv_settle_mode=RCV_FIRST)
+    publish(p, out, 1, 2)
+    accept(s, incoming, 0, 1)
+    assert p.seen(Dispositions) == [Dispositions(out, 0, 1, ACCEPTED, True)]
+    nothing_left(clients)
+
+
+def test_a_settled_receiver_gets_what_it_asked_for_and_holds_up_nobody(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    s.receiver(credit=10, snd_settle_mode=SND_SETTLED)
+    out = p.sender()
+    publish(p, out, 1, 2)
+    assert s.seen(Transfers)[0].settled
+    assert p.seen(Dispositions) == [Dispositions(out, 0, 1, ACCEPTED, False)]
+
+
+def test_pre_settled_deliveries_pass_without_a_trace(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    s.receiver(credit=10)
+    out = p.sender(snd_settle_mode=SND_SETTLED)
+    out.send([b"1", b"2"], [body(1), body(2)], settled=True)
+    clients.exchange()
+    assert bodies(s) == [1, 2]
+    assert p.seen(Dispositions) == []
+    nothing_left(clients)
+
+
+def test_a_tag_that_comes_again_with_unique_tags_is_not_delivered_again(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    incoming = s.receiver(credit=10)
+    unique = symbols(onceway_unique_tags=True)
+    publish(p, p.sender(properties=unique), 1, 2)
+    accept(s, incoming, 0, 0)
+    p.lose()
+    again = clients.connect("p")
+    out = again.sender(properties=unique)
+    publish(again, out, 1, 3)
+    assert bodies(s) == [1, 2, 3]
+    accept(s, incoming, 1, 2)
+    told = {n for e in again.seen(Dispositions) for n in range(e.first_id, e.last_id + 1)}
+    assert told == {0, 1, 2}
+    out.settle(0, 2)
+    clients.exchange()
+    nothing_left(clients)
+
+
+# --- no subscribers (contract 13)
+
+
+def test_without_a_subscription_there_is_no_credit_until_one_comes(clients: Clients) -> None:
+    p = clients.connect("p")
+    out = p.sender()
+    assert out.credit == 0
+    s = clients.connect("s")
+    s.receiver(credit=10)
+    assert out.credit > 0
+    s.lose()
+    assert out.credit == 0, "and none when it has gone"
+
+
+@pytest.mark.parametrize(("choice", "state"), [("accept", ACCEPTED), ("release", RELEASED)])
+def test_without_a_subscription_the_outcome_is_as_chosen(choice: str, state: Any) -> None:
+    clients = network(no_subscribers=choice)
+    p = clients.connect("p")
+    out = p.sender()
+    publish(p, out, 1, 2)
+    assert p.seen(Dispositions)[0].state == state
+    out.settle(0, 1)
+    clients.exchange()
+    nothing_left(clients)
+
+
+# --- attaching again
+
+
+def epoch(value: int, **more: Any) -> dict[Symbol, Any]:
+    return symbols(onceway_epoch=ULong(value), **more)
+
+
+def test_a_publisher_with_a_map_resumes_and_what_it_left_out_is_settled(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    incoming = s.receiver(credit=10, source=WAITING)
+    brought = {"onceway_incarnation": ULong(1)}
+    publish(p, p.sender(properties=epoch(1, **brought)), 1, 3)
+    accept(s, incoming, 0, 1)
+    p.lose()
+    again = clients.connect("p")
+    out = again.sender(properties=epoch(2, **brought), unsettled={b"2": None, b"3": None})
+    assert [(e.first_id, e.last_id, e.settled) for e in s.seen(Dispositions)] == [(0, 0, True)]
+    publish(again, out, 2, 3)
+    assert bodies(s) == [1, 2, 3, 4]
+    assert [(e.first_id, e.last_id) for e in again.seen(Dispositions)] == [(0, 0)]
+
+
+def test_a_publisher_that_nobody_knows_cannot_resume_without_an_incarnation(clients: Clients) -> None:
+    p = clients.connect("p")
+    link = p.sender(unsettled={b"1": None})
+    assert p.answered(link).target is None
+    detach = p.detached(link)
+    assert detach.closed
+    assert detach.error is not None
+    assert detach.error.condition == "onceway:publisher-unknown"
+
+
+def test_an_old_epoch_is_refused_with_the_known_one(clients: Clients) -> None:
+    p = clients.connect("p")
+    p.sender(properties=epoch(5, onceway_incarnation=ULong(5)))
+    old = clients.connect("p")
+    link = old.sender(properties=epoch(4, onceway_incarnation=ULong(4)))
+    error = old.detached(link).error
+    assert error is not None
+    assert (error.condition, error.info) == ("amqp:link:stolen", {Symbol("onceway:epoch"): ULong(5)})
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_second_attach_steals_and_only_plain_clients_see_it_closed(clients: Clients, remembers: bool) -> None:
+    properties = [epoch(n, onceway_incarnation=ULong(1)) if remembers else None for n in (1, 2)]
+    first, second = clients.connect("p"), clients.connect("p")
+    link = first.sender(properties=properties[0])
+    second.sender(properties=properties[1])
+    detach = first.detached(link)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:link:stolen"
+    assert detach.closed is not remembers
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_a_subscription_is_stolen_likewise(clients: Clients, remembers: bool) -> None:
+    properties = [epoch(n, onceway_born=ULong(1)) if remembers else None for n in (1, 2)]
+    first, second = clients.connect("s"), clients.connect("s")
+    link = first.receiver(properties=properties[0])
+    second.receiver(properties=properties[1])
+    detach = first.detached(link)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:link:stolen"
+    assert detach.closed is not remembers
+
+
+def test_a_subscription_with_a_map_resumes_first_and_gets_the_rest_after(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    incoming = s.receiver(credit=3, source=WAITING, properties=epoch(1, onceway_born=ULong(1)))
+    publish(p, p.sender(), 1, 5)
+    accept(s, incoming, 0, 0)
+    (run,) = s.seen(Transfers)
+    s.lose()
+    again = clients.connect("s")
+    unsettled = {run.tags[0]: ACCEPTED, run.tags[1]: None, run.tags[2]: Received(0, 0)}
+    link = again.receiver(credit=10, source=WAITING, properties=epoch(2, onceway_born=ULong(1)), unsettled=unsettled)
+    answer = again.answered(link)
+    assert answer.properties["onceway:resumed"] is True
+    assert list(answer.unsettled) == run.tags
+    resumed = again.seen(ResumedTransfer)
+    assert [e.tag for e in resumed] == run.tags
+    assert [e.payload is None for e in resumed] == [True, True, False]
+    assert bodies(again) == [3, 4, 5]
+
+
+def test_a_subscription_without_memory_gets_again_what_is_not_settled(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    s.receiver(credit=10, source=WAITING)
+    publish(p, p.sender(), 1, 3)
+    tags = s.seen(Transfers)[0].tags
+    s.lose()
+    again = clients.connect("s")
+    link = again.receiver(credit=10, source=WAITING)
+    assert again.answered(link).properties["onceway:resumed"] is True
+    assert again.answered(link).source.timeout == 30
+    assert [tag for run in again.seen(Transfers) for tag in run.tags] == tags
+
+
+def test_a_plain_subscription_is_not_waited_for(clients: Clients) -> None:
+    p, s, t = clients.connect("p"), clients.connect("s"), clients.connect("t")
+    s.receiver(credit=10)
+    incoming = t.receiver(credit=10)
+    publish(p, p.sender(), 1, 1)
+    accept(t, incoming, 0, 0)
+    assert p.seen(Dispositions) == []
+    s.lose()
+    assert len(p.seen(Dispositions)) == 1
+    again = clients.connect("s")
+    assert again.answered(again.receiver()).properties["onceway:resumed"] is False
+
+
+def test_a_subscription_that_stayed_away_too_long_is_told_so(clients: Clients) -> None:
+    p, s, t = clients.connect("p"), clients.connect("s"), clients.connect("t")
+    s.receiver(credit=10, source=WAITING, properties=epoch(1, onceway_born=ULong(1)))
+    incoming = t.receiver(credit=10)
+    publish(p, p.sender(), 1, 1)
+    accept(t, incoming, 0, 0)
+    s.lose()
+    clients.sleep(60.0)
+    clients.exchange()
+    assert len(p.seen(Dispositions)) == 1
+    again = clients.connect("s")
+    link = again.receiver(source=WAITING, properties=epoch(2, onceway_born=ULong(1)))
+    detach = again.detached(link)
+    assert detach.closed
+    assert detach.error is not None
+    assert detach.error.condition == "onceway:subscription-broken"
+    assert again.answered(link).source is None
+
+
+def test_a_map_in_parts_is_one_map(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    s.receiver(credit=10, source=WAITING, properties=epoch(1, onceway_born=ULong(1)))
+    publish(p, p.sender(), 1, 4)
+    tags = s.seen(Transfers)[0].tags
+    s.lose()
+    again = clients.connect("s")
+    properties = epoch(2, onceway_born=ULong(1))
+    for part in (tags[:1], tags[1:2]):
+        link = again.receiver(
+            source=WAITING, properties=properties, unsettled=dict.fromkeys(part), incomplete_unsettled=True
+        )
+        detach = again.detached(link)
+        assert (detach.closed, detach.error) == (False, None)
+        assert again.answered(link).source is not None
+    last = again.receiver(credit=10, source=WAITING, properties=properties, unsettled=dict.fromkeys(tags[2:3]))
+    assert list(again.answered(last).unsettled) == tags[:3]
+    assert bodies(again) == [4]
+
+
+def test_a_publishers_map_in_parts_claims_nothing_before_the_last(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    s.receiver(credit=10)
+    brought = {"onceway_incarnation": ULong(1)}
+    publish(p, p.sender(properties=epoch(1, **brought)), 1, 3)
+    p.lose()
+    again = clients.connect("p")
+    part = again.sender(properties=epoch(2, **brought), unsettled={b"1": None}, incomplete_unsettled=True)
+    assert again.detached(part).error is None
+    assert s.seen(Dispositions) == []
+    again.sender(properties=epoch(2, **brought), unsettled={b"2": None})
+    assert [(e.first_id, e.last_id) for e in s.seen(Dispositions)] == [(2, 2)]
+
+
+# --- odds and ends
+
+
+def test_drain_returns_the_credit_that_is_left(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    incoming = s.receiver()
+    publish(p, p.sender(), 1, 3)
+    incoming.grant(10, drain=True)
+    clients.exchange()
+    assert len(payloads(s.seen(Transfers))) == 3
+    assert incoming.credit == 0
+
+
+def test_closing_the_publisher_settles_what_it_left(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s")
+    s.receiver(credit=10)
+    out = p.sender()
+    publish(p, out, 1, 2)
+    out.detach(closed=True)
+    clients.exchange()
+    assert [e.settled for e in s.seen(Dispositions)] == [True]
+    nothing_left(clients)
+
+
+def test_attach_and_detach_in_one_breath_leave_nothing(clients: Clients) -> None:
+    client = clients.connect("c")
+    out = client.session.sender("out")
+    out.attach(source=Source(), target=Target("orders"))
+    out.detach(closed=True)
+    incoming = client.session.receiver("in")
+    incoming.attach(source=Source("orders"), target=Target())
+    incoming.detach(closed=True)
+    clients.exchange()
+    assert len(client.seen(LinkAttached)) + len(client.seen(LinkDetached)) >= 2
+    clients.sleep(200.0)
+    clients.exchange()
+    assert clients.router.status()["addresses"] == {}
