@@ -15,7 +15,6 @@ from amqp10.types import Symbol, ULong
 from router.config import AddressConfig, RouterConfig
 from tests.router.links import Client, Clients, make, payloads, symbols
 
-
 WAITING = Source("orders", timeout=30)
 
 
