@@ -1,7 +1,7 @@
 """What the protocol core and the links say to each other: the ports, and what an attach brings.
 
-A port is one attached (or attaching) link as the core sees it.  The adapter (`router.links`) implements it over the
-AMQP engine, tests over lists.  The core calls a port only inside a handler that the adapter (or a peer's message, or
+A port is one attached (or attaching) link as the core sees it.  The links (`router.publisher_link`, `router.subscriber_link`)
+implement it over the AMQP engine, tests over lists.  The core calls a port only inside a handler that the adapter (or a peer's message, or
 `tick` and `flush`) has called, and never after it has refused or detached it, or has been told that it is detached.
 A port is its own identity: it is compared with `is`, and hashed by `id`.
 
