@@ -1,9 +1,10 @@
 """What the protocol core and the links say to each other: the ports, and what an attach brings.
 
-A port is one attached (or attaching) link as the core sees it.  The links (`router.publisher_link`, `router.subscriber_link`)
-implement it over the AMQP engine, tests over lists.  The core calls a port only inside a handler that the adapter (or a peer's message, or
-`tick` and `flush`) has called, and never after it has refused or detached it, or has been told that it is detached.
-A port is its own identity: it is compared with `is`, and hashed by `id`.
+A port is one attached (or attaching) link as the core sees it.  The links (`router.publisher_link`,
+`router.subscriber_link`) implement it over the AMQP engine, tests over lists.  The core calls a port only inside a
+handler that the links (or a peer's message, or `tick` and `flush`) have called, and never after it has refused or
+detached it, or has been told that it is detached.  A port is its own identity: it is compared with `is`, and hashed
+by `id`.
 
 The adapter knows AMQP: modes, credit, echo, maps on the wire, conditions of its own.  The core knows publishers,
 subscriptions, terms and tags.  Delivery-ids are the engine's unwrapped ones; a tag is the client's own towards a
