@@ -30,6 +30,13 @@ def protons(handle: int, delivery_id: int, tag: bytes, payload: bytes) -> bytes:
     return _frame(b"\x00\x53\x14\xc0" + bytes((len(body) + 1, 6)) + body + payload)
 
 
+def turn(handle: int, delivery_id: int, tag: bytes, payload: bytes) -> bytes:
+    """As proton writes, on handle 0 or 1."""
+    body = (b"\x52\x01" if handle else b"\x43") + b"\x70" + delivery_id.to_bytes(4, "big")
+    body += b"\xa0" + bytes((len(tag),)) + tag + b"\x43\x42\x42"
+    return _frame(b"\x00\x53\x14\xc0" + bytes((len(body) + 1, 6)) + body + payload)
+
+
 def rheas(handle: int, delivery_id: int, tag: bytes, payload: bytes) -> bytes:
     body = b"\x43\x70" + delivery_id.to_bytes(4, "big") + b"\xa0" + bytes((len(tag),)) + tag + b"\x43\x42\x42"
     return _frame(b"\x00\x53\x14\xd0" + (len(body) + 4).to_bytes(4, "big") + b"\x00\x00\x00\x06" + body + payload)
@@ -103,6 +110,53 @@ def transfers_in(encode: Callable[[int, int, bytes, bytes], bytes], batch: int, 
         receive = server.receive_data
         for read in reads:
             receive(read, 0.0)
+        server.data_to_send()
+
+    return run, total, server
+
+
+def two_links_in_turn(batch: int) -> Prepared:
+    client, server, sender, first = publishing()
+    other = sender.session.sender("other")
+    other.attach(source=Source("here"), target=Target("there"))
+    (second,) = pump(client, server)
+    assert isinstance(second, ReceiverLink)
+    total = 20_000
+    frames = [turn(number % 2, 256 + number, b"%08d" % number, BODY) for number in range(total)]
+    reads = [b"".join(frames[start : start + batch]) for start in range(0, total, batch)]
+
+    def run() -> None:
+        session = first.session
+        session.incoming.next_delivery_id = 256
+        for link in (first, second):
+            session.incoming.unsettled.drop(link)
+            link.grant(0x7FFFFFFF)
+        for read in reads:
+            server.receive_data(read, 0.0)
+        server.data_to_send()
+
+    return run, total, server
+
+
+def alternating_in(batch: int) -> Prepared:
+    """A publisher in mode second: each transfer with the settlement of the one 100 before; per pair."""
+    _, server, _, link = publishing()
+    total = 20_000
+    frames = []
+    for number in range(total):
+        wire = (156 + number).to_bytes(4, "big")
+        settled = _frame(b"\x00\x53\x15\xc0\x0d\x05\x42\x70" + wire + b"\x40\x41\x00\x53\x24\x45")
+        frames.append(protons(0, 256 + number, b"%08d" % number, BODY) + settled)
+    reads = [b"".join(frames[start : start + batch]) for start in range(0, total, batch)]
+
+    def run() -> None:
+        incoming = link.session.incoming
+        incoming.next_delivery_id = 256
+        incoming.unsettled.drop(link)
+        incoming.unsettled.add(156, 256, link)
+        link.grant(0x7FFFFFFF)
+        for read in reads:
+            server.receive_data(read, 0.0)
         server.data_to_send()
 
     return run, total, server
@@ -190,6 +244,8 @@ SUBJECTS: dict[str, Callable[[int], Prepared]] = {
     "transfers in, proton's": lambda batch: transfers_in(protons, batch),
     "transfers in, rhea's": lambda batch: transfers_in(rheas, batch),
     "transfers in, sizes vary": lambda batch: transfers_in(protons, batch, varied=True),
+    "transfers in, two links in turn": two_links_in_turn,
+    "transfers and settlements in turn": alternating_in,
     "transfers out, 1 link": lambda batch: transfers_out(1, batch),
     "transfers out, 4 links, each": lambda batch: transfers_out(4, batch),
     "transfers out, 16 links, each": lambda batch: transfers_out(16, batch),
