@@ -48,7 +48,7 @@ class Ingress(Records):
             if attach.incomplete:
                 port.part()
                 return
-        resumes = bool(presented) or (presented is not None and bool(known and known.real))
+        resumes = bool(presented)  # an empty map resumes nothing: with the old incarnation its tags could be used again
         if resumes and attach.incarnation is None:
             if not (known and known.real):
                 if not core.established:
