@@ -10,13 +10,14 @@ import pytest
 
 from tests.interop import byhand
 from tests.interop.byhand import ATTACH, BEGIN, DISPOSITION, FLOW, TRANSFER, ByHand
-from tests.interop.raw import data_section, unique
+from tests.interop.raw import data_section
 from tests.interop.witness import Witness
 from tests.live import LiveNetwork, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 LEGITIMATE = ("amqp:connection:", "amqp:session:", "amqp:link:")
+_numbers = itertools.count()
 CONDITIONS = {
     "amqp:decode-error",
     "amqp:frame-size-too-small",
@@ -36,9 +37,12 @@ class Step:
     answered: Callable[[ByHand], object]
 
 
-def conversation(address: str) -> list[Step]:
-    """A client that subscribes to what it publishes: every performative a client sends, and a message in two frames."""
-    name = unique("garbage")
+def conversation() -> list[Step]:
+    """A client that subscribes to what it publishes: every performative a client sends, and a message in two frames.
+
+    Container and address are new ones of the same length each time: no run finds traces of the one before."""
+    number = next(_numbers)
+    name, address = f"garbage-{number:08}", f"address-{number:08}"
     body = data_section(b"0123456789")
     return [
         Step(
@@ -109,13 +113,14 @@ def check(client: ByHand, what: str) -> None:
         assert condition is None or condition in CONDITIONS or condition.startswith(LEGITIMATE), f"{what}: {frame}"
 
 
-def places(steps: list[Step]) -> Iterator[tuple[int, int]]:
-    for number, step in enumerate(steps):
+def places() -> Iterator[tuple[int, int]]:
+    """(step, octet) of everything that the client says."""
+    for number, step in enumerate(conversation()):
         yield from zip(itertools.repeat(number), range(len(step.octets)))
 
 
 def test_the_conversation_itself_is_a_good_one(at: str) -> None:
-    steps = conversation(unique("valid"))
+    steps = conversation()
     client = converse(at, steps, len(steps), b"")
     assert not [frame for frame in client.frames if frame.error]
     assert len(client.all(TRANSFER)) == 3
@@ -123,15 +128,15 @@ def test_the_conversation_itself_is_a_good_one(at: str) -> None:
 
 
 def test_a_conversation_cut_at_any_byte_harms_nobody(at: str) -> None:
-    steps = conversation(unique("cut"))
-    for number, place in places(steps):
+    for number, place in places():
+        steps = conversation()
         check(converse(at, steps, number, steps[number].octets[:place]), f"cut step {number} at {place}")
 
 
 @pytest.mark.parametrize("mask", [0xFF, 0x01, 0x80], ids=["all-bits", "lowest-bit", "highest-bit"])
 def test_a_conversation_changed_at_any_byte_harms_nobody(at: str, mask: int) -> None:
-    steps = conversation(unique("flip"))
-    for number, place in places(steps):
+    for number, place in places():
+        steps = conversation()
         octets = bytearray(steps[number].octets)
         octets[place] ^= mask
         check(converse(at, steps, number, bytes(octets)), f"step {number} byte {place} ^ {mask:#x}")
