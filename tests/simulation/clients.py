@@ -133,6 +133,7 @@ class Publisher(Client):
         self.pending: list[bytes] = []
         self.incarnation = 0
         self.known = False  # has ever had credit
+        self.answered = False  # has had an outcome in this incarnation
         self.holding = False  # accepted deliveries are settled one `settle` at a time
 
     def attach(self, session: Any) -> None:
@@ -140,6 +141,7 @@ class Publisher(Client):
         unsettled: dict[bytes, Any] | None = None
         fresh, self.want_fresh = self.want_fresh, False
         if fresh:
+            self.answered = False
             self.unsettled, self.base = ({}, self.seq) if self.kind != UNIQUE else (self.unsettled, self.base)
         if self.kind == RECOVERING:
             self.epoch += 1
@@ -180,6 +182,7 @@ class Publisher(Client):
         entry = self.unsettled.get(tag) if tag is not None else None
         if entry is None or tag is None or event.state is None:
             return
+        self.answered = True
         assert isinstance(event.state, Accepted), event.state
         if entry[0] == "undecided":
             assert self.pipe is not None
@@ -254,8 +257,10 @@ class Publisher(Client):
         if condition == "amqp:link:stolen":
             self.learn_epoch(info)
         elif condition in ("onceway:publisher-unknown", "onceway:publisher-expired"):
-            in_doubt = [mid for _, mid in self.unsettled.values()] if self.kind == MEMORY else None
-            self.world.checker.publisher_told(self.name, condition, in_doubt)
+            # Without epochs it has credit before anything is claimed (5.1), so it may have sent on a connection of
+            # which no router had read more than the attach when the next one asked for what was sent.
+            unclaimed = self.kind == MEMORY and not self.answered
+            self.world.checker.publisher_told(self.name, condition, unclaimed)
             self.want_fresh, self.unsettled = True, {}
         elif not condition and self.closing:
             self.closed = True
@@ -290,8 +295,10 @@ class Subscriber(Client):
             if fresh and not self.ever:
                 unsettled = None
         elif self.kind == MEMORY:
-            if fresh:
+            if fresh:  # without a name for what it was, it begins from nothing
                 self.unsettled, self.in_hand, unsettled = {}, [], None
+                if self.ever:
+                    self.world.checker.forgot(self.name)
         else:
             self.unsettled, unsettled, fresh = {}, None, False
         if fresh:
