@@ -25,7 +25,7 @@ from amqp10.types import (
     ULong,
     UShort,
 )
-from tests.amqp10.values import EXAMPLES, VALUES, attempt, same
+from tests.amqp10.values import EXAMPLES, NO_FORM, VALUES, attempt, same
 
 DECODE = "amqp:decode-error"
 LIMIT = "amqp:resource-limit-exceeded"
@@ -350,10 +350,10 @@ def test_subclass_is_encoded_as_its_base() -> None:
         Char("\ud800"),
         Symbol("é"),
         "\ud800",
-        object(),
+        NO_FORM,
         {1, 2},
-        [1, [object()]],
-        {"a": object()},
+        [1, [NO_FORM]],
+        {"a": NO_FORM},
         Array("symbol", ["é"]),
         Array("symbol", [5]),
         Array("ubyte", [256]),

@@ -41,7 +41,7 @@ from amqp10.performatives import (
     decode_performative,
 )
 from amqp10.types import Array, Described, Symbol, UInt, ULong
-from tests.amqp10.values import SYMBOLS, TEXT, VALUES, attempt
+from tests.amqp10.values import NO_FORM, SYMBOLS, TEXT, VALUES, attempt
 
 DECODE = "amqp:decode-error"
 INVALID = "amqp:invalid-field"
@@ -466,7 +466,7 @@ def test_unsettled_map_is_checked_like_any_map(entries: str, offset: int, words:
         (Open("c", max_frame_size=2**32), "open.max-frame-size"),
         (Open("c", channel_max=-1), "open.channel-max"),
         (Open("c", offered_capabilities=("é",)), "open.offered-capabilities"),
-        (Open("c", properties={"k": object()}), "open.properties"),
+        (Open("c", properties={"k": NO_FORM}), "open.properties"),
         (Attach("l", 0, 1), "attach.role: 1 is no boolean"),  # type: ignore[arg-type]
         (Attach("l", 0, True, snd_settle_mode=3), "attach.snd-settle-mode"),
         (Attach("l", 0, True, source=Target()), "attach.source: must be of type source"),  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from amqp10.sections import (
     with_message_annotations,
 )
 from amqp10.types import Array, Described, Symbol, Timestamp, ULong
-from tests.amqp10.values import SYMBOLS, TEXT, VALUES, attempt
+from tests.amqp10.values import NO_FORM, SYMBOLS, TEXT, VALUES, attempt
 
 DECODE = "amqp:decode-error"
 INVALID = "amqp:invalid-field"
@@ -356,7 +356,7 @@ def test_payload_that_has_no_place_for_annotations_is_a_decode_error(payload: by
 @pytest.mark.parametrize(
     "message",
     [
-        Message(object()),
+        Message(NO_FORM),
         Message(Array("symbol", ["é"])),
         Message("x", header=Header(priority=256)),
         Message("x", properties=Properties(message_id=1.5)),

@@ -182,3 +182,13 @@ EXAMPLES: list[tuple[Any, str]] = [
     (Array("map", [{}, {"a": None}]), "e00a02c101000502a1016140"),
 ]
 """Values and the shortest encoding of each, by hand from the specification (1.6)."""
+
+
+class NoForm:
+    """A value that AMQP has no form for.  Its repr says the same in every process: it stands in tests' names."""
+
+    def __repr__(self) -> str:
+        return "NoForm()"
+
+
+NO_FORM = NoForm()
