@@ -371,30 +371,6 @@ def empty_map_resumes_nothing(world: Callable[..., World]) -> None:
 
 
 @scenario
-def empty_map_resumes_nothing(world: Callable[..., World]) -> None:
-    """The same of a P with memory and without epochs, whose first new attach was answered, and then lost unproved."""
-    s = Schedule(world("ABC", [P(kind=MEMORY)], [S("s0"), S("s1")])).up(("s0", "B"), ("s1", "B"), ("p0", "A"))
-    s.hold.append(("accept", "s1"))
-    s.send("p0")
-    s.run()
-    s.notice(s.drop("s0"))
-    s.step("pfresh", "p0")
-    s.step("connect", "p0", "C")
-    cid = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
-    s.step("c2r", cid)
-    s.hold.append(("c2r", cid))
-    s.run()
-    assert s.w.publisher("p0").known
-    s.notice(s.drop("p0"))
-    s.run(place=(("p0", "A"),))
-    s.send("p0")
-    s.run()
-    s.hold.clear()
-    s.run(place=(("s0", "A"),))
-    finish(s)
-
-
-@scenario
 def stale_ingress_overtaken(world: Callable[..., World]) -> None:
     """A's SYNC for S is overtaken (on another stream) by B's claim: P has moved from A to B."""
     s = Schedule(world("ABD", [P()], [S()])).up(("p0", "A"))

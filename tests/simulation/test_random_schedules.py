@@ -1,0 +1,45 @@
+"""Random schedules, always the same ones: see `explore.py`. Thousands more of them are run by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.explore import FAMILIES, explore, family_of
+
+SEEDS = 240
+AT_ONCE = 20
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_no_random_schedule_breaks_a_guarantee(first: int) -> None:
+    for seed in range(first, first + AT_ONCE):
+        _, failure = explore(seed)
+        assert failure is None, f"{family_of(seed)} {seed}: {failure!r}"
+
+
+def digest(seeds: range) -> str:
+    lines = [line for seed in seeds for line in explore(seed)[0].world.transcript]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def test_a_seed_says_everything_whatever_the_order_of_hashes() -> None:
+    seeds = range(len(FAMILIES))
+    code = f"from tests.simulation.test_random_schedules import digest; print(digest({seeds!r}))"
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert found == {digest(seeds) + "\n"}
