@@ -164,9 +164,7 @@ class Core:
             link.egress.disposition(link, first_id, last_id, outcome, settled)
             self.drain()
 
-    def detach_subscriber(
-        self, port: SubscriberPort, closed: bool, now: float, expiring: bool = True
-    ) -> Term | None:
+    def detach_subscriber(self, port: SubscriberPort, closed: bool, now: float, expiring: bool = True) -> Term | None:
         """Its link has gone (8.1, 8.2).  expiring: by its expiry policy its own timeout runs from now on; else
         `subscription_expiring` is to follow, with the term that is returned here."""
         self.now = now

@@ -92,9 +92,7 @@ class Deliveries:
             if delivery is not None:
                 self._bind(link, delivery, start + i, message.payloads[i], message.message_format)
 
-    def _bind(
-        self, link: Subscriber, delivery: Irregular, position: int, payload: bytes, message_format: int
-    ) -> None:
+    def _bind(self, link: Subscriber, delivery: Irregular, position: int, payload: bytes, message_format: int) -> None:
         """DATA brings a delivery that the subscription knows: add the token, or only note the position."""
         link.unbind(delivery)
         delivery.position = position
@@ -113,9 +111,7 @@ class Deliveries:
         for link in self.subscribers.values():
             if link.synced.get(message.publisher) != (publisher.home, message.term):
                 continue
-            link.presettled.append(
-                PreSettled(self.log.end, message.tags, message.payloads, message.message_format)
-            )
+            link.presettled.append(PreSettled(self.log.end, message.tags, message.payloads, message.message_format))
             link.presettled_count += len(message.tags)
             while link.presettled_count > limit:
                 oldest = link.presettled[0]
@@ -143,9 +139,7 @@ class Deliveries:
                     self._accept_sync(sender, message.name, message.subscription_term, start, stop, 0)
             return
         if known is None or known.term < message.term:
-            known = address.learn(
-                message.publisher, message.incarnation, message.term, sender, self.core.now, True
-            )
+            known = address.learn(message.publisher, message.incarnation, message.term, sender, self.core.now, True)
         self._check_not_synced(link, message)
         link.synced[message.publisher] = (sender, message.term)
         if message.expected is not m.UNKNOWN:

@@ -173,9 +173,7 @@ class Egress(Deliveries):
                     state = MapState.REJECTED if delivery.rejected else MapState.ACCEPTED
                 listing[delivery.tag] = state
         told = link.port.answer(
-            SubscriberAnswer(
-                link.term, listing, link.known, sorted(link.marks), link.granted_s, link.expiry_policy
-            )
+            SubscriberAnswer(link.term, listing, link.known, sorted(link.marks), link.granted_s, link.expiry_policy)
         )
         link.incomplete = told < len(listed)  # 7.7: neither side infers anything from absence
         for i, delivery in enumerate(listed):

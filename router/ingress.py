@@ -119,9 +119,7 @@ class Ingress(Records):
             if entry.home is not None:
                 self._cover(link, entry)
         link.waiting = self._barrier()
-        core.broadcast(
-            m.Pub(address.name, link.publisher, link.incarnation, link.term, self._expected(link))
-        )
+        core.broadcast(m.Pub(address.name, link.publisher, link.incarnation, link.term, self._expected(link)))
 
     def _term_at_claim(self, link: Publisher) -> Term:
         """5.1: the one chosen at the attach."""
@@ -365,9 +363,7 @@ class Ingress(Records):
         for link in self.publishers.values():
             if link.phase is Phase.CLAIMING:
                 link.waiting[router] = None
-            self.core.send_to(
-                router, m.Pub(self.address.name, link.publisher, link.incarnation, link.term, None)
-            )
+            self.core.send_to(router, m.Pub(self.address.name, link.publisher, link.incarnation, link.term, None))
 
     # --------------------------------------------------------------------------------------------- going away: 8.4, 5.3
 

@@ -361,9 +361,7 @@ class Records:
             return (0, 0, "memory limit")
         if link.unsettled >= config.unsettled_window:
             return (0, 0, "unsettled window")
-        messages = min(
-            config.window_messages - link.undone - link.held_count, config.unsettled_window - link.unsettled
-        )
+        messages = min(config.window_messages - link.undone - link.held_count, config.unsettled_window - link.unsettled)
         size = config.window_bytes - link.undone_bytes - link.held_bytes
         if messages <= 0:
             return (0, 0, "window")

@@ -276,9 +276,7 @@ def _encode_hello(m: Hello) -> bytes:
 def _decode_hello(r: _Reader, address: str) -> Hello:
     established = r.flag()
     up = tuple([r.string() for _ in range(r.fields(_U16)[0])])
-    publishers = [
-        PublisherNews(r.string(), r.publisher(), r.u64(), r.term(), r.seconds()) for _ in range(r.many(36))
-    ]
+    publishers = [PublisherNews(r.string(), r.publisher(), r.u64(), r.term(), r.seconds()) for _ in range(r.many(36))]
     subscriptions = [
         SubscriptionNews(r.string(), r.name(), r.maybe_term(), r.term(), r.seconds(), r.seconds())
         for _ in range(r.many(33))
@@ -390,9 +388,7 @@ def _decode_sync(r: _Reader, address: str) -> Sync:
 
 def _encode_data(m: Data) -> bytes:
     head = _DATA.pack(m.position, m.message_format, m.settled, len(m.tags))
-    return b"".join(
-        [_string(m.address), m.publisher, _term(m.term), head, _tags(m.tags), _payloads(m.payloads)]
-    )
+    return b"".join([_string(m.address), m.publisher, _term(m.term), head, _tags(m.tags), _payloads(m.payloads)])
 
 
 def _decode_data(r: _Reader, address: str) -> Data:

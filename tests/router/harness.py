@@ -214,9 +214,7 @@ class SubscriberEnd(End):
             self.core.subscriber_disposition(self, delivery_id, delivery_id, outcome, self.settles, self.mesh.now)
 
     def dispose(self, outcome: Outcome, first: int, last: int | None = None, settled: bool = False) -> None:
-        self.core.subscriber_disposition(
-            self, first, first if last is None else last, outcome, settled, self.mesh.now
-        )
+        self.core.subscriber_disposition(self, first, first if last is None else last, outcome, settled, self.mesh.now)
         self.mesh.run()
 
     def accept(self, first: int, last: int | None = None) -> None:

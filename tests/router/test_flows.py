@@ -78,7 +78,9 @@ def test_two_publishers_share_a_topic_and_keep_their_orders() -> None:
         subscribers[0].give_credit(3)
     for subscriber in subscribers:
         subscriber.give_credit(100)
-        assert [b for b in subscriber.bodies() if b[0] != "t"] == [f"{k}{i}" for i in range(10) for k in ("one", "more")]
+        assert [b for b in subscriber.bodies() if b[0] != "t"] == [
+            f"{k}{i}" for i in range(10) for k in ("one", "more")
+        ]
         assert [b for b in subscriber.bodies() if b[0] == "t"] == [f"two{i}" for i in range(10)]
     one.settle_all_told()
     two.settle_all_told()

@@ -184,9 +184,7 @@ class Publisher(Client):
         if self.recovering:
             told = {True: Outcome.ACCEPTED, False: None}
             unsettled = {b"%d" % n: told[done] for n, done in self.unsettled.items()} if self.epoch > 1 else None
-        attach = PublisherAttach(
-            self.name, "out", TOPIC, epoch, 1 if self.recovering else None, unsettled=unsettled
-        )
+        attach = PublisherAttach(self.name, "out", TOPIC, epoch, 1 if self.recovering else None, unsettled=unsettled)
         self.ids = {}
         link.up(lambda: link.core.attach_publisher(link, attach, 0.0))
         self.world.links.append(link)
@@ -475,7 +473,7 @@ class World:
         return found
 
     def step(self, possible: list[tuple[float, Callable[[], None]]]) -> None:
-        (_, act), = self.rng.choices(possible, [weight for weight, _ in possible])
+        ((_, act),) = self.rng.choices(possible, [weight for weight, _ in possible])
         if isinstance(getattr(act, "__self__", None), deque):
             act = act()  # type: ignore[assignment]
         act()
