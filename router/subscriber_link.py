@@ -83,6 +83,9 @@ class SubscriberLink:
         if self._write != connection.writes:
             self._write = connection.writes
             self._allowance = MOST_AT_ONCE
+        elif self._allowance <= 0:  # what used it up is still to be written
+            connection.wait_for_output(self)
+            return 0
         return min(link.capacity(), self._allowance)
 
     def answer(self, answer: SubscriberAnswer) -> int:

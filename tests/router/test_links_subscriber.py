@@ -284,6 +284,25 @@ def test_a_great_backlog_goes_out_in_portions(clients: Clients, core: Any) -> No
     assert not clients.router.wants_flush, "an idle subscriber with much credit keeps nobody busy"
 
 
+def test_a_transport_that_drains_before_the_next_write_leaves_nobody_waiting(clients: Clients, core: Any) -> None:
+    _, _, port = attached(clients, core, credit=4_000)
+    sent = 0
+
+    def pump(port: Any, now: float) -> None:
+        nonlocal sent
+        while count := min(port.capacity(), 3_000 - sent):
+            deliver(port, count, position=sent)
+            sent += count
+
+    core.subscriber_credit = pump
+    pump(port, clients.now)
+    port.connection.pause_output()
+    port.connection.resume_output()
+    clients.router.flush(clients.now)
+    clients.exchange()
+    assert sent == 3_000
+
+
 # --- outcomes
 
 
