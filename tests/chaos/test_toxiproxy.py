@@ -1,0 +1,495 @@
+"""Our server of Toxiproxy's API, asked with the real client, and what each toxic does to the bytes of a connection.
+
+With TOXIPROXY_URL these tests ask a real Toxiproxy instead: what they say of ours must be true of it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import requests
+from toxiproxy import Proxy, Toxiproxy
+from toxiproxy.exceptions import InvalidToxic, NotFound, ProxyExists
+
+from tests.live import dying_with_us, wait_until
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[str]:
+    """The base URL of the server."""
+    if url := os.environ.get("TOXIPROXY_URL"):
+        yield url.rstrip("/")
+        return
+    command = [sys.executable, "-m", "chaos.toxiproxy", "--port", "0", "--seed", "1"]
+    with subprocess.Popen(dying_with_us(command), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield "http://" + process.stdout.readline().removeprefix("listening on ").strip()
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+@pytest.fixture
+def server(api: str) -> Iterator[Toxiproxy]:
+    """toxiproxy-python's client, with no proxies before and after."""
+    where = urlsplit(api)
+    client = Toxiproxy()
+    client.update_api_consumer(where.hostname, where.port)
+    client.destroy_all()
+    yield client
+    client.destroy_all()
+
+
+class Upstream:
+    """A TCP server that keeps what it gets, and can answer."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.connections: list[socket.socket] = []
+        self.got: list[bytearray] = []
+        self.sizes: list[int] = []
+        self.ended: list[str] = []
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            self.got.append(bytearray())
+            self.connections.append(connection)
+            threading.Thread(target=self.read, args=(connection, self.got[-1]), daemon=True).start()
+
+    def read(self, connection: socket.socket, got: bytearray) -> None:
+        try:
+            while data := connection.recv(1 << 16):
+                self.sizes.append(len(data))
+                got += data
+            self.ended.append("closed")
+        except OSError as error:
+            self.ended.append(error.strerror or "")
+        connection.close()
+
+    def close(self) -> None:
+        self.listener.close()
+        for connection in self.connections:
+            connection.close()
+
+
+@pytest.fixture
+def upstream() -> Iterator[Upstream]:
+    it = Upstream()
+    yield it
+    it.close()
+
+
+@pytest.fixture
+def proxy(server: Toxiproxy, upstream: Upstream) -> Proxy:
+    return server.create(upstream=upstream.address, name="p")
+
+
+def connect(proxy: Proxy) -> socket.socket:
+    host, port = proxy.listen.rsplit(":", 1)
+    client = socket.create_connection((host, int(port)), timeout=10)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client
+
+
+def connected(proxy: Proxy, upstream: Upstream) -> tuple[socket.socket, socket.socket]:
+    """Both ends of a connection through the proxy."""
+    before = len(upstream.connections)
+    client = connect(proxy)
+    wait_until(lambda: len(upstream.connections) > before, "a connection at the upstream", 10)
+    return client, upstream.connections[-1]
+
+
+def receive(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size and (more := sock.recv(size - len(data))):
+        data += more
+    return data
+
+
+def body(answer: requests.Response) -> tuple[int, Any]:
+    return answer.status_code, answer.json()
+
+
+# --- the API --------------------------------------------------------------------------------------------------------
+
+
+def test_a_proxy_listens_where_it_is_told_and_is_enabled_unless_told_otherwise(
+    api: str, server: Toxiproxy, upstream: Upstream
+) -> None:
+    made = server.create(upstream=upstream.address, name="p")
+    assert made.enabled
+    assert int(made.listen.removeprefix("127.0.0.1:")) > 0
+    assert not server.create(upstream=upstream.address, name="q", enabled=False).enabled
+    assert set(server.proxies()) == {"p", "q"}
+    status, document = body(requests.get(f"{api}/proxies/p", timeout=10))
+    assert (status, document) == (
+        200,
+        {"name": "p", "listen": made.listen, "upstream": upstream.address, "enabled": True, "toxics": []},
+    )
+
+
+def test_codes_and_bodies_of_what_goes_well(api: str, server: Toxiproxy, upstream: Upstream) -> None:
+    new = {"name": "p", "listen": "127.0.0.1:0", "upstream": upstream.address}
+    made = requests.post(f"{api}/proxies", json=new, timeout=10)
+    assert made.status_code == 201
+    assert made.headers["Content-Type"] == "application/json"
+    toxic = requests.post(f"{api}/proxies/p/toxics", json={"type": "latency"}, timeout=10)
+    assert body(toxic) == (
+        200,
+        {
+            "attributes": {"latency": 0, "jitter": 0},
+            "name": "latency_downstream",
+            "type": "latency",
+            "stream": "downstream",
+            "toxicity": 1,
+        },
+    )
+    assert body(requests.get(f"{api}/proxies/p/toxics", timeout=10)) == (200, [toxic.json()])
+    changed = requests.patch(
+        f"{api}/proxies/p/toxics/latency_downstream", json={"attributes": {"jitter": 7}, "toxicity": 0.5}, timeout=10
+    )
+    assert changed.json()["attributes"] == {"latency": 0, "jitter": 7}
+    assert changed.json()["toxicity"] == 0.5
+    assert requests.get(f"{api}/proxies/p/toxics/latency_downstream", timeout=10).json() == changed.json()
+    assert requests.delete(f"{api}/proxies/p/toxics/latency_downstream", timeout=10).status_code == 204
+    assert requests.post(f"{api}/reset", timeout=10).status_code == 204
+    assert requests.delete(f"{api}/proxies/p", timeout=10).status_code == 204
+    assert body(requests.get(f"{api}/proxies", timeout=10)) == (200, {})
+    version = requests.get(f"{api}/version", timeout=10)
+    assert version.headers["Content-Type"] == "application/json;charset=utf-8"
+    assert version.json()["version"].startswith("2.")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "sent", "status", "error"),
+    [
+        ("GET", "/proxies/none", None, 404, "proxy not found"),
+        ("DELETE", "/proxies/none", None, 404, "proxy not found"),
+        ("POST", "/proxies/none/toxics", "{}", 404, "proxy not found"),
+        ("GET", "/proxies/p/toxics/none", None, 404, "toxic not found"),
+        ("PATCH", "/proxies/p/toxics/none", "{}", 404, "toxic not found"),
+        ("DELETE", "/proxies/p/toxics/none", None, 404, "toxic not found"),
+        ("POST", "/proxies", '{"name": "p", "upstream": "127.0.0.1:1", "enabled": false}', 409, "proxy already exists"),
+        ("POST", "/proxies", '{"upstream": "127.0.0.1:1"}', 400, "missing required field: name"),
+        ("POST", "/proxies", '{"name": "x"}', 400, "missing required field: upstream"),
+        ("POST", "/proxies", "", 400, "bad request body: EOF"),
+        ("POST", "/proxies", '{"name": ', 400, "bad request body: unexpected EOF"),
+        ("POST", "/proxies", "?", 400, "bad request body: invalid character '?' looking for beginning of value"),
+        (
+            "POST",
+            "/proxies",
+            '{"name": 1}',
+            400,
+            "bad request body: json: cannot unmarshal number into Go struct field Proxy.name of type string",
+        ),
+        ("POST", "/proxies/p/toxics", '{"type": "nothing"}', 400, "invalid toxic type"),
+        (
+            "POST",
+            "/proxies/p/toxics",
+            '{"type": "latency", "stream": "sideways"}',
+            400,
+            "stream was invalid, can be either upstream or downstream",
+        ),
+        ("POST", "/proxies/p/toxics", '{"type": "slicer", "name": "taken"}', 409, "toxic already exists"),
+        ("POST", "/populate", '[{"name": "x"}]', 400, "missing required field: upstream at proxy 1"),
+    ],
+)
+def test_codes_and_bodies_of_errors(
+    api: str, proxy: Proxy, method: str, path: str, sent: str | None, status: int, error: str
+) -> None:
+    proxy.add_toxic(type="latency", name="taken")
+    answer = requests.request(method, f"{api}{path}", data=sent, timeout=10)
+    assert answer.status_code == status
+    document = answer.json()
+    assert document.pop("proxies", None) is None
+    assert document == {"error": error, "status": status}
+    if path != "/populate":
+        assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+        assert answer.text.endswith("}\n")
+
+
+def test_a_port_that_is_taken_is_an_internal_error(api: str, server: Toxiproxy, upstream: Upstream) -> None:
+    new = {"name": "p", "listen": upstream.address, "upstream": "127.0.0.1:1"}
+    answer = requests.post(f"{api}/proxies", json=new, timeout=10)
+    assert body(answer) == (
+        500,
+        {"error": f"listen tcp {upstream.address}: bind: address already in use", "status": 500},
+    )
+    assert server.proxies() == {}
+
+
+def test_browsers_are_sent_away(api: str) -> None:
+    answer = requests.get(f"{api}/proxies", headers={"User-Agent": "Mozilla/5.0"}, timeout=10)
+    assert (answer.status_code, answer.text) == (403, "User agent not allowed\n")
+
+
+def test_unknown_paths_and_methods_are_refused(api: str) -> None:
+    assert requests.get(f"{api}/nothing", timeout=10).status_code == 404
+    assert requests.put(f"{api}/proxies", timeout=10).status_code == 405
+
+
+def test_populate_makes_what_is_missing_and_leaves_what_is_there(api: str, upstream: Upstream, proxy: Proxy) -> None:
+    proxy.add_toxic(type="latency")
+    wanted = [
+        {"name": "p", "listen": proxy.listen, "upstream": upstream.address},
+        {"name": "q", "listen": "127.0.0.1:0", "upstream": upstream.address, "enabled": False},
+    ]
+    answer = requests.post(f"{api}/populate", json=wanted, timeout=10)
+    assert answer.status_code == 201
+    first, second = answer.json()["proxies"]
+    assert len(first["toxics"]) == 1
+    assert not second["enabled"]
+    moved = requests.post(f"{api}/populate", json=[{**wanted[0], "upstream": "127.0.0.1:1"}], timeout=10)
+    assert moved.json()["proxies"][0]["toxics"] == []
+
+
+def test_the_clients_own_errors_fit_ours(server: Toxiproxy, upstream: Upstream, proxy: Proxy) -> None:
+    with pytest.raises(ProxyExists):
+        server.create(upstream=upstream.address, name="p")
+    with pytest.raises(InvalidToxic):
+        proxy.add_toxic(type="nothing")
+    with pytest.raises(NotFound):
+        proxy.destroy_toxic("none")
+
+
+def test_toxics_upstream_come_first_in_the_list(proxy: Proxy) -> None:
+    proxy.add_toxic(type="latency", stream="downstream")
+    proxy.add_toxic(type="slicer", stream="upstream")
+    assert list(proxy.toxics()) == ["slicer_upstream", "latency_downstream"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [
+        ("latency", {"latency": 0, "jitter": 0}),
+        ("bandwidth", {"rate": 0}),
+        ("slow_close", {"delay": 0}),
+        ("timeout", {"timeout": 0}),
+        ("reset_peer", {"timeout": 0}),
+        ("slicer", {"average_size": 0, "size_variation": 0, "delay": 0}),
+        ("limit_data", {"bytes": 0}),
+    ],
+)
+def test_each_type_has_its_attributes(proxy: Proxy, kind: str, attributes: dict[str, int]) -> None:
+    proxy.add_toxic(type=kind)
+    assert proxy.toxics()[f"{kind}_downstream"].attributes == attributes
+
+
+# --- connections ----------------------------------------------------------------------------------------------------
+
+
+def test_bytes_pass_both_ways_and_the_end_too(proxy: Proxy, upstream: Upstream) -> None:
+    client, far = connected(proxy, upstream)
+    far.sendall(b"hello")
+    assert receive(client, 5) == b"hello"
+    blob = os.urandom(1 << 20)
+    client.sendall(blob)
+    client.close()
+    wait_until(lambda: upstream.ended, "the end at the upstream", 10)
+    assert upstream.got[0] == blob
+
+
+def test_a_disabled_proxy_drops_its_connections_and_refuses_new_ones(proxy: Proxy, upstream: Upstream) -> None:
+    client, _ = connected(proxy, upstream)
+    with proxy.down():
+        assert client.recv(1) == b""
+        with pytest.raises(ConnectionRefusedError):
+            connect(proxy)
+    connected(proxy, upstream)
+
+
+def test_a_connection_ends_when_nobody_is_at_the_upstream(server: Toxiproxy) -> None:
+    with connect(server.create(upstream="127.0.0.1:1", name="nowhere")) as client:
+        assert client.recv(1) == b""
+
+
+def test_reset_takes_all_toxics_away_and_enables_all(server: Toxiproxy, proxy: Proxy, upstream: Upstream) -> None:
+    proxy.add_toxic(type="limit_data", attributes={"bytes": 0})
+    proxy.disable()
+    server.reset()
+    assert proxy.toxics() == {}
+    client, far = connected(proxy, upstream)
+    far.sendall(b"x")
+    assert client.recv(1) == b"x"
+
+
+def test_latency_delays_one_way_only(proxy: Proxy, upstream: Upstream) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type="latency", attributes={"latency": 300})
+    began = time.monotonic()
+    client.sendall(b"up")
+    wait_until(lambda: upstream.got[0] == b"up", "bytes upstream", 10, 0.005)
+    assert time.monotonic() - began < 0.25
+    began = time.monotonic()
+    far.sendall(b"down")
+    assert receive(client, 4) == b"down"
+    assert time.monotonic() - began >= 0.28
+
+
+def test_jitter_varies_latency_around_its_middle(proxy: Proxy, upstream: Upstream) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type="latency", attributes={"latency": 50, "jitter": 40})
+    took = []
+    for _ in range(12):
+        began = time.monotonic()
+        far.sendall(b"x")
+        client.recv(1)
+        took.append(time.monotonic() - began)
+    assert min(took) >= 0.009
+    assert max(took) - min(took) > 0.015
+
+
+def test_chunks_of_a_delayed_stream_are_delayed_together_and_not_one_after_the_other(
+    proxy: Proxy, upstream: Upstream
+) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type="latency", attributes={"latency": 200})
+    began = time.monotonic()
+    for _ in range(20):
+        far.sendall(b"x")
+        time.sleep(0.005)
+    assert receive(client, 20) == b"x" * 20
+    assert time.monotonic() - began < 2
+
+
+def test_a_toxic_taken_away_lets_go_of_what_it_held(proxy: Proxy, upstream: Upstream) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type="latency", attributes={"latency": 60_000})
+    far.sendall(b"first")
+    far.sendall(b"second")
+    proxy.add_toxic(type="slicer", attributes={"average_size": 1})
+    proxy.destroy_toxic("latency_downstream")
+    assert receive(client, 11) == b"firstsecond"
+
+
+def test_a_toxic_that_is_changed_acts_in_its_new_way_at_once(api: str, proxy: Proxy, upstream: Upstream) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type="bandwidth", attributes={"rate": 0})
+    far.sendall(b"held")
+    client.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    client.settimeout(10)
+    changed = {"attributes": {"rate": 100_000}}
+    requests.patch(f"{api}/proxies/p/toxics/bandwidth_downstream", json=changed, timeout=10)
+    assert receive(client, 4) == b"held"
+
+
+def test_bandwidth_lets_through_so_many_kilobytes_a_second(proxy: Proxy, upstream: Upstream) -> None:
+    client, _ = connected(proxy, upstream)
+    proxy.add_toxic(type="bandwidth", stream="upstream", attributes={"rate": 100})
+    blob = os.urandom(60_000)
+    began = time.monotonic()
+    client.sendall(blob)
+    wait_until(lambda: len(upstream.got[0]) == len(blob), "all bytes", 20, 0.005)
+    assert 0.5 <= time.monotonic() - began < 5
+    assert upstream.got[0] == blob
+
+
+def test_slow_close_keeps_the_connection_for_a_while(proxy: Proxy, upstream: Upstream) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type="slow_close", attributes={"delay": 300})
+    far.sendall(b"last words")
+    began = time.monotonic()
+    far.shutdown(socket.SHUT_RDWR)
+    assert receive(client, 10) == b"last words"
+    assert client.recv(1) == b""
+    assert time.monotonic() - began >= 0.28
+
+
+def test_timeout_drops_everything_and_then_closes(proxy: Proxy, upstream: Upstream) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type="timeout", attributes={"timeout": 300})
+    began = time.monotonic()
+    far.sendall(b"lost")
+    assert client.recv(4) == b""
+    assert time.monotonic() - began >= 0.28
+    wait_until(lambda: upstream.ended, "the other end", 10)
+
+
+def test_timeout_of_zero_keeps_the_connection_until_it_is_taken_away(proxy: Proxy, upstream: Upstream) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type="timeout", attributes={"timeout": 0})
+    far.sendall(b"lost")
+    client.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
+    client.settimeout(10)
+    proxy.destroy_toxic("timeout_downstream")
+    assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before the connection", "on a connection"])
+def test_reset_peer_resets_both_ends(proxy: Proxy, upstream: Upstream, before: bool) -> None:
+    if before:
+        proxy.add_toxic(type="reset_peer", attributes={"timeout": 100})
+        client, far = connected(proxy, upstream)
+    else:
+        client, far = connected(proxy, upstream)
+        proxy.add_toxic(type="reset_peer", attributes={"timeout": 100})
+    far.sendall(b"lost")
+    with pytest.raises(ConnectionResetError):
+        client.recv(4)
+    wait_until(lambda: upstream.ended, "the other end", 10)
+    assert upstream.ended == ["Connection reset by peer"]
+
+
+def test_the_slicer_cuts_into_small_pieces_and_changes_no_byte(proxy: Proxy, upstream: Upstream) -> None:
+    client, _ = connected(proxy, upstream)
+    proxy.add_toxic(
+        type="slicer", stream="upstream", attributes={"average_size": 100, "size_variation": 20, "delay": 2_000}
+    )
+    blob = os.urandom(5_000)
+    client.sendall(blob)
+    wait_until(lambda: len(upstream.got[0]) == len(blob), "all bytes", 10)
+    assert upstream.got[0] == blob
+    assert len(upstream.sizes) > 20
+
+
+def test_limit_data_ends_the_connection_after_so_many_bytes(proxy: Proxy, upstream: Upstream) -> None:
+    proxy.add_toxic(type="limit_data", stream="upstream", attributes={"bytes": 1_000})
+    for number in (0, 1):  # counted for each connection
+        client, _ = connected(proxy, upstream)
+        client.sendall(b"x" * 700)
+        client.sendall(b"y" * 700)
+        wait_until(lambda number=number: len(upstream.ended) > number, "the end", 10)
+        assert upstream.got[number] == b"x" * 700 + b"y" * 300
+
+
+def test_toxicity_is_the_share_of_connections_that_are_hit(proxy: Proxy, upstream: Upstream) -> None:
+    proxy.add_toxic(type="limit_data", stream="upstream", attributes={"bytes": 1}, toxicity=0.5)
+    for _ in range(40):
+        connected(proxy, upstream)[0].sendall(b"abc")
+
+    def whole() -> int:
+        return sum(got == b"abc" for got in upstream.got)
+
+    wait_until(lambda: whole() + len(upstream.ended) == 40, "all bytes, or the end, on every connection", 10)
+    assert 6 <= whole() <= 34
+
+
+def test_toxics_act_one_after_the_other(proxy: Proxy, upstream: Upstream) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type="latency", name="one", attributes={"latency": 150})
+    proxy.add_toxic(type="latency", name="two", attributes={"latency": 300})
+    proxy.add_toxic(type="limit_data", attributes={"bytes": 3})
+    began = time.monotonic()
+    far.sendall(b"abcdef")
+    assert receive(client, 6) == b"abc"
+    assert time.monotonic() - began >= 0.28
