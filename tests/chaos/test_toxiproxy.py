@@ -474,8 +474,9 @@ def test_limit_data_ends_the_connection_after_so_many_bytes(proxy: Proxy, upstre
 
 def test_toxicity_is_the_share_of_connections_that_are_hit(proxy: Proxy, upstream: Upstream) -> None:
     proxy.add_toxic(type="limit_data", stream="upstream", attributes={"bytes": 1}, toxicity=0.5)
-    for _ in range(40):
-        connected(proxy, upstream)[0].sendall(b"abc")
+    clients = [connected(proxy, upstream)[0] for _ in range(40)]
+    for client in clients:
+        client.sendall(b"abc")
 
     def whole() -> int:
         return sum(got == b"abc" for got in upstream.got)
