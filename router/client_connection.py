@@ -7,7 +7,7 @@ session or connection into what the core is told.  Bytes and time come from whoe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
@@ -38,7 +38,6 @@ from amqp10.link import Link
 from amqp10.performatives import Error
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
-from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
 from router.config import RouterConfig
@@ -165,10 +164,6 @@ class ClientConnection:
             self._lost(port, Loss.CONNECTION, now)
         self._timeouts_start(list(self.lingering), now)
 
-    def sessions(self) -> Iterable[Session]:
-        """Those with publishers on them, each once."""
-        return dict.fromkeys(port.link.session for port in self.ports if isinstance(port, PublisherLink))
-
     # --- for the ports
 
     @property
@@ -278,6 +273,8 @@ class ClientConnection:
                 sending = PublisherLink(self, link, publisher, modes)
                 link.context = sending
                 self.ports[sending] = None
+                if self.router.windows_closed:
+                    self.router.close_window(link.session)
                 self.core.attach_publisher(sending, publisher, now)
             else:
                 assert isinstance(link, SenderLink)

@@ -61,6 +61,7 @@ class Router:
         self.held_limit = max(config.memory_limit, config.max_message_size * 5 // 4)  # one always has room
         self._messages: list[tuple[tuple[str, ...], bytes]] = []
         self._roomy: dict[ClientConnection, None] = {}
+        self.windows_closed = False  # for want of memory
         self._paused: dict[Session, None] = {}
         # filled by the connections and their ports, emptied by `flush` and `take_dirty`
         self.dirty: dict[ClientConnection, None] = {}
@@ -129,9 +130,10 @@ class Router:
                     port.grant()
         if self.draining:
             self.draining = {port: None for port in self.draining if not port.drained()}
-        if core.meter >= self.config.memory_limit:
-            self._close_windows()
-        elif self._paused and core.meter < self.config.memory_limit * REOPEN:
+        if not self.windows_closed:
+            if core.meter >= self.config.memory_limit:
+                self._close_windows()
+        elif core.meter < self.config.memory_limit * REOPEN:
             self._open_windows()
 
     @property
@@ -206,6 +208,12 @@ class Router:
 
     # --- for the connections
 
+    def close_window(self, session: Session) -> None:
+        """Of a session with a publisher on it, while windows are closed."""
+        if session not in self._paused and not session.ended:
+            session.pause_incoming()
+            self._paused[session] = None
+
     def has_room(self, connection: ClientConnection) -> None:
         self._roomy[connection] = None
 
@@ -221,13 +229,14 @@ class Router:
 
     def _close_windows(self) -> None:
         # PROTOCOL 6.8: at the memory limit the sessions' incoming windows close
+        self.windows_closed = True
         for connection in self.connections:
-            for session in connection.sessions():
-                if session not in self._paused and not session.ended:
-                    session.pause_incoming()
-                    self._paused[session] = None
+            for port in connection.ports:
+                if isinstance(port, PublisherLink):
+                    self.close_window(port.link.session)
 
     def _open_windows(self) -> None:
+        self.windows_closed = False
         for session in self._paused:
             if not session.ended:
                 session.resume_incoming()
