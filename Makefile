@@ -14,7 +14,7 @@ demo: runtime ## three routers, one killed in mid-stream, and the ledger
 	@$(BIN)/onceway demo $(ARGS)
 
 test: check ## make check and the whole test suite
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
 
 check: tools ## ruff, mypy --strict, import-linter
 	@echo "ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
