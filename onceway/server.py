@@ -273,7 +273,7 @@ class RouterServer:
         """Keeps one trunk to a neighbour: again and again, with growing pauses, until the router stops."""
         assert self._loop is not None
         pause = DIAL_FIRST_S
-        host, port = self.topology.routers[neighbour].interrouter
+        host, port = self.topology.dialled(self.name, neighbour)
         while True:
             carrier = _NeighbourCarrier(self, neighbour)
             try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +32,7 @@ class Topology:
     links: tuple[Link, ...]
     settings: RouterConfig  # timers, sizes and addresses; its name is empty
     on_partition: OnPartition = "continue"
+    via: Mapping[frozenset[str], HostPort] = field(default_factory=dict)  # links that are dialled elsewhere
 
     @property
     def addresses(self) -> tuple[AddressConfig, ...]:
@@ -52,6 +53,10 @@ class Topology:
             elif other == name:
                 found[one] = cost
         return found
+
+    def dialled(self, name: str, neighbour: str) -> HostPort:
+        """Where `name` connects to, to reach its neighbour: what listens there, or leads there."""
+        return self.via.get(frozenset((name, neighbour)), self.routers[neighbour].interrouter)
 
     def urls(self, names: Iterable[str] | None = None) -> str:
         """The URL list of these routers (all, unless named): amqp://h:p,amqp://h:p."""

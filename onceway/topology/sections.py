@@ -30,6 +30,7 @@ TOP_KEYS: Final = ("network", "defaults", "on_partition", "settings", "addresses
 DEFAULT_HOST: Final = "127.0.0.1"
 GUARANTEES: Final = ("exactly-once", "at-least-once", "at-most-once")
 NO_SUBSCRIBERS: Final = ("hold", "accept", "release")
+LINK_KEYS: Final = ("between", "cost", "via")
 ADDRESS_KEYS: Final = (
     "match",
     "type",
@@ -84,7 +85,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     settings, address_settings = _read_settings(top.get("settings"))
     addresses = _read_addresses(top.get("addresses"), address_settings)
     routers = _read_routers(top.get("routers"), host)
-    links = _read_links(top.get("links"), list(routers), top.get("routers"))
+    links, via = _read_links(top.get("links"), list(routers), top.get("routers"))
     if problems.found:
         return None
     assert network is not None
@@ -95,7 +96,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         defaults=AddressConfig(**address_settings),
         **settings,
     )
-    return Topology(network, Path(problems.file), routers, tuple(links), config, on_partition)
+    return Topology(network, Path(problems.file), routers, tuple(links), config, on_partition, via)
 
 
 def _read_on_partition(entry: Entry | None) -> OnPartition:
@@ -312,16 +313,20 @@ def _clash(one: HostPort, other: HostPort) -> bool:
 # --- links --------------------------------------------------------------------------------------------------------
 
 
-def _read_links(entry: Entry | None, routers: Sequence[str], routers_entry: Item | None) -> list[Link]:
+def _read_links(
+    entry: Entry | None, routers: Sequence[str], routers_entry: Item | None
+) -> tuple[list[Link], dict[frozenset[str], HostPort]]:
     links: list[Link] = []
+    vias: dict[frozenset[str], HostPort] = {}
     lines: dict[frozenset[str], Item] = {}
     sound = True
     items = [] if entry is None else entry.items('a list of links, each "a - b" or {between: [a, b], cost: 2}') or []
     for item in items:
-        link = _read_link(item, routers)
-        if link is None:
+        read = _read_link(item, routers)
+        if read is None:
             sound = False
             continue
+        link, via = read
         pair = frozenset(link[:2])
         if pair in lines:
             first = lines[pair]
@@ -329,13 +334,16 @@ def _read_links(entry: Entry | None, routers: Sequence[str], routers_entry: Item
             continue
         lines[pair] = item
         links.append(link)
+        if via is not None:
+            vias[pair] = via
     if sound and routers_entry is not None:
         _check_connected(entry or routers_entry, routers, links)
-    return links
+    return links, vias
 
 
-def _read_link(item: Item, routers: Sequence[str]) -> Link | None:
+def _read_link(item: Item, routers: Sequence[str]) -> tuple[Link, HostPort | None] | None:
     cost = 1
+    via: HostPort | None = None
     ends: list[tuple[Item, str]] = []
     if item.is_scalar:
         names = item.text.split(" - ")
@@ -344,7 +352,7 @@ def _read_link(item: Item, routers: Sequence[str]) -> Link | None:
             return None
         ends = [(item, name.strip()) for name in names]
     else:
-        fields = item.fields(("between", "cost"), '"a - b" or {between: [a, b], cost: 2}', required=("between",))
+        fields = item.fields(LINK_KEYS, '"a - b" or {between: [a, b], cost: 2}', required=("between",))
         if fields is None or "between" not in fields:
             return None
         between = fields["between"].items("a list of two routers")
@@ -363,6 +371,10 @@ def _read_link(item: Item, routers: Sequence[str]) -> Link | None:
             if read is None:
                 return None
             cost = int(read)
+        if "via" in fields:
+            via = fields["via"].scalar(lambda text: read_host_port(text, DEFAULT_HOST), "a port, or host:port")
+            if via is None:
+                return None
     known = True
     for end, name in ends:
         if name not in routers:
@@ -374,7 +386,7 @@ def _read_link(item: Item, routers: Sequence[str]) -> Link | None:
     if one == other:
         item.problem(f"a link from {one} to itself", "a link is between two routers")
         return None
-    return one, other, cost
+    return (one, other, cost), via
 
 
 def _check_connected(item: Item, routers: Sequence[str], links: Sequence[Link]) -> None:

@@ -104,6 +104,17 @@ def test_hosts_come_from_the_port_the_router_or_the_defaults() -> None:
     assert loaded.routers["b"].admin == ("localhost", 8671)
 
 
+def test_a_link_may_be_dialled_elsewhere_than_at_the_neighbour() -> None:
+    read = topology.loads(
+        "network: n\n"
+        "routers: {a: {amqp: 1, interrouter: 2, admin: 3}, b: {amqp: 4, interrouter: 5, admin: 6},"
+        " c: {amqp: 7, interrouter: 8, admin: 9}}\n"
+        "links: [{between: [b, a], via: 'proxy:77'}, b - c]\n"
+    )
+    assert read.dialled("a", "b") == ("proxy", 77)
+    assert read.dialled("b", "c") == ("127.0.0.1", 8)
+
+
 def test_names_that_yaml_takes_for_other_types_stay_names() -> None:
     loaded = topology.loads(
         "network: on\nrouters:\n"
@@ -206,6 +217,7 @@ def test_a_problem_is_named_with_line_place_and_remedy(added: str, expected: str
             "t.yaml:5: links[1].cost: 0 is less than 1; write a value from 1 to 1048576",
         ),
         ("[a - b, {between: [b, e]}]", 't.yaml:5: links[1].between[1]: no router "e"; routers are a, b, c'),
+        ("[a - b, {between: [b, c], via: x}]", 't.yaml:5: links[1].via: "x" is no port; ports are 1 to 65535'),
         ("[a - b, {cost: 2}]", "t.yaml:5: links[1]: between is missing; add between: ..."),
     ],
 )
