@@ -15,6 +15,7 @@ import pytest
 from router import messages as m
 from router.address import Address
 from router.config import AddressConfig
+from router.core import Core
 from router.directory import PublisherEntry, SubscriptionEntry
 from router.egress import Egress
 from router.ingress import Ingress
@@ -26,7 +27,7 @@ from router.publisher import Publisher
 from router.subscriber import Subscriber
 from tests.simulation import clients
 from tests.simulation.test_scenarios import SCENARIOS
-from tests.simulation.world import World
+from tests.simulation.world import Event, World
 
 Body = Callable[..., Any]
 Patch = tuple[type, str, Body]
@@ -391,3 +392,27 @@ def test_subscriber_that_does_not_drop_repeats_by_tag_gets_at_least_once(monkeyp
     monkeypatch.setattr(clients.Subscriber, "accept", accept_and_forget)
     with pytest.raises(AssertionError, match=r"^G2"):
         SCENARIOS["repeats_dropped_by_tag"](World)
+
+
+def test_where_own_messages_wait_behind_other_input_two_attachments_share_a_term(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """3.3: A's own JOIN would be one message among others. The ranges are written so that nothing worse follows than a
+    stream that is begun twice, which the egress notices."""
+
+    def enabled(self: World) -> list[Event]:
+        waiting = [name for name, site in self.sites.items() if site is not None and site.router.core._own]
+        return ENABLED(self) + [("own", name) for name in waiting]
+
+    def do_own(self: World, name: str) -> None:
+        core = self.site(name).router.core
+        core._dispatch(name, core._own.popleft())
+
+    monkeypatch.setattr(Core, "drain", always(None))
+    monkeypatch.setattr(World, "enabled", enabled)
+    monkeypatch.setattr(World, "do_own", do_own, raising=False)
+    with pytest.raises(m.PeerProtocolError, match="flows already"):
+        SCENARIOS["two_attaches_of_one_moment"](World)
+
+
+ENABLED = World.enabled

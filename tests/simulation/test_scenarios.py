@@ -953,6 +953,28 @@ def stream_of_an_ended_session(world: Callable[..., World]) -> None:
     finish(s)
 
 
+@scenario
+def two_attaches_of_one_moment(world: Callable[..., World]) -> None:
+    """S attaches, gives up and attaches again while A boots: A takes both in the same microsecond, and the second must
+    have the later term all the same, because the first one's JOIN has been heard by A itself (3.3)."""
+    s = Schedule(world("AB", [P()], [S(kind=PLAIN)], address=ACCEPT)).up(("s0", "A"), ("p0", "B"))
+    s.step("crash", "A")
+    s.step("restart", "A")
+    boots = [("up", "A", "B"), ("msg", "B", "A")]
+    s.hold += boots
+    s.run()
+    for _ in range(2):
+        s.step("connect", "s0", "A")
+        s.step("c2r", s.w.clients["s0"].pipe.cid)  # type: ignore[union-attr]
+        if s.w.numbers["s0"] == 2:
+            s.drop("s0")
+    s.send("p0")
+    s.run()
+    s.release(*boots)
+    s.run()
+    finish(s)
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_schedule_holds(name: str) -> None:
     SCENARIOS[name](World)
