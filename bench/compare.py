@@ -5,14 +5,15 @@
 
 For each peer and number of subscribers: bodies of 100 bytes, 1,000 unsettled, `--count` deliveries in all; Onceway
 with rcv-settle-mode second (the full exactly-once protocol) through one, two and three routers in line.  Then the
-latency at 1,000 messages a second through one router.  Exit status 1 if any run lost, repeated or reordered
-a message, or if it could not be run.
+latency at 1,000 messages a second through one router, which wants an idle machine: the load is printed with it.
+Exit status 1 if a run through Onceway lost, repeated or reordered a message, or a peer could not be run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for row in faulty:
         faults = ", ".join(f"{row[k]} {k}" for k in ("lost", "duplicate", "out_of_order", "not_accepted") if row[k])
         print(f"{row['peer']}, {row['subscribers']} subscribers: {faults}", file=sys.stderr)
-    return 1 if broken or faulty else 0
+    return 1 if broken or any(row["peer"].startswith(Onceway.family) for row in faulty) else 0
 
 
 def options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -174,7 +175,9 @@ def table(rows: list[dict[str, Any]], latencies: list[dict[str, Any]], subs: lis
         lines.append(f"{label + ' *':34}{cells_text}")
     lines += ["* from outside: measured on another machine, not in this run", ""]
     if latencies:
-        lines += ["At 1,000 messages a second, one subscriber: latency in ms, publisher to subscriber", ""]
+        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+        lines += ["At 1,000 messages a second, one subscriber: latency in ms, publisher to subscriber"]
+        lines += [f"(load averages {load} on {os.cpu_count()} processors: beyond these a p99 says little)", ""]
         lines.append(f"{'':34}{'p50':>9}{'p99':>9}{'settled p99':>14}{'CPU s/100k':>12}")
         for r in latencies:
             lines.append(

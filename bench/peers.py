@@ -207,6 +207,7 @@ class Mosquitto:
 class Onceway:
     """`routers` in line: the publisher at the first, the subscribers at the last."""
 
+    family = "Onceway"
     kind = "amqp"
 
     def __init__(
