@@ -5,6 +5,9 @@ knows no AMQP, no path to a peer, no clock of its own.  What addresses share is 
 booting and recovering (4), messages to oneself (3.3), memory.  One address is `router.address`.
 
 After a turn of handlers the owner calls `flush`: acceptances, settlements and windows go out then, in ranges.
+
+The place of `on_partition: stop` (PROTOCOL 14; a ConfigError until it is built) is this module: who is established
+(`_check_established`, `peer_down`) and what that permits (`may_accept`) are decided here and nowhere else.
 """
 
 from __future__ import annotations
@@ -389,6 +392,10 @@ class Core:
         """4.4: an established router's HELLO has come, and those of its up-list that are still reachable."""
         if not self.established and self._heard_established and all(r in self._hello for r in self._awaited):
             self._establish()
+
+    def may_accept(self) -> bool:
+        """4.4: a router that is not established releases no accepted."""
+        return self.established
 
     def _establish(self) -> None:
         self.established = True

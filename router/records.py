@@ -67,7 +67,7 @@ class Records:
                 self._take_repeats(link, first_id, outgoing, payloads, message_format)
                 return
             link.tags.update(outgoing)
-        if not address.subscriptions and address.config.no_subscribers == "release" and core.established:  # 6.10
+        if not address.subscriptions and address.config.no_subscribers == "release" and core.may_accept():  # 6.10
             link.forget_tags(outgoing)
             link.port.outcome(first_id, first_id + len(tags) - 1, Outcome.RELEASED, 0, link.mode_first)
             return
@@ -196,8 +196,7 @@ class Records:
             self._done(left)
 
     def _may_accept(self) -> bool:
-        """4.4: a router that is not established releases no accepted."""
-        return self.core.established
+        return self.core.may_accept()  # 4.4
 
     def check_all(self) -> None:
         self.check(list(self.undone))
