@@ -12,9 +12,11 @@ else list = Array.from({length: Number(what)}, (_, index) => ({message_id: index
 
 let sent = 0;
 let accepted = 0;
+let ended = false;
 const decided = new Set();
 const container = rhea.create_container({id: 'rhea-publisher-' + process.pid});
 function pump(sender) {
+  if (ended) return;
   // sendable() counts what is on the wire, not what waits in rhea's own buffer, which a close would drop.
   let credit = sender.credit;
   for (; credit > 0 && sent < list.length && sender.sendable(); credit--) {
@@ -25,6 +27,7 @@ function pump(sender) {
   const outgoing = sender.session.outgoing;
   const written = outgoing.next_pending_delivery === outgoing.next_delivery_id;
   if (mode === 'pre-settled' && sent === list.length && written) {
+    ended = true;
     console.log(`${sent} sent`);
     sender.connection.close();
   } else if ((credit > 0 && sent < list.length) || (mode === 'pre-settled' && sent === list.length)) {
