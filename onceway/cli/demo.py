@@ -29,7 +29,7 @@ def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None) -
     try:
         ledger = run_loop(run(Plan(count, rate, kill, keep), console))
     except DemoFailed as error:
-        console.print(str(error), style="bold red", highlight=False, markup=False)
+        console.print(str(error), style="bold red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(1)

@@ -28,6 +28,7 @@ from onceway.topology import Topology
 PUBLISHERS = {"web": "a", "phone": "a"}  # who, and the router it starts at
 SUBSCRIBERS = {"billing": "b", "shipping": "c", "audit": "c"}
 START_WITHIN_S = 30.0
+START_ATTEMPTS = 3
 STALL_S = 60.0  # nothing moved for that long: judge what there is
 LOOK_EVERY_S = 0.05
 
@@ -107,25 +108,31 @@ class Story:
     # --- the story
 
     async def tell(self) -> Ledger:
-        loaded = _on_free_ports(topology.load(topology.shipped("triangle")), self.directory)
+        shipped = topology.load(topology.shipped("triangle"))
         self.log = (self.directory / "routers.log").open("w", buffering=1)
-        unknown = [name for name in self.plan.kill if name not in loaded.routers]
+        unknown = [name for name in self.plan.kill if name not in shipped.routers]
         if unknown:
-            raise UsageError(f"no router {', '.join(unknown)} to kill; there are {', '.join(loaded.routers)}")
-        supervisor = Supervisor(loaded, list(loaded.routers), self, look_every_s=LOOK_EVERY_S)
-        running = asyncio.create_task(supervisor.run())
-        try:
+            raise UsageError(f"no router {', '.join(unknown)} to kill; there are {', '.join(shipped.routers)}")
+        for attempt in range(START_ATTEMPTS):
+            loaded = shipped if attempt == 0 and _is_free(shipped) else _on_free_ports(shipped, self.directory)
+            supervisor = Supervisor(loaded, list(loaded.routers), self, look_every_s=LOOK_EVERY_S)
+            running = asyncio.create_task(supervisor.run())
             try:
-                async with asyncio.timeout(START_WITHIN_S):
-                    if not await supervisor.until_converged():
-                        raise DemoFailed(f"the network did not start:\n{self._log_tail()}")
-            except TimeoutError:
-                raise DemoFailed(f"the network was not ready in {START_WITHIN_S:.0f} s:\n{self._log_tail()}") from None
-            await self._with_clients(loaded, supervisor)
-        finally:
-            supervisor.stop()
-            await running
-        return judge(self.publishers.values(), self.subscribers.values())
+                if await self._is_up(supervisor):
+                    await self._with_clients(loaded, supervisor)
+                    return judge(self.publishers.values(), self.subscribers.values())
+            finally:
+                supervisor.stop()
+                await running
+        raise DemoFailed(f"the network did not start:\n{self._log_tail()}")
+
+    async def _is_up(self, supervisor: Supervisor) -> bool:
+        """False if a router did not start: another program may have taken a port that was free a moment ago."""
+        try:
+            async with asyncio.timeout(START_WITHIN_S):
+                return await supervisor.until_converged()
+        except TimeoutError:
+            raise DemoFailed(f"the network was not ready in {START_WITHIN_S:.0f} s:\n{self._log_tail()}") from None
 
     async def _with_clients(self, loaded: Topology, supervisor: Supervisor) -> None:
         attached: list[asyncio.Event] = []
@@ -246,10 +253,12 @@ def _urls(loaded: Topology, home: str) -> list[str]:
     return [loaded.urls([name]) for name in names[start:] + names[:start]]
 
 
+def _is_free(loaded: Topology) -> bool:
+    return all(try_listen(place) is None for name in loaded.routers for place in listeners(loaded, name).values())
+
+
 def _on_free_ports(loaded: Topology, directory: Path) -> Topology:
-    """The same network; on other ports where any of its own is taken."""
-    if all(try_listen(place) is None for name in loaded.routers for place in listeners(loaded, name).values()):
-        return loaded
+    """The same network on other ports."""
     document = yaml.safe_load(loaded.path.read_text())
     ports = iter(free_ports(len(loaded.routers) * len(KINDS), random.Random()))
     for name in loaded.routers:

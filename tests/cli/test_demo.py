@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,14 @@ def test_a_router_that_is_not_there_cannot_be_killed() -> None:
     done = onceway("demo", "--kill", "z")
     assert done.returncode == 2
     assert "no router z to kill; there are a, b, c" in done.stderr
+
+
+def test_the_demo_goes_elsewhere_when_a_port_is_taken() -> None:
+    try:
+        taken = socket.create_server(("127.0.0.1", 5671))
+    except OSError:  # somebody else has it, which does as well
+        taken = socket.socket()
+    with taken:
+        done = onceway("demo", "--count", 500, "--rate", 2000)
+    assert done.returncode == 0, done.stderr
+    assert "published 500, accepted 500" in done.stdout
