@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 
 from amqp10.dispositions import DispositionShape, Range, add_range
-from amqp10.serial import WRAP
+from amqp10.serial import WRAP, difference
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, Shape
 
 _PAIRS_FROM = 3  # so many are worth it
@@ -70,6 +70,7 @@ def _take_columns(
     meaning = disposition.meanings.get(end_of_it[0])
     if (
         meaning is None
+        or _ahead(transfer, disposition, expected if transfer_first else expected - 1, first)
         or leads.count(lead) != count
         or ids != tuple(range(expected, expected + count))
         or middles.count(transfer.middle) != count
@@ -84,6 +85,14 @@ def _take_columns(
     payloads += its_payloads
     add_range(ranges, first, first + count - 1, meaning)
     return True
+
+
+def _ahead(transfer: Shape, disposition: DispositionShape, newest: int, first: int) -> bool:
+    """Whether the peer speaks of deliveries that it has not sent yet. That says nothing, and must not come to say
+    something because the transfers of a run are counted before its dispositions."""
+    return (
+        not disposition.is_receiver and transfer.link.session is disposition.session and difference(first, newest) > 0
+    )
 
 
 def _layout(transfer: Shape, transfer_size: int, disposition: DispositionShape, transfer_first: bool) -> Struct:

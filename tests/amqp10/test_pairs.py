@@ -117,6 +117,13 @@ def test_work_done_in_vain_does_not_grow_with_what_lies_behind(monkeypatch: pyte
     assert sum(looked_at) <= 20 * len(frames)
 
 
+def test_settling_what_has_not_been_sent_yet_says_nothing_also_in_a_run() -> None:
+    frames = [frame for number in range(300, 320) for frame in (transfer(number), settle(number + 1))]
+    octets = b"".join([transfer(299), settle(299), *frames])
+    assert heard([octets])[:2] == heard([octets[i : i + 1] for i in range(len(octets))])[:2]
+    assert heard([octets])[1] == {299}
+
+
 def test_pairs_stop_at_the_credit() -> None:
     connection, link = server(credit=100)
     events = connection.receive_data(b"".join(alternating(200, 10, transfer_first=True)), 0.0)
