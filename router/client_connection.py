@@ -41,7 +41,7 @@ from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
 from router.config import RouterConfig
-from router.negotiation import read_publisher, read_subscriber
+from router.negotiation import check_name, read_publisher, read_subscriber
 from router.ports import Term
 from router.publisher_link import PublisherLink
 from router.subscriber_link import Loss, SubscriberLink
@@ -256,7 +256,11 @@ class ClientConnection:
             _HANDLERS[type(event)](self, event, now)
 
     def _opened(self, event: ConnectionOpened, now: float) -> None:
-        self.container = event.open.container_id
+        try:
+            self.container = check_name(event.open.container_id, "open.container-id")
+        except RemoteProtocolError as error:
+            self.close(Error(Symbol(error.condition), error.description))
+            return
         if self.router.stopping:
             self.close(Error(Symbol(CONNECTION_FORCED), "this router is being stopped"))
 

@@ -28,6 +28,9 @@ REJECTED: Final = "onceway:rejected"
 PUBLISHER_ANNOTATION: Final = "x-opt-onceway-publisher"
 
 
+MAX_EPOCH: Final = 1 << 63
+
+
 def number(properties: Mapping[Any, Any] | None, key: str) -> int | None:
     """An optional link property that is a ulong; other integer types are taken where their value fits."""
     value = (properties or {}).get(key)
@@ -36,6 +39,14 @@ def number(properties: Mapping[Any, Any] | None, key: str) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool | Timestamp) or not 0 <= value < 1 << 64:
         raise RemoteProtocolError(INVALID_FIELD, f"attach.properties: {key} must be a ulong, not {value!r:.60}")
     return int(value)
+
+
+def epoch(properties: Mapping[Any, Any] | None) -> int | None:
+    """The link property `onceway:epoch`: below 2**63, so that there are always later ones."""
+    value = number(properties, EPOCH)
+    if value is not None and value >= MAX_EPOCH:
+        raise RemoteProtocolError(INVALID_FIELD, f"attach.properties: {EPOCH} must be below 2**63, not {value}")
+    return value
 
 
 def flag(properties: Mapping[Any, Any] | None, key: str) -> bool:

@@ -32,6 +32,9 @@ from router.ports import (
 
 BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
 
+MAX_NAME: Final = 1024
+"""Octets of a container-id, link name or address."""
+
 TOPIC: Final = Symbol("topic")
 COPY: Final = Symbol("copy")
 OUTCOMES: Final = tuple(Symbol(f"amqp:{name}:list") for name in ("accepted", "rejected", "released", "modified"))
@@ -78,6 +81,7 @@ def negotiate_modes(attach: Attach, best: Guarantee, *, router_sends: bool) -> M
 
 def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tuple[PublisherAttach, Modes]:
     """A peer's sending link."""
+    check_name(attach.name, "attach.name")
     target = attach.target
     if isinstance(target, Coordinator):
         raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.target: transactions are not supported, no coordinator")
@@ -91,7 +95,7 @@ def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tupl
         )
     address = _address(target.address, "target")
     modes = negotiate_modes(attach, _topic(config, address).guarantee, router_sends=False)
-    epoch = identity.number(attach.properties, identity.EPOCH)
+    epoch = identity.epoch(attach.properties)
     _check_parts(attach, epoch)
     unsettled: Mapping[bytes, Outcome | None] | UniqueTags | None = None
     if identity.flag(attach.properties, identity.UNIQUE_TAGS):
@@ -121,6 +125,7 @@ def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tupl
 
 def read_subscriber(attach: Attach, container: str, config: RouterConfig) -> tuple[SubscriberAttach, Modes]:
     """A peer's receiving link."""
+    check_name(attach.name, "attach.name")
     source = attach.source
     if source is None:
         raise RemoteProtocolError(INVALID_FIELD, "attach.source: is null, name an address")
@@ -128,7 +133,7 @@ def read_subscriber(attach: Attach, container: str, config: RouterConfig) -> tup
         raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source: dynamic nodes are not supported")
     address = _address(source.address, "source")
     modes = negotiate_modes(attach, _topic(config, address).guarantee, router_sends=True)
-    epoch = identity.number(attach.properties, identity.EPOCH)
+    epoch = identity.epoch(attach.properties)
     _check_parts(attach, epoch)
     unsettled = None
     if attach.unsettled is not None:
@@ -221,10 +226,18 @@ def _topic(config: RouterConfig, address: str) -> AddressConfig:
     return found
 
 
+def check_name(value: str, where: str) -> str:
+    """Names are kept by every router, and told to all of them."""
+    size = len(value.encode())
+    if size > MAX_NAME:
+        raise RemoteProtocolError(INVALID_FIELD, f"{where}: has {size} octets, at most {MAX_NAME} are allowed")
+    return value
+
+
 def _address(value: Any, terminus: str) -> str:
     if not isinstance(value, str) or not value:
         raise RemoteProtocolError(INVALID_FIELD, f"attach.{terminus}.address: must be a string, not {value!r:.60}")
-    return str(value)
+    return check_name(str(value), f"attach.{terminus}.address")
 
 
 def _check_parts(attach: Attach, epoch: int | None) -> None:

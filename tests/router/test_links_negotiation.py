@@ -24,12 +24,12 @@ def best(guarantee: Guarantee) -> RouterConfig:
 
 def sending(**fields: Any) -> Attach:
     given: dict[str, Any] = {"source": Source(), "target": Target("orders"), "initial_delivery_count": 0, **fields}
-    return Attach("link", 0, False, **given)
+    return Attach(given.pop("name", "link"), 0, False, **given)
 
 
 def receiving(**fields: Any) -> Attach:
     given: dict[str, Any] = {"source": Source("orders"), "target": Target(), **fields}
-    return Attach("link", 0, True, **given)
+    return Attach(given.pop("name", "link"), 0, True, **given)
 
 
 def refusal(attach: Attach, config: RouterConfig = CONFIG) -> RemoteProtocolError:
@@ -119,6 +119,25 @@ def test_a_publishers_properties_are_read(value: int) -> None:
     assert (attach.epoch, attach.incarnation) == (7, 2**64 - 1)
     assert (attach.container, attach.name, attach.address) == ("client", "link", "orders")
     assert attach.unsettled is None
+
+
+def test_an_epoch_leaves_room_for_later_ones() -> None:
+    """The router's own terms go on from a client's epochs, and are ulongs on the wire."""
+    assert read_publisher(sending(properties={Symbol("onceway:epoch"): 2**63 - 1}), "c", CONFIG)[0].epoch == 2**63 - 1
+    for make in (sending, receiving):
+        error = refusal(make(properties={Symbol("onceway:epoch"): ULong(2**63)}))
+        assert (error.condition, "below 2**63" in error.description) == ("amqp:invalid-field", True)
+
+
+def test_names_of_more_than_1024_octets_are_refused() -> None:
+    for attach in (
+        sending(name="n" * 1025),
+        receiving(name="n" * 1025),
+        sending(target=Target("a" * 1025)),
+        receiving(source=Source("€" * 342)),
+    ):
+        error = refusal(attach)
+        assert (error.condition, "at most 1024" in error.description) == ("amqp:invalid-field", True)
 
 
 def test_booleans_are_no_numbers() -> None:
