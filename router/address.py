@@ -175,7 +175,7 @@ class Address:
             entry = known
         else:
             entry = self._new_subscription(sender, message, entry)
-        mark = self._mark(entry) if message.kind is m.JoinKind.EITHER else None
+        mark = self._mark(entry) if message.born is None else None  # a client without epochs
         self._joined(sender, message, m.JoinResult.OK, known=resumed, mark=mark)
         self.ingress.synchronise(entry, message.history)
 

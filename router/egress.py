@@ -66,8 +66,6 @@ class Egress(Deliveries):
         link = Subscriber(self, port, attach, term)
         link.map_presented = presented is not None
         self._decide_kind(link, attach, presented is not None and len(presented) > 0)
-        if link.kind is m.JoinKind.RESUME and link.born is None and entry:  # no epochs: what the directory says
-            link.born = entry.born
         self.subscribers[name] = link
         core.subscribers[port] = link
         for publisher in address.publishers.values():

@@ -954,6 +954,23 @@ def stream_of_an_ended_session(world: Callable[..., World]) -> None:
 
 
 @scenario
+def resumed_where_the_mark_is_another(world: Callable[..., World]) -> None:
+    """B has accepted something before S (with memory, without epochs) subscribed, A has not: B's mark is no reason for A to
+    think that S is somebody else when it resumes at B."""
+    s = Schedule(world("AB", [P(), P("p1")], [S(kind=MEMORY)], address=ACCEPT)).up(("p0", "B"), ("p1", "A"))
+    s.send("p0")
+    s.run()
+    s.run(place=(("s0", "A"),))
+    s.hold.append(("settle",))
+    s.send("p1")
+    s.run()
+    s.notice(s.drop("s0"))
+    assert s.w.subscriber("s0").unsettled
+    s.run(place=(("s0", "B"),))
+    finish(s)
+
+
+@scenario
 def two_attaches_of_one_moment(world: Callable[..., World]) -> None:
     """S attaches, gives up and attaches again while A boots: A takes both in the same microsecond, and the second must
     have the later term all the same, because the first one's JOIN has been heard by A itself (3.3)."""
