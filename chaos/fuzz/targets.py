@@ -1,0 +1,492 @@
+"""What is fuzzed, and what must hold whatever comes: no exception, no byte out that is not AMQP, memory in proportion.
+
+Three targets take a stranger's bytes: the engine as server and as client, each with links in place on which deliveries
+are under way, and a whole router with its core. The two of the engine are run with a passive owner, who answers nothing
+while the bytes come: then bytes may be cut anywhere and must cause the same events and the same answer. The router's
+owner does what it always does; there the end must leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from amqp10.connection import Connection
+from amqp10.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Dispositions,
+    Event,
+    LinkAttaching,
+    LinkDetached,
+    LinkFlow,
+    ResumedTransfer,
+    SessionBegun,
+    SessionEnded,
+    Transfers,
+)
+from amqp10.frames import AMQP_FRAME, AMQP_HEADER, SASL_FRAME, SASL_HEADER, TLS_HEADER, encode_frame, parse_frame_header
+from amqp10.link import Link
+from amqp10.performatives import (
+    Attach,
+    Begin,
+    Disposition,
+    Flow,
+    Open,
+    Performative,
+    Transfer,
+    decode_performative,
+)
+from amqp10.receiver import ReceiverLink
+from amqp10.sender import SenderLink
+from amqp10.serial import difference
+from amqp10.session import Session
+from amqp10.settings import ConnectionSettings
+from amqp10.termini import Source, Target
+from router.config import AddressConfig, RouterConfig
+from router.router import Router
+
+Seen: TypeAlias = tuple[Any, ...]
+
+MAX_FRAME: Final = 4096
+ROOM: Final = 64 * 1024  # octets of output or held input that need no explanation
+RATIO: Final = 64  # and so many for each octet that came
+
+
+class Broken(AssertionError):
+    """Something that must never happen did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What bytes caused: the events but for dispositions, those without transfers, and the octets written.
+
+    Runs are taken apart. Transfers and dispositions that alternate may come as two runs, transfers first (pairs.py), so
+    their order to each other is not part of what must be the same.
+    """
+
+    events: tuple[Seen, ...]
+    dispositions: tuple[Seen, ...]
+    output: bytes
+    closed: bool
+
+
+# --- the engine -----------------------------------------------------------------------------------------------------
+
+
+def _settings(container: str) -> ConnectionSettings:
+    return ConnectionSettings(
+        container_id=container,
+        idle_timeout_s=None,
+        max_frame_size=MAX_FRAME,
+        channel_max=7,
+        handle_max=15,
+        incoming_window=64,
+        max_message_size=16 * 1024,
+    )
+
+
+def frame(performative: Performative, channel: int = 0, payload: bytes = b"") -> bytes:
+    return encode_frame(AMQP_FRAME, channel, performative.encode() + payload)
+
+
+def _open_window(**link: Any) -> Flow:
+    return Flow(next_incoming_id=0, incoming_window=1000, next_outgoing_id=0, outgoing_window=1000, **link)
+
+
+def server_in_the_middle() -> Connection:
+    """Opened, sessions on channels 0 and 1; on each the peer sends on handle 0, receives on handle 1, and ten
+    deliveries of ours are unsettled there."""
+    connection = Connection(_settings("server"), server=True, now=0.0)
+    connection.receive_data(AMQP_HEADER + frame(Open("peer", max_frame_size=2048)), 0.0)
+    for channel in (0, 1):
+        connection.receive_data(frame(Begin(None, 0, 1000, 1000), channel), 0.0)
+        sending = Attach("in", 0, False, source=Source("s"), target=Target("t"), initial_delivery_count=0)
+        receiving = Attach("out", 1, True, source=Source("s"), target=Target("t"))
+        for attach in (sending, receiving):
+            for event in connection.receive_data(frame(attach, channel), 0.0):
+                _take(event)
+        connection.receive_data(frame(_open_window(handle=1, delivery_count=0, link_credit=30), channel), 0.0)
+    connection.data_to_send()
+    _send_ten(connection)
+    connection.data_to_send()
+    return connection
+
+
+def client_in_the_middle() -> Connection:
+    """The same from the other side; the peer is the server."""
+    connection = Connection(_settings("client"), server=False, now=0.0)
+    connection.open()
+    for _ in (0, 1):
+        session = connection.begin()
+        session.receiver("in").attach(source=Source("s"), target=Target("t"))
+        session.sender("out").attach(source=Source("s"), target=Target("t"))
+    connection.data_to_send()
+    connection.receive_data(AMQP_HEADER + frame(Open("peer", max_frame_size=2048)), 0.0)
+    for channel in (0, 1):
+        sending = Attach("in", 0, False, source=Source("s"), target=Target("t"), initial_delivery_count=0)
+        receiving = Attach("out", 1, True, source=Source("s"), target=Target("t"))
+        connection.receive_data(frame(Begin(channel, 0, 1000, 1000), channel), 0.0)
+        connection.receive_data(frame(sending, channel) + frame(receiving, channel), 0.0)
+        connection.receive_data(frame(_open_window(handle=1, delivery_count=0, link_credit=30), channel), 0.0)
+    for session in connection.sessions:
+        for link in session.links:
+            if isinstance(link, ReceiverLink):
+                link.grant(30)
+    connection.data_to_send()
+    _send_ten(connection)
+    connection.data_to_send()
+    return connection
+
+
+def server_at_the_start() -> Connection:
+    return Connection(_settings("server"), server=True, now=0.0)
+
+
+def client_at_the_start() -> Connection:
+    connection = Connection(_settings("client"), server=False, now=0.0)
+    connection.open()
+    session = connection.begin()
+    session.sender("out").attach(source=Source("s"), target=Target("t"))
+    connection.data_to_send()
+    return connection
+
+
+ENGINES: Final[dict[str, Callable[[], Connection]]] = {
+    "server": server_in_the_middle,
+    "client": client_in_the_middle,
+    "server-start": server_at_the_start,
+    "client-start": client_at_the_start,
+}
+
+
+def _take(event: Event) -> None:
+    if isinstance(event, LinkAttaching):
+        event.link.attach(source=Source("s"), target=Target("t"))
+        if isinstance(event.link, ReceiverLink):
+            event.link.grant(30)
+
+
+def _send_ten(connection: Connection) -> None:
+    for session in connection.sessions:
+        for link in session.links:
+            if isinstance(link, SenderLink) and link.capacity() >= 10:
+                link.send([b"%d" % number for number in range(10)], [b"payload"] * 10)
+
+
+def feed(connection: Connection, pieces: list[bytes]) -> Observation:
+    """With an owner who answers nothing; then the output, and the end."""
+    events: list[Event] = []
+    total = 0
+    for piece in pieces:
+        events += connection.receive_data(piece, 1.0)
+        total += len(piece)
+    if connection.held_size > total * RATIO:
+        raise Broken(f"{connection.held_size} octets are held of {total}")
+    output = connection.data_to_send()
+    if len(output) > ROOM + total * RATIO:
+        raise Broken(f"{len(output)} octets answer {total}")
+    check_output(output)
+    closed = connection.closed
+    events += connection.receive_eof(2.0)
+    if not connection.closed:
+        raise Broken("open after eof")
+    if connection.held_size:
+        raise Broken(f"{connection.held_size} octets are held after the end")
+    _check_order(events)
+    return Observation(*_taken_apart(events), output, closed)
+
+
+def feed_an_owner(connection: Connection, pieces: list[bytes], rng: random.Random) -> None:
+    """With an owner who takes what is attached, settles, detaches and ends as chance has it. What must hold: nothing is
+    raised, and the output is AMQP."""
+    for piece in pieces:
+        for event in connection.receive_data(piece, 1.0):
+            _act(event, rng)
+        if rng.random() < 0.5:
+            check_output(connection.data_to_send())
+    _send_what_fits(connection)
+    check_output(connection.data_to_send())
+    connection.receive_eof(2.0)
+
+
+def _act(event: Event, rng: random.Random) -> None:
+    """What an owner may do after this event, whatever has become of its link since."""
+    choice = rng.random()
+    if isinstance(event, LinkAttaching):
+        if choice < 0.2:
+            event.link.refuse("amqp:not-found", "no")
+        elif choice < 0.9:
+            _take(event)
+    elif isinstance(event, Transfers):
+        last = event.first_id + len(event.tags) - 1
+        event.link.dispose(event.first_id, last, None, choice < 0.5)
+        event.link.grant(30)
+    elif isinstance(event, Dispositions):
+        if isinstance(event.link, SenderLink) and not event.settled:
+            event.link.settle(event.first_id, event.last_id)
+    elif isinstance(event, LinkFlow):
+        if isinstance(event.link, SenderLink):
+            count = min(event.link.capacity(), 3)
+            if count:
+                event.link.send([b"tag"] * count, [bytes(rng.choice((1, 100, 5000)))] * count)
+            if event.link.drain:
+                event.link.drained()
+    elif isinstance(event, SessionBegun) and choice < 0.1:
+        event.session.end()
+    elif isinstance(event, LinkDetached | ResumedTransfer) and choice < 0.05:
+        event.link.session.connection.close()
+
+
+def _send_what_fits(connection: Connection) -> None:
+    for session in connection.sessions:
+        for link in session.links:
+            if isinstance(link, SenderLink) and link.capacity():
+                link.send([b"last"], [b"x" * 3000])
+
+
+def check_output(output: bytes) -> None:
+    """Headers and frames, each decodable."""
+    offset = 0
+    while offset < len(output):
+        if output[offset : offset + 8] in (AMQP_HEADER, SASL_HEADER, TLS_HEADER):
+            offset += 8
+            continue
+        size, doff, frame_type, _ = parse_frame_header(output, offset)
+        body, stop = offset + 4 * doff, offset + size
+        if stop > len(output) or frame_type not in (AMQP_FRAME, SASL_FRAME):
+            raise Broken(f"no frame at {offset}: {output[offset : offset + 32]!r}")
+        if body < stop:
+            performative, payload = decode_performative(output, body, stop)
+            if payload != stop and not isinstance(performative, Transfer):
+                raise Broken(f"octets follow {performative}")
+            if (
+                isinstance(performative, Disposition)
+                and performative.last is not None
+                and difference(performative.last, performative.first) < 0
+            ):
+                raise Broken(f"{performative} runs backwards")
+        offset = stop
+
+
+def _check_order(events: list[Event]) -> None:
+    closed = [number for number, event in enumerate(events) if isinstance(event, ConnectionClosed)]
+    if closed != [len(events) - 1]:
+        raise Broken(f"ConnectionClosed is not once and last: {closed} of {len(events)}")
+
+
+def _taken_apart(events: list[Event]) -> tuple[tuple[Seen, ...], tuple[Seen, ...]]:
+    links: dict[Link, int] = {}
+    with_transfers: list[Seen] = []
+    with_dispositions: list[Seen] = []
+    for event in events:
+        for seen in _parts(event, links):
+            if seen[0] != "Dispositions":
+                with_transfers.append(seen)
+            if seen[0] != "Transfers":
+                with_dispositions.append(seen)
+    return tuple(with_transfers), tuple(with_dispositions)
+
+
+def _parts(event: Event, links: dict[Link, int]) -> Iterator[Seen]:
+    kind = type(event).__name__
+
+    def of(link: Link) -> Seen:
+        return link.session.channel, link.name, link.is_sender, link.remote_handle
+
+    if isinstance(event, Transfers):
+        for index, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True)):
+            same = (event.settled, event.message_format, event.rcv_settle_mode)
+            yield kind, of(event.link), event.first_id + index, tag, payload, *same
+    elif isinstance(event, Dispositions):
+        for delivery_id in range(event.first_id, event.last_id + 1):
+            yield kind, of(event.link), delivery_id, repr(event.state), event.settled
+    elif isinstance(event, ResumedTransfer):
+        yield (
+            kind, of(event.link), event.delivery_id, event.tag, event.payload, repr(event.state), event.settled,
+            event.aborted, event.resume, event.message_format,
+        )  # fmt: skip
+    elif isinstance(event, ConnectionOpened):
+        yield kind, repr(event.open)
+    elif isinstance(event, ConnectionClosed):
+        yield kind, repr(event.error), event.local, event.lost
+    elif isinstance(event, SessionBegun):
+        yield kind, event.session.channel, event.local
+    elif isinstance(event, SessionEnded):
+        yield kind, event.session.channel, repr(event.error), event.local
+    elif isinstance(event, LinkFlow):
+        yield kind, of(event.link), repr(event.flow)
+    elif isinstance(event, LinkDetached):
+        yield kind, of(event.link), event.closed, repr(event.error), event.local
+    else:
+        session = getattr(event, "session", None)
+        yield kind, session.channel if isinstance(session, Session) else of(event.link)  # type: ignore[union-attr]
+
+
+# --- the router -----------------------------------------------------------------------------------------------------
+
+ADDRESSES: Final = (
+    AddressConfig("t", subscription_timeout_s=4.0),
+    AddressConfig("s", subscription_timeout_s=4.0, no_subscribers="accept"),
+    AddressConfig("*", guarantee="at-least-once", subscription_timeout_s=4.0, no_subscribers="release"),
+)
+
+
+class Routed:
+    """Two routers that are neighbours; a stranger at the first one."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.routers = {name: self._router(name, number) for number, name in enumerate(("a", "b"), 1)}
+        self.router = self.routers["a"]
+        for name, router in self.routers.items():
+            router.peer_up("b" if name == "a" else "a", self.now)
+        self._turn()
+        self.stranger = self.router.connect(self.now)
+        self.out = b""
+        self.taken = 0
+
+    def feed(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self.now += 0.001
+            self.taken += len(piece)
+            self.stranger.receive_data(piece, self.now)
+            self._turn()
+            for name, router in self.routers.items():
+                if max(router.core.meter, router.held) > self.taken * RATIO:
+                    raise Broken(f"{name} keeps {router.core.meter} and {router.held} octets of {self.taken}")
+            if len(self.out) > ROOM + self.taken * RATIO:
+                raise Broken(f"{len(self.out)} octets answer {self.taken}")
+        check_output(self.out)
+
+    def leave(self) -> None:
+        """The stranger's transport goes; after a while nothing is left of it anywhere."""
+        self.stranger.receive_eof(self.now)
+        self._turn()
+        self._rest(200.0)
+        for name, router in self.routers.items():
+            left = {
+                "addresses": {name: address.status() for name, address in router.core.addresses.items()},
+                "publishers": [*router.core.publishers],
+                "subscribers": [*router.core.subscribers],
+                "payload": router.core.meter,
+                "incomplete": router.held,
+                "connections": [*router.connections],
+                "parts": bool(router.core.parts),
+                "watching": [*router.watching],
+            }
+            found = {what: value for what, value in left.items() if value}
+            if found:
+                raise Broken(f"left behind at {name}: {found}")
+
+    def status(self) -> dict[str, Any]:
+        return {name: router.status() for name, router in self.routers.items()}
+
+    def _router(self, name: str, incarnation: int) -> Router:
+        config = RouterConfig(
+            name,
+            routers=("a", "b"),
+            addresses=ADDRESSES,
+            max_frame_size=MAX_FRAME,
+            max_message_size=16 * 1024,
+            memory_limit=1 << 20,
+            window_messages=50,
+            unsettled_window=50,
+        )
+        return Router(config, incarnation=incarnation, now=self.now, wall_us=lambda: int(self.now * 1e6), fresh=True)
+
+    def _rest(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            deadlines = [router.next_deadline() for router in self.routers.values()]
+            soonest = min([deadline for deadline in deadlines if deadline is not None], default=end)
+            self.now = min(end, max(soonest, self.now + 0.5))
+            for router in self.routers.values():
+                router.tick(self.now)
+            deadline = self.stranger.next_deadline()
+            if deadline is not None and deadline <= self.now:
+                self.stranger.handle_timer(self.now)
+            self._turn()
+
+    def _turn(self) -> None:
+        for _ in range(64):
+            busy = False
+            for name, router in self.routers.items():
+                router.flush(self.now)
+                for peers, message in router.take_messages():
+                    for peer in peers:
+                        self.routers[peer].peer_message(name, message, self.now)
+                    busy = True
+                for connection in router.take_dirty():
+                    data = connection.data_to_send()
+                    if connection is self.stranger:
+                        self.out += data
+                    busy = True
+                busy = busy or router.wants_flush
+            if not busy:
+                return
+        raise Broken("the routers never come to rest")
+
+
+# --- all of them ------------------------------------------------------------------------------------------------------
+
+
+def run(target: str, data: bytes) -> None:
+    """One input at one target; raises where something is wrong. Inputs are cut by their own content."""
+    if target == "router":
+        routed = Routed()
+        routed.feed(cut(data, random.Random(len(data))))
+        routed.status()
+        routed.leave()
+        return
+    make = ENGINES[target]
+    whole = feed(make(), [data])
+    pieces = feed(make(), cut(data, random.Random(len(data) + 1)))
+    if whole != pieces:
+        raise Broken(parting(whole, pieces))
+    feed_an_owner(make(), cut(data, random.Random(len(data) + 2)), random.Random(len(data) + 3))
+
+
+def cut(data: bytes, rng: random.Random) -> list[bytes]:
+    """In pieces: sometimes of one octet, sometimes larger."""
+    longest = rng.choice((1, 8, 64, 512))
+    pieces: list[bytes] = []
+    start = 0
+    while start < len(data):
+        stop = start + rng.randint(1, longest)
+        pieces.append(data[start:stop])
+        start = stop
+    return pieces
+
+
+def parting(whole: Observation, pieces: Observation) -> str:
+    """Where two observations part."""
+    for name in ("events", "dispositions"):
+        one, other = getattr(whole, name), getattr(pieces, name)
+        for number in range(max(len(one), len(other))):
+            left = one[number] if number < len(one) else "nothing"
+            right = other[number] if number < len(other) else "nothing"
+            if left != right:
+                return f"{name}[{number}]: as a whole {left}, in pieces {right}"
+    if whole.output != pieces.output:
+        return f"output: as a whole {whole.output!r}, in pieces {pieces.output!r}"
+    return f"closed: as a whole {whole.closed}, in pieces {pieces.closed}"
+
+
+TARGETS: Final = (*ENGINES, "router")
+
+__all__ = [
+    "ENGINES",
+    "TARGETS",
+    "Broken",
+    "Observation",
+    "Routed",
+    "cut",
+    "feed",
+    "feed_an_owner",
+    "frame",
+    "parting",
+    "run",
+]
