@@ -184,7 +184,8 @@ class Run:
             return True
         site = self.world.sites[publisher.pipe.router]
         links = site.router.core.publishers.values() if site is not None else ()
-        return any(link.container == publisher.name and link.phase is Phase.READY for link in links)
+        server = publisher.pipe.server
+        return any(link.port in server.ports and link.phase is Phase.READY for link in links)
 
     def possible(self) -> list[Event]:
         w = self.world
