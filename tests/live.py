@@ -10,17 +10,13 @@ that is about to be restarted.
 
 from __future__ import annotations
 
-import fcntl
 import http.client
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -31,38 +27,14 @@ from typing import IO, Any, Self
 
 import yaml
 
+from chaos.ports import free_port
+
 ROOT = Path(__file__).resolve().parent.parent
 READY_S = 30.0
-_PORTS = range(20_000, 32_000)
-_locks: list[int] = []  # of the ports that this process uses, to its end
-_draw = random.Random()
 
 
 class NotReady(AssertionError):
     """A router, or a condition of a test, did not come within its bound; the message carries the logs' ends."""
-
-
-def free_port() -> int:
-    """A loopback port that is free now, outside the ephemeral range, and that no other test process gets meanwhile."""
-    directory = Path(tempfile.gettempdir()) / f"onceway-ports-{os.getuid()}"
-    directory.mkdir(exist_ok=True)
-    while True:
-        port = _draw.choice(_PORTS)
-        lock = os.open(directory / str(port), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            continue
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                os.close(lock)
-                continue
-        _locks.append(lock)
-        return port
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 20.0, every_s: float = 0.02) -> Any:

@@ -1,4 +1,5 @@
-"""The command line: `onceway COMMAND`.  Each command is a module here, loaded only when it is called for.
+"""The command line: `onceway COMMAND`.  Each command is a module here, loaded only when it is called for; packages
+above this one add theirs as entry points of the group `onceway.commands`.
 
 stderr gets a line per state change, stdout the result.  Exit 0 is success, 1 a failure found, 2 bad input, which is
 named with its place and its remedy.
@@ -8,9 +9,12 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 COMMANDS: Final = {
     "up": "run every router of a topology file, supervised",
@@ -27,11 +31,12 @@ class _Commands(click.Group):
     """Loads a command's module only when that command is called: `onceway router` must start quickly."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *_added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            added = _added().get(cmd_name)
+            return added.load() if added is not None else None
         command = import_module(f"onceway.cli.{cmd_name}").command
         assert isinstance(command, click.Command)
         return command
@@ -39,16 +44,24 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+        if args and args[0] not in COMMANDS and not args[0].startswith("-") and args[0] not in _added():
             from onceway.topology.document import suggest
 
-            remedy = suggest(args[0], list(COMMANDS), "commands are")
+            remedy = suggest(args[0], self.list_commands(ctx), "commands are")
             raise click.UsageError(f'no command "{args[0]}"; {remedy}', ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            added = {name: point.load().get_short_help_str(100) for name, point in _added().items()}
+            formatter.write_dl([*COMMANDS.items(), *added.items()])
+
+
+def _added() -> dict[str, EntryPoint]:
+    """Commands of other packages, by name."""
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group="onceway.commands")}
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -82,10 +82,10 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     network = top["network"].scalar(read_name, "a name") if "network" in top else None
     on_partition = _read_on_partition(top.get("on_partition"))
     host = _read_defaults(top.get("defaults"))
-    settings, address_settings = _read_settings(top.get("settings"))
-    addresses = _read_addresses(top.get("addresses"), address_settings)
+    settings, address_settings = read_settings(top.get("settings"))
+    addresses = read_addresses(top.get("addresses"), address_settings)
     routers = _read_routers(top.get("routers"), host)
-    links, via = _read_links(top.get("links"), list(routers), top.get("routers"))
+    links, via = read_links(top.get("links"), list(routers), top.get("routers"))
     if problems.found:
         return None
     assert network is not None
@@ -135,7 +135,7 @@ def _read_quantity(item: Item, form: Form, limits: Limits) -> float | int | None
     return None
 
 
-def _read_settings(entry: Entry | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_settings(entry: Entry | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """(fields of RouterConfig, fields of AddressConfig for addresses that don't say otherwise)."""
     settings: dict[str, Any] = {}
     for_addresses: dict[str, Any] = {}
@@ -181,7 +181,7 @@ def _check_timeouts(address: AddressConfig, fields: dict[str, Entry], entry: Ite
 # --- addresses ----------------------------------------------------------------------------------------------------
 
 
-def _read_addresses(entry: Entry | None, defaults: dict[str, Any]) -> tuple[AddressConfig, ...]:
+def read_addresses(entry: Entry | None, defaults: dict[str, Any]) -> tuple[AddressConfig, ...]:
     addresses: list[AddressConfig] = []
     if entry is None:
         return ()
@@ -313,7 +313,7 @@ def _clash(one: HostPort, other: HostPort) -> bool:
 # --- links --------------------------------------------------------------------------------------------------------
 
 
-def _read_links(
+def read_links(
     entry: Entry | None, routers: Sequence[str], routers_entry: Item | None
 ) -> tuple[list[Link], dict[frozenset[str], HostPort]]:
     links: list[Link] = []

@@ -1,0 +1,102 @@
+"""`onceway chaos run SCHEDULE.yaml` and `onceway chaos list`; `python -m chaos` where Onceway is not installed.
+
+A run prints a line for each event on stderr and the verdict on stdout, the command to run it again last.  Exit code 0:
+ok, 1: violated, 2: bad input, 3: unknown.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from onceway.errors import UsageError
+
+
+@click.group("chaos")
+def command() -> None:
+    """run live networks under faults, and judge what their clients saw"""
+
+
+@command.command("list")
+def list_() -> None:
+    """The library of schedules, and what each shows."""
+    from chaos.schedule import library, load_schedule
+
+    for path in library():
+        schedule = load_schedule(path)
+        click.echo(f"{schedule.name:28}{schedule.length_s:6.0f} s  {schedule.shows}")
+
+
+@command.command("check")
+@click.argument("schedules", nargs=-1, required=True)
+def check(schedules: tuple[str, ...]) -> None:
+    """Read schedules and name every problem."""
+    from chaos.schedule import find, load_schedule
+
+    for given in schedules:
+        schedule = load_schedule(find(given))
+        click.echo(
+            f"{given}: {len(schedule.clients)} clients, {len(schedule.faults)} faults, {schedule.length_s:.0f} s"
+        )
+
+
+@command.command("run")
+@click.argument("schedule")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Where history, logs and report go.")
+@click.option("--seed", type=int, help="Of what the schedule leaves to chance.")
+def run(schedule: str, out: Path | None, seed: int | None) -> None:
+    """Run SCHEDULE, a file or a name of the library, and judge it."""
+    if find_spec("toxiproxy") is None:
+        raise UsageError("toxiproxy-python is not installed: pip install 'onceway[check]'")
+    from chaos.faults import new_seed
+    from chaos.history import GLOB, read
+    from chaos.judge import judge
+    from chaos.recovery import recoveries, summary
+    from chaos.run import NotStarted, Run, commit, say
+    from chaos.schedule import find, load_schedule
+    from chaos.verdict import EXIT_CODES
+
+    path = find(schedule)
+    loaded = load_schedule(path)
+    seed = new_seed() if seed is None else seed
+    if out is None:
+        out = Path(tempfile.mkdtemp(prefix=f"onceway-chaos-{loaded.name}-"))
+    out.mkdir(parents=True, exist_ok=True)
+    if any(out.glob(GLOB)):
+        raise UsageError(f"{out} holds the history of another run; give another --out, or empty it")
+    (out / "schedule.yaml").write_bytes(path.read_bytes())
+    say(f"schedule {loaded.name}, seed {seed}, commit {commit() or 'none'}, {time.strftime('%F %T')}, in {out}")
+    say(f"shows: {loaded.shows}")
+    try:
+        Run(loaded, out, seed, say).run()
+    except NotStarted as error:
+        say(f"the run did not come to its faults: {error}")
+        sys.exit(3)
+    judgement = judge(out)
+    click.echo(judgement)
+    for line in summary(recoveries(read(out))):
+        click.echo(line)
+    report = write_report(out)
+    if report is not None:
+        click.echo(f"report: {report}")
+    click.echo(f"rerun: onceway chaos run {schedule} --seed {seed}")
+    sys.exit(EXIT_CODES[judgement.verdict])
+
+
+def write_report(directory: Path) -> Path | None:
+    return None
+
+
+def main() -> None:
+    from onceway.topology import ConfigError
+
+    try:
+        command(prog_name="python -m chaos")
+    except (ConfigError, UsageError) as error:
+        click.echo(error, err=True)
+        sys.exit(2)

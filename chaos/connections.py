@@ -1,0 +1,121 @@
+"""The connections of a run that faults are to hit, each through a proxy of Toxiproxy, and the toxics on them.
+
+Faults are set with the `toxiproxy-python` client.  TOXIPROXY_URL names a server to use; otherwise chaos.toxiproxy runs
+as a process of its own for as long as the run does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from toxiproxy import Proxy, Toxiproxy
+from toxiproxy.exceptions import NotFound
+
+from chaos.schedule import Fault
+from onceway.errors import UsageError
+
+KB: Final = 1000
+RESET_FOR_S: Final = 1.0  # a reset is over after this long, unless the schedule says otherwise
+
+
+def toxic(fault: Fault) -> tuple[str, dict[str, int]]:
+    """Type and attributes, in the API's units."""
+
+    def ms(key: str) -> int:
+        return round(fault.values.get(key, 0.0) * 1000)
+
+    def count(key: str) -> int:
+        return int(fault.values.get(key, 0))
+
+    match fault.kind:
+        case "partition":
+            return "timeout", {"timeout": 0}  # everything is dropped; the connections end with the partition
+        case "latency":
+            return "latency", {"latency": ms("latency"), "jitter": ms("jitter")}
+        case "bandwidth":
+            return "bandwidth", {"rate": max(1, count("rate") // KB)}
+        case "slow_close":
+            return "slow_close", {"delay": ms("delay")}
+        case "reset":
+            return "reset_peer", {"timeout": ms("after")}
+        case "timeout":
+            return "timeout", {"timeout": ms("after")}
+        case "limit":
+            return "limit_data", {"bytes": count("bytes")}
+        case "slicer":
+            delay = round(fault.values.get("delay", 0.0) * 1_000_000)
+            sizes = {key: count(key) for key in ("average_size", "size_variation")}
+            return "slicer", {**sizes, "delay": delay}
+    raise AssertionError(f"{fault.kind} is no fault of connections")
+
+
+class Connections:
+    """`proxy(name, upstream)` gives host:port to connect to instead; `strike` and `lift` go by these names."""
+
+    def __init__(self, seed: int) -> None:
+        self._process: subprocess.Popen[str] | None = None
+        self._proxies: dict[str, Proxy] = {}
+        self._prefix = f"onceway-{os.getpid()}-"
+        url = os.environ.get("TOXIPROXY_URL") or self._own_server(seed)
+        where = urlsplit(url if "://" in url else f"http://{url}")
+        self._host = where.hostname or "127.0.0.1"
+        self._server = Toxiproxy()
+        self._server.update_api_consumer(self._host, where.port or 8474)
+        if not self._server.running():
+            raise UsageError(f"no Toxiproxy answers at {url}; start it, or unset TOXIPROXY_URL to use our own")
+        self.server = f"{url}, {self._server.version().decode().strip()}"
+
+    def _own_server(self, seed: int) -> str:
+        command = [sys.executable, "-m", "chaos.toxiproxy", "--port", "0", "--seed", str(seed)]
+        self._process = subprocess.Popen(
+            [*command, "--parent", str(os.getpid())], stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.startswith("listening on "):
+            raise UsageError("chaos.toxiproxy did not start; the reason is above")
+        return "http://" + line.removeprefix("listening on ").strip()
+
+    def proxy(self, name: str, upstream: str) -> str:
+        made = self._server.create(upstream=upstream, name=self._prefix + name, listen=f"{self._host}:0")
+        self._proxies[name] = made
+        return str(made.listen)
+
+    def strike(self, fault: Fault, mark: str, names: Iterable[str]) -> None:
+        """`mark` tells this strike's toxics from others'."""
+        for name in names:
+            proxy = self._proxies[name]
+            if fault.kind == "down":
+                proxy.disable()
+                continue
+            kind, attributes = toxic(fault)
+            for stream in ("upstream", "downstream") if fault.stream == "both" else (fault.stream,):
+                wanted: dict[str, Any] = {"type": kind, "stream": stream, "name": f"{mark}-{stream}"}
+                proxy.add_toxic(**wanted, attributes=attributes, toxicity=fault.toxicity)
+
+    def lift(self, fault: Fault, mark: str, names: Iterable[str]) -> None:
+        for name in names:
+            proxy = self._proxies[name]
+            if fault.kind == "down":
+                proxy.enable()
+                continue
+            for stream in ("upstream", "downstream"):
+                try:
+                    proxy.destroy_toxic(f"{mark}-{stream}")
+                except NotFound:  # only one way was struck
+                    pass
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(10)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            return
+        for proxy in self._proxies.values():  # a server that is there for others too
+            proxy.destroy()
