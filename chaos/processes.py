@@ -50,6 +50,11 @@ class Client:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
+    @property
+    def is_endless(self) -> bool:
+        """A publisher that goes on until it is told that it is enough."""
+        return isinstance(self.what, Publisher) and self.what.count is None and self.what.duration_s is None
+
     def start(self) -> None:
         self.starts += 1
         self.stopped = False

@@ -153,11 +153,17 @@ class Run:
         faults = Faults(self.schedule, self._network, self._clients, self._connections, rng, self._struck)
         faults.begin(began)
         self.say(f"faults: {describe(self.schedule.faults)}")
+        enough = False
         latest = began + self.schedule.length_s + self.schedule.drain_s
         while True:
             now = time.monotonic()
             faults.act(now)
             self._look()
+            if faults.over and not enough:
+                enough = True
+                for client in self._clients.values():
+                    if client.is_endless and client.running:
+                        client.terminate()
             if faults.over and (self._publishers_done() or now > latest):
                 break
             latest = max(latest, now + self.schedule.drain_s) if not faults.over else latest

@@ -105,7 +105,7 @@ class Publisher:
     settle: str
     rate: float
     size: int
-    count: int | None  # one of these two
+    count: int | None  # one of these two at most; none: until the faults are over
     duration_s: float | None
 
 
@@ -324,8 +324,10 @@ class _Reader:
         size = _quantity(entries.get("size"), "size", 100, 40, 64 << 20)
         count = int(_quantity(entries["count"], "count", 1, 1, 1 << 40)) if "count" in entries else None
         duration_s = _quantity(entries["duration"], "duration", 1, 0.1, _LONG_S) if "duration" in entries else None
-        if ("count" in entries) == ("duration" in entries):
-            item.problem("how much it publishes is not clear", "give either count or duration")
+        if "count" in entries and "duration" in entries:
+            item.problem(
+                "how much it publishes is said twice", "give one, or none: until the faults are over"
+            )
         return Publisher(**values, rate=rate, size=int(size), count=count, duration_s=duration_s)
 
     def read_subscriber(self, item: Item) -> Subscriber | None:

@@ -146,6 +146,8 @@ class _Publisher(_Moving):
     def __init__(self, args: argparse.Namespace, history: Writer) -> None:
         super().__init__(args, history)
         self.next = 0
+        self.enough = False
+        signal.signal(signal.SIGTERM, self.stop)
         self.undecided: dict[int, None] = {}  # sent and without outcome, in order
         self.again: list[int] = []  # of these, what has to be sent on this link, last first
         self.started = 0.0
@@ -167,7 +169,7 @@ class _Publisher(_Moving):
         due = int((now - self.started) * self.args.rate) + 1
         if self.args.count is not None:
             due = min(self.args.count, due)
-        elif now >= self.started + self.args.duration:
+        elif self.is_time_up(now):
             due = self.next
         while self.link.credit and self.next < due:
             self.history.send(self.args.name, self.next)
@@ -183,9 +185,15 @@ class _Publisher(_Moving):
         if self.args.settle == "presettled":
             delivery.settle()
 
+    def stop(self, *_: object) -> None:
+        self.enough = True
+
+    def is_time_up(self, now: float) -> bool:
+        return self.enough or (self.args.duration is not None and now >= self.started + self.args.duration)
+
     def look_done(self) -> None:
-        count, duration = self.args.count, self.args.duration
-        all_sent = self.next == count if count is not None else time.monotonic() >= self.started + duration
+        count = self.args.count
+        all_sent = self.next == count if count is not None else self.is_time_up(time.monotonic())
         written = self.args.settle != "presettled" or (self.link is not None and not self.link.queued)
         if self.started and all_sent and not self.undecided and written and not self.ending:
             say("DONE")

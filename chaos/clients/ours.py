@@ -78,9 +78,11 @@ async def publish(args: argparse.Namespace, history: Writer) -> None:
         collector = asyncio.create_task(collect())
         for publication in publisher.recovered:
             under_way.put_nowait(publication)
+        enough = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, enough.set)
         began, first = time.monotonic(), publisher.sequence
         until = args.until or (began + args.duration if args.duration else None)
-        while args.count is None or publisher.sequence < args.count:
+        while not enough.is_set() and (args.count is None or publisher.sequence < args.count):
             ahead = (publisher.sequence - first) / args.rate - (time.monotonic() - began)
             if ahead > 0:
                 await asyncio.sleep(ahead)

@@ -106,6 +106,8 @@ const undecided = new Set();
 let again = [];
 let next = 0;
 let started = 0;
+let enough = false;
+const timeUp = () => enough || (args.duration !== null && now() >= started + args.duration);
 
 function body(number) {
   return rhea.message.data_section(Buffer.from(`${args.name} ${number} `.padEnd(args.size, '.')));
@@ -123,14 +125,14 @@ function tick() {
     for (; room > 0 && again.length && link.sendable(); room--) send(again.shift());
     let due = Math.trunc((now() - started) * args.rate) + 1;
     if (args.count !== null) due = Math.min(due, args.count);
-    else if (now() >= started + args.duration) due = next;
+    else if (timeUp()) due = next;
     for (; room > 0 && !again.length && next < due && link.sendable(); room--) {
       write('send', {p: args.name, n: next});
       if (args.settle !== 'presettled') undecided.add(next);
       send(next++);
     }
   }
-  const over = args.count !== null ? next === args.count : started && now() >= started + args.duration;
+  const over = args.count !== null ? next === args.count : started && timeUp();
   const outgoing = link && link.session.outgoing; // what waits in rhea's own buffer, a close would drop
   if (over && !undecided.size && link && outgoing.next_pending_delivery === outgoing.next_delivery_id && !ending) {
     say('DONE');
@@ -148,6 +150,7 @@ function decided(outcome) {
 if (role === 'p') {
   container.on('accepted', decided('accepted'));
   for (const other of ['rejected', 'released', 'modified']) container.on(other, decided('rejected'));
+  process.on('SIGTERM', () => (enough = true));
   setInterval(tick, 5);
 }
 
