@@ -2,7 +2,7 @@
 
 A few hundred short ones: two to four cores, clients of every kind, each message and each frame delivered when the dice
 say so.  A failure prints its seed; `RERUN` below runs that one alone.  Longer and stranger schedules, against the whole
-stack, are in `tests/simulation`.
+stack, are in `chaos/simulation`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random schedules, always the same ones: see `explore.py`. Thousands more of them are run by hand."""
+"""Random schedules, always the same ones: see `chaos/simulation/explore.py`. Thousands more of them are run by hand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.explore import FAMILIES, explore, family_of
+from chaos.simulation.explore import FAMILIES, explore, family_of
 
 SEEDS = 240
 AT_ONCE = 20

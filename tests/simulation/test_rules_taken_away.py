@@ -1,7 +1,7 @@
 """Each rule of PROTOCOL 11 taken away from the real router: the schedule of the same name breaks the named guarantee.
 
 A rule is taken away by putting another body in the place of one small method (rarely two or three, where a rule is
-checked in as many places). With the rule the schedule passes (`test_scenarios.py`); without it the checker must find
+checked in as many places). With the rule the schedule passes (`chaos/simulation/scenarios.py`); without it the checker must find
 exactly the failure that the page names, or the rule, or the schedule, is not what we think it is.
 """
 
@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from chaos.simulation import clients
+from chaos.simulation.scenarios import SCENARIOS
+from chaos.simulation.world import Event, World
 from router import messages as m
 from router.address import Address
 from router.config import AddressConfig
@@ -25,9 +28,6 @@ from router.ports import PublisherAttach, PublisherPort, Term
 from router.proof import Proof
 from router.publisher import Publisher
 from router.subscriber import Subscriber
-from tests.simulation import clients
-from tests.simulation.test_scenarios import SCENARIOS
-from tests.simulation.world import Event, World
 
 Body = Callable[..., Any]
 Patch = tuple[type, str, Body]

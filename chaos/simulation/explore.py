@@ -5,8 +5,8 @@ event is, and every choice. After the faults everybody comes back and everything
 no router may remember anything. `replay` and `minimise` take the events of a run that went wrong, and skip those that
 are not possible (any more):
 
-    .venv/bin/python -m tests.simulation.explore FIRST LAST [FAMILY]      runs, counts, shows the first failure of a kind
-    .venv/bin/python -m tests.simulation.explore SEED min                 the smallest schedule that fails like that one
+    python -m chaos.simulation.explore FIRST LAST [FAMILY]      runs, counts, shows the first failure of a kind
+    python -m chaos.simulation.explore SEED min                 the smallest schedule that fails like that one
 
 Left out are what PROTOCOL 14 does not promise: see `FAMILIES`.
 """
@@ -21,14 +21,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from chaos.simulation.checker import Violation
+from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
+from chaos.simulation.frames import kind_of
+from chaos.simulation.schedule import Schedule
+from chaos.simulation.world import Event, World
 from interrouter.events import PeerDown, PeerUp
 from router.config import AddressConfig
 from router.publisher import Phase
-from tests.simulation.checker import Violation
-from tests.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
-from tests.simulation.frames import kind_of
-from tests.simulation.schedule import Schedule
-from tests.simulation.world import Event, World
 
 MESH, RING, LINE = "mesh", "ring", "line"
 CHAOS_S = 9.0  # faults last less than any subscription's timeout
@@ -177,9 +177,9 @@ class Run:
         return events
 
     def known_as_new(self, publisher: Publisher) -> bool:
-        """A publisher with memory and without epochs has credit before its new incarnation is known anywhere (5.1). If it
-        has lost its memory before, sends, and loses that connection too, it is taken for its old self when it comes back
-        with a map: so that one waits."""
+        """A publisher with memory and without epochs has credit before its new incarnation is known anywhere (5.1). If
+        it has lost its memory before, sends, and loses that connection too, it is taken for its old self when it comes
+        back with a map: so that one waits."""
         if publisher.kind != MEMORY or not publisher.base or publisher.pipe is None:
             return True
         site = self.world.sites[publisher.pipe.router]
@@ -435,9 +435,9 @@ def main(arguments: list[str]) -> None:
         if found is None:
             print(f"{family} {seed}: no failure, or not with these events alone")
             return
-        events, calm_seed, failure = found
+        events, calm_seed, why = found
         run = Run(seed, family)
-        print(f"{family} {seed}, {run.world.shape} {run.world.names}, calm {calm_seed}: {failure!r}"[:500])
+        print(f"{family} {seed}, {run.world.shape} {run.world.names}, calm {calm_seed}: {why!r}"[:500])
         for client in run.world.clients.values():
             print(" ", client.name, client.kind, getattr(client, "credit", ""), getattr(client, "keep", ""))
         for event in events:

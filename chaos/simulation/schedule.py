@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from chaos.simulation.checker import Violation
+from chaos.simulation.clients import UNIQUE, Publisher
+from chaos.simulation.frames import kind_of
+from chaos.simulation.world import Event, World
 from interrouter.events import PeerMessage
 from router.wire import decode
-from tests.simulation.checker import Violation
-from tests.simulation.clients import UNIQUE, Publisher
-from tests.simulation.frames import kind_of
-from tests.simulation.world import Event, World
 
 Hold = tuple[Any, ...] | Callable[[Event, World], bool]
 BOUND = 5000

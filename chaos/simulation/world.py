@@ -5,7 +5,7 @@ Nothing happens by itself. `enabled()` lists what can happen next, `step(event)`
 through the real interrouter networks; what these hand to a router waits in an inbox per peer, where a schedule can hold
 it. Client connections are pipes of frames in both directions. Events, as tuples:
 
-    up X Y          router X learns that the session with Y is up         down X Y   ... is over (drops what came before)
+    up X Y          router X learns that the session with Y is up         down X Y   ... is over (drops what came first)
     msg Y X         router X processes the next message from Y
     c2r C, r2c C    the next frame of client connection C is read by the router, by the client
     rnotice C       the router notices that C's connection is gone        cnotice C  the client does
@@ -19,13 +19,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from chaos.simulation.checker import Checker, Violation
+from chaos.simulation.clients import Client, Publisher, Subscriber
+from chaos.simulation.frames import frames_of
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network
 from router.config import AddressConfig, RouterConfig
 from router.router import Router
-from tests.simulation.checker import Checker, Violation
-from tests.simulation.clients import Client, Publisher, Subscriber
-from tests.simulation.frames import frames_of
 
 Event = tuple[Any, ...]
 START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
@@ -121,7 +121,7 @@ class World:
             config,
             incarnation=site.incarnation,
             now=self.now,
-            wall_us=lambda name=site.name: START_US + int(self.now * 1e6) + self.wall_offset[name],
+            wall_us=lambda: START_US + int(self.now * 1e6) + self.wall_offset[site.name],
             fresh=fresh,
         )
 
@@ -380,7 +380,8 @@ class World:
 
     def left_over(self) -> list[str]:
         """What should be empty at quiescence and is not."""
-        left = [f"{c.name} unsettled {c.unsettled}" for c in [*self.publishers, *self.subscribers] if c.unsettled]
+        clients: list[Publisher | Subscriber] = [*self.publishers, *self.subscribers]
+        left = [f"{c.name} unsettled {c.unsettled}" for c in clients if c.unsettled]
         left += [f"{p.name} sent {p.seq} of {p.total}" for p in self.publishers if not p.closed and p.seq < p.total]
         left += [f"inbox {x}<-{y}" for x, s in self.sites.items() if s for y, q in s.inbox.items() if q]
         for site in self.sites.values():

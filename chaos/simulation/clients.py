@@ -25,10 +25,10 @@ from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UInt, ULong
-from tests.simulation.frames import frames_of, kind_of
+from chaos.simulation.frames import frames_of, kind_of
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Pipe, World
+    from chaos.simulation.world import Pipe, World
 
 ADDRESS = "orders"
 FOREVER = 0xFFFFFFFF
@@ -322,8 +322,9 @@ class Subscriber(Client):
         if self.link is None:
             return
         if isinstance(event, LinkAttached):
-            if event.link.remote_attach.source is not None:
-                self.on_attached(event.link.remote_attach)
+            answer = event.link.remote_attach
+            if answer is not None and answer.source is not None:
+                self.on_attached(answer)
         elif isinstance(event, Transfers):
             for i, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True)):
                 self.on_transfer(event.first_id + i, tag, payload)
