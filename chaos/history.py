@@ -220,4 +220,7 @@ def _declarations_complaint(fields: dict[str, Any]) -> str | None:
             names.add(one["name"])
             if one.get("guarantee", GUARANTEES[0]) not in GUARANTEES:
                 return f"run: {one['name']}: guarantee {one['guarantee']!r} is none of {', '.join(GUARANTEES)}"
+            wait = one.get("timeout_s", 0.0)
+            if not isinstance(wait, NUMBER) or isinstance(wait, bool):
+                return f"run: {one['name']}: timeout_s is {wait!r}"
     return None
