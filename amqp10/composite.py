@@ -274,7 +274,7 @@ def read_map(buf: bytes, offset: int, end: int, where: str, *, ulong_keys: bool 
     value, stop = _read_typed(buf, offset, end, where, (0xC1, 0xD1), "map")
     for key in value:
         if not (isinstance(key, str) or (ulong_keys and isinstance(key, ULong))):
-            raise DecodeError(INVALID_FIELD, f"{where} has the key {key!r}, which is no symbol", offset)
+            raise DecodeError(INVALID_FIELD, f"{where} has the key {key!r:.60}, which is no symbol", offset)
     return value, stop
 
 

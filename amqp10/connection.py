@@ -102,6 +102,11 @@ class Connection:
         return self._reader.frames
 
     @property
+    def buffered_size(self) -> int:
+        """Octets held of a frame whose end has not come."""
+        return self._reader.buffered
+
+    @property
     def user(self) -> str | None:
         """The identity that SASL established; None without a SASL layer."""
         return self._handshake.user
@@ -143,6 +148,8 @@ class Connection:
                 return events
             if self._handshake.done:
                 self._state = OPENING
+                if self.server and self.settings.per_user is not None:
+                    self.settings = self.settings.per_user(self.user)
         if self._state is not HANDSHAKE:
             offset = reader.read(data, offset, events)
         if offset < len(data):
@@ -348,6 +355,7 @@ class Connection:
                 )
             self._remote_idle_s = performative.idle_time_out / 1000
         self._state = OPENED
+        self._reader.opened(self.settings.max_frame_size)
         if not self._open_sent:
             self._send_open()
         events.append(ConnectionOpened(self, performative))

@@ -36,7 +36,9 @@ from amqp10.types import (
 MAX_DEPTH: Final = 32
 """Lists, maps, arrays and described types within each other; the value itself is at depth 0."""
 MAX_VALUES: Final = 1_000_000
-"""List and map entries and array elements in one value: bounds what zero-width elements cost us."""
+"""List and map entries and array elements in one value."""
+MAX_EMPTY: Final = 1024
+"""Array elements of no width in one array: a count of four octets must not cost us what it says."""
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
@@ -232,9 +234,9 @@ def _map(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: lis
 def _duplicate(values: dict[Any, Any], key: Any, at: int) -> DecodeError:
     other = next(k for k in values if k == key)
     if type(other) is type(key) and (not isinstance(key, float) or repr(key) == repr(other)):
-        return DecodeError(DECODE_ERROR, f"the map has the key {key!r} twice", at)
+        return DecodeError(DECODE_ERROR, f"the map has the key {key!r:.60} twice", at)
     # 1 as a long and as a uint are two keys to AMQP (1.6.23), one to a dict.
-    return DecodeError(NOT_IMPLEMENTED, f"map keys {other!r} and {key!r} differ in their type only", at)
+    return DecodeError(NOT_IMPLEMENTED, f"map keys {other!r:.60} and {key!r:.60} differ in their type only", at)
 
 
 def _array(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int) -> Array:
@@ -253,6 +255,8 @@ def _array(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: l
         raise _unknown(code, code_at)
     if code & 0xF0 != 0x40:
         check_count(count, stop - offset, at)
+    elif count > MAX_EMPTY:
+        raise DecodeError(RESOURCE_LIMIT_EXCEEDED, f"more than {MAX_EMPTY} elements without octets in an array", at)
     _spend(budget, count, at)
     values = []
     for _ in range(count):

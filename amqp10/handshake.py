@@ -175,7 +175,7 @@ class Handshake:
         assert isinstance(sasl, ServerMechanisms)
         self._mechanism = sasl.begin(init.mechanism)
         if self._mechanism is None:
-            self._refuse(f"SASL mechanism {init.mechanism!r} is not offered")
+            self._refuse(f"SASL mechanism {init.mechanism!r:.60} is not offered")
         self._step(init.initial_response)
 
     def _on_response(self, response: SaslResponse) -> None:

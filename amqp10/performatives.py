@@ -301,7 +301,7 @@ def decode_performative(buf: bytes, offset: int, end: int) -> tuple[Performative
 
 def _descriptor_text(buf: bytes, offset: int, end: int) -> str:
     descriptor = decode_value(buf, offset + 1, end)[0]
-    return f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else repr(descriptor)
+    return f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else f"{descriptor!r:.60}"
 
 
 _FAST: Final[dict[int | None, Callable[[bytes, int, int], tuple[Performative, int] | None]]] = {

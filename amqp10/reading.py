@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from amqp10.incoming import Incoming
     from amqp10.session import Session
 
+_FIRST_FRAME = 64 * 1024  # before open has come; 2.4.1 says 512, but clients like to say much of themselves
+_PIECE = 4096  # smaller pieces than that are put together: holding one costs as much as forty octets
 _SHAPES = 1024  # so many shapes are remembered per connection, whatever a peer sends
 _SMALLEST_SHAPED = 18  # octets of a frame that may be looked up by its shape
 _unpack_size = Struct(">I").unpack_from
@@ -38,18 +40,19 @@ _unpack_size = Struct(">I").unpack_from
 class Reader:
     """One per connection. `join` puts pieces together, `read` takes the frames, `keep` holds what is left over."""
 
-    __slots__ = ("_buffered", "_chunks", "_connection", "_dispositions", "_max_frame_size", "_shapes", "_wanted",
-                 "deaf", "frames")  # fmt: skip
+    __slots__ = ("_chunks", "_connection", "_dispositions", "_max_frame_size", "_shapes", "_wanted",
+                 "buffered", "deaf", "frames")  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._max_frame_size = connection.settings.max_frame_size
+        self._max_frame_size = min(connection.settings.max_frame_size, _FIRST_FRAME)
         self.frames = 0
         """Every frame, heartbeats included."""
         self.deaf = False
         """The bytes can't be understood any more: nobody knows where the next frame begins, or what it means."""
         self._chunks: list[bytes] = []
-        self._buffered = 0
+        self.buffered = 0
+        """Octets held of a frame whose end has not come."""
         self._wanted = 0
         self._shapes: dict[bytes, Shape] = {}
         self._dispositions: dict[bytes, DispositionShape] = {}
@@ -58,19 +61,27 @@ class Reader:
         """What was kept and this; b"" while that is no whole frame yet."""
         if not self._chunks:
             return data
-        self._chunks.append(data)
-        self._buffered += len(data)
-        if self._buffered < self._wanted:
+        if len(self._chunks[-1]) < _PIECE:
+            self._chunks[-1] += data
+        else:
+            self._chunks.append(data)
+        self.buffered += len(data)
+        if self.buffered < self._wanted:
             return b""
-        data = b"".join(self._chunks)
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []
+        self.buffered = 0
         return data
 
     def keep(self, data: bytes, offset: int) -> None:
         """Hold the beginning of a frame until the rest of it comes."""
         self._chunks = [data[offset:]]
-        self._buffered = len(data) - offset
-        self._wanted = _unpack_size(data, offset)[0] if self._buffered >= FRAME_HEAD_SIZE else FRAME_HEAD_SIZE
+        self.buffered = len(data) - offset
+        self._wanted = _unpack_size(data, offset)[0] if self.buffered >= FRAME_HEAD_SIZE else FRAME_HEAD_SIZE
+
+    def opened(self, max_frame_size: int) -> None:
+        """The peer's open has come: from now on frames may be as large as ours says."""
+        self._max_frame_size = max_frame_size
 
     def forget_shapes(self) -> None:
         """Links or sessions come or go: what was learnt may be about another one now."""

@@ -433,7 +433,9 @@ def _read_application_properties(buf: bytes, offset: int, end: int) -> tuple[dic
     values, stop = _typed(buf, offset, end, (0xC1, 0xD1), "application-properties", "map")
     for key in values:
         if not isinstance(key, str):
-            raise DecodeError(INVALID_FIELD, f"application-properties has the key {key!r}, which is no string", offset)
+            raise DecodeError(
+                INVALID_FIELD, f"application-properties has the key {key!r:.60}, which is no string", offset
+            )
     return values, stop
 
 

@@ -259,7 +259,7 @@ class Session:
         if link in self._errant:
             self._errant[link] -= 1
             if self._errant[link] < 0:  # 2.6.5: what it sent before it knew of our detach is discarded
-                raise SessionViolation(self, ERRANT_LINK, f"transfers for link {link.name!r} after its detach")
+                raise SessionViolation(self, ERRANT_LINK, f"transfers for link {link.name!r:.60} after its detach")
             if transfer.delivery_id is not None:
                 self.incoming.skip_delivery(transfer.delivery_id)
             return None

@@ -6,7 +6,7 @@ hold. Knows nothing about addresses, routers or clients. Next: connection.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ class ConnectionSettings:
     """Server: the mechanisms offered. Client: the one to use; None starts without a SASL layer."""
     allow_no_sasl: bool = True
     """Server: accept a client that starts with the plain AMQP header."""
+    per_user: Callable[[str | None], ConnectionSettings] | None = None
+    """Server: the settings that hold from SASL's end on, by the identity that it established."""
 
     def __post_init__(self) -> None:
         for name, lowest, highest in (
