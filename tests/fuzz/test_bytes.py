@@ -1,0 +1,72 @@
+"""The corpus holds, and the byte fuzzer finds what there is to find.
+
+`python -m chaos.fuzz` looks further; what it found is a plain test beside its kin (tests/amqp10, tests/router).
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from amqp10.connection import Connection
+from amqp10.performatives import Detach
+from chaos.fuzz import mutator
+from chaos.fuzz.__main__ import load, main
+from chaos.fuzz.mutator import covered, failure, frames, mutated, smaller
+from chaos.fuzz.targets import TARGETS
+
+CORPUS = load()
+INPUTS = [(target, name) for target in TARGETS for name in CORPUS[target]]
+
+
+@pytest.mark.parametrize(("target", "name"), INPUTS, ids=[f"{target}-{name}" for target, name in INPUTS])
+def test_the_corpus_holds(target: str, name: str) -> None:
+    assert failure(target, CORPUS[target][name]) is None
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_mutations_of_the_corpus_hold(target: str) -> None:
+    rng = random.Random(4)
+    inputs = [*CORPUS[target].values()]
+    for _ in range(60):
+        data = mutated(rng.choice(inputs), rng.choice(inputs), rng)
+        error = failure(target, data)
+        assert error is None, f"{error!r}; rerun: python -m chaos.fuzz --target {target} --hex {data.hex()}"
+
+
+def test_coverage_grows_with_what_an_input_reaches() -> None:
+    (conversation,) = (data for name, data in CORPUS["server"].items() if name == "middle")
+    assert len(covered("server", conversation[:200])) < len(covered("server", conversation))
+
+
+def test_an_exception_of_ours_is_found_made_small_and_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    taken = Connection._on_detach
+
+    def broken(connection: Connection, detach: Detach, channel: int, events: list[object]) -> None:
+        if detach.closed:
+            raise KeyError("planted")
+        taken(connection, detach, channel, events)  # type: ignore[arg-type]
+
+    monkeypatch.setitem(Connection._HANDLERS, Detach, broken)
+    (conversation,) = (data for name, data in CORPUS["server"].items() if name == "middle")
+    assert isinstance(failure("server", conversation), KeyError)
+    assert len(frames(smaller("server", conversation))) == 1
+    assert main(["--target", "server", "--seconds", "1", "--seed", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "input: b'" in out
+    assert "rerun: python -m chaos.fuzz --target server --hex 00" in out
+
+
+def test_an_input_that_never_ends_is_a_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*arguments: object) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr(mutator, "HANG_S", 0.05)
+    monkeypatch.setattr(Connection, "_on_detach", endless)
+    monkeypatch.setitem(Connection._HANDLERS, Detach, endless)
+    (conversation,) = (data for name, data in CORPUS["server"].items() if name == "middle")
+    assert isinstance(failure("server", conversation), mutator.Hang)
