@@ -491,3 +491,28 @@ def test_above_done_bytes_the_oldest_payload_is_freed_and_a_new_subscription_nev
     assert not first.unsettled()
     assert not second.unsettled()
     mesh.assert_settled()
+
+
+def test_what_a_subscription_accepts_as_it_leaves_counts() -> None:
+    """In one read: with `hold` nobody else could accept it any more, and the publisher would wait for ever."""
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("b", accepts=False)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1")
+    core = mesh.cores["b"]
+    core.subscriber_disposition(
+        subscriber, subscriber.got[0].id, subscriber.got[1].id, Outcome.ACCEPTED, False, mesh.now
+    )
+    subscriber.leave(closed=True)
+    assert publisher.accepted() == [0, 1]
+
+
+def test_what_a_publisher_settles_as_it_leaves_is_settled_everywhere() -> None:
+    """In one read: its farewell makes positions void at every egress, so the settlements must have gone before."""
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("b")
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1")
+    mesh.cores["a"].publisher_settled(publisher, 0, 1, mesh.now)
+    publisher.leave()
+    assert not subscriber.unsettled()
