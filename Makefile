@@ -5,10 +5,10 @@ PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim chaos bench wheel clean runtime tools
+.PHONY: help demo test check unit sim chaos chaos-long bench wheel clean runtime tools
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: runtime ## three routers, one killed in mid-stream, and the ledger
 	@$(BIN)/onceway demo $(ARGS)
@@ -27,8 +27,11 @@ unit: tools ## the tests that take a moment: no processes, no interop
 sim: tools ## the protocol's scenarios and random schedules in virtual time
 	@$(PYTEST) tests/simulation $(ARGS)
 
-chaos: tools ## real processes, killed
-	@$(PYTEST) tests/chaos $(ARGS)
+chaos: tools ## live networks under faults: every short schedule of chaos/schedules, judged
+	@$(BIN)/onceway chaos all $(ARGS)
+
+chaos-long: tools ## 200 kills of routers under load in one run
+	@$(BIN)/onceway chaos run two_hundred_kills $(ARGS)
 
 bench: tools ## CPU per delivery beside other brokers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)

@@ -11,10 +11,13 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 import click
 
 from onceway.errors import UsageError
+
+VERDICTS: Final = {0: "ok", 1: "violated", 3: "unknown"}
 
 
 @click.group("chaos")
@@ -51,9 +54,31 @@ def check(schedules: tuple[str, ...]) -> None:
 @click.option("--seed", type=int, help="Of what the schedule leaves to chance.")
 def run(schedule: str, out: Path | None, seed: int | None) -> None:
     """Run SCHEDULE, a file or a name of the library, and judge it."""
-    if find_spec("toxiproxy") is None:
-        raise UsageError("toxiproxy-python is not installed: pip install 'onceway[check]'")
     from chaos.faults import new_seed
+
+    sys.exit(run_and_judge(schedule, out, new_seed() if seed is None else seed))
+
+
+@command.command("all")
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="A folder in here for each.")
+@click.option("--seed", type=int, help="The same for each.")
+def all_(out: Path | None, seed: int | None) -> None:
+    """Run every schedule of the library that is not long, one after the other."""
+    from chaos.faults import new_seed
+    from chaos.schedule import library, load_schedule
+
+    codes = {}
+    for path in library():
+        if not load_schedule(path).long:
+            where = None if out is None else out / path.stem
+            codes[path.stem] = run_and_judge(path.stem, where, new_seed() if seed is None else seed)
+    for name, code in codes.items():
+        click.echo(f"{name:28}{VERDICTS[code]}")
+    sys.exit(1 if 1 in codes.values() else max(codes.values()))
+
+
+def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
+    """The exit code."""
     from chaos.history import GLOB, read
     from chaos.judge import judge
     from chaos.recovery import recoveries, summary
@@ -61,9 +86,10 @@ def run(schedule: str, out: Path | None, seed: int | None) -> None:
     from chaos.schedule import find, load_schedule
     from chaos.verdict import EXIT_CODES
 
+    if find_spec("toxiproxy") is None:
+        raise UsageError("toxiproxy-python is not installed: pip install 'onceway[check]'")
     path = find(schedule)
     loaded = load_schedule(path)
-    seed = new_seed() if seed is None else seed
     if out is None:
         out = Path(tempfile.mkdtemp(prefix=f"onceway-chaos-{loaded.name}-"))
     out.mkdir(parents=True, exist_ok=True)
@@ -76,7 +102,7 @@ def run(schedule: str, out: Path | None, seed: int | None) -> None:
         Run(loaded, out, seed, say).run()
     except NotStarted as error:
         say(f"the run did not come to its faults: {error}")
-        sys.exit(3)
+        return 3
     judgement = judge(out)
     click.echo(judgement)
     for line in summary(recoveries(read(out))):
@@ -85,7 +111,7 @@ def run(schedule: str, out: Path | None, seed: int | None) -> None:
     if report is not None:
         click.echo(f"report: {report}")
     click.echo(f"rerun: onceway chaos run {schedule} --seed {seed}")
-    sys.exit(EXIT_CODES[judgement.verdict])
+    return EXIT_CODES[judgement.verdict]
 
 
 def write_report(directory: Path) -> Path | None:

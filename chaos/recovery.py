@@ -8,6 +8,7 @@ publisher, the first outcome after that.  Read from the history alone.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Iterable, Sequence
@@ -89,7 +90,7 @@ def summary(found: Sequence[Recovery]) -> list[str]:
         times.sort()
         lines.append(
             f"kill to first delivery at the new router, {library} {who}: median {statistics.median(times):.3f} s, "
-            f"90 % within {times[int(0.9 * (len(times) - 1))]:.3f} s, most {times[-1]:.3f} s ({len(times)} times)"
+            f"90 % within {times[math.ceil(0.9 * len(times)) - 1]:.3f} s, most {times[-1]:.3f} s ({len(times)} times)"
         )
     return lines
 

@@ -132,6 +132,7 @@ class Schedule:
     publishers: tuple[Publisher, ...]
     subscribers: tuple[Subscriber, ...]
     faults: tuple[Fault, ...]
+    long: bool = False  # left out where all are run
 
     @property
     def name(self) -> str:
@@ -197,7 +198,7 @@ class _Reader:
 
     def read(self, root: Item) -> Schedule | None:
         needed = ("shows", "topology", "workload")
-        top = root.fields((*needed, "faults"), "a mapping with topology, workload and faults", required=needed)
+        top = root.fields((*needed, "faults", "long"), "a mapping with topology, workload and faults", required=needed)
         if top is None:
             return None
         shows = top["shows"].scalar(str, "one sentence") if "shows" in top else None
@@ -224,6 +225,7 @@ class _Reader:
         faults: list[Fault] = []
         if "faults" in top:
             faults = self.read_list(top["faults"], "a list of faults", self.read_fault)
+        long = "long" in top and top["long"].choice(("yes", "no")) == "yes"
         if self.problems.found:
             return None
         return Schedule(
@@ -238,6 +240,7 @@ class _Reader:
             tuple(publishers),
             tuple(subscribers),
             tuple(sorted(faults, key=lambda fault: fault.at_s)),
+            long,
         )
 
     def read_list(self, item: Item, expected: str, read: Callable[[Item], Any]) -> list[Any]:
@@ -325,9 +328,7 @@ class _Reader:
         count = int(_quantity(entries["count"], "count", 1, 1, 1 << 40)) if "count" in entries else None
         duration_s = _quantity(entries["duration"], "duration", 1, 0.1, _LONG_S) if "duration" in entries else None
         if "count" in entries and "duration" in entries:
-            item.problem(
-                "how much it publishes is said twice", "give one, or none: until the faults are over"
-            )
+            item.problem("how much it publishes is said twice", "give one, or none: until the faults are over")
         return Publisher(**values, rate=rate, size=int(size), count=count, duration_s=duration_s)
 
     def read_subscriber(self, item: Item) -> Subscriber | None:
