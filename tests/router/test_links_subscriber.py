@@ -101,6 +101,12 @@ def test_nothing_can_be_sent_before_the_answer(clients: Clients, core: Any) -> N
     assert port.capacity() == 100
 
 
+def test_a_delivery_that_is_not_of_the_log_gives_no_hint_for_its_id(clients: Clients, core: Any) -> None:
+    """Its position is -1; ids that begin at the end of the id space are beyond rhea, which does not wrap them."""
+    _, _, port = attached(clients, core)
+    assert port.send([b"t"], [BODY], 0, True, -1, {}) == 0
+
+
 def test_the_listing_is_the_answers_map_and_is_resumed(clients: Clients, core: Any) -> None:
     core.answer_attaches = False
     unsettled = {b"1": None, b"2": ACCEPTED, b"3": Received(0, 0), b"4": None}
