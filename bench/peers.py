@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from bench.processes import family
-from tests.live import LiveNetwork, dying_with_us, free_port, wait_until
+from chaos.ports import free_port
+from tests.live import LiveNetwork, dying_with_us, wait_until
 
 _RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
