@@ -7,8 +7,10 @@ import asyncio
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 import onceway
+from chaos.clients.in_hand import InHand, ReadingJournal, without_outcome
 from chaos.clients.options import LINK, body, read_body, say
 from chaos.history import Writer
 from onceway.client.publisher import Publication
@@ -25,7 +27,12 @@ def run(args: argparse.Namespace, history: Writer) -> None:
     run_loop(publish(args, history) if args.what == "publish" else subscribe(args, history))
 
 
-def _connect(args: argparse.Namespace, history: Writer) -> onceway.Connection:
+def _connect(
+    args: argparse.Namespace,
+    history: Writer,
+    journal: onceway.SqliteJournal | None,
+    outcome: Callable[[int, str], None] | None = None,
+) -> onceway.Connection:
     role = "p" if args.what == "publish" else "s"
 
     def report(event: Report) -> None:
@@ -38,21 +45,20 @@ def _connect(args: argparse.Namespace, history: Writer) -> onceway.Connection:
             history.write("told", why=event.reason, dropped=event.dropped, **who)
         elif isinstance(event, onceway.PublicationsUndecided):
             history.write("told", why=event.reason, **who)
+            assert outcome is not None
+            for number, _ in event.publications:
+                outcome(number, "undecided")
         elif isinstance(event, onceway.RouterLost):
             history.write("note", text=f"lost {event.url}: {event.reason}; next in {event.retry_in_s:.3f} s", **who)
 
     return onceway.connect(
-        args.urls, container=args.name, journal=args.journal, ordered=True, connect_timeout_s=None, on_report=report
+        args.urls, container=args.name, journal=journal, ordered=True, connect_timeout_s=None, on_report=report
     )
 
 
 async def publish(args: argparse.Namespace, history: Writer) -> None:
     under_way: asyncio.Queue[Publication | None] = asyncio.Queue()
     told: set[int] = set()
-
-    def undecided(report: onceway.PublicationsUndecided) -> None:
-        for number, _ in report.publications:
-            outcome(number, "undecided")
 
     def outcome(number: int, how: str) -> None:
         if number not in told:
@@ -70,11 +76,20 @@ async def publish(args: argparse.Namespace, history: Writer) -> None:
                 how = "rejected"
             outcome(publication.sequence, how)
 
-    async with _connect(args, history) as connection:
+    journal = onceway.SqliteJournal(args.journal) if args.journal else None
+    open_before = without_outcome(args.history)
+    async with _connect(args, history, journal, outcome) as connection:
         publisher = await connection.publisher(
-            args.address, name=LINK, guarantee=GUARANTEES[args.settle], on_undecided=undecided
+            args.address,
+            name=LINK,
+            guarantee=GUARANTEES[args.settle],
+            on_undecided=lambda report: None,  # on_report has written it down
         )
         say("READY")
+        open_before -= {publication.sequence for publication in publisher.recovered}
+        for number in sorted(open_before):
+            if number < publisher.sequence:  # else it never reached the journal, and its number comes again
+                outcome(number, "accepted")
         collector = asyncio.create_task(collect())
         for publication in publisher.recovered:
             under_way.put_nowait(publication)
@@ -107,6 +122,8 @@ async def subscribe(args: argparse.Namespace, history: Writer) -> None:
         async for batch in subscriber.batches(max_messages=most):
             deliveries = numbers(batch)
             history.receive(args.name, *deliveries)
+            if in_hand is not None:
+                in_hand.note(batch.tags, deliveries)
             if args.pause:
                 await asyncio.sleep(args.pause)
             await batch.accept()
@@ -114,7 +131,9 @@ async def subscribe(args: argparse.Namespace, history: Writer) -> None:
 
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with _connect(args, history) as connection:
+    journal = ReadingJournal(args.journal) if args.journal else None
+    in_hand = InHand(f"{args.journal}.in_hand") if args.journal else None
+    async with _connect(args, history, journal) as connection:
         subscriber = await connection.subscriber(
             args.address,
             name=LINK,
@@ -122,6 +141,9 @@ async def subscribe(args: argparse.Namespace, history: Writer) -> None:
             credit=args.credit,
             on_gap=lambda gap: None,  # on_report has written it down
         )
+        if in_hand is not None and journal is not None:
+            kept = journal.accepted_before
+            history.accept(args.name, *(one for tag, one in in_hand.before.items() if tag in kept))
         say("READY")
         receiving = asyncio.create_task(receive())
         stopping = asyncio.create_task(stop.wait())
