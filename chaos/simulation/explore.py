@@ -3,10 +3,7 @@
 A seed says everything: the family, the network, the clients, how many faults of each kind there may be, how likely each
 event is, and every choice. After the faults everybody comes back and everything drains (G4), then everybody closes, and
 no router may remember anything. `replay` and `minimise` take the events of a run that went wrong, and skip those that
-are not possible (any more):
-
-    python -m chaos.simulation.explore FIRST LAST [FAMILY]      runs, counts, shows the first failure of a kind
-    python -m chaos.simulation.explore SEED min                 the smallest schedule that fails like that one
+are not possible (any more). `python -m chaos.simulate` is how to run them.
 
 Left out are what PROTOCOL 14 does not promise: see `FAMILIES`.
 """
@@ -14,9 +11,6 @@ Left out are what PROTOCOL 14 does not promise: see `FAMILIES`.
 from __future__ import annotations
 
 import random
-import sys
-import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,7 +24,7 @@ from interrouter.events import PeerDown, PeerUp
 from router.config import AddressConfig
 from router.publisher import Phase
 
-MESH, RING, LINE = "mesh", "ring", "line"
+MESH, RING, LINE, STAR = TOPOLOGIES = ("mesh", "ring", "line", "star")
 CHAOS_S = 9.0  # faults last less than any subscription's timeout
 STEP_S = 0.4
 FRESH_FRAME_S = 1.5  # no frame of a client lies unread for longer: proof_after is 2 s
@@ -67,7 +61,7 @@ FAMILIES: dict[str, Family] = {
     "released": Family(True, faults={"release": (1, 2, 4)}),
     "all-die": Family(True, faults={"crash": (4, 6)}),
     "apart": Family(False, publishers=(RECOVERING, UNIQUE), faults=APART),
-    "sparse": Family(False, (RING, LINE), (RECOVERING, UNIQUE), faults=APART),
+    "sparse": Family(False, (RING, LINE, STAR), (RECOVERING, UNIQUE), faults=APART),
     "crossing": Family(
         False, publishers=(RECOVERING, UNIQUE), most_routers=3, weights=CROSSING,
         faults={"part": (1, 1, 2), "cdrop": (2, 4, 6), "rdrop": (0,), "crash": (0, 0, 1), "srestart": (0, 1),
@@ -85,6 +79,8 @@ class Wild(World):
     def linked(self, a: str, b: str) -> bool:
         if not super().linked(a, b) or (a, b) in self.broken:
             return False
+        if self.shape == STAR:
+            return self.names[0] in (a, b)
         apart = self.names.index(b) - self.names.index(a)
         return self.shape == MESH or apart == 1 or (self.shape == RING and apart == len(self.names) - 1)
 
@@ -136,7 +132,7 @@ class Wild(World):
 class Run:
     """One schedule: what is possible, and what has happened."""
 
-    def __init__(self, seed: int, family: str) -> None:
+    def __init__(self, seed: int, family: str, topology: str | None = None) -> None:
         self.seed, self.family = seed, FAMILIES[family]
         self.rng = rng = random.Random(f"{family} {seed}")
         fam = self.family
@@ -156,7 +152,8 @@ class Run:
         nobody: Any = "accept" if self.budget["close"] or self.budget["sfresh"] else rng.choice(["hold", "accept"])
         self.address = AddressConfig(subscription_timeout_s=20.0, publisher_timeout_s=40.0, no_subscribers=nobody)
         self.world = Wild(names, publishers, subscribers, strict=fam.strict, address=self.address, seed=seed)
-        self.world.shape = rng.choice(fam.shapes)
+        drawn = rng.choice(fam.shapes)
+        self.world.shape = topology or drawn
         self.weights = {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in (WEIGHTS | fam.weights).items()}
         self.length = rng.choice([80, 150, 300, 500])
         self.unread: dict[tuple[str, int], float] = {}  # pipes with something unread -> since when
@@ -351,14 +348,25 @@ class Run:
         self.close(self.pick)
 
 
-def explore(seed: int, family: str | None = None) -> tuple[Run, BaseException | None]:
+def explore(
+    seed: int, family: str | None = None, topology: str | None = None,
+    watch: Callable[[World], object] | None = None,
+) -> tuple[Run, BaseException | None]:  # fmt: skip
     """Runs the schedule of that seed; what went wrong, if anything."""
-    run = Run(seed, family or family_of(seed))
+    run = Run(seed, family or family_of(seed, topology), topology)
+    if watch is not None:
+        watch(run.world)
     return run, _failure(run.play)
 
 
-def family_of(seed: int) -> str:
-    return list(FAMILIES)[seed % len(FAMILIES)]
+def families_on(topology: str | None) -> list[str]:
+    """Where not all routers are neighbours, one crash parts the others: what no fault excuses is promised in a mesh."""
+    return [name for name, family in FAMILIES.items() if topology is None or topology in family.shapes]
+
+
+def family_of(seed: int, topology: str | None = None) -> str:
+    families = families_on(topology)
+    return families[seed % len(families)]
 
 
 def _failure(play: Callable[[], None]) -> BaseException | None:
@@ -374,9 +382,14 @@ def kind_of_failure(failure: BaseException) -> str:
     return first if isinstance(failure, AssertionError) and first[:1] == "G" else type(failure).__name__
 
 
-def replay(seed: int, family: str, events: list[Event], calm_seed: int) -> tuple[Run, BaseException | None]:
+def replay(
+    seed: int, family: str, events: list[Event], calm_seed: int, topology: str | None = None,
+    watch: Callable[[World], object] | None = None,
+) -> tuple[Run, BaseException | None]:  # fmt: skip
     """The same network and clients, these events as far as they are possible, then everything drains."""
-    run = Run(seed, family)
+    run = Run(seed, family, topology)
+    if watch is not None:
+        watch(run.world)
     rng = random.Random(calm_seed)
 
     def choose(possible: list[Event]) -> Event:
@@ -393,15 +406,19 @@ def replay(seed: int, family: str, events: list[Event], calm_seed: int) -> tuple
     return run, _failure(play)
 
 
-def minimise(seed: int, family: str, calm_seeds: int = 4) -> tuple[list[Event], int, BaseException] | None:
-    """Delta debugging on the events; the failure keeps its kind."""
-    run, failure = explore(seed, family)
+def minimise(
+    seed: int, family: str, topology: str | None = None, calm_seeds: int = 4, tries: int = 3000
+) -> tuple[list[Event], int, BaseException] | None:
+    """Delta debugging on the events, in so many tries at most; the failure keeps its kind."""
+    run, failure = explore(seed, family, topology)
     if failure is None:
         return None
     kind = kind_of_failure(failure)
 
     def fails(events: list[Event], calm_seed: int) -> BaseException | None:
-        _, found = replay(seed, family, events, calm_seed)
+        nonlocal tries
+        tries -= 1
+        _, found = replay(seed, family, events, calm_seed, topology)
         return found if found is not None and kind_of_failure(found) == kind else None
 
     events = run.events
@@ -411,11 +428,11 @@ def minimise(seed: int, family: str, calm_seeds: int = 4) -> tuple[list[Event], 
     else:
         return None
     pieces = 2
-    while len(events) >= 2:
+    while events and tries > 0:
         size = max(1, len(events) // pieces)
         for start in range(0, len(events), size):
             fewer = events[:start] + events[start + size :]
-            if fails(fewer, calm_seed):
+            if tries > 0 and fails(fewer, calm_seed):
                 events, pieces = fewer, max(pieces - 1, 2)
                 break
         else:
@@ -425,43 +442,3 @@ def minimise(seed: int, family: str, calm_seeds: int = 4) -> tuple[list[Event], 
     final = fails(events, calm_seed)
     assert final is not None
     return events, calm_seed, final
-
-
-def main(arguments: list[str]) -> None:
-    if arguments[1] == "min":
-        seed = int(arguments[0])
-        family = arguments[2] if len(arguments) > 2 else family_of(seed)
-        found = minimise(seed, family)
-        if found is None:
-            print(f"{family} {seed}: no failure, or not with these events alone")
-            return
-        events, calm_seed, why = found
-        run = Run(seed, family)
-        print(f"{family} {seed}, {run.world.shape} {run.world.names}, calm {calm_seed}: {why!r}"[:500])
-        for client in run.world.clients.values():
-            print(" ", client.name, client.kind, getattr(client, "credit", ""), getattr(client, "keep", ""))
-        for event in events:
-            print(" ", event)
-        return
-    first, last = int(arguments[0]), int(arguments[1])
-    began = time.monotonic()
-    kinds: Counter[str] = Counter()
-    totals: Counter[str] = Counter()
-    for seed in range(first, last):
-        family = arguments[2] if len(arguments) > 2 else family_of(seed)
-        run, failure = explore(seed, family)
-        checker = run.world.checker
-        totals["events"] += len(run.world.transcript)
-        totals["told"] += len(checker.told)
-        totals["holes"] += checker.holes
-        totals["accepted"] += sum(map(len, checker.ever_accepted.values()))
-        if failure is not None:
-            kind = kind_of_failure(failure)
-            kinds[kind] += 1
-            if kinds[kind] <= 3:
-                print(f"{family} {seed}: {failure!r}"[:400], flush=True)
-    print(f"{last - first} schedules, {dict(totals)}, {time.monotonic() - began:.0f} s, failures {dict(kinds)}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,6 +107,7 @@ class World:
         self.trunks: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.wall_offset = dict.fromkeys(self.names, 0)
         self.transcript: list[str] = []
+        self.observer: Callable[[Event], None] | None = None  # hears of each event before it happens
         self.sites: dict[str, Site | None] = {}
         for name in self.names:
             self.sites[name] = Site(self, name, fresh=True)
@@ -226,6 +228,8 @@ class World:
     def step(self, event: Event) -> None:
         self.now += TICK
         self.transcript.append(f"{self.now:8.2f} " + " ".join(str(e) for e in event))
+        if self.observer is not None:
+            self.observer(event)
         getattr(self, "do_" + event[0])(*event[1:])
         self.touch(str(event[1]) if len(event) > 1 else "")
 

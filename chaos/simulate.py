@@ -1,0 +1,222 @@
+"""`python -m chaos.simulate`: random schedules of the real protocol code in virtual time, against its guarantees.
+
+Exit 0 every guarantee held, 1 one was violated, 2 bad options. A failing seed is shrunk to a short schedule, told as a
+transcript and drawn as a sequence diagram. What a schedule is: `chaos.simulation.explore`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import count, islice
+from pathlib import Path
+
+from chaos.simulation.diagram import diagram
+from chaos.simulation.explore import (
+    FAMILIES,
+    TOPOLOGIES,
+    explore,
+    families_on,
+    family_of,
+    kind_of_failure,
+    minimise,
+    replay,
+)
+from chaos.simulation.trace import Trace
+
+COMMAND = "python -m chaos.simulate"
+DEFAULT_SEEDS = range(1000)
+AT_ONCE = 10  # schedules in one piece of work
+SHRUNK = 3  # kinds of failure that are shrunk and shown
+
+
+@dataclass
+class Failed:
+    seed: int
+    family: str
+    kind: str
+    text: str
+
+
+@dataclass
+class Totals:
+    schedules: int = 0
+    events: int = 0
+    failed: list[Failed] = field(default_factory=list)
+
+    def add(self, other: Totals) -> None:
+        self.schedules += other.schedules
+        self.events += other.events
+        self.failed += other.failed
+
+
+def work(seeds: list[int], family: str | None, topology: str | None) -> Totals:
+    totals = Totals()
+    for seed in seeds:
+        name = family or family_of(seed, topology)
+        run, failure = explore(seed, name, topology)
+        totals.schedules += 1
+        totals.events += len(run.world.transcript)
+        if failure is not None:
+            text = f"{type(failure).__name__}: {failure}" if not isinstance(failure, AssertionError) else str(failure)
+            totals.failed.append(Failed(seed, name, kind_of_failure(failure), text.split("\n", 1)[0][:300]))
+    return totals
+
+
+def pieces(seeds: Iterator[int], until: float | None) -> Iterator[list[int]]:
+    while until is None or time.monotonic() < until:
+        piece = list(islice(seeds, AT_ONCE))
+        if not piece:
+            return
+        yield piece
+
+
+def results(options: argparse.Namespace, seeds: Iterator[int], until: float | None) -> Iterator[Totals]:
+    """One for each piece of work, in any order."""
+    if options.jobs == 1:
+        for piece in pieces(seeds, until):
+            yield work(piece, options.family, options.topology)
+        return
+    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+        waiting: set[Future[Totals]] = set()
+        for piece in pieces(seeds, until):
+            waiting.add(pool.submit(work, piece, options.family, options.topology))
+            if len(waiting) > options.jobs:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                yield from (each.result() for each in done)
+        for each in waiting:
+            yield each.result()
+
+
+def simulate(options: argparse.Namespace) -> int:
+    chosen = "".join(f" --{n} {v}" for n in ("topology", "family") if (v := getattr(options, n)) is not None)
+    fresh = random.SystemRandom().randrange(10**6, 10**9)
+    seeds: range | None = options.seeds if options.seconds is None else None
+    first = seeds.start if seeds is not None else fresh
+    which = span(seeds) if seeds is not None else f"from {fresh} on, for {options.seconds:g} s"
+    print(f"seeds {which}; options{chosen or ' none'}, --jobs {options.jobs}; commit {commit()}", flush=True)
+    began = time.monotonic()
+    until = began + options.seconds if options.seconds is not None else None
+    totals = Totals()
+    for result in results(options, iter(seeds if seeds is not None else count(fresh)), until):
+        totals.add(result)
+        for failed in result.failed:
+            print(f"seed {failed.seed} ({failed.family}): {failed.text}", flush=True)
+    took = max(time.monotonic() - began, 1e-9)
+    totals.failed.sort(key=lambda failed: failed.seed)
+    shown: set[str] = set()
+    for failed in totals.failed:
+        if failed.kind not in shown and len(shown) < SHRUNK:
+            shown.add(failed.kind)
+            show(failed, options.topology, options.out)
+    print(
+        f"{totals.schedules} schedules, {totals.events} events, {totals.schedules / took:.0f} schedules/s, "
+        f"{len(totals.failed)} violations"
+    )
+    again = "--seeds " + span(range(first, first + totals.schedules))
+    if totals.failed:
+        again = f"--seed {totals.failed[0].seed}"
+    print(f"rerun: {COMMAND} {again}{chosen}")
+    return 1 if totals.failed else 0
+
+
+def show(failed: Failed, topology: str | None, out: Path | None) -> None:
+    """The shortest schedule that fails like this one, for a reader."""
+    print(f"\nseed {failed.seed} ({failed.family}), shrunk:", flush=True)
+    traces: list[Trace] = []
+    found = minimise(failed.seed, failed.family, topology)
+    if found is None:  # not with its events alone: then as it was
+        print("(does not fail with the events of its faults alone; the whole of it follows)")
+        run, failure = explore(failed.seed, failed.family, topology, lambda world: traces.append(Trace(world)))
+    else:
+        events, calm_seed, _ = found
+        run, failure = replay(
+            failed.seed, failed.family, events, calm_seed, topology, lambda world: traces.append(Trace(world))
+        )
+    trace = traces[0]
+    trace.end(failure)
+    clients = [*run.world.publishers, *run.world.subscribers]
+    print(f"{run.world.shape} of {' '.join(run.world.names)}; " + "; ".join(f"{c.name} {c.kind}" for c in clients))
+    print(trace.text())
+    directory = out if out is not None else Path(tempfile.mkdtemp(prefix="onceway-simulate-"))
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / f"seed-{failed.seed}-{failed.family}.svg"
+    path.write_text(diagram(trace, f"seed {failed.seed}, {failed.family}, {run.world.shape}: {failed.kind}"))
+    print(f"diagram: {path}\n")
+
+
+def span(seeds: range) -> str:
+    return f"{seeds.start}-{seeds.stop - 1}"
+
+
+def commit() -> str:
+    root = Path(__file__).resolve().parent.parent
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+# ---------------------------------------------------------------------- options
+def seed_range(text: str) -> range:
+    first, dash, last = text.partition("-")
+    if not dash or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
+        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST-LAST, two numbers, the smaller one first")
+    return range(int(first), int(last) + 1)
+
+
+def one_seed(text: str) -> range:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return range(int(text), int(text) + 1)
+
+
+def positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def jobs(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def options_of(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(COMMAND, description=(__doc__ or "").split("\n", 1)[0])
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--seeds", type=seed_range, default=DEFAULT_SEEDS, metavar="A-B", help="default: 0-999")
+    which.add_argument("--seed", type=one_seed, dest="seeds", metavar="N", help="this one")
+    which.add_argument("--seconds", type=positive, metavar="S", help="fresh seeds for so long")
+    parser.add_argument("--topology", choices=TOPOLOGIES, help="default: each seed draws its own")
+    parser.add_argument("--family", choices=FAMILIES, help="the kind of faults; default: each seed has its own")
+    parser.add_argument("--jobs", type=jobs, default=1, metavar="N", help="processes; default 1")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where diagrams go; default: a new temporary directory")
+    options = parser.parse_args(arguments)
+    if options.family is not None and options.family not in families_on(options.topology):
+        shapes = ", ".join(FAMILIES[options.family].shapes)
+        parser.error(f"family {options.family} is not played on a {options.topology}, only on: {shapes}")
+    return options
+
+
+def main(arguments: list[str] | None = None) -> int:
+    return simulate(options_of(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
