@@ -163,6 +163,7 @@ class Connection:
         if self._state is not CLOSED:
             local = self._state is CLOSING
             self._state = CLOSED
+            self._reader.forget()
             self._report(ConnectionClosed(self, self._local_error, local, lost=True), events)
         return events
 
@@ -216,6 +217,7 @@ class Connection:
                 if self._state is not CLOSING:
                     self._fail(Error(RESOURCE_LIMIT_EXCEEDED, "the connection was not opened in time"), events)
                 self._state = CLOSED
+                self._reader.forget()
                 self._report(ConnectionClosed(self, self._local_error, True), events)
             return events
         idle = self.settings.idle_timeout_s
@@ -223,6 +225,7 @@ class Connection:
             silence = now - self.last_read
             self._fail(Error(RESOURCE_LIMIT_EXCEEDED, f"nothing heard for {silence:.1f} s"), events)
             self._state = CLOSED
+            self._reader.forget()
         elif (
             self._remote_idle_s is not None
             and now >= self._last_written + self._remote_idle_s / 2

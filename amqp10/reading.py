@@ -83,6 +83,11 @@ class Reader:
         """The peer's open has come: from now on frames may be as large as ours says."""
         self._max_frame_size = max_frame_size
 
+    def forget(self) -> None:
+        """Nothing more will be read."""
+        self._chunks = []
+        self.buffered = 0
+
     def forget_shapes(self) -> None:
         """Links or sessions come or go: what was learnt may be about another one now."""
         self._shapes.clear()

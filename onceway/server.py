@@ -299,7 +299,17 @@ class _ClientCarrier(Carrier):
     def resume_writing(self) -> None:
         if isinstance(self.carried, ClientConnection):
             self.carried.resume_output()
+            if self.transport is not None and not self.transport.is_closing():
+                self.transport.resume_reading()
             self._server.after_read()
+
+    def write(self) -> None:
+        super().write()
+        carried, transport = self.carried, self.transport
+        if isinstance(carried, ClientConnection) and carried.output_paused and transport is not None:
+            carried.output_waits(transport.get_write_buffer_size())
+            if not carried.reads and not transport.is_closing():
+                transport.pause_reading()
 
 
 class _NeighbourCarrier(Carrier):

@@ -35,13 +35,14 @@ from amqp10.events import (
     Transfers,
 )
 from amqp10.link import Link
-from amqp10.performatives import Error
+from amqp10.performatives import Attach, Error
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
 from router.config import RouterConfig
-from router.negotiation import check_name, read_publisher, read_subscriber
+from router.limits import ANONYMOUS, LINKS, MAP, MEMORY, UNREAD
+from router.negotiation import MAX_NAME, check_name, read_publisher, read_subscriber, strip
 from router.ports import Term
 from router.publisher_link import PublisherLink
 from router.subscriber_link import Loss, SubscriberLink
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from router.core import Core
     from router.router import Router
 
+SMALL_FRAME: Final = 64 << 10  # octets of one that is not complete which nobody is closed for
 OUTPUT_LIMIT: Final = 4 << 20  # octets waiting in the engine above which subscribers get nothing more
 
 
@@ -61,10 +63,13 @@ class ClientConnection:
         "_outputs",
         "connection",
         "container",
+        "limits",
         "lingering",
         "output_paused",
         "ports",
         "router",
+        "unread",
+        "user",
         "watched",
         "writes",
     )
@@ -74,6 +79,9 @@ class ClientConnection:
         self.connection = Connection(settings, server=True, now=now)
         self.connection.context = self
         self.container = ""
+        self.user: str | None = None  # under which it is counted, once it is let in
+        self.limits = router.config.limits
+        self.unread = 0  # octets that its transport holds while it is paused
         self.ports: dict[PublisherLink | SubscriberLink, None] = {}
         self.watched: dict[PublisherLink, None] = {}  # an open proof: any frame may be the sign of life
         self.lingering: dict[SubscriberLink, Term] = {}  # lost, and their own timeout has not begun (contract 10)
@@ -99,7 +107,7 @@ class ClientConnection:
         if self.watched and connection.frames_read != frames:
             for port in list(self.watched):
                 port.on_frame(now)
-        if connection.held_size != self._held:
+        if connection.held_size + connection.buffered_size != self._held:
             self._count_held(now)
         if urgent:
             self.touch()
@@ -136,8 +144,25 @@ class ClientConnection:
         """The transport's buffer is above its high-water mark: subscribers here have no capacity until it drains."""
         self.output_paused = True
 
+    def output_waits(self, size: int) -> None:
+        """So many octets are in the transport's buffer."""
+        if self.output_paused:
+            self.router.unread += size - self.unread
+            if size > self.limits.unread_output >= self.unread:
+                self.router.admission.exceeded(UNREAD)
+            self.unread = size
+            if self.router.unread > self.config.memory_limit:
+                self.router.shed()
+
+    @property
+    def reads(self) -> bool:
+        """False: it lets too much lie that we answered, so nothing more is read from it until that has gone."""
+        return self.unread <= self.limits.unread_output
+
     def resume_output(self) -> None:
         self.output_paused = False
+        self.router.unread -= self.unread
+        self.unread = 0
         if self._outputs:
             self.router.has_room(self)
 
@@ -256,11 +281,20 @@ class ClientConnection:
             _HANDLERS[type(event)](self, event, now)
 
     def _opened(self, event: ConnectionOpened, now: float) -> None:
+        user = self.connection.user or ANONYMOUS
+        self.limits = self.router.limits_of(user)
+        reason = self.router.admission.opening(self, user)
+        if reason is not None:
+            self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), reason))
+            return
+        self.user = user
         try:
             self.container = check_name(event.open.container_id, "open.container-id")
         except RemoteProtocolError as error:
             self.close(Error(Symbol(error.condition), error.description))
             return
+        event.open.properties = None  # nothing of it is needed, and it may be large
+        event.open.offered_capabilities = event.open.desired_capabilities = ()
         if self.router.stopping:
             self.close(Error(Symbol(CONNECTION_FORCED), "this router is being stopped"))
 
@@ -272,8 +306,11 @@ class ClientConnection:
             self.refuse(link, DETACH_FORCED, "this router is being stopped")
             return
         try:
+            self._check_limits(remote, now)
             if isinstance(link, ReceiverLink):
                 publisher, modes = read_publisher(remote, self.container, self.config)
+                publisher.unsettled_window = self.limits.unsettled_window
+                strip(remote)
                 sending = PublisherLink(self, link, publisher, modes)
                 link.context = sending
                 self.ports[sending] = None
@@ -283,12 +320,36 @@ class ClientConnection:
             else:
                 assert isinstance(link, SenderLink)
                 subscriber, modes = read_subscriber(remote, self.container, self.config)
+                strip(remote)
                 receiving = SubscriberLink(self, link, subscriber, modes)
                 link.context = receiving
                 self.ports[receiving] = None
                 self.core.attach_subscriber(receiving, subscriber, now)
         except RemoteProtocolError as error:
+            strip(remote)
             self.refuse(link, error.condition, error.description)
+            link.name = link.name[:MAX_NAME]  # it stays until the peer has answered
+
+    def _check_limits(self, attach: Attach, now: float) -> None:
+        admission, limits = self.router.admission, self.limits
+        if len(self.ports) >= limits.links:
+            admission.exceeded(LINKS)
+            raise RemoteProtocolError(
+                RESOURCE_LIMIT_EXCEEDED, f"limit links: a connection may have {limits.links} of them"
+            )
+        entries = len(attach.unsettled or ())
+        if entries > limits.unsettled_map:
+            admission.exceeded(MAP)
+            raise RemoteProtocolError(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"limit unsettled_map: an unsettled map may have {limits.unsettled_map} entries, not {entries}",
+            )
+        if not self.router.bookkeeping.add(1 + entries, now):
+            admission.exceeded(MEMORY)
+            raise RemoteProtocolError(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"limit memory_limit: this router keeps {self.router.bookkeeping.limit} names and deliveries",
+            )
 
     def _transfers(self, event: Transfers, now: float) -> None:
         port = event.link.context
@@ -329,9 +390,18 @@ class ClientConnection:
         self._timeouts_start(ended, now)
 
     def _closed(self, event: ConnectionClosed, now: float) -> None:
+        self.router.admission.went(self, self.user)
+        self.user = None
+        self.resume_output()
         self.lost(now)
 
-    def _nothing(self, event: SessionBegun | LinkAttached, now: float) -> None:
+    def _begun(self, event: SessionBegun, now: float) -> None:
+        begin = event.session.remote_begin
+        assert begin is not None
+        begin.properties = None
+        begin.offered_capabilities = begin.desired_capabilities = ()
+
+    def _nothing(self, event: LinkAttached, now: float) -> None:
         """Answered by the engine; we attach no links of our own to clients."""
 
     # --- helpers
@@ -352,17 +422,28 @@ class ClientConnection:
     def _count_held(self, now: float) -> None:
         """Messages of which frames are still to come.  Beyond the limit this connection's largest ones go."""
         router, connection = self.router, self.connection
-        router.held += connection.held_size - self._held
-        self._held = connection.held_size
+        self._recount_held()
         if router.held <= router.held_limit:
             return
+        router.admission.exceeded(MEMORY)
         holders = [p for p in self.ports if isinstance(p, PublisherLink) and p.link.held_size]
         for port in sorted(holders, key=lambda port: port.link.held_size, reverse=True):
-            port.give_up(RESOURCE_LIMIT_EXCEEDED, "this router holds too many messages that are not complete", now)
-            router.held += connection.held_size - self._held
-            self._held = connection.held_size
+            port.give_up(
+                RESOURCE_LIMIT_EXCEEDED,
+                "limit memory_limit: this router holds too many messages that are not complete",
+                now,
+            )
+            self._recount_held()
             if router.held <= router.held_limit:
                 return
+        if connection.buffered_size > SMALL_FRAME:
+            text = "limit memory_limit: this router holds too many frames that are not complete"
+            self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), text))
+
+    def _recount_held(self) -> None:
+        held = self.connection.held_size + self.connection.buffered_size
+        self.router.held += held - self._held
+        self._held = held
 
 
 # What the engine says by itself after these can wait: windows. What the core says marks its connections itself.
@@ -371,7 +452,7 @@ _QUIET: Final = frozenset((Transfers, Dispositions))
 _HANDLERS: Final[dict[type, Callable[[ClientConnection, Any, float], None]]] = {
     ConnectionOpened: ClientConnection._opened,
     ConnectionClosed: ClientConnection._closed,
-    SessionBegun: ClientConnection._nothing,
+    SessionBegun: ClientConnection._begun,
     SessionEnded: ClientConnection._session_ended,
     SessionFlow: ClientConnection._session_flow,
     LinkAttaching: ClientConnection._attaching,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+from router.limits import Limits, UserLimits
+
 Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
 NoSubscribers = Literal["hold", "accept", "release"]
 
@@ -73,6 +75,8 @@ class RouterConfig:
     # PROTOCOL 9
     done_bytes: int = 64 * MIB  # payload of done, unsettled deliveries; above it the oldest is freed early
     defaults: AddressConfig = field(default=DEFAULT_ADDRESS)
+    limits: Limits = field(default=Limits())
+    users: tuple[tuple[str, UserLimits], ...] = ()
 
     def address(self, name: str) -> AddressConfig:
         return _match(self.addresses, self.defaults, name)

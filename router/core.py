@@ -25,6 +25,8 @@ from router.publisher import Phase, Publisher
 from router.subscriber import Subscriber
 from router.wire import decode, encode
 
+LOOK_S = 20e-6  # how long, for each deadline there is, the next look at all of them has to wait
+
 
 class Send(Protocol):
     """A message to several peers that are up, in reliable FIFO streams."""
@@ -246,7 +248,9 @@ class Core:
             self.drain()
             self._drop_if_empty(address)
         self.parts.expire(now)
-        self._deadline = min(self._deadlines(), default=float("inf"))
+        deadlines = list(self._deadlines())
+        # Looking costs in proportion; somebody may have made thousands of names that expire one after the other.
+        self._deadline = max(min(deadlines, default=float("inf")), now + len(deadlines) * LOOK_S)
 
     def _deadlines(self) -> Iterable[float]:
         if not self.booted:
@@ -430,6 +434,17 @@ class Core:
                 self._awaited.update((router, None) for router in message.up if router != self.name)
         self._check_established()
         self._check_booted()
+
+    def entries(self, address_cost: int) -> int:
+        """Names known and deliveries found by tag, each address counted as so many."""
+        found = self.parts.entries() + len(self._deferred_publishers) + len(self._deferred_subscribers)
+        for address in self.addresses.values():
+            found += address_cost + len(address.publishers) + len(address.subscriptions)
+            for publisher in (*address.ingress.publishers.values(), *address.ingress.proving):
+                found += 1 + len(publisher.presented) + len(publisher.expected)
+            for subscriber in address.egress.subscribers.values():
+                found += 1 + sum(map(len, subscriber.irregular.values()))
+        return found
 
     # ----------------------------------------------------------------------------------------------------------- status
 

@@ -13,9 +13,19 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from amqp10.errors import INVALID_FIELD, NOT_ALLOWED, NOT_IMPLEMENTED, RemoteProtocolError
-from amqp10.outcomes import ACCEPTED, RELEASED, Accepted, DeliveryState, Modified, Received, Rejected, Released
+from amqp10.outcomes import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    DeliveryState,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    shortened_state,
+)
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
-from amqp10.termini import Coordinator, Source, Target
+from amqp10.termini import EXPIRE_SESSION_END, Coordinator, Source, Target
 from amqp10.types import Symbol
 from router import identity
 from router.config import AddressConfig, Guarantee, RouterConfig
@@ -214,6 +224,32 @@ def terminal_outcome(state: DeliveryState | None) -> Outcome | None:
     if isinstance(state, Modified):
         return Outcome.REJECTED if state.undeliverable_here else Outcome.RELEASED
     return None
+
+
+def strip(attach: Attach) -> None:
+    """Lets go of what an attach brought and neither the answer nor the link needs: it stays as long as the link."""
+    attach.unsettled = attach.properties = None
+    attach.offered_capabilities = attach.desired_capabilities = ()
+    source, target = attach.source, attach.target
+    if source is not None:
+        attach.source = Source(
+            source.address if isinstance(source.address, str) and len(source.address) <= MAX_NAME else None,
+            source.durable,
+            source.expiry_policy if len(source.expiry_policy) <= MAX_NAME else EXPIRE_SESSION_END,
+            source.timeout,
+            default_outcome=shortened_state(source.default_outcome),
+            capabilities=_capabilities(source.capabilities),
+        )
+    if isinstance(target, Target):
+        attach.target = Target(
+            target.address if isinstance(target.address, str) and len(target.address) <= MAX_NAME else None,
+            target.durable,
+            target.expiry_policy if len(target.expiry_policy) <= MAX_NAME else EXPIRE_SESSION_END,
+            target.timeout,
+            capabilities=_capabilities(target.capabilities),
+        )
+    elif target is not None:
+        attach.target = Coordinator()
 
 
 # --- helpers

@@ -43,5 +43,13 @@ class Parts:
         for key in [key for key, (_, _, until) in self._parts.items() if now >= until]:
             del self._parts[key]
 
+    def entries(self) -> int:
+        return sum(len(part) for _, part, _ in self._parts.values())
+
+    def of(self, key: Hashable) -> int:
+        """How many entries have come from this client."""
+        known = self._parts.get(key)
+        return 0 if known is None else len(known[1])
+
     def deadlines(self) -> list[float]:
         return [until for _, _, until in self._parts.values()]

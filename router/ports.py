@@ -77,6 +77,7 @@ class PublisherAttach:
     unsettled: Mapping[bytes, Outcome | None] | UniqueTags | None = None
     incomplete: bool = False
     mode_first: bool = False  # rcv-settle-mode negotiated: first
+    unsettled_window: int | None = None  # of its user; None: the network's
 
 
 @dataclass(slots=True)

@@ -95,6 +95,7 @@ class Publisher:
         "unique",
         "unknown",
         "unsettled",
+        "unsettled_window",
         "waiting",
     )
 
@@ -116,6 +117,7 @@ class Publisher:
         self.epoch_brought = attach.epoch is not None
         self.map_brought = attach.unsettled is not None and not unique
         self.mode_first = attach.mode_first
+        self.unsettled_window = attach.unsettled_window or ingress.core.config.unsettled_window
         self.publisher = publisher
         self.unique = unique
         self.term = term

@@ -73,7 +73,7 @@ class PublisherLink:
             properties=identity.properties(guarantee=self._modes.guarantee, term=term, incarnation=incarnation),
             snd_settle_mode=self._modes.snd,
             rcv_settle_mode=self._modes.rcv,
-            max_message_size=self.connection.config.max_message_size,
+            max_message_size=self.connection.connection.settings.max_message_size,
         )
         if not answered:
             return
@@ -155,7 +155,7 @@ class PublisherLink:
             return
         if self.connection.router.overfull:
             # PROTOCOL 6.8: windows and credit were taken back at the limit; who brings twice that must come again
-            self.give_up(RESOURCE_LIMIT_EXCEEDED, "this router holds all that it can", now)
+            self.give_up(RESOURCE_LIMIT_EXCEEDED, "limit memory_limit: this router holds all that it can", now)
             return
         error = None
         if not event.message_format:

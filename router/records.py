@@ -358,9 +358,9 @@ class Records:
             return (0, 0, "no subscribers")
         if self.core.meter >= config.memory_limit:
             return (0, 0, "memory limit")
-        if link.unsettled >= config.unsettled_window:
+        if link.unsettled >= link.unsettled_window:
             return (0, 0, "unsettled window")
-        messages = min(config.window_messages - link.undone - link.held_count, config.unsettled_window - link.unsettled)
+        messages = min(config.window_messages - link.undone - link.held_count, link.unsettled_window - link.unsettled)
         size = config.window_bytes - link.undone_bytes - link.held_bytes
         if messages <= 0:
             return (0, 0, "window")

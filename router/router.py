@@ -9,6 +9,7 @@ simulators).  One handler runs at a time; `flush` once per read, or once per tur
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from amqp10.errors import CONNECTION_FORCED
@@ -20,6 +21,8 @@ from amqp10.types import Symbol
 from router.client_connection import ClientConnection
 from router.config import RouterConfig
 from router.core import Core
+from router.limits import ANONYMOUS, CONNECTIONS, MEMORY, Admission, Limits
+from router.memory import Bookkeeping
 from router.publisher_link import PublisherLink
 from router.subscriber_link import SubscriberLink
 
@@ -51,12 +54,15 @@ class Router:
         self.stopping = False
         self._settings = ConnectionSettings(
             container_id=config.name,
-            max_frame_size=config.max_frame_size,
-            idle_timeout_s=config.idle_timeout_s,
-            max_message_size=config.max_message_size,
+            handshake_timeout_s=config.limits.handshake_timeout_s,
+            per_user=self.settings_of,
             properties={Symbol("product"): "onceway", Symbol("router"): config.name},
             sasl=sasl or server_mechanisms(),  # by itself: everybody, as ANONYMOUS or without a SASL layer
         )
+        self.admission = Admission(config.limits, dict(config.users))
+        self.bookkeeping = Bookkeeping(self.core, config.memory_limit)
+        self.unread = 0  # octets that paused transports hold
+        self._by_user: dict[str, ConnectionSettings] = {}
         self.held = 0  # octets of messages of which frames are still to come
         self.held_limit = max(config.memory_limit, config.max_message_size * 5 // 4)  # one always has room
         self._messages: list[tuple[tuple[str, ...], bytes]] = []
@@ -79,7 +85,52 @@ class Router:
         self.enter(now)
         connection = ClientConnection(self, self._settings, now)
         self.connections[connection] = None
+        dropped = self.admission.came(connection)
+        if dropped is not None:
+            dropped.receive_eof(now)
+        limits = self.config.limits
+        if len(self.connections) > limits.connections + 2 * limits.half_open:  # many that were refused linger
+            self.admission.exceeded(CONNECTIONS)
+            connection.receive_eof(now)
         return connection
+
+    def shed(self) -> None:
+        """What clients do not read fills the memory that there is: the one that lets most lie has to come again. It
+        would not read why."""
+        self.admission.exceeded(MEMORY)
+        most = max(self.connections, key=lambda connection: connection.unread)
+        most.receive_eof(self.now)
+
+    def limits_of(self, user: str | None) -> Limits:
+        """With every value in place."""
+        limits, config = self.admission.of(user or ANONYMOUS), self.config
+        return replace(
+            limits,
+            max_frame_size=limits.max_frame_size or config.max_frame_size,
+            max_message_size=limits.max_message_size or config.max_message_size,
+            unsettled_window=limits.unsettled_window or config.unsettled_window,
+            idle_timeout_s=limits.idle_timeout_s or config.idle_timeout_s,
+        )
+
+    def settings_of(self, user: str | None) -> ConnectionSettings:
+        """What a connection of this user is told: called when its SASL layer is done."""
+        name = user or ANONYMOUS
+        if name not in self.admission.users:
+            name = ""
+        settings = self._by_user.get(name)
+        if settings is None:
+            limits = self.limits_of(user)
+            assert limits.max_frame_size is not None
+            assert limits.max_message_size is not None
+            settings = self._by_user[name] = replace(
+                self._settings,
+                channel_max=limits.sessions - 1,
+                handle_max=limits.links - 1,
+                max_frame_size=limits.max_frame_size,
+                max_message_size=limits.max_message_size,
+                idle_timeout_s=limits.idle_timeout_s,
+            )
+        return settings
 
     def take_dirty(self) -> list[ClientConnection]:
         """Connections that may have output, each once; those that are over are forgotten here."""
@@ -204,6 +255,9 @@ class Router:
             "connections": len(self.connections),
             "sessions_closed_for_memory": len(self._paused),
             "incomplete_bytes": self.held,
+            "unread_bytes": self.unread,
+            "entries": self.bookkeeping.entries(self.now),
+            "limits": self.admission.status(),
         }
 
     # --- for the connections

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from router.client_connection import ClientConnection
 
 MOST_AT_ONCE = 1_024  # transfers written before the transport has been asked again whether it takes more
+PORTION = 4 << 20  # octets, as far as the sizes of those before tell: so much may lie unread beyond the marks
 
 
 class Loss(IntEnum):
@@ -48,6 +49,7 @@ class SubscriberLink:
     __slots__ = (
         "_allowance",
         "_modes",
+        "_size",
         "_write",
         "answered",
         "attach",
@@ -68,6 +70,7 @@ class SubscriberLink:
         self.default_outcome = default_outcome(link.remote_attach)
         self.expiry_policy = attach.expiry_policy
         self._modes = modes
+        self._size = PORTION // MOST_AT_ONCE  # of a transfer, with its frame
         self._allowance = MOST_AT_ONCE
         self._write = connection.writes
 
@@ -82,7 +85,7 @@ class SubscriberLink:
             return 0
         if self._write != connection.writes:
             self._write = connection.writes
-            self._allowance = MOST_AT_ONCE
+            self._allowance = max(min(MOST_AT_ONCE, PORTION // self._size), 1)
         elif self._allowance <= 0:  # what used it up is still to be written
             connection.wait_for_output(self)
             return 0
@@ -128,7 +131,9 @@ class SubscriberLink:
         cache: dict[object, object],
     ) -> int:
         self._wrote(len(tags))
-        return self.link.send(
+        engine = self.connection.connection
+        before = engine.output_size
+        first_id = self.link.send(
             tags,
             payloads,
             settled=settled,
@@ -137,6 +142,9 @@ class SubscriberLink:
             cache=cache,
             position=position,
         )
+        size = (engine.output_size - before) // len(tags) + 1
+        self._size = size if size > self._size else (3 * self._size + size) // 4
+        return first_id
 
     def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
         self._wrote(1)

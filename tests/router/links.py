@@ -66,6 +66,9 @@ class NotingCore:
         for call in waiting:
             call()
 
+    def entries(self, address_cost: int) -> int:
+        return 0
+
     def next_deadline(self) -> float | None:
         return None
 

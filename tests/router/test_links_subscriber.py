@@ -269,7 +269,7 @@ def test_output_that_nobody_fetches_is_bounded(clients: Clients, core: Any) -> N
         sent += 1
     assert sent == OUTPUT_LIMIT // (1 << 20)
     clients.exchange()
-    assert port.capacity() == 100 - sent
+    assert port.capacity() == 3, "a portion of them, now that their size is known"
 
 
 def test_a_great_backlog_goes_out_in_portions(clients: Clients, core: Any) -> None:
