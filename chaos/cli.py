@@ -6,6 +6,7 @@ ok, 1: violated, 2: bad input, 3: unknown.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 import time
@@ -81,6 +82,7 @@ def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
     """The exit code."""
     from chaos.history import GLOB, read
     from chaos.judge import judge
+    from chaos.netns import is_inside, reason_against
     from chaos.recovery import recoveries, summary
     from chaos.run import NotStarted, Run, commit, say
     from chaos.schedule import find, load_schedule
@@ -90,6 +92,11 @@ def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
         raise UsageError("toxiproxy-python is not installed: pip install 'onceway[check]'")
     path = find(schedule)
     loaded = load_schedule(path)
+    if loaded.needs_namespaces and not is_inside():
+        if (reason := reason_against()) is not None:
+            say(f"schedule {loaded.name} is skipped: {reason}")
+            return 3
+        return run_inside(["run", schedule, "--seed", str(seed), *([] if out is None else ["--out", str(out)])])
     if out is None:
         out = Path(tempfile.mkdtemp(prefix=f"onceway-chaos-{loaded.name}-"))
     out.mkdir(parents=True, exist_ok=True)
@@ -112,6 +119,13 @@ def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
         click.echo(f"report: {report}")
     click.echo(f"rerun: onceway chaos run {schedule} --seed {seed}")
     return EXIT_CODES[judgement.verdict]
+
+
+def run_inside(arguments: list[str]) -> int:
+    from chaos.netns import command_inside
+
+    command, environment = command_inside([sys.executable, "-m", "chaos", *arguments])
+    return subprocess.run(command, env=environment, check=False).returncode
 
 
 def write_report(directory: Path) -> Path | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from chaos.connections import RESET_FOR_S, Connections
+from chaos.netns import Namespaces
 from chaos.network import Network
 from chaos.processes import Client
 from chaos.schedule import KINDS, Fault, Schedule, Target
@@ -87,6 +88,7 @@ class Faults:
         network: Network,
         clients: Mapping[str, Client],
         connections: Connections | None,
+        namespaces: Namespaces | None,
         rng: random.Random,
         struck: Struck,
     ) -> None:
@@ -94,6 +96,7 @@ class Faults:
         self._network = network
         self._clients = clients
         self._connections = connections
+        self._namespaces = namespaces
         self._rng = rng
         self._struck = struck
         self._due: list[_Due] = []
@@ -141,6 +144,9 @@ class Faults:
         if KINDS[fault.kind].on_connections:
             for shown, names in self._chosen_connections(target):
                 self._hit_connections(fault, shown, names, now)
+        elif fault.kind == "cut":
+            for shown, _ in self._chosen_connections(target):
+                self._cut(fault, shown, now)
         elif target.what == "router":
             for name in self._chosen(target, [router.name for router in self._network.running]):
                 self._hit_router(fault, name, now)
@@ -191,6 +197,14 @@ class Faults:
         connections.strike(fault, mark, names)
         self._struck(fault.kind, shown, now, now + fault.for_s)
         self._at(now + fault.for_s, lambda at: connections.lift(fault, mark, names))
+
+    def _cut(self, fault: Fault, shown: str, now: float) -> None:
+        namespaces, names = self._namespaces, shown.partition(" ")[2].split(" - ")
+        assert namespaces is not None
+        assert fault.for_s is not None
+        self._struck("cut", shown, now, now + fault.for_s)
+        namespaces.cut(*names)
+        self._at(now + fault.for_s, lambda at: namespaces.heal(*names))
 
     def _hit_router(self, fault: Fault, name: str, now: float) -> None:
         network, shown = self._network, f"router {name}"

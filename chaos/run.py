@@ -20,6 +20,7 @@ import yaml
 from chaos.connections import Connections
 from chaos.faults import Faults, describe, link_name, proxied, trunk_name
 from chaos.history import Writer
+from chaos.netns import Namespaces
 from chaos.network import Network, Router
 from chaos.ports import free_port
 from chaos.processes import Client, check_clients
@@ -51,6 +52,7 @@ class Run:
         self._left: list[str] = []  # what should not be so at the end
         self._history = Writer(directory / "run.jsonl")
         self._connections: Connections | None = None
+        self._namespaces: Namespaces | None = None
         self._network: Network | None = None
         self._clients: dict[str, Client] = {}
 
@@ -75,6 +77,12 @@ class Run:
         schedule = self.schedule
         trunks, links = proxied(schedule)
         routers = [Router(name, "127.0.0.1", free_port(), free_port(), free_port()) for name in schedule.routers]
+        if schedule.needs_namespaces:
+            pairs = [(a, b) if dials(a, b) else (b, a) for a, b, _ in schedule.links]
+            self._namespaces = Namespaces(schedule.routers, pairs)
+            for one in routers:
+                one.host, one.prefix = self._namespaces.host(one.name), self._namespaces.prefix(one.name)
+            self.say(f"a network namespace for each of {len(routers)} routers, interfaces for {len(pairs)} trunks")
         by_name = {router.name: router for router in routers}
         via: dict[tuple[str, str], str] = {}
         at: dict[tuple[str, str], str] = {}
@@ -150,7 +158,9 @@ class Run:
             if isinstance(client.what, Publisher) and client.what.duration_s is not None:
                 client.until = began + client.what.duration_s
         rng = random.Random(self.seed)
-        faults = Faults(self.schedule, self._network, self._clients, self._connections, rng, self._struck)
+        faults = Faults(
+            self.schedule, self._network, self._clients, self._connections, self._namespaces, rng, self._struck
+        )
         faults.begin(began)
         self.say(f"faults: {describe(self.schedule.faults)}")
         enough = False
@@ -253,6 +263,8 @@ class Run:
             self._network.close()
         if self._connections is not None:
             self._connections.close()
+        if self._namespaces is not None:
+            self._namespaces.close()
         self._history.close()
 
 

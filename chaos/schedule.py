@@ -42,7 +42,8 @@ class Kind:
 
     @property
     def on_connections(self) -> bool:
-        return "trunk" in self.on
+        """It is a toxic, or something else that a proxy does."""
+        return "link" in self.on
 
 
 KINDS: Final[dict[str, Kind]] = {
@@ -50,6 +51,7 @@ KINDS: Final[dict[str, Kind]] = {
     "stop": Kind(_PROCESSES, {"for": "duration"}, ("for",)),
     "restart": Kind(_PROCESSES, {"back": "duration"}),
     "garbage": Kind(("router",), {"connections": "count"}),
+    "cut": Kind(("trunk", "router"), {"for": "duration"}, ("for",)),
     "partition": Kind(_CONNECTIONS),
     "down": Kind(_CONNECTIONS),
     "latency": Kind(_CONNECTIONS, {"latency": "duration", "jitter": "duration"}, ("latency",)),
@@ -148,8 +150,10 @@ class Schedule:
         work = [p.duration_s or (p.count or 0) / p.rate for p in self.publishers]
         return max(work + [fault.last_s + (fault.for_s or 0) for fault in self.faults])
 
-    def trunk(self, one: str, other: str) -> tuple[str, str] | None:
-        return next(((a, b) for a, b, _ in self.links if {a, b} == {one, other}), None)
+    @property
+    def needs_namespaces(self) -> bool:
+        """Its routers have real interfaces between them, which can be cut."""
+        return any(fault.kind == "cut" for fault in self.faults)
 
 
 def find(given: str | os.PathLike[str]) -> Path:
@@ -225,6 +229,7 @@ class _Reader:
         faults: list[Fault] = []
         if "faults" in top:
             faults = self.read_list(top["faults"], "a list of faults", self.read_fault)
+            self.check_interfaces(top["faults"], faults)
         long = "long" in top and top["long"].choice(("yes", "no")) == "yes"
         if self.problems.found:
             return None
@@ -387,6 +392,14 @@ class _Reader:
             _number(entries.get("toxicity"), 1.0, 0.0, 1.0),
             values,
         )
+
+    def check_interfaces(self, entry: Entry, faults: list[Fault]) -> None:
+        """Trunks go over interfaces, or through proxies; not both in one run."""
+        if any(fault.kind == "cut" for fault in faults):
+            for fault in faults:
+                if KINDS[fault.kind].on_connections and any(target.what != "link" for target in fault.on):
+                    what = f"{fault.kind} on {fault.on[0]} in a schedule that cuts interfaces"
+                    entry.problem(what, "such faults go on links of clients there, or leave cut out")
 
     def read_targets(self, entry: Entry, name: str, kind: Kind) -> tuple[Target, ...]:
         items = [entry] if entry.is_scalar else entry.items("a target such as router a, or a list of them") or []
