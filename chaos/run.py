@@ -63,6 +63,9 @@ class Run:
             self._set_up()
             self._strike_until_over()
             self._drain()
+        except KeyboardInterrupt:
+            self.say("cut short")
+            self._history.write("end", drained=False, left=["cut short"], cut=True)
         finally:
             self._tear_down()
 
