@@ -1,7 +1,8 @@
 """`python -m chaos.simulate`: random schedules of the real protocol code in virtual time, against its guarantees.
 
-Exit 0 every guarantee held, 1 one was violated, 2 bad options. A failing seed is shrunk to a short schedule, told as a
-transcript and drawn as a sequence diagram. What a schedule is: `chaos.simulation.explore`.
+Exit 0 every guarantee held, 1 one was violated (with --mutations: a defect was missed), 2 bad options. A failing seed
+is shrunk to a short schedule, told as a transcript and drawn as a sequence diagram. What a schedule is:
+`chaos.simulation.explore`; what the defects are: `chaos.simulation.mutations`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from chaos.simulation.explore import (
     minimise,
     replay,
 )
+from chaos.simulation.mutations import MUTATIONS, SEEDS, caught
 from chaos.simulation.trace import Trace
 
 COMMAND = "python -m chaos.simulate"
@@ -99,7 +101,7 @@ def results(options: argparse.Namespace, seeds: Iterator[int], until: float | No
 def simulate(options: argparse.Namespace) -> int:
     chosen = "".join(f" --{n} {v}" for n in ("topology", "family") if (v := getattr(options, n)) is not None)
     fresh = random.SystemRandom().randrange(10**6, 10**9)
-    seeds: range | None = options.seeds if options.seconds is None else None
+    seeds: range | None = (options.seeds or DEFAULT_SEEDS) if options.seconds is None else None
     first = seeds.start if seeds is not None else fresh
     which = span(seeds) if seeds is not None else f"from {fresh} on, for {options.seconds:g} s"
     print(f"seeds {which}; options{chosen or ' none'}, --jobs {options.jobs}; commit {commit()}", flush=True)
@@ -153,6 +155,38 @@ def show(failed: Failed, topology: str | None, out: Path | None) -> None:
     print(f"diagram: {path}\n")
 
 
+# ---------------------------------------------------------------------- deliberate defects
+def mutate(options: argparse.Namespace) -> int:
+    """Every defect of the table, one at a time: the simulator must notice each."""
+    began = time.monotonic()
+    seeds: range = options.seeds or SEEDS
+    print(
+        f"{len(MUTATIONS)} deliberate defects; seeds {span(seeds)}, --jobs {options.jobs}; commit {commit()}",
+        flush=True,
+    )
+    missed = 0
+    for name, found in findings(options.jobs, seeds):
+        missed += found is None
+        print(f"MISSED {name}" if found is None else f"caught {name} by {found}", flush=True)
+    took = time.monotonic() - began
+    print(f"{len(MUTATIONS)} defects, {len(MUTATIONS) - missed} caught, {missed} missed, {took:.0f} s")
+    print(f"rerun: {COMMAND} --mutations" + (f" --seeds {span(options.seeds)}" if options.seeds else ""))
+    return 1 if missed else 0
+
+
+def findings(jobs: int, seeds: range) -> Iterator[tuple[str, str | None]]:
+    if jobs == 1:
+        for mutation in MUTATIONS.values():
+            yield mutation.name, caught(mutation, seeds)
+        return
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        yield from zip(MUTATIONS, pool.map(find, MUTATIONS, [seeds] * len(MUTATIONS)), strict=True)
+
+
+def find(name: str, seeds: range) -> str | None:
+    return caught(MUTATIONS[name], seeds)
+
+
 def span(seeds: range) -> str:
     return f"{seeds.start}-{seeds.stop - 1}"
 
@@ -200,14 +234,21 @@ def jobs(text: str) -> int:
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(COMMAND, description=(__doc__ or "").split("\n", 1)[0])
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--seeds", type=seed_range, default=DEFAULT_SEEDS, metavar="A-B", help="default: 0-999")
+    which.add_argument("--seeds", type=seed_range, metavar="A-B", help="default: 0-999")
     which.add_argument("--seed", type=one_seed, dest="seeds", metavar="N", help="this one")
     which.add_argument("--seconds", type=positive, metavar="S", help="fresh seeds for so long")
     parser.add_argument("--topology", choices=TOPOLOGIES, help="default: each seed draws its own")
     parser.add_argument("--family", choices=FAMILIES, help="the kind of faults; default: each seed has its own")
     parser.add_argument("--jobs", type=jobs, default=1, metavar="N", help="processes; default 1")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where diagrams go; default: a new temporary directory")
+    parser.add_argument(
+        "--mutations", action="store_true", help="put deliberate defects in, one at a time, to be caught"
+    )
     options = parser.parse_args(arguments)
+    if options.mutations:
+        for name in ("seconds", "topology", "family", "out"):
+            if getattr(options, name) is not None:
+                parser.error(f"--mutations goes with --seeds, --seed and --jobs, not with --{name}")
     if options.family is not None and options.family not in families_on(options.topology):
         shapes = ", ".join(FAMILIES[options.family].shapes)
         parser.error(f"family {options.family} is not played on a {options.topology}, only on: {shapes}")
@@ -215,7 +256,8 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    return simulate(options_of(arguments))
+    options = options_of(arguments)
+    return mutate(options) if options.mutations else simulate(options)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def diagram(trace: Trace, title: str) -> str:
     x = {name: LEFT + GAP // 2 + GAP * i for i, name in enumerate(names)}
     first = max(0, len(trace.rows) - MOST)
     rows = trace.rows[first:]
-    width = LEFT + GAP * max(len(names), 3) + 40
+    width = LEFT + GAP * max(len(names), 3) + 140
     height = TOP + ROW * (len(rows) + 2)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
@@ -114,6 +114,6 @@ def _arrow(row: Row, i: int, first: int, start: int, end: int, y: int) -> list[s
     return [
         f'<g><title>{whole}</title><line x1="{start}" y1="{min(top, y)}" x2="{end}" y2="{y}" stroke="{ink}" '
         f'stroke-width="1.4" marker-end="url(#{row.kind})"/>',
-        f'<text x="{end + side}" y="{y - 3}" text-anchor="{anchor}" class="halo" fill="{ink}">{escape(text)}{note}'
+        f'<text x="{end + side}" y="{y - 5}" text-anchor="{anchor}" class="halo" fill="{ink}">{escape(text)}{note}'
         "</text></g>",
     ]

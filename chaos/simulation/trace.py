@@ -132,10 +132,10 @@ class Trace:
         if kind in ("cdrop", "cnotice", "rnotice", "rdrop"):
             pipe = self.world.pipes[rest[0]]
             if kind in ("cdrop", "cnotice"):
-                lost = "loses its connection" if kind == "cdrop" else "sees that its connection is gone"
-                self._row("fault", pipe.cid[0], pipe.cid[0], f"{lost} to {pipe.router}")
+                lost = "loses its connection to" if kind == "cdrop" else "sees the end of its connection to"
+                self._row("fault", pipe.cid[0], pipe.cid[0], f"{lost} {pipe.router}")
             else:
-                self._row("fault", pipe.router, pipe.router, f"sees that {pipe.cid[0]}'s connection is gone")
+                self._row("fault", pipe.router, pipe.router, f"sees the end of {pipe.cid[0]}'s connection")
             return
         where = str(rest[0]) if rest else ""
         words = {

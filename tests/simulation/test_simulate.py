@@ -10,12 +10,13 @@ import pytest
 
 from chaos.simulate import main
 from chaos.simulation.explore import FAMILIES, TOPOLOGIES, families_on, family_of
+from chaos.simulation.mutations import AT_RANDOM, MUTATIONS, Mutation, caught, defective
 from router.ingress import Ingress
 
 BAD = (
     ["--seeds", "5-2"], ["--seeds", "7"], ["--seed", "x"], ["--seconds", "0"], ["--seconds", "nan"], ["--jobs", "0"],
     ["--topology", "torus"], ["--family", "kind"], ["--seed", "1", "--seeds", "1-2"],
-    ["--family", "apart", "--topology", "ring"],
+    ["--family", "apart", "--topology", "ring"], ["--mutations", "--seconds", "3"], ["--mutations", "--topology", "ring"],
 )  # fmt: skip
 
 
@@ -61,3 +62,34 @@ def test_every_topology_has_families_and_every_family_a_topology() -> None:
     assert {name for topology in TOPOLOGIES for name in families_on(topology)} == set(FAMILIES)
     for topology in TOPOLOGIES:
         assert {family_of(seed, topology) for seed in range(12)} == set(families_on(topology))
+
+
+def test_each_deliberate_defect_is_told_with_what_caught_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harmless = Mutation("harmless", ((Ingress, "_may_accept", Ingress._may_accept),), "G1", family="all-die")
+    some = [MUTATIONS["stale_ingress_overtaken"], MUTATIONS["accepts_before_it_knows_anything"]]
+    monkeypatch.setattr("chaos.simulate.MUTATIONS", {each.name: each for each in some})
+    assert main(["--mutations", "--seed", "37"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("caught stale_ingress_overtaken by schedule stale_ingress_overtaken: G1 ")
+    assert lines[2].startswith("caught accepts_before_it_knows_anything by seed 37: G1 ")
+    assert lines[-1] == "rerun: python -m chaos.simulate --mutations --seeds 37-37"
+    monkeypatch.setattr("chaos.simulate.MUTATIONS", {"harmless": harmless})
+    assert main(["--mutations", "--seed", "37"]) == 1
+    assert "MISSED harmless" in capsys.readouterr().out.splitlines()
+
+
+def test_at_least_twenty_deliberate_defects_leave_no_trace_behind() -> None:
+    assert len(MUTATIONS) >= 20
+    for mutation in MUTATIONS.values():
+        before = [getattr(owner, method) for owner, method, _ in mutation.patches]
+        with defective(mutation.patches):
+            for owner, method, body in mutation.patches:
+                assert getattr(owner, method) is body
+        assert [getattr(owner, method) for owner, method, _ in mutation.patches] == before
+
+
+@pytest.mark.parametrize("name", AT_RANDOM)
+def test_defect_that_any_schedule_may_run_into_is_caught_at_random(name: str) -> None:
+    assert caught(MUTATIONS[name]) is not None
