@@ -29,7 +29,7 @@ def command() -> None:
 @command.command("list")
 def list_() -> None:
     """The library of schedules, and what each shows."""
-    from chaos.schedule import library, load_schedule
+    from chaos.schedule_files import library, load_schedule
 
     for path in library():
         schedule = load_schedule(path)
@@ -40,7 +40,7 @@ def list_() -> None:
 @click.argument("schedules", nargs=-1, required=True)
 def check(schedules: tuple[str, ...]) -> None:
     """Read schedules and name every problem."""
-    from chaos.schedule import find, load_schedule
+    from chaos.schedule_files import find, load_schedule
 
     for given in schedules:
         schedule = load_schedule(find(given))
@@ -66,7 +66,7 @@ def run(schedule: str, out: Path | None, seed: int | None) -> None:
 def all_(out: Path | None, seed: int | None) -> None:
     """Run every schedule of the library that is not long, one after the other."""
     from chaos.faults import new_seed
-    from chaos.schedule import library, load_schedule
+    from chaos.schedule_files import library, load_schedule
 
     codes = {}
     for path in library():
@@ -85,7 +85,7 @@ def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
     from chaos.netns import is_inside, reason_against
     from chaos.recovery import recoveries, summary
     from chaos.run import NotStarted, Run, commit, say
-    from chaos.schedule import find, load_schedule
+    from chaos.schedule_files import find, load_schedule
     from chaos.verdict import EXIT_CODES
 
     if find_spec("toxiproxy") is None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from chaos.faults import proxied, to_the_end
-from chaos.schedule import Fault, Schedule, Target, find, library, load_schedule, loads
+from chaos.schedule import Fault, Schedule, Target
+from chaos.schedule_files import find, library, load_schedule, loads
 from onceway.topology import ConfigError
 
 HEAD = """\
