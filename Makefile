@@ -3,9 +3,10 @@ SHELL := /bin/sh
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
+SEEDS ?= 0-99999
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim chaos chaos-long bench wheel clean runtime tools
+.PHONY: help demo test check unit sim sim-long chaos chaos-long bench wheel clean runtime tools
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -24,8 +25,12 @@ check: tools ## ruff, mypy --strict, import-linter
 unit: tools ## the tests that take a moment: no processes, no interop
 	@$(PYTEST) tests/amqp10 tests/router tests/interrouter tests/onceway -m "not slow" $(ARGS)
 
-sim: tools ## the protocol's scenarios and random schedules in virtual time
-	@$(PYTEST) tests/simulation $(ARGS)
+sim: tools ## five minutes of random schedules in virtual time, and deliberate defects that it must catch
+	@$(BIN)/python -m chaos.simulate --mutations
+	@$(BIN)/python -m chaos.simulate --seconds 300 $(ARGS)
+
+sim-long: tools ## 100,000 schedules: SEEDS=0-99999
+	@$(BIN)/python -m chaos.simulate --seeds $(SEEDS) --jobs 2 $(ARGS)
 
 chaos: tools ## live networks under faults: every short schedule of chaos/schedules, judged
 	@$(BIN)/onceway chaos all $(ARGS)

@@ -349,6 +349,14 @@ AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
     # name: what is taken away, the family of schedules, how the violation begins
     # 4.4: nobody knows who is to be waited for, and A accepts
     "accepts_before_it_knows_anything": ([(Ingress, "_may_accept", always(True))], "all-die", "G1"),
+    # 7.2: those who go on without S have not heard of it
+    "confirms_before_everybody_knows": ([(Egress, "_barrier", own_word)], "all-die", "G1"),
+    # 7.4: what was sent before a subscription was known is not part of its stream
+    "owes_no_backlog": (
+        [(Address, "_owe_backlog", always(None)), (Ingress, "_entries", only_what_is_owed)],
+        "all-die",
+        "G1",
+    ),
     # 5.7: whoever crosses over is synchronised by an abandoned connection
     "asks_no_proof": ([(Ingress, "_needs_proof", always(False))], "crossing", "G2"),
 }
