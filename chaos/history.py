@@ -64,7 +64,7 @@ class Event(NamedTuple):
     @property
     def client(self) -> tuple[str, str]:
         """("p" or "s", name) of start, told, attached and close."""
-        return ("p", self.fields["p"]) if "p" in self.fields else ("s", self.fields["s"])
+        return ("p", self.fields["p"]) if isinstance(self.fields.get("p"), str) else ("s", self.fields["s"])
 
 
 class Writer:
@@ -160,7 +160,7 @@ def read_file(path: Path) -> Iterator[Event]:
         while line:
             number, following = number + 1, file.readline()
             try:
-                event = _parse(line, path.name, number)
+                event = parse(line, path.name, number)
             except HistoryError:
                 if following:
                     raise
@@ -178,7 +178,8 @@ def read(directory: str | Path) -> Iterator[Event]:
     return heapq.merge(*(read_file(path) for path in files(directory)))
 
 
-def _parse(line: bytes, name: str, number: int) -> Event:
+def parse(line: bytes, name: str, number: int) -> Event:
+    """One line, with or without its newline."""
     try:
         fields = json.loads(line)
     except ValueError as error:
@@ -200,6 +201,8 @@ def complaint(fields: Any) -> str | None:
     for field, kind in FIELDS[op].items():
         if type(fields.get(field)) is not kind:
             return f"{op}: {field} is {fields.get(field)!r}"
+    if "n" in FIELDS[op] and not 0 <= fields["n"] < 2**63:
+        return f"{op}: n is {fields['n']}, not 0 to 2**63 - 1"
     if op in ONE_CLIENT and isinstance(fields.get("p"), str) == isinstance(fields.get("s"), str):
         return f"{op}: of a publisher (p) or a subscriber (s)"
     if op == "outcome" and fields["outcome"] not in OUTCOMES:

@@ -120,6 +120,7 @@ def test_a_file_that_is_nothing_but_a_torn_line_starts_anew(path: Path) -> None:
         ('{"op":"send","p":"p0","n":1,"t":NaN}', "send: t is nan"),
         ('{"op":"send","p":"p0","n":"1","t":1}', "send: n is '1'"),
         ('{"op":"send","p":"p0","n":true,"t":1}', "send: n is True"),
+        ('{"op":"send","p":"p0","n":-1,"t":1}', "send: n is -1, not 0 to"),
         ('{"op":"close","t":1}', "close: of a publisher"),
         ('{"op":"close","p":"p0","s":"s0","t":1}', "close: of a publisher"),
         ('{"op":"outcome","p":"p0","n":1,"outcome":"fine","t":1}', "outcome: 'fine' is none of accepted"),
