@@ -215,15 +215,16 @@ class Connection:
         if self._state is not OPENED:
             if now >= self._deadline:
                 if self._state is not CLOSING:
-                    self._fail(Error(RESOURCE_LIMIT_EXCEEDED, "the connection was not opened in time"), events)
+                    text = f"not opened in time: handshake-timeout {self.settings.handshake_timeout_s:g} s"
+                    self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
                 self._state = CLOSED
                 self._reader.forget()
                 self._report(ConnectionClosed(self, self._local_error, True), events)
             return events
         idle = self.settings.idle_timeout_s
         if idle is not None and now >= self.last_read + idle:  # 2.4.5
-            silence = now - self.last_read
-            self._fail(Error(RESOURCE_LIMIT_EXCEEDED, f"nothing heard for {silence:.1f} s"), events)
+            text = f"nothing heard for {now - self.last_read:.1f} s: idle-time-out {idle:g} s"
+            self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
             self._state = CLOSED
             self._reader.forget()
         elif (
@@ -343,8 +344,7 @@ class Connection:
             return
         if self._state is not OPENING:
             raise RemoteProtocolError(ILLEGAL_STATE, "a second open")
-        if channel > self.settings.channel_max:
-            raise RemoteProtocolError(FRAMING_ERROR, f"channel {channel} is above channel-max")
+        self._check_channel(channel)
         if performative.max_frame_size < MIN_MAX_FRAME_SIZE:
             raise RemoteProtocolError(
                 INVALID_FIELD, f"open.max-frame-size {performative.max_frame_size} is below {MIN_MAX_FRAME_SIZE}"
@@ -366,8 +366,7 @@ class Connection:
     def _on_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
         if not self._listening(begin):
             return
-        if channel > self.settings.channel_max:  # 2.7.1
-            raise RemoteProtocolError(FRAMING_ERROR, f"channel {channel} is above channel-max")
+        self._check_channel(channel)
         if channel in self._by_remote_channel:
             raise RemoteProtocolError(ILLEGAL_STATE, f"channel {channel} has a session already")
         if begin.remote_channel is None:
@@ -430,6 +429,11 @@ class Connection:
         End: _on_end,
         Close: _on_close,
     }
+
+    def _check_channel(self, channel: int) -> None:
+        highest = self.settings.channel_max
+        if channel > highest:  # 2.7.1
+            raise RemoteProtocolError(FRAMING_ERROR, f"channel {channel} is above channel-max {highest}")
 
     def _listening(self, performative: Performative) -> bool:
         """Whether frames count: not before open (that is the peer's error), not after our close."""

@@ -169,8 +169,9 @@ class Session:
         self._errant.clear()
 
     def _received_attach(self, attach: Attach, events: list[Event]) -> None:
-        if attach.handle > self.connection.settings.handle_max:  # 2.7.2: the connection closes for this
-            raise RemoteProtocolError(FRAMING_ERROR, f"handle {attach.handle} is above handle-max")
+        highest = self.connection.settings.handle_max
+        if attach.handle > highest:  # 2.7.2: the connection closes for this
+            raise RemoteProtocolError(FRAMING_ERROR, f"handle {attach.handle} is above handle-max {highest}")
         if attach.handle in self._by_remote_handle:
             raise SessionViolation(self, HANDLE_IN_USE, f"handle {attach.handle} is in use")
         smallest = len(attach.name.encode()) + _SMALLEST_ATTACH

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from onceway.status import Document, oldest_in_doubt, publishers, records, subscribers
+from router.limits import COUNTED as LIMIT_NAMES
 
 STATES = ("starting", "recovering", "ready", "stopping")
 
@@ -67,8 +68,27 @@ def _of_the_router(document: Document) -> Iterator[Metric]:
         "Client sessions whose incoming window is closed at the memory limit",
         document.get("sessions_closed_for_memory", 0),
     )
+    yield from _of_the_limits(document)
     age = oldest_in_doubt(document)
     yield _gauge("onceway_oldest_in_doubt_seconds", "Age of the oldest delivery in doubt, 0 where none is", age or 0)
+
+
+def _of_the_limits(document: Document) -> Iterator[Metric]:
+    yield _gauge(
+        "onceway_incomplete_bytes", "Held of messages and frames not complete", document.get("incomplete_bytes", 0)
+    )
+    yield _gauge("onceway_unread_bytes", "Waiting for clients that do not read", document.get("unread_bytes", 0))
+    yield _gauge("onceway_entries", "Names known, and deliveries found by tag", document.get("entries", 0))
+    limits = document.get("limits", {})
+    yield _gauge("onceway_half_open", "Connections before open", limits.get("half_open", 0))
+    users = GaugeMetricFamily("onceway_user_connections", "Opened client connections", labels=["user"])
+    for user, number in limits.get("connections", {}).items():
+        users.add_metric([user], number)
+    yield users
+    reached = CounterMetricFamily("onceway_limit_reached", "How often a limit was reached", labels=["limit"])
+    for limit in LIMIT_NAMES:
+        reached.add_metric([limit], limits.get("refused", {}).get(limit, 0))
+    yield reached
 
 
 def _of_the_network(document: Document) -> Iterator[Metric]:

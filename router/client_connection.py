@@ -373,6 +373,8 @@ class ClientConnection:
 
     def _detached(self, event: LinkDetached, now: float) -> None:
         port = event.link.context
+        if event.local:
+            self.router.admission.engine_said(event.error)
         if port is not None:
             self._lost(port, Loss.CLOSED if event.closed and not event.local else Loss.DETACHED, now)
 
@@ -390,6 +392,8 @@ class ClientConnection:
         self._timeouts_start(ended, now)
 
     def _closed(self, event: ConnectionClosed, now: float) -> None:
+        if event.local and not event.lost:
+            self.router.admission.engine_said(event.error)
         self.router.admission.went(self, self.user)
         self.user = None
         self.resume_output()

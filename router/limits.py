@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from amqp10.performatives import Error
     from router.client_connection import ClientConnection
 
 ANONYMOUS: Final = "anonymous"
@@ -23,6 +24,29 @@ CONNECTIONS: Final = "connections"
 MEMORY: Final = "memory_limit"
 UNREAD: Final = "unread_output"
 MAP: Final = "unsettled_map"
+MESSAGE_SIZE: Final = "max_message_size"
+COUNTED: Final = (
+    NOT_OPENED,
+    "handshake_timeout",
+    CONNECTIONS,
+    "sessions",
+    LINKS,
+    MAP,
+    MESSAGE_SIZE,
+    "max_frame_size",
+    "idle_timeout",
+    UNREAD,
+    MEMORY,
+)
+ENGINES: Final = {
+    "handshake-timeout": "handshake_timeout",
+    "idle-time-out": "idle_timeout",
+    "channel-max": "sessions",
+    "handle-max": "links",
+    "max-frame-size": "max_frame_size",
+    "max-message-size": MESSAGE_SIZE,
+}
+"""AMQP's name of a limit, as the engine's own errors say it, and ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +104,14 @@ class Admission:
     def exceeded(self, limit: str) -> None:
         """For status and metrics."""
         self.refused[limit] = self.refused.get(limit, 0) + 1
+
+    def engine_said(self, error: Error | None) -> None:
+        """The engine ended something for this; count it if a limit was why."""
+        text = error.description if error is not None else None
+        for name, limit in ENGINES.items():
+            if text and name in text:
+                self.exceeded(limit)
+                return
 
     def came(self, connection: ClientConnection) -> ClientConnection | None:
         """Before its open; gives the one to be dropped for it. The oldest: an honest handshake takes moments, so in a

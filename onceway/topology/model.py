@@ -9,6 +9,7 @@ from typing import Literal
 
 from onceway.topology.values import format_host_port
 from router.config import AddressConfig, RouterConfig
+from router.limits import Limits
 
 HostPort = tuple[str, int]
 Link = tuple[str, str, int]  # two routers and the cost between them
@@ -33,6 +34,7 @@ class Topology:
     settings: RouterConfig  # timers, sizes and addresses; its name is empty
     on_partition: OnPartition = "continue"
     via: Mapping[frozenset[str], HostPort] = field(default_factory=dict)  # links that are dialled elsewhere
+    limits: Mapping[str, Limits] = field(default_factory=dict)  # of routers that have limits of their own
 
     @property
     def addresses(self) -> tuple[AddressConfig, ...]:
@@ -42,7 +44,7 @@ class Topology:
         """What router `name` is told.  KeyError if the file has no such router."""
         if name not in self.routers:
             raise KeyError(name)
-        return replace(self.settings, name=name)
+        return replace(self.settings, name=name, limits=self.limits.get(name, self.settings.limits))
 
     def neighbours(self, name: str) -> dict[str, int]:
         """The routers that `name` has a link to, and what the link costs."""

@@ -10,23 +10,33 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from onceway.topology.document import Entry, Item, Problems, suggest
+from onceway.topology.limits import read_limits, read_users
 from onceway.topology.model import HostPort, Link, OnPartition, RouterAddress, Topology
+from onceway.topology.quantities import Bounds, Form, read_quantity
 from onceway.topology.values import (
     format_duration,
     format_host_port,
-    read_count,
-    read_duration,
     read_host,
     read_host_port,
     read_name,
-    read_size,
 )
 from router.config import AddressConfig, Guarantee, NoSubscribers, RouterConfig
+from router.limits import Limits
 
-TOP_KEYS: Final = ("network", "defaults", "on_partition", "settings", "addresses", "routers", "links")
+TOP_KEYS: Final = (
+    "network",
+    "defaults",
+    "on_partition",
+    "settings",
+    "limits",
+    "users",
+    "addresses",
+    "routers",
+    "links",
+)
 DEFAULT_HOST: Final = "127.0.0.1"
 GUARANTEES: Final = ("exactly-once", "at-least-once", "at-most-once")
 NO_SUBSCRIBERS: Final = ("hold", "accept", "release")
@@ -40,20 +50,13 @@ ADDRESS_KEYS: Final = (
     "no_subscribers",
     "max_redeliveries",
 )
-ROUTER_KEYS: Final = ("amqp", "interrouter", "admin", "host")
+ROUTER_KEYS: Final = ("amqp", "interrouter", "admin", "host", "limits")
 _PORTS: Final = ("amqp", "interrouter", "admin")
 
-Form = Literal["duration", "size", "count"]
-_EXPECTED: Final = {
-    "duration": "a duration such as 60s",
-    "size": "a size such as 8MiB",
-    "count": "a whole number",
-}
-Limits = tuple[float, float]
 _MOST: Final = float(1 << 40)
 
 # key in the file -> (field of RouterConfig, form, least, most)
-SETTINGS: Final[dict[str, tuple[str, Form, Limits]]] = {
+SETTINGS: Final[dict[str, tuple[str, Form, Bounds]]] = {
     "heartbeat": ("heartbeat_s", "duration", (0.01, 60)),
     "dead_after": ("dead_after_s", "duration", (0.05, 600)),
     "discovery": ("discovery_s", "duration", (0.01, 600)),
@@ -69,7 +72,7 @@ SETTINGS: Final[dict[str, tuple[str, Form, Limits]]] = {
     "done_bytes": ("done_bytes", "size", (0, _MOST)),
 }
 # Settings that an address may have of its own.
-ADDRESS_SETTINGS: Final[dict[str, tuple[str, Form, Limits]]] = {
+ADDRESS_SETTINGS: Final[dict[str, tuple[str, Form, Bounds]]] = {
     "subscription_timeout": ("subscription_timeout_s", "duration", (0.05, 30 * 86_400)),
     "publisher_timeout": ("publisher_timeout_s", "duration", (0.05, 60 * 86_400)),
 }
@@ -84,7 +87,11 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     host = _read_defaults(top.get("defaults"))
     settings, address_settings = read_settings(top.get("settings"))
     addresses = read_addresses(top.get("addresses"), address_settings)
+    trial = RouterConfig(name="", **settings)
+    limits = read_limits(top.get("limits"), trial, Limits())
+    users = read_users(top.get("users"), trial)
     routers = _read_routers(top.get("routers"), host)
+    listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
     links, via = read_links(top.get("links"), list(routers), top.get("routers"))
     if problems.found:
         return None
@@ -94,9 +101,11 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         routers=tuple(routers),
         addresses=addresses,
         defaults=AddressConfig(**address_settings),
+        limits=limits,
+        users=users,
         **settings,
     )
-    return Topology(network, Path(problems.file), routers, tuple(links), config, on_partition, via)
+    return Topology(network, Path(problems.file), routers, tuple(links), config, on_partition, via, listener_limits)
 
 
 def _read_on_partition(entry: Entry | None) -> OnPartition:
@@ -115,26 +124,6 @@ def _read_defaults(entry: Entry | None) -> str:
 # --- settings -----------------------------------------------------------------------------------------------------
 
 
-def _read_quantity(item: Item, form: Form, limits: Limits) -> float | int | None:
-    least, most = limits
-    value: float | int | None
-    if form == "duration":
-        value = item.scalar(read_duration, _EXPECTED[form])
-    else:
-        value = item.scalar(read_size if form == "size" else read_count, _EXPECTED[form])
-    if value is None or least <= value <= most:
-        return value
-
-    def shown(limit: float) -> str:
-        if form == "duration":
-            return format_duration(limit)
-        return f"{limit:.0f}{'B' if form == 'size' else ''}"
-
-    way = f"less than {shown(least)}" if value < least else f"more than {shown(most)}"
-    item.problem(f"{item.text} is {way}", f"write a value from {shown(least)} to {shown(most)}")
-    return None
-
-
 def read_settings(entry: Entry | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """(fields of RouterConfig, fields of AddressConfig for addresses that don't say otherwise)."""
     settings: dict[str, Any] = {}
@@ -146,7 +135,7 @@ def read_settings(entry: Entry | None) -> tuple[dict[str, Any], dict[str, Any]]:
     for key, item in fields.items():
         table, target = (SETTINGS, settings) if key in SETTINGS else (ADDRESS_SETTINGS, for_addresses)
         name, form, limits = table[key]
-        value = _read_quantity(item, form, limits)
+        value = read_quantity(item, form, limits)
         if value is not None:
             target[name] = value
     trial = RouterConfig(name="", **settings)
@@ -218,11 +207,11 @@ def _read_address(item: Item, defaults: dict[str, Any]) -> AddressConfig | None:
     if "no_subscribers" in fields and (choice := fields["no_subscribers"].choice(NO_SUBSCRIBERS)):
         values["no_subscribers"] = cast(NoSubscribers, choice)
     if "max_redeliveries" in fields:
-        redeliveries = _read_quantity(fields["max_redeliveries"], "count", (0, 1 << 20))
+        redeliveries = read_quantity(fields["max_redeliveries"], "count", (0, 1 << 20))
         if redeliveries is not None:
             values["max_redeliveries"] = redeliveries
     for key, (name, form, limits) in ADDRESS_SETTINGS.items():
-        if key in fields and (value := _read_quantity(fields[key], form, limits)) is not None:
+        if key in fields and (value := read_quantity(fields[key], form, limits)) is not None:
             values[name] = value
     if values.get("match") is None:
         return None
@@ -298,6 +287,16 @@ def _read_router(item: Entry, host: str, taken: list[_Taken]) -> RouterAddress:
     return RouterAddress(**listeners)
 
 
+def _read_listener_limits(entry: Entry | None, settings: RouterConfig, limits: Limits) -> dict[str, Limits]:
+    """Of the routers that have `limits` of their own; whatever else is wrong with them has been said."""
+    found: dict[str, Limits] = {}
+    for name, item in (entry.entries("a mapping of routers") or {}).items() if entry is not None else ():
+        fields = item.entries("a mapping such as {amqp: 5671, interrouter: 7671, admin: 8671}") or {}
+        if "limits" in fields:
+            found[name] = read_limits(fields["limits"], settings, limits)
+    return found
+
+
 def _is_any(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_unspecified
@@ -367,7 +366,7 @@ def _read_link(item: Item, routers: Sequence[str]) -> tuple[Link, HostPort | Non
                 return None
             ends.append((end, name))
         if "cost" in fields:
-            read = _read_quantity(fields["cost"], "count", (1, 1 << 20))
+            read = read_quantity(fields["cost"], "count", (1, 1 << 20))
             if read is None:
                 return None
             cost = int(read)
