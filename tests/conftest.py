@@ -10,6 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# How quick a machine is at drawing examples, or at one of them, says nothing about what is tested.
+settings.register_profile("onceway", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("onceway")
 
 _HERE = Path(__file__).parent
 _PROCESSES = (
