@@ -31,7 +31,7 @@ KEY = "x-opt-onceway-publisher"
 ulongs = st.integers(0, 2**64 - 1).map(ULong)
 uints = st.integers(0, 2**32 - 1)
 ids = ulongs | st.uuids() | st.binary(max_size=9) | TEXT
-times = st.integers(-(2**63), 2**63 - 1)
+times = st.integers(-(2**63), 2**63 - 1).map(Timestamp)
 
 
 def optional(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
