@@ -345,10 +345,8 @@ async def exchange(network: FakeNetwork, count: int, journal: str | None = None)
     assert received == messages(count)
     assert [body[5:] for body in network.published] == messages(count)
     assert network.faults == []
-    epochs: dict[str, int] = {}
-    for name, epoch in network.attaches:
-        assert epoch > epochs.get(name, 0)
-        epochs[name] = epoch
+    # None is used twice. (Their order is that of arrival: one of a connection given up may be read after its successor.)
+    assert len(set(network.attaches)) == len(network.attaches)
 
 
 def every(number: int, kind: type[Event], seed: int) -> Callable[[Event], bool]:
