@@ -51,10 +51,10 @@ class RouterProcess:
         await self._listen()
         telling = asyncio.create_task(self._tell_states())
         stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait({telling, stopped}, return_when=asyncio.FIRST_EXCEPTION)
+        await asyncio.wait({telling, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if telling.done():
             telling.result()
-        await stopped
+            await stopped
         telling.cancel()
         self._tell("stopping")
         await self._server.stop()

@@ -141,6 +141,16 @@ def test_a_router_alone_recovers_and_says_for_how_long(tmp_path: Path) -> None:
         assert "[a] ready\n[a] stopping\n[a] stopped\n" in router.errors
 
 
+def test_a_router_that_recovers_stops_when_told_to(tmp_path: Path) -> None:
+    path = LiveNetwork(tmp_path, ["a"], settings={"discovery": "100ms"}).topology_path
+    with Program([*COMMAND, "router", str(path), "a"]) as router:
+        wait_until(lambda: "[a] recovering, " in router.errors, "a recovers")
+        router.process.terminate()
+        assert router.rest() == []
+        assert "[a] stopping\n[a] stopped\n" in router.errors
+        assert "[a] ready" not in router.errors
+
+
 def test_a_fresh_router_is_ready_at_once(tmp_path: Path) -> None:
     path = LiveNetwork(tmp_path, ["a"]).topology_path
     with Program([*COMMAND, "router", str(path), "a", "--fresh"]) as router:
