@@ -6,7 +6,7 @@ what a client was promised.  That is judged here: G1 to G5 of the reliable topic
 
     lost          G1  the publisher was told accepted; the subscriber never accepted it and was told of a gap although
                       nothing had kept it away for as long as its subscription lasts
-    silently lost G5  the same, and the subscriber was never told
+    silently lost G1 and G5  the same, and the subscriber was never told
     early         G1  the subscriber had been handed it, but had not accepted it when all was over
     duplicated    G2  handed again as new: to the same process, or after it had accepted it
     phantom       G2  handed before, or without ever, having been sent
@@ -300,7 +300,7 @@ class _Court:
         if "at-most-once" not in guarantees:
             if tally.silent:
                 text = f"{tally.silent} {where}: accepted, never handed, and nobody told it"
-                self.violated("G5", "silently lost", text, tally.silent, **who)
+                self.violated("G1 G5", "silently lost", text, tally.silent, **who)
             if tally.lost:
                 text = f"{tally.lost} {where}: accepted, never accepted there, and it was told without cause"
                 self.violated("G1", "lost", text, tally.lost, **who)

@@ -145,8 +145,10 @@ def ok(name: str, write: Callable[[History], object], **options: Any) -> Case:
 
 
 def violated(name: str, kind: str, write: Callable[[History], object], **options: Any) -> Case:
-    guarantee, _, word = kind.partition(" ")
-    return Case(name, Verdict.VIOLATED, ((guarantee, word),), write, **options)
+    words = kind.split()
+    guarantees = [word for word in words if word.startswith("G")]
+    reason = (" ".join(guarantees), " ".join(words[len(guarantees) :]))
+    return Case(name, Verdict.VIOLATED, (reason,), write, **options)
 
 
 def unknown(name: str, kind: str, write: Callable[[History], object], **options: Any) -> Case:
@@ -186,13 +188,13 @@ CASES = [
        publishers=({"name": "p0", "guarantee": "at-most-once"},)),
     ok("several of each", lambda h: h.ready("s0").ready("s1").deliver(0, 4, "p0", ("s0", "s1"))
        .deliver(0, 4, "p1", ("s1", "s0")).end(), publishers=("p0", "p1"), subscribers=("s0", "s1")),
-    violated("silently lost", "G5 silently lost", lambda h: h.ready().deliver(0, 3).deliver(3, 5, to=()).deliver(5).end()),
-    violated("silently lost, then closed", "G5 silently lost",
+    violated("silently lost", "G1 G5 silently lost", lambda h: h.ready().deliver(0, 3).deliver(3, 5, to=()).deliver(5).end()),
+    violated("silently lost, then closed", "G1 G5 silently lost",
              lambda h: h.ready().deliver(0, 3).deliver(3, 5, to=()).leave().end()),
-    violated("silently lost at one of two", "G5 silently lost",
+    violated("silently lost at one of two", "G1 G5 silently lost",
              lambda h: h.ready("s0").ready("s1").deliver(0, 3, to=("s0", "s1")).deliver(3, to=("s1",)).end(),
              subscribers=("s0", "s1")),
-    violated("silently lost with an at-least-once publisher", "G5 silently lost",
+    violated("silently lost with an at-least-once publisher", "G1 G5 silently lost",
              lambda h: h.ready().deliver(0, 3).deliver(3, to=()).end(), publishers=(ALO,)),
     Case("lost and told, but it had not been away for long enough", Verdict.VIOLATED, (("G1", "lost"), ("G5", "interrupted")),
          lambda h: h.ready().deliver(0, 3).fault().later(2.0).deliver(3, 6, to=()).told().ready().deliver(6).end(),
@@ -239,11 +241,11 @@ CASES = [
     unknown("accepts without receives", "incomplete", lambda h: h.ready().deliver(0, 3).send(3).accept(3).outcome(3).end()),
     unknown("outcomes without sends", "incomplete", lambda h: h.ready().deliver(0, 3).outcome(3).end()),
     unknown("nothing was accepted", "nothing", lambda h: h.ready().send(0).take(0).outcome(0, outcome="undecided").end()),
-    Case("violated weighs more than unknown", Verdict.VIOLATED, (("", "cut"), ("G5", "silently lost")),
+    Case("violated weighs more than unknown", Verdict.VIOLATED, (("", "cut"), ("G1 G5", "silently lost")),
          lambda h: h.ready().deliver(0, 3).deliver(3, to=())),
     Case("cut with something in hand", Verdict.UNKNOWN, (("", "cut"), ("", "unwritten")),
          lambda h: h.ready().deliver(0, 3).send(3).receive(3).outcome(3)),
     Case("several faults at once", Verdict.VIOLATED,
-         (("G2", "duplicated"), ("G3", "reordered"), ("G4", "stuck"), ("G5", "silently lost")),
+         (("G2", "duplicated"), ("G3", "reordered"), ("G4", "stuck"), ("G1 G5", "silently lost")),
          lambda h: h.ready().deliver(0, 3).send(3, 9).take(5).take(4).receive(5).outcome(3, 9).end(False, "b: 1 record")),
 ]  # fmt: skip

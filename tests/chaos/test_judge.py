@@ -33,7 +33,7 @@ def test_reasons_name_who_how_many_and_which(tmp_path: Path) -> None:
     history.send(10, 17).outcome(10, 17).deliver(17, 20).end().close()
     judgement = judge(tmp_path)
     assert judgement.reasons == [
-        "G5 silently lost: 7 (10, 11, 12, 13, 14, ...) at s0 from p0: accepted, never handed, and nobody told it"
+        "G1 G5 silently lost: 7 (10, 11, 12, 13, 14, ...) at s0 from p0: accepted, never handed, and nobody told it"
     ]
     finding = judgement.findings[0]
     assert (finding.subscriber, finding.publisher, finding.count) == ("s0", "p0", 7)
