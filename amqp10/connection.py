@@ -156,6 +156,11 @@ class Connection:
             reader.keep(data, offset)
         return events
 
+    def stop_reading(self) -> None:
+        """What comes from now on, and what has come of a frame that is not complete, is let go."""
+        self._reader.forget()
+        self._reader.deaf = True
+
     def receive_eof(self, now: float) -> list[Event]:
         """The transport is gone, or reads nothing more."""
         events: list[Event] = []

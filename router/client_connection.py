@@ -8,7 +8,7 @@ session or connection into what the core is told.  Bytes and time come from whoe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from amqp10.connection import Connection
 from amqp10.errors import (
@@ -35,15 +35,17 @@ from amqp10.events import (
     Transfers,
 )
 from amqp10.link import Link
-from amqp10.performatives import Attach, Error
+from amqp10.performatives import Error
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
+from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
 from router.config import RouterConfig
 from router.limits import ANONYMOUS, LINKS, MAP, MEMORY, UNREAD
+from router.memory import ADDRESS_COST
 from router.negotiation import MAX_NAME, check_name, read_publisher, read_subscriber, strip
-from router.ports import Term
+from router.ports import PublisherAttach, SubscriberAttach, Term
 from router.publisher_link import PublisherLink
 from router.subscriber_link import Loss, SubscriberLink
 
@@ -53,6 +55,15 @@ if TYPE_CHECKING:
 
 SMALL_FRAME: Final = 64 << 10  # octets of one that is not complete which nobody is closed for
 OUTPUT_LIMIT: Final = 4 << 20  # octets waiting in the engine above which subscribers get nothing more
+
+
+class Lingering(NamedTuple):
+    """A subscription whose link has gone, while what its expiry policy names is still there."""
+
+    attach: SubscriberAttach
+    term: Term
+    session: Session
+    starts: Loss
 
 
 class ClientConnection:
@@ -84,7 +95,8 @@ class ClientConnection:
         self.unread = 0  # octets that its transport holds while it is paused
         self.ports: dict[PublisherLink | SubscriberLink, None] = {}
         self.watched: dict[PublisherLink, None] = {}  # an open proof: any frame may be the sign of life
-        self.lingering: dict[SubscriberLink, Term] = {}  # lost, and their own timeout has not begun (contract 10)
+        # lost, and their own timeout has not begun (contract 10); by link name and address
+        self.lingering: dict[tuple[str, str], Lingering] = {}
         self.output_paused = False  # the transport takes nothing more for now
         self.writes = 0  # how often output has been fetched
         self._held = 0  # of the engine's held_size, what the router has counted
@@ -306,10 +318,11 @@ class ClientConnection:
             self.refuse(link, DETACH_FORCED, "this router is being stopped")
             return
         try:
-            self._check_limits(remote, now)
+            self._check_links()
             if isinstance(link, ReceiverLink):
                 publisher, modes = read_publisher(remote, self.container, self.config)
                 publisher.unsettled_window = self.limits.unsettled_window
+                self._check_map(publisher, len(remote.unsettled or ()), now)
                 strip(remote)
                 sending = PublisherLink(self, link, publisher, modes)
                 link.context = sending
@@ -320,6 +333,7 @@ class ClientConnection:
             else:
                 assert isinstance(link, SenderLink)
                 subscriber, modes = read_subscriber(remote, self.container, self.config)
+                self._check_map(subscriber, len(remote.unsettled or ()), now)
                 strip(remote)
                 receiving = SubscriberLink(self, link, subscriber, modes)
                 link.context = receiving
@@ -328,23 +342,27 @@ class ClientConnection:
         except RemoteProtocolError as error:
             strip(remote)
             self.refuse(link, error.condition, error.description)
-            link.name = link.name[:MAX_NAME]  # it stays until the peer has answered
+            link.name = remote.name = link.name[:MAX_NAME]  # it stays until the peer has answered
+            if link.local_attach is not None:
+                link.local_attach.name = link.name
 
-    def _check_limits(self, attach: Attach, now: float) -> None:
+    def _check_links(self) -> None:
         admission, limits = self.router.admission, self.limits
         if len(self.ports) >= limits.links:
             admission.exceeded(LINKS)
             raise RemoteProtocolError(
                 RESOURCE_LIMIT_EXCEEDED, f"limit links: a connection may have {limits.links} of them"
             )
-        entries = len(attach.unsettled or ())
-        if entries > limits.unsettled_map:
+
+    def _check_map(self, attach: PublisherAttach | SubscriberAttach, entries: int, now: float) -> None:
+        admission, most = self.router.admission, self.limits.unsettled_map
+        if entries and entries + self.core.entries_of_parts(attach) > most:
             admission.exceeded(MAP)
             raise RemoteProtocolError(
-                RESOURCE_LIMIT_EXCEEDED,
-                f"limit unsettled_map: an unsettled map may have {limits.unsettled_map} entries, not {entries}",
+                RESOURCE_LIMIT_EXCEEDED, f"limit unsettled_map: a map may have {most} entries, all its parts together"
             )
-        if not self.router.bookkeeping.add(1 + entries, now):
+        cost = 1 + entries if attach.address in self.core.addresses else ADDRESS_COST + 1 + entries
+        if not self.router.bookkeeping.add(cost, now):
             admission.exceeded(MEMORY)
             raise RemoteProtocolError(
                 RESOURCE_LIMIT_EXCEEDED,
@@ -388,7 +406,8 @@ class ClientConnection:
         for link in event.session.links:
             if link.context is not None:
                 self._lost(link.context, Loss.SESSION, now)
-        ended = [p for p in self.lingering if p.link.session is event.session and p.expires_with(Loss.SESSION)]
+        lingering = self.lingering.items()
+        ended = [key for key, each in lingering if each.session is event.session and each.starts <= Loss.SESSION]
         self._timeouts_start(ended, now)
 
     def _closed(self, event: ConnectionClosed, now: float) -> None:
@@ -415,13 +434,15 @@ class ClientConnection:
         if isinstance(port, PublisherLink):
             port.lost(end is Loss.CLOSED, now)
             return
+        key = (port.attach.name, port.attach.address)
         term = port.lost(end, now)
-        if term is not None:
-            self.lingering[port] = term
+        if term is not None:  # in the place of an earlier one: that link's term counts no more
+            self.lingering[key] = Lingering(port.attach, term, port.link.session, port.starts)
 
-    def _timeouts_start(self, ports: list[SubscriberLink], now: float) -> None:
-        for port in ports:
-            self.core.subscription_expiring(port.attach, self.lingering.pop(port), now)
+    def _timeouts_start(self, keys: list[tuple[str, str]], now: float) -> None:
+        for key in keys:
+            lingering = self.lingering.pop(key)
+            self.core.subscription_expiring(lingering.attach, lingering.term, now)
 
     def _count_held(self, now: float) -> None:
         """Messages of which frames are still to come.  Beyond the limit this connection's largest ones go."""
@@ -443,6 +464,8 @@ class ClientConnection:
         if connection.buffered_size > SMALL_FRAME:
             text = "limit memory_limit: this router holds too many frames that are not complete"
             self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), text))
+            connection.stop_reading()
+            self._recount_held()
 
     def _recount_held(self) -> None:
         held = self.connection.held_size + self.connection.buffered_size

@@ -19,6 +19,7 @@ from typing import Protocol
 from router import messages as m
 from router.address import Address
 from router.config import RouterConfig
+from router.directory import publisher_id
 from router.parts import Parts
 from router.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.publisher import Phase, Publisher
@@ -434,6 +435,14 @@ class Core:
                 self._awaited.update((router, None) for router in message.up if router != self.name)
         self._check_established()
         self._check_booted()
+
+    def entries_of_parts(self, attach: PublisherAttach | SubscriberAttach) -> int:
+        """7.7: how many entries of its map have come before, in parts."""
+        if not self.parts:
+            return 0
+        if isinstance(attach, PublisherAttach):
+            return self.parts.of(publisher_id(attach.container, attach.name, attach.address, False))
+        return self.parts.of((attach.address, attach.container, attach.name))
 
     def entries(self, address_cost: int) -> int:
         """Names known and deliveries found by tag, each address counted as so many."""

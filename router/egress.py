@@ -72,6 +72,7 @@ class Egress(Deliveries):
             publisher.special[link] = None
         for tag, state in (presented or {}).items():
             self._enter_map(link, tag, state)
+        attach.unsettled = None  # the port keeps the attach
         link.waiting = self._barrier()
         for router in core.up:
             self._send_join(link, router)

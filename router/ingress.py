@@ -63,6 +63,7 @@ class Ingress(Records):
         link = Publisher(self, port, attach, publisher, unique, term)
         link.resumes = resumes
         link.presented = presented or {}
+        attach.unsettled = None  # the port keeps the attach
         self.proving[link] = None
         core.publishers[port] = link
         answered = attach.incarnation  # what is fixed already

@@ -221,7 +221,12 @@ class SubscriberLink:
 
     def expires_with(self, end: Loss) -> bool:
         """3.5.6: does the terminus's own timeout start at this?"""
-        return end >= _STARTS[self.expiry_policy]
+        return end >= self.starts
+
+    @property
+    def starts(self) -> Loss:
+        """What must have gone for its own timeout to start."""
+        return _STARTS[self.expiry_policy]
 
     # --- helpers
 

@@ -37,9 +37,9 @@ def read_limits(entry: Entry | None, settings: RouterConfig, base: Limits) -> Li
     """A listener's: `base` with what is given here in its place."""
     if entry is None:
         return base
-    limits = replace(base, **_values(entry, tuple(LIMITS)))
-    _check(entry, limits.max_message_size, settings)
-    return limits
+    values = _values(entry, tuple(LIMITS))
+    _check(entry, values.get("max_message_size"), settings)
+    return replace(base, **values)
 
 
 def read_users(entry: Entry | None, settings: RouterConfig) -> tuple[tuple[str, UserLimits], ...]:
@@ -56,7 +56,10 @@ def read_users(entry: Entry | None, settings: RouterConfig) -> tuple[tuple[str, 
             continue
         for key in OF_A_LISTENER:
             _reject(fields["limits"], key)
-        limits = UserLimits(**_values(fields["limits"], (*USER_KEYS, *OF_A_LISTENER)))
+        values = _values(fields["limits"], tuple(LIMITS))
+        for key in OF_A_LISTENER:
+            values.pop(LIMITS[key][0], None)
+        limits = UserLimits(**values)
         _check(fields["limits"], limits.max_message_size, settings)
         users.append((name, limits))
     return tuple(users)

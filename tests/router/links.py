@@ -35,6 +35,7 @@ class NotingCore:
         self.publishers: Any = []
         self.subscribers: list[Any] = []
         self.meter = 0
+        self.addresses: dict[str, Any] = {}
         self.window = (1_000, 8 * MIB)
         self.credit = True
         self.on_flush: list[Callable[[], object]] = []
@@ -67,6 +68,9 @@ class NotingCore:
             call()
 
     def entries(self, address_cost: int) -> int:
+        return 0
+
+    def entries_of_parts(self, attach: Any) -> int:
         return 0
 
     def next_deadline(self) -> float | None:

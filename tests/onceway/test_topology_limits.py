@@ -1,0 +1,89 @@
+"""`limits` and `users` of a topology file: what is read, and how every problem is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onceway import topology
+from onceway.topology import ConfigError
+from onceway.topology.limits import LIMITS, USER_KEYS
+from onceway.topology.values import format_duration
+from router.limits import Limits, UserLimits
+
+HEAD = "network: test\nrouters:\n  a: {amqp: 5671, interrouter: 7671, admin: 8671}\n"
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        topology.loads(text, "t.yaml")
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_limits_have_defaults() -> None:
+    config = topology.loads(HEAD).router_config("a")
+    assert config.limits == Limits()
+    assert config.users == ()
+
+
+def test_limits_are_those_of_every_router_and_differ_where_one_has_its_own() -> None:
+    loaded = topology.loads(
+        "network: test\n"
+        "limits: {connections: 20, handshake_timeout: 3s, max_message_size: 1MiB}\n"
+        "users:\n  guest: {limits: {connections: 2, idle_timeout: 30s, links: 5}}\n"
+        "routers:\n"
+        "  a: {amqp: 5671, interrouter: 7671, admin: 8671, limits: {connections: 5}}\n"
+        "  b: {amqp: 5672, interrouter: 7672, admin: 8672}\n"
+        "links: [a - b]\n"
+    )
+    a, b = (loaded.router_config(name) for name in "ab")
+    assert b.limits == Limits(connections=20, handshake_timeout_s=3.0, max_message_size=1 << 20)
+    assert a.limits == Limits(connections=5, handshake_timeout_s=3.0, max_message_size=1 << 20)
+    assert a.users == b.users == (("guest", UserLimits(connections=2, idle_timeout_s=30.0, links=5)),)
+
+
+def test_every_problem_has_its_place_and_remedy() -> None:
+    text = (
+        "network: test\n"
+        "limits:\n"
+        "  conections: 5\n"
+        "  sessions: 0\n"
+        "  handshake_timeout: 5\n"
+        "  max_message_size: 1GiB\n"
+        "users:\n"
+        "  guest: {limits: {half_open: 5, links: many}}\n"
+        "  other: {limit: {links: 5}}\n"
+        "  third: 5\n"
+        "routers:\n"
+        "  a: {amqp: 5671, interrouter: 7671, admin: 8671, limits: {unread_output: 1KiB}}\n"
+    )
+    assert problems(text) == [
+        't.yaml:3: limits: unknown key "conections"; did you mean "connections"?',
+        "t.yaml:4: limits.sessions: 0 is less than 1; write a value from 1 to 65536",
+        't.yaml:5: limits.handshake_timeout: "5" has no unit; did you mean 5s?',
+        "t.yaml:6: limits.max_message_size: max_message_size exceeds memory_limit: such a message could never pass; "
+        "raise memory_limit",
+        "t.yaml:8: users.guest.limits.half_open: half_open is over before a user is known; "
+        "write it under limits, or under limits of a router",
+        't.yaml:8: users.guest.limits.links: "many" is no whole number; write for example 1000',
+        't.yaml:9: users.other: unknown key "limit"; did you mean "limits"?',
+        't.yaml:10: users.third: "5" where a mapping such as {limits: {connections: 10}} belongs; '
+        "write a mapping such as {limits: {connections: 10}}",
+        "t.yaml:12: routers.a.limits.unread_output: 1KiB is less than 1048576B; "
+        "write a value from 1048576B to 1099511627776B",
+    ]
+
+
+def test_the_operating_guide_names_every_limit_and_its_default() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "operating.md").read_text()
+    for key, (name, form, _) in LIMITS.items():
+        default = getattr(Limits(), name)
+        if default is None:
+            shown = "the setting"
+        elif form == "duration":
+            shown = format_duration(default)
+        else:
+            shown = f"{default >> 20}MiB" if form == "size" else str(default)
+        assert f"| `{key}` | {shown} |" in guide, f"docs/operating.md: {key} is {shown}"
+    assert {*USER_KEYS} == {key for key, (name, _, _) in LIMITS.items() if hasattr(UserLimits(), name)}
