@@ -26,6 +26,7 @@ from router.publisher import Phase, Publisher
 from router.subscriber import Subscriber
 from router.wire import decode, encode
 
+SHARE_OF_FREE = 8
 LOOK_S = 20e-6  # how long, for each deadline there is, the next look at all of them has to wait
 
 
@@ -64,6 +65,7 @@ class Core:
         self.established = False
         self.released = False  # has it ever released an accepted?
         self.meter = 0  # bytes of payload kept
+        self.presettled = 0  # bytes of at-most-once messages that wait for subscribers
         self._peers: tuple[str, ...] = ()
         self._hello: dict[str, None] = {}  # whose HELLO has come in this session
         self._awaited: dict[str, None] = {}  # whose HELLO is needed to become established
@@ -436,6 +438,11 @@ class Core:
         self._check_established()
         self._check_booted()
 
+    def fair_share(self, taken: int) -> int:
+        """What one publisher or subscriber may have of the memory: a part of what is free, so that it cannot be taken
+        by some before others come (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998)."""
+        return min(self.config.window_bytes, (self.config.memory_limit - taken) // SHARE_OF_FREE)
+
     def entries_of_parts(self, attach: PublisherAttach | SubscriberAttach) -> int:
         """7.7: how many entries of its map have come before, in parts."""
         if not self.parts:
@@ -468,6 +475,7 @@ class Core:
             "recovering_s": recovering,
             "up": list(self._peers),
             "payload_bytes": self.meter,
+            "presettled_bytes": self.presettled,
             "deferred": len(self._deferred_publishers) + len(self._deferred_subscribers),
             "addresses": {name: address.status() for name, address in sorted(self.addresses.items())},
         }

@@ -107,22 +107,18 @@ class Deliveries:
 
     def _take_presettled(self, publisher: PublisherEntry, message: m.Data) -> None:
         """At most once: a bounded queue per subscription, dropped oldest first and counted (6.9)."""
-        limit = self.core.config.presettled_queue
+        core = self.core
+        size = sum(map(len, message.payloads))
         for link in self.subscribers.values():
             if link.synced.get(message.publisher) != (publisher.home, message.term):
                 continue
             link.presettled.append(PreSettled(self.log.end, message.tags, message.payloads, message.message_format))
-            link.presettled_count += len(message.tags)
-            while link.presettled_count > limit:
-                oldest = link.presettled[0]
-                excess = min(link.presettled_count - limit, len(oldest.tags))
-                if excess == len(oldest.tags):
-                    link.presettled.popleft()
-                else:
-                    oldest.tags, oldest.payloads = oldest.tags[excess:], oldest.payloads[excess:]
-                link.presettled_count -= excess
-                link.dropped += excess
+            link.presettled_changes(len(message.tags), size)
             link.pump()
+            while link.presettled_count > core.config.presettled_queue:
+                link.drop_presettled(link.presettled_count - core.config.presettled_queue)
+            while link.presettled_count > 1 and link.presettled_size > core.fair_share(core.presettled):
+                link.drop_presettled(max(link.presettled_count // 8, 1))
 
     # -------------------------------------------------------------------------------------------------------- SYNC: 7.5
 

@@ -320,6 +320,8 @@ class Egress(Deliveries):
     def _go(self, link: Subscriber, announcement: m.Orphan | m.Leave) -> None:
         self.flush()  # what it has accepted was accepted while it was there: 6.10 holds only what nobody has
         del self.subscribers[link.name]
+        link.presettled_changes(-link.presettled_count, -link.presettled_size)
+        link.presettled.clear()
         self.ready.pop(link, None)
         if self.blocker is link:
             self.blocker = None

@@ -361,7 +361,7 @@ class Records:
         if link.unsettled >= link.unsettled_window:
             return (0, 0, "unsettled window")
         messages = min(config.window_messages - link.undone - link.held_count, link.unsettled_window - link.unsettled)
-        size = config.window_bytes - link.undone_bytes - link.held_bytes
+        size = self.core.fair_share(self.core.meter) - link.undone_bytes - link.held_bytes
         if messages <= 0:
             return (0, 0, "window")
         if size <= 0:

@@ -79,6 +79,7 @@ class Subscriber:
         "port",
         "presettled",
         "presettled_count",
+        "presettled_size",
         "quick",
         "refused",
         "resumes",
@@ -142,6 +143,7 @@ class Subscriber:
         # at most once
         self.presettled: deque[PreSettled] = deque()
         self.presettled_count = 0
+        self.presettled_size = 0
         self.dropped = 0
 
     # ------------------------------------------------------------------------------------------------ single deliveries
@@ -371,15 +373,30 @@ class Subscriber:
             self.number(delivery, delivery_id)
 
     def _send_presettled(self, chunk: PreSettled, room: int) -> int:
-        n = min(room, len(chunk.tags))
+        tags, payloads = self._take_presettled(room)
+        self.port.send(tags, payloads, chunk.message_format, True, -1, {})
+        return len(tags)
+
+    def _take_presettled(self, most: int) -> tuple[list[bytes], list[bytes]]:
+        """At most so many of the oldest chunk."""
+        chunk = self.presettled[0]
+        n = min(most, len(chunk.tags))
         tags, payloads = chunk.tags[:n], chunk.payloads[:n]
         if n == len(chunk.tags):
             self.presettled.popleft()
         else:
             chunk.tags, chunk.payloads = chunk.tags[n:], chunk.payloads[n:]
-        self.presettled_count -= n
-        self.port.send(tags, payloads, chunk.message_format, True, -1, {})
-        return n
+        self.presettled_changes(-n, -sum(map(len, payloads)))
+        return tags, payloads
+
+    def presettled_changes(self, count: int, size: int) -> None:
+        self.presettled_count += count
+        self.presettled_size += size
+        self.egress.core.presettled += size
+
+    def drop_presettled(self, most: int) -> None:
+        """6.9: oldest first and counted."""
+        self.dropped += len(self._take_presettled(most)[0])
 
     # --------------------------------------------------------------------------------------------------------- settling
 
