@@ -297,6 +297,7 @@ def session(**settings: str) -> SparkSession:
     """This machine's, unless spark-submit says otherwise.  NoSpark where there is none."""
     try:
         import pyarrow as pa  # noqa: F401
+        from pyspark import SparkConf
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise NoSpark(f"{error.name} is not installed: pip install 'onceway[spark]'") from None
@@ -306,6 +307,12 @@ def session(**settings: str) -> SparkSession:
     paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # the workers' too
     builder = SparkSession.builder.appName("onceway chaos audit")
+    if not SparkConf().contains("spark.master"):  # Spark's 200 partitions are a cluster's
+        settings = {
+            "spark.master": "local[*]",
+            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+            **settings,
+        }
     for name, value in {"spark.ui.showConsoleProgress": "false", **settings}.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
