@@ -6,7 +6,7 @@ ARGS ?=
 SEEDS ?= 0-99999
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim sim-long chaos chaos-long bench wheel clean runtime tools
+.PHONY: help demo test check unit sim sim-long chaos chaos-long bench wheel clean runtime tools fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,6 +37,10 @@ chaos: tools ## live networks under faults: every short schedule of chaos/schedu
 
 chaos-long: tools ## 200 kills of routers under load in one run
 	@$(BIN)/onceway chaos run two_hundred_kills $(ARGS)
+
+fuzz: tools ## whatever strangers may send: by structure, then by bytes (ARGS go to python -m chaos.fuzz)
+	@FUZZ=big FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-2000} $(PYTEST) tests/fuzz/test_structure.py --timeout 3600
+	@$(BIN)/python -m chaos.fuzz --seconds 300 $(ARGS)
 
 bench: tools ## CPU per delivery beside other brokers (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)

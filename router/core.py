@@ -65,6 +65,7 @@ class Core:
         self.established = False
         self.released = False  # has it ever released an accepted?
         self.meter = 0  # bytes of payload kept
+        self.done_bytes = min(config.done_bytes, config.memory_limit // 4)  # what is done must leave room for the rest
         self.presettled = 0  # bytes of at-most-once messages that wait for subscribers
         self._peers: tuple[str, ...] = ()
         self._hello: dict[str, None] = {}  # whose HELLO has come in this session

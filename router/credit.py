@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 
 FIRST_CREDIT = 64  # 6.8: while no size is known
+FIRST_SIZE = 64 << 10  # and for so many bytes each, where there is little memory
 SIZES_KEPT = 100
 
 
@@ -70,7 +71,7 @@ class Credit:
             return 0
         largest = self.sizes.largest
         if not largest:
-            return min(self.messages, FIRST_CREDIT)
+            return min(self.messages, FIRST_CREDIT, max(1, self.size // FIRST_SIZE))
         return min(self.messages, max(1, self.size // largest))
 
     def change(self, delivery_count: int) -> int | None:

@@ -236,7 +236,7 @@ class Records:
                     self.kept.add(a, b)
                     self.kept_bytes += size
                 self.core.window_changed(link)
-        if self.kept_bytes > self.core.config.done_bytes:
+        if self.kept_bytes > self.core.done_bytes:
             self._free_early()
 
     def _tell_singly(self, link: Publisher, position: int, first: int, last: int) -> None:
@@ -261,7 +261,7 @@ class Records:
 
     def _free_early(self) -> None:
         """9: above done_bytes of done payload the oldest is freed."""
-        while self.kept_bytes > self.core.config.done_bytes and self.kept:
+        while self.kept_bytes > self.core.done_bytes and self.kept:
             start, stop = self.kept.starts[0], min(self.kept.stops[0], self.kept.starts[0] + 64)
             self.kept.remove(start, stop)
             freed = self.log.free(start, stop)

@@ -340,3 +340,52 @@ def test_an_open_of_every_size_before_open() -> None:
             attacked.stranger(opened=False).octets(AMQP_HEADER + frame(Open("c", properties={Symbol("p"): "x" * size})))
     assert used[0] < 500_000
     attacked.still_works()
+
+
+def big(number: int) -> bytes:
+    return b"\x00Su\xb0" + (100_000).to_bytes(4, "big") + number.to_bytes(8, "big") + bytes(99_992)
+
+
+def test_at_most_once_messages_for_subscribers_who_sleep_are_bounded_by_octets() -> None:
+    attacked = Attacked()
+    for number in range(20):
+        attacked.stranger(f"s{number}").begin().say(subscribing("s", address=f"much {number % 4}"))
+    publisher = attacked.stranger("p").begin()
+    for handle in range(4):
+        publisher.say(publishing("p", handle, f"much {handle}", snd_settle_mode=1))
+    publisher.flush()
+    with memory() as used:
+        for number in range(400):
+            publisher.say(Transfer(number % 4, number, b"%d" % number, 0, settled=True), payload=big(number))
+            publisher.flush()
+    assert attacked.router.core.presettled < 8 * MIB
+    assert used[1] < 10 * MIB
+    dropped = [
+        link["presettled_dropped"]
+        for address in attacked.router.status()["addresses"].values()
+        for link in address["egress"]["subscribers"]
+    ]
+    assert sum(dropped) > 1_000
+    for name in [*attacked.router.connections]:
+        if name.container.startswith("s") and name.container[1:].isdigit():
+            name.receive_eof(attacked.clients.now)
+    attacked.turn()
+    assert attacked.router.core.presettled == 0
+    attacked.still_works()
+
+
+def test_greedy_publishers_leave_room_for_those_who_come_later() -> None:
+    attacked = Attacked()
+    attacked.stranger("sleeper").begin().say(subscribing("s", address="orders", timeout=20))
+    with memory() as used:
+        for number in range(20):
+            greedy = attacked.stranger(f"p{number}").begin().say(publishing("p", address="orders", rcv_settle_mode=1))
+            greedy.flush()
+            for delivery in range(30):
+                greedy.say(Transfer(0, delivery, b"%d" % delivery, 0), payload=big(delivery))
+                if any(isinstance(each, Flow) and each.link_credit == 0 for each in greedy.read()):
+                    break
+    assert attacked.router.core.meter < 8 * MIB
+    assert used[1] < 12 * MIB
+    late = attacked.clients.connect("late").sender()
+    assert late.credit > 0
