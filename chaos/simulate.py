@@ -66,7 +66,7 @@ def work(seeds: list[int], family: str | None, topology: str | None) -> Totals:
         name = family or family_of(seed, topology)
         run, failure = explore(seed, name, topology)
         totals.schedules += 1
-        totals.events += len(run.world.transcript)
+        totals.events += len(run.world.history)
         if failure is not None:
             text = f"{type(failure).__name__}: {failure}" if not isinstance(failure, AssertionError) else str(failure)
             totals.failed.append(Failed(seed, name, kind_of_failure(failure), text.split("\n", 1)[0][:300]))

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from chaos.simulation.checker import Checker, Violation
 from chaos.simulation.clients import Client, Publisher, Subscriber
@@ -31,6 +31,12 @@ from router.router import Router
 Event = tuple[Any, ...]
 START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
 LONG = 4e6
+# Which routers may have something to say after an event: the one that it names at this place,
+OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2, "suspect": 1}
+# the one at the end of this connection or, where it is the client that reads, none,
+OF_CONNECTION = {"c2r": True, "gulp": True, "rnotice": True, "rdrop": True, "r2c": False, "cnotice": False, "cdrop": False}
+# and none either, as what applications do only fills pipes.
+OF_CLIENT = frozenset(("send", "settle", "accept", "release", "hb", "show", "pfresh", "sfresh", "srestart", "close"))
 TICK = 1e-4  # virtual seconds that an event takes: clocks differ from event to event, and proofs need thousands
 
 
@@ -60,6 +66,13 @@ class Pipe:
     def client_gone(self) -> None:
         self.c_open = False
         self.r2c.clear()
+
+
+class Wire(NamedTuple):
+    """One direction of a trunk."""
+
+    sink: Any  # the end that reads
+    to: str
 
 
 class Site:
@@ -104,9 +117,12 @@ class World:
         self.group = dict.fromkeys(self.names, 0)
         self.pipes: dict[tuple[str, int], Pipe] = {}
         self.numbers = dict.fromkeys(self.clients, 0)
+        self.by_server: dict[Any, Pipe] = {}  # the router's end -> its pipe
         self.trunks: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self.wires: dict[Any, Wire] = {}  # one end of a trunk -> what goes to the other
+        self.links_changed = True  # trunks may have to be made or cut
         self.wall_offset = dict.fromkeys(self.names, 0)
-        self.transcript: list[str] = []
+        self.history: list[tuple[float, Event]] = []
         self.observer: Callable[[Event], None] | None = None  # hears of each event before it happens
         self.sites: dict[str, Site | None] = {}
         for name in self.names:
@@ -138,8 +154,39 @@ class World:
         return self.group[a] == self.group[b]
 
     # ------------------------------------------------------------------ between routers
-    def settle_network(self) -> None:
-        """Trunks are as partitions say, and everything between networks has been read."""
+    def settle_network(self, names: Iterable[str] | None = None) -> None:
+        """Trunks are as partitions say, and everything between networks has been read. names: routers for which there
+        may be something to do; None: all."""
+        if names is None or self.links_changed:
+            self.links_changed = False
+            self.make_and_cut_trunks()
+            names = self.names
+        busy: dict[str, None] = {}
+        for name in names:
+            site = self.sites[name]
+            if site is not None:
+                self.emit(site)
+                busy[name] = None
+        while busy:
+            turn, busy = busy, {}
+            for name in turn:
+                site = self.sites[name]
+                if site is None:
+                    continue
+                network = site.network
+                network.flush(self.now)
+                while events := network.take_events():
+                    for event in events:
+                        site.inbox[event.peer].append(event)
+                    network.flush(self.now)
+                for end in network.take_dirty():
+                    data = end.data_to_send()
+                    wire = self.wires.get(end)
+                    if data and wire is not None:
+                        wire.sink.receive_data(data, self.now)
+                        busy[wire.to] = None
+
+    def make_and_cut_trunks(self) -> None:
         for i, a in enumerate(self.names):
             for b in self.names[i + 1 :]:
                 alive = self.sites[a] is not None and self.sites[b] is not None and self.linked(a, b)
@@ -147,51 +194,41 @@ class World:
                     left = self.site(a).network.connect(self.now, server=False, neighbour=b)
                     right = self.site(b).network.connect(self.now, server=True, neighbour=None)
                     self.trunks[a, b] = (left, right)
+                    self.wires[left], self.wires[right] = Wire(right, b), Wire(left, a)
                 elif not alive and (a, b) in self.trunks:
                     self.cut_trunk(a, b)
-        for site in self.sites.values():
-            if site is not None:
-                self.emit(site)
-        busy = True
-        while busy:
-            busy = False
-            for site in self.sites.values():
-                if site is not None:
-                    site.network.flush(self.now)
-                    for event in site.network.take_events():
-                        busy = True
-                        site.inbox[event.peer].append(event)
-            for left, right in list(self.trunks.values()):
-                for source, sink in ((left, right), (right, left)):
-                    data = source.data_to_send()
-                    if data:
-                        busy = True
-                        sink.receive_data(data, self.now)
 
     def cut_trunk(self, a: str, b: str) -> None:
         for end in self.trunks.pop((a, b)):
+            del self.wires[end]
             end.receive_eof(self.now)
 
     def emit(self, site: Site) -> None:
         """What the router has to say goes on its way."""
-        site.router.flush(self.now)
-        for peers, data in site.router.take_messages():
+        router = site.router
+        router.flush(self.now)
+        while router.wants_flush:
+            router.flush(self.now)
+        for peers, data in router.take_messages():
             # The router speaks in sessions that it believes in; where the network has ended one already, the word dies
             # with it (PROTOCOL 3.2).
             there = tuple(p for p in peers if not any(isinstance(e, (PeerDown, PeerUp)) for e in site.inbox[p]))
             if there:
                 site.network.send(there, data)
-        for pipe in self.pipes.values():
-            if pipe.router == site.name and pipe.r_open and pipe.incarnation == site.incarnation:
-                data = pipe.server.data_to_send()
-                if data and pipe.c_open:
-                    pipe.r2c.extend(frames_of(data))
-                if pipe.server.closed:
-                    pipe.r_open = False
+        for connection in (*router.take_dirty(), *router.lazy):
+            pipe = self.by_server.get(connection)
+            if pipe is None or not pipe.r_open:
+                continue
+            data = connection.data_to_send()
+            if data and pipe.c_open:
+                pipe.r2c.extend(frames_of(data))
+            if connection.closed:
+                pipe.r_open = False
 
-    def touch(self, name: str) -> None:
-        self.settle_network()
-        self.pipes = {cid: p for cid, p in self.pipes.items() if p.c_open or p.r_open}
+    def forget_pipes(self) -> None:
+        """Those that are over at both ends."""
+        for cid in [cid for cid, p in self.pipes.items() if not p.c_open and not p.r_open]:
+            self.by_server.pop(self.pipes.pop(cid).server, None)
 
     # ------------------------------------------------------------------ what can happen
     def enabled(self) -> list[Event]:
@@ -227,11 +264,27 @@ class World:
 
     def step(self, event: Event) -> None:
         self.now += TICK
-        self.transcript.append(f"{self.now:8.2f} " + " ".join(str(e) for e in event))
+        self.history.append((self.now, event))
         if self.observer is not None:
             self.observer(event)
+        names = self.concerned(event)  # before it happens: the pipe may be gone then
         getattr(self, "do_" + event[0])(*event[1:])
-        self.touch(str(event[1]) if len(event) > 1 else "")
+        self.settle_network(names)
+        self.forget_pipes()
+
+    def concerned(self, event: Event) -> tuple[str, ...] | None:
+        """The routers that may have something to say after it; None: any, and trunks may come or go."""
+        kind = event[0]
+        if kind in OF_ROUTER:
+            return (event[OF_ROUTER[kind]],)
+        if kind in OF_CONNECTION:
+            pipe = self.pipes[event[1]]
+            return (pipe.router,) if OF_CONNECTION[kind] else ()
+        return () if kind in OF_CLIENT else None
+
+    @property
+    def transcript(self) -> list[str]:
+        return [f"{at:8.2f} " + " ".join(str(e) for e in event) for at, event in self.history]
 
     # ------------------------------------------------------------------ events of the network
     def do_up(self, x: str, y: str) -> None:
@@ -259,7 +312,7 @@ class World:
     def do_suspect(self, x: str, y: str) -> None:
         """x gives its session with y up; both networks begin a new one."""
         self.site(x).network.peer_reset(y, self.now)
-        self.settle_network()
+        self.settle_network((x,))
         self.do_down(x, y)
 
     def do_part(self, name: str) -> None:
@@ -288,7 +341,7 @@ class World:
         site = self.site(router)
         cid = (name, self.numbers[name])
         pipe = Pipe(cid, self.clients[name], router, site.incarnation, site.router.connect(self.now))
-        self.pipes[cid] = pipe
+        self.pipes[cid] = self.by_server[pipe.server] = pipe
         self.clients[name].connect(pipe)
 
     def do_c2r(self, cid: tuple[str, int]) -> None:
@@ -375,8 +428,10 @@ class World:
         site.router.tick(self.now)
         for pipe in list(self.pipes.values()):
             if pipe.router == name and pipe.r_open and pipe.incarnation == site.incarnation:
-                pipe.server.handle_timer(self.now)
-        self.settle_network()
+                deadline = pipe.server.next_deadline()
+                if deadline is not None and deadline <= self.now:
+                    pipe.server.handle_timer(self.now)
+        self.settle_network((name,))
 
     # ------------------------------------------------------------------ at the end
     def alive(self) -> set[tuple[str, int]]:
