@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from onceway.errors import JournalError
+
+UNDECIDED: Final = "undecided"
+"""In place of an outcome (`PublisherJournal.forget`): PROTOCOL 15's expired publisher."""
 
 
 @dataclass(slots=True)
@@ -62,8 +65,12 @@ class PublisherJournal(Protocol):
         """Messages first, first + 1 ... are about to be sent."""
         ...
 
-    def forget(self, first: int, last: int) -> None:
-        """They have their outcome.  Once durable, they are settled and never come back."""
+    def forget(self, first: int, last: int, outcome: object = None) -> None:
+        """They have their outcome.  Once durable, they are settled and never come back.
+
+        outcome: an amqp10 delivery state; None where they were settled without one; UNDECIDED where the network
+        knows this publisher no more, so that there will never be one.
+        """
         ...
 
     def close(self) -> None:
@@ -151,7 +158,7 @@ class _MemoryPublisher:
     def publish(self, first: int, payloads: Sequence[bytes]) -> None:
         pass
 
-    def forget(self, first: int, last: int) -> None:
+    def forget(self, first: int, last: int, outcome: object = None) -> None:
         pass
 
     def close(self) -> None:

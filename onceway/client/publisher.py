@@ -7,7 +7,7 @@ small `Publication`; a future exists only for those that somebody awaits before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -186,11 +186,16 @@ class Publisher:
 
     async def put_many(self, bodies: Iterable[Body]) -> Publications:
         """Takes all, in order, waiting for credit in between; the cheapest way to publish."""
-        source = iter(bodies)
+        return await self._put_all(map(self._encode, bodies))
+
+    async def put_payloads(self, payloads: Iterable[bytes]) -> Publications:
+        """As put_many, of messages that are encoded already: what `amqp10.sections.Message.encode` gives."""
+        return await self._put_all(map(self._checked, payloads))
+
+    async def _put_all(self, source: Iterator[bytes]) -> Publications:
         self._check()
         publications = Publications(self, self.sequence)
-        encode = self._encode
-        while payloads := [encode(body) for body in islice(source, _CHUNK)]:
+        while payloads := list(islice(source, _CHUNK)):
             at = 0
             while at < len(payloads):
                 if self._room <= 0 or self._untold is not None:
@@ -229,7 +234,9 @@ class Publisher:
     # -- taking
 
     def _encode(self, body: Body) -> bytes:
-        payload = encode_body(body)
+        return self._checked(encode_body(body))
+
+    def _checked(self, payload: bytes) -> bytes:
         link = self._link.link
         limit = None if link is None else link.remote_max_message_size
         if limit and len(payload) > limit:

@@ -405,7 +405,7 @@ class _Publisher(_Link):
             run.live[0] = (run.live[0][0], self._sequence - 1)
             journal._touched[self] = None
 
-    def forget(self, first: int, last: int) -> None:
+    def forget(self, first: int, last: int, outcome: object = None) -> None:
         journal = self._journal
         with journal._lock:
             at = max(bisect_right(self._firsts, first) - 1, 0)

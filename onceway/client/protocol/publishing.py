@@ -22,7 +22,7 @@ from amqp10.performatives import Attach
 from amqp10.sender import SenderLink
 from amqp10.termini import EXPIRE_NEVER, Source, Target
 from amqp10.types import ULong
-from onceway.client.journal import PublisherJournal
+from onceway.client.journal import UNDECIDED, PublisherJournal
 from onceway.client.protocol.events import Decided, Undecided
 from onceway.client.protocol.link import LONGEST, ON, OVER, ClientLink
 from router.identity import INCARNATION
@@ -191,7 +191,7 @@ class PublisherLink(ClientLink):
         for number in range(begin, end):
             del payloads[number]
         self._deciding += end - begin
-        self._part.forget(begin, end - 1)
+        self._part.forget(begin, end - 1, state)
         # PROTOCOL 15: forget durably, then settle
         self._when_durable(now, self._forgotten, link, begin, end, offset, state, settled)
 
@@ -283,7 +283,7 @@ class PublisherLink(ClientLink):
         if not undecided:
             return
         for first, end in _runs([number for number, _ in undecided]):
-            self._part.forget(first, end - 1)
+            self._part.forget(first, end - 1, UNDECIDED)
         self._payloads.clear()
         self._new.clear()
         self._held = 0

@@ -92,7 +92,7 @@ class _Publisher:
 
         self._write(apply)
 
-    def forget(self, first: int, last: int) -> None:
+    def forget(self, first: int, last: int, outcome: object = None) -> None:
         def apply() -> None:
             self._stored.undecided = [item for item in self._stored.undecided if not first <= item[0] <= last]
 

@@ -162,6 +162,17 @@ def test_batches_are_columns_and_are_accepted_as_ranges() -> None:
     play(scene)
 
 
+def test_encoded_messages_are_sent_as_they_are() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        async with onceway.connect(network.url()) as connection:
+            publisher = await connection.publisher("orders")
+            payloads = [Message("text", properties=Properties(subject="s")).encode(), Message(b"octets").encode()]
+            await (await publisher.put_payloads(payloads))
+            assert network.published == payloads
+
+    play(scene)
+
+
 def test_a_batch_holds_about_the_octets_it_may_and_one_message_at_least() -> None:
     async def scene(network: FakeNetwork) -> None:
         async with onceway.connect(network.url()) as connection:

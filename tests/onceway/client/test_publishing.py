@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from amqp10.events import LinkAttaching, LinkDetached, LinkFlow
 from amqp10.outcomes import ACCEPTED, Error, Rejected
 from amqp10.receiver import ReceiverLink
+from onceway.client.journal import UNDECIDED, MemoryJournal, PublisherRecord
 from onceway.client.protocol.events import Attached, Decided, Failed, Undecided
 from onceway.client.protocol.publishing import PublisherLink, tag_of, tags_of
 from onceway.errors import LinkRefused, LinkStolen
@@ -242,6 +245,34 @@ def test_away_for_longer_than_the_network_waits_it_reports_and_begins_anew() -> 
     link = rig.attaching()
     assert map_of(link) is None
     assert number_of(link, "onceway:incarnation") == epoch_of(link)
+
+
+def test_the_journal_is_told_with_which_outcome_a_number_is_forgotten() -> None:
+    class Part:
+        record = PublisherRecord()
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *arguments: written.append((name, *arguments))
+
+    class Watched(MemoryJournal):
+        def publisher(self, address: str, name: str) -> Part:  # type: ignore[override]
+            return Part()
+
+    written: list[tuple[object, ...]] = []
+    rig = Rig(Watched())
+    publisher, link = attached_publisher(rig)
+    put(rig, publisher, 0, 1, 2)
+    link.dispose(0, 0, ACCEPTED, False)
+    link.dispose(1, 1, Rejected(), False)
+    rig.run()
+    rig.drop()
+    rig.now += 120
+    rig.connect()
+    assert [entry for entry in written if entry[0] == "forget"] == [
+        ("forget", 0, 0, ACCEPTED),
+        ("forget", 1, 1, Rejected()),
+        ("forget", 2, 2, UNDECIDED),
+    ]
 
 
 def test_away_for_less_it_resumes() -> None:
