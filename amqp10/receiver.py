@@ -40,7 +40,7 @@ class _Partial:
 
 
 class ReceiverLink(Link):
-    __slots__ = ("_drain", "_partial", "available", "delivery_count", "limit", "max_message_size", "reach")
+    __slots__ = ("_drain", "_partial", "available", "delivery_count", "given_up", "limit", "max_message_size", "reach")
 
     is_sender = False
 
@@ -57,6 +57,8 @@ class ReceiverLink(Link):
         """The sender's latest word on how many it could send."""
         self.max_message_size = session.connection.settings.max_message_size
         """Octets that are enforced; set by our attach."""
+        self.given_up = 0
+        """Credit that the sender has used up without deliveries, in answer to drains: it had nothing more."""
         self._drain = False
         self._partial: _Partial | None = None
 
@@ -240,6 +242,7 @@ class ReceiverLink(Link):
         if flow.delivery_count is not None and self.remote_attach is not None:
             count = unwrap(flow.delivery_count, self.delivery_count)
             if count > self.delivery_count:  # 2.6.7: credit given up, in answer to drain
+                self.given_up += min(count, self.reach) - self.delivery_count
                 self.delivery_count = min(count, self.reach)
                 if self.delivery_count >= self.limit:
                     self._drain = False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
 from amqp10.sections import Message
 from onceway.client.bodies import decode_body, publisher_of
-from onceway.client.protocol.events import Arrived, Attached, Detached, Failed, Gap, LinkEvent
+from onceway.client.protocol.events import Arrived, Attached, Detached, Drained, Failed, Gap, LinkEvent
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.client.reports import SubscriptionGap
 from onceway.client.signals import DONE, Changes, Done
@@ -222,6 +222,7 @@ class Subscriber:
         self._waiting = 0  # messages in the runs
         self._pending: tuple[int, int, Outcome] | None = None  # verdicts of this turn of the loop
         self._number = 0  # what the journal must reach for all verdicts to be safe
+        self._drained: bool | None = None
         self._changes = Changes()
         self._attached = False
         self._error: Exception | None = None
@@ -340,6 +341,29 @@ class Subscriber:
                 break
         return batch
 
+    # -- how much there is
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have come and were not asked for yet."""
+        return self._waiting
+
+    async def drain(self) -> bool:
+        """Has the router send what it holds for this subscription, and returns when that has come (AMQP 2.6.7).
+
+        True: the router had nothing more at that moment.  False: credit ran out first, so ask again; where all credit
+        is outstanding it waits, so somebody has to take and decide meanwhile.  One at a time.  Raises as iterating
+        does, and ConnectionClosed.
+        """
+        self._drained = None
+        if self._error is None and not self._over:
+            self._link.drain()
+            self._connection._soon()
+        await self._changes.until(lambda: self._drained is not None or self._error or self._over)
+        if self._drained is None:
+            raise self._error or ConnectionClosed(f"subscriber {self.name} of {self.address} is closed")
+        return self._drained
+
     def _took(self, settled: int) -> None:
         self._link.taken(settled)
         self._connection._soon()
@@ -403,6 +427,8 @@ class Subscriber:
                 self._connection._tell_attached(self._link, event)
             elif isinstance(event, Gap):
                 self._gap(event)
+            elif isinstance(event, Drained):
+                self._drained = event.empty
             elif isinstance(event, Failed):
                 self._error = event.error
                 self._clear()  # no verdict would be heard any more

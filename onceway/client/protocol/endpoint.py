@@ -189,7 +189,7 @@ class Endpoint:
                 link = event.link.context
                 link.disposed(event.link, event.first_id, event.last_id, event.state, event.settled, now)
             elif isinstance(event, LinkFlow):
-                if isinstance(event.link.context, PublisherLink):
+                if isinstance(event.link.context, PublisherLink | SubscriberLink):
                     event.link.context.flowed(event.link, now)
             elif isinstance(event, ConnectionClosed):
                 closed = event

@@ -64,6 +64,13 @@ class Gap:
 
 
 @dataclass(slots=True)
+class Drained:
+    """What `drain` asked for has come.  empty: the router had nothing more; if not, the credit was used up."""
+
+    empty: bool
+
+
+@dataclass(slots=True)
 class Failed:
     """It is over: nothing is tried again."""
 
@@ -77,4 +84,4 @@ class Detached:
     closed: bool
 
 
-LinkEvent = Attached | Lost | Decided | Undecided | Arrived | Gap | Failed | Detached
+LinkEvent = Attached | Lost | Decided | Undecided | Arrived | Gap | Drained | Failed | Detached

@@ -35,7 +35,7 @@ from amqp10.receiver import ReceiverLink
 from amqp10.termini import EXPIRE_NEVER, Source, Target
 from amqp10.types import ULong
 from onceway.client.journal import SubscriberJournal
-from onceway.client.protocol.events import Arrived, Gap
+from onceway.client.protocol.events import Arrived, Drained, Gap
 from onceway.client.protocol.link import DETACHING, LONGEST, ON, OVER, ClientLink
 from router.identity import BORN, MARKS
 from router.intervals import IntervalSet
@@ -89,6 +89,8 @@ class SubscriberLink(ClientLink):
         self._outstanding = 0  # handed on and not decided
         self._resuming = 0  # listed in the answer, not resumed yet
         self._granting = False  # attached durably: credit may be given
+        self._drain_wanted = False
+        self._draining: int | None = None  # asked for: what the router had given up before
         self._partial = False  # the answer's map was not whole (7.7)
         self._listed: dict[bytes, None] = {}  # of such an answer
         self._gap: str | None = None
@@ -155,6 +157,14 @@ class SubscriberLink(ClientLink):
     def taken(self, count: int) -> None:
         """The application took so many settled deliveries, which want no verdict: credit for as many others."""
         self._outstanding -= count
+        self._give_credit()
+
+    def drain(self) -> None:
+        """Have the router send what it holds for us, as far as credit goes: `Drained` comes after the last of it.
+
+        Waits for an attachment, and for credit where all of it is outstanding.
+        """
+        self._drain_wanted = True
         self._give_credit()
 
     def _not_settled(self, first: int, last: int) -> list[tuple[int, int]]:
@@ -380,8 +390,23 @@ class SubscriberLink(ClientLink):
         # new deliveries up to the window, and one transfer for each that will be resumed (PROTOCOL 15)
         want = max(0, window - self._outstanding) + self._resuming
         have = link.credit
+        if self._draining is not None:
+            return  # 2.6.7: its answer uses up what there is; more would only put that off
+        if self._drain_wanted and (want or have > 0):
+            self._draining = link.given_up
+            link.grant(max(want, have), drain=True)
+            return
         if want > have and (want - have >= (window + 3) // 4 or have <= self._resuming):
             link.grant(want)
+
+    def flowed(self, link: Link, now: float) -> None:
+        """The router has told its side of the credit: all of it used up is a drain's answer."""
+        if link is not self.link or self._draining is None or not isinstance(link, ReceiverLink) or link.credit > 0:
+            return
+        empty = link.given_up > self._draining
+        self._draining = None
+        self._drain_wanted = False
+        self.events.append(Drained(empty))
 
     def pump(self, now: float) -> None:
         # Only here, when all that came has been counted: the engine has taken whole reads off the credit already.
@@ -523,6 +548,7 @@ class SubscriberLink(ClientLink):
         self._also = {}
         self._resuming = 0
         self._granting = False
+        self._draining = None
         self._partial = False
         self._listed = {}
 

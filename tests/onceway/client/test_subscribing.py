@@ -9,7 +9,7 @@ from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Received, 
 from amqp10.sender import SenderLink
 from amqp10.types import ULong
 from onceway.client.journal import MemoryJournal, SubscriberJournal, SubscriberRecord
-from onceway.client.protocol.events import Attached, Failed, Gap
+from onceway.client.protocol.events import Attached, Drained, Failed, Gap
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.errors import JournalError, LinkStolen
 from tests.onceway.client.harness import Rig, arrived, epoch_of, kinds, map_of, number_of, payload
@@ -633,3 +633,50 @@ def test_attached_says_what_was_granted() -> None:
     rig.answer_subscriber({}, timeout=45)
     assert kinds(subscriber.take_events()) == ["Lost", "Attached"]
     assert subscriber.resumed
+
+
+def test_a_drain_asks_with_the_credit_there_is_and_is_over_when_the_router_gives_up_the_rest() -> None:
+    rig = Rig()
+    subscriber, link = attached_subscriber(rig, credit=10)
+    credit(rig)
+    subscriber.drain()
+    rig.run()
+    (flow,) = rig.take(LinkFlow)
+    assert (flow.flow.link_credit, flow.flow.drain) == (10, True)
+    deliver(rig, link, 0, 1)
+    assert kinds(subscriber.take_events()) == ["Arrived"]
+    link.drained()
+    rig.run()
+    assert subscriber.take_events() == [Drained(True)]
+    assert credit(rig) == [8]
+
+
+def test_a_drain_that_used_up_its_credit_does_not_say_that_the_router_is_empty() -> None:
+    rig = Rig()
+    subscriber, link = attached_subscriber(rig, credit=2)
+    subscriber.drain()
+    rig.run()
+    deliver(rig, link, 0, 1)
+    link.drained()
+    rig.run()
+    assert subscriber.take_events()[-1] == Drained(False)
+
+
+def test_a_drain_waits_for_credit_where_all_of_it_is_outstanding_and_begins_again_after_a_loss() -> None:
+    rig = Rig()
+    subscriber, link = attached_subscriber(rig, credit=2)
+    deliver(rig, link, 0, 1)
+    credit(rig)
+    subscriber.drain()
+    rig.run()
+    assert credit(rig) == []
+    subscriber.decide(0, 1, ACCEPTED, rig.now)
+    rig.run()
+    assert [flow.flow.drain for flow in rig.take(LinkFlow)] == [True]
+    rig.drop()
+    rig.connect()
+    link = rig.answer_subscriber({tag(0): ACCEPTED, tag(1): ACCEPTED})
+    assert rig.take(LinkFlow)[-1].flow.drain
+    link.drained()
+    rig.run()
+    assert subscriber.take_events()[-1] == Drained(True)
