@@ -222,7 +222,7 @@ class Subscriber:
         self._waiting = 0  # messages in the runs
         self._pending: tuple[int, int, Outcome] | None = None  # verdicts of this turn of the loop
         self._number = 0  # what the journal must reach for all verdicts to be safe
-        self._drained: bool | None = None
+        self._drained: list[bool] = []  # the answer to a drain
         self._changes = Changes()
         self._attached = False
         self._error: Exception | None = None
@@ -355,14 +355,14 @@ class Subscriber:
         is outstanding it waits, so somebody has to take and decide meanwhile.  One at a time.  Raises as iterating
         does, and ConnectionClosed.
         """
-        self._drained = None
+        self._drained.clear()
         if self._error is None and not self._over:
             self._link.drain()
             self._connection._soon()
-        await self._changes.until(lambda: self._drained is not None or self._error or self._over)
-        if self._drained is None:
+        await self._changes.until(lambda: self._drained or self._error or self._over)
+        if not self._drained:
             raise self._error or ConnectionClosed(f"subscriber {self.name} of {self.address} is closed")
-        return self._drained
+        return self._drained.pop()
 
     def _took(self, settled: int) -> None:
         self._link.taken(settled)
@@ -428,7 +428,7 @@ class Subscriber:
             elif isinstance(event, Gap):
                 self._gap(event)
             elif isinstance(event, Drained):
-                self._drained = event.empty
+                self._drained = [event.empty]
             elif isinstance(event, Failed):
                 self._error = event.error
                 self._clear()  # no verdict would be heard any more
