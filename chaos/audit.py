@@ -11,17 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import re
-import shutil
-import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from chaos import audit_queries
 from chaos.history import GLOB, Event, HistoryError, parse
@@ -39,23 +34,12 @@ from chaos.verdict import (
     conclude,
     declared,
 )
+from onceway.spark.session import NoSpark, session
 
 if TYPE_CHECKING:
-    from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, Row, SparkSession
 
-JAVA = 17
 PLACE = "struct<t: double, file: string, block: bigint, id: bigint>"
-LINES = (
-    "h string, file string, block bigint, id bigint, t double, op string, p string, s string, n bigint, "
-    "outcome string, raw binary, wrong string, backwards string"
-)
-DRIVEN = ("run", "end", "fault")
-"""Their lines come to the driver whole: one or a few per run."""
-
-
-class NoSpark(Exception):
-    """PySpark or Java is missing; says which and what to do."""
 
 
 def audit(spark: SparkSession, directories: Sequence[str | Path]) -> dict[str, Judgement | HistoryError]:
@@ -110,15 +94,16 @@ class _Audit:
 
     # lines
     def _lines(self, keys: Sequence[str]) -> DataFrame:
+        from chaos import audit_lines  # needs pyarrow
+
         text = self.spark.read.text([*keys], lineSep="\n", pathGlobFilter=GLOB)
-        # Blocks of a file are read apart; in a block, ids rise.
         placed = text.selectExpr(
             "_metadata.file_path AS path",
             "_metadata.file_block_start AS block",
             "monotonically_increasing_id() AS id",
             "cast(value AS binary) AS raw",
         )
-        return placed.mapInArrow(parse_lines, LINES)
+        return audit_lines.parsed(placed)
 
     def _find_errors(self, lines: DataFrame) -> None:
         """Malformed lines but a file's last one, which was torn; time that runs backwards; two lines of the run."""
@@ -150,7 +135,7 @@ class _Audit:
         self.histories[key].error = self.histories[key].error or HistoryError(text)
 
     def _drive(self, lines: DataFrame) -> None:
-        rows = lines.where(lines.op.isin(*DRIVEN)).select("h", "file", "block", "id", "t", "op", "raw")
+        rows = lines.where(lines.op.isin(*audit_queries.DRIVEN)).select("h", "file", "block", "id", "t", "op", "raw")
         for row in sorted(rows.toLocalIterator(), key=lambda row: (row.h, row.t, row.file, row.block, row.id)):
             history, event = self.histories[row.h], parse(bytes(row.raw), row.file, 0)
             if row.op == "fault":
@@ -242,91 +227,13 @@ class _Audit:
         return RunFacts(run, end, lasting_faults(faults, end), len(faults), seconds)
 
 
-def parse_lines(batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """On the workers.  A partition's lines come in the order of their ids; blocks of files one behind the other."""
-    import pyarrow as pa
-
-    types = [
-        pa.string(), pa.string(), pa.int64(), pa.int64(), pa.float64(), pa.string(),
-        pa.string(), pa.string(), pa.int64(), pa.string(), pa.binary(), pa.string(),
-        pa.string(),
-    ]  # fmt: skip
-    names = [column.strip().split(" ")[0] for column in LINES.split(",")]
-    last: tuple[str, int, float] = "", 0, 0.0
-    for batch in batches:
-        rows = []
-        for path, block, number, raw in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            directory, _, file = unquote(path).rpartition("/")
-            key = re.sub(r"^file:/+", "/", directory)
-            try:
-                event = parse(raw, file, 0)
-            except HistoryError as error:
-                wrong = str(error).removeprefix(f"{file}:0: ")
-                rows.append((key, file, block, number, *[None] * 7, wrong, None))
-                continue
-            fields, backwards = event.fields, None
-            if last[:2] == (path, block) and event.t < last[2]:
-                backwards = f"t runs backwards, from {last[2]:.6f} to {event.t:.6f}"
-            last = path, block, event.t
-            named = [fields[role] if isinstance(fields.get(role), str) else None for role in "ps"]
-            kept = raw if event.op in DRIVEN else None
-            n = fields["n"] if event.op in ("send", "outcome", "receive", "accept") else None
-            outcome = fields["outcome"] if event.op == "outcome" else None
-            rows.append((key, file, block, number, float(event.t), event.op, *named, n, outcome, kept, None, backwards))
-        columns = zip(*rows, strict=True) if rows else [()] * len(names)
-        arrays = [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names)
-
-
-def java_complaint() -> str | None:
-    """What is wrong with this machine's Java."""
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
-    needs = f"chaos.audit needs Java {JAVA} or newer"
-    if java is None:
-        where = f"JAVA_HOME is {home}, without bin/java" if home else "there is no java on PATH, and no JAVA_HOME"
-        return f"{needs}: {where}"
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', said)
-    if version is None or int(version[1]) < JAVA:
-        return f"{needs}: {java} is {version[1] if version else 'none that says its version'}"
-    return None
-
-
-def session(**settings: str) -> SparkSession:
-    """This machine's, unless spark-submit says otherwise.  NoSpark where there is none."""
-    try:
-        import pyarrow as pa  # noqa: F401
-        from pyspark import SparkConf
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise NoSpark(f"{error.name} is not installed: pip install 'onceway[spark]'") from None
-    if (complaint := java_complaint()) is not None:
-        raise NoSpark(complaint)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    paths = [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # the workers' too
-    builder = SparkSession.builder.appName("onceway chaos audit")
-    if not SparkConf().contains("spark.master"):  # Spark's 200 partitions are a cluster's
-        settings = {
-            "spark.master": "local[*]",
-            "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-            **settings,
-        }
-    for name, value in {"spark.ui.showConsoleProgress": "false", **settings}.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m chaos.audit", description="Judge histories in a PySpark job.")
     parser.add_argument("directories", nargs="+", metavar="DIRECTORY")
     parser.add_argument("--json", action="store_true", help="the whole judgement, of several by directory")
     args = parser.parse_args(argv)
     try:
-        spark = session()
+        spark = session("onceway chaos audit")
     except NoSpark as error:
         print(error, file=sys.stderr)
         return 2

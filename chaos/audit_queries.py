@@ -7,6 +7,9 @@
 
 from __future__ import annotations
 
+DRIVEN = ("run", "end", "fault")
+"""Their lines come to the driver whole: one or a few per run."""
+
 VIEWS = {
     # When each message was first sent, and first told accepted.
     "sends": "SELECT h, p, n, min(at) AS sent FROM events WHERE op = 'send' GROUP BY h, p, n",

@@ -3,7 +3,7 @@
 #
 # Needs only Python 3.11 or newer.  What the system lacks is installed with apt-get when we are root; otherwise the
 # exact command is printed.  Quick when nothing has changed: a stamp in .venv holds the hash of what was asked for.
-# ONCEWAY_PYTHON names another Python; ONCEWAY_NO_APT=1 never calls apt-get.
+# ONCEWAY_PYTHON names another Python; ONCEWAY_NO_APT=1 never calls apt-get; ONCEWAY_NO_SPARK=1 does without Spark.
 set -eu
 
 want=${1:-runtime}
@@ -70,18 +70,33 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@" >&2; }
 
+complete=1
+# Fails where there can be no Spark; everything else goes on without it.
+spark() {
+    if [ -n "${ONCEWAY_NO_SPARK:-}" ]; then
+        say "going on without Spark, as ONCEWAY_NO_SPARK asks for"
+        return 1
+    fi
+    "$venv/bin/python" -c 'import pyspark, pyarrow' 2>/dev/null ||
+        say "installing Spark into .venv: a source package of 456 MB, which takes about 80 s (ONCEWAY_NO_SPARK=1 leaves it out)"
+    if ! pip install -q -e ".[spark]"; then
+        say "pip could not install Spark; going on without it: $1"
+        return 1
+    fi
+}
+
 if [ "$want" = runtime ]; then
     say "installing onceway and what it needs to run into .venv"
     pip install -q -e .
-    echo "$key" >"$venv/.onceway-runtime"
+    spark "the demo will leave out its last part" || complete=
+    [ -z "$complete" ] || echo "$key" >"$venv/.onceway-runtime"
     exit 0
 fi
 
 # --- What the tests need beyond it --------------------------------------------------------------------------------
-complete=1
 # python-qpid-proton is compiled here: a C compiler, Python's headers; with OpenSSL's and pkg-config it speaks TLS.
 if "$venv/bin/python" -c 'import proton' 2>/dev/null; then
-    extra=test
+    extra=check,proton
 else
     lacking=
     command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || lacking="$lacking gcc libc6-dev"
@@ -89,7 +104,7 @@ else
     [ -f "$headers/Python.h" ] || lacking="$lacking python$minor-dev"
     command -v pkg-config >/dev/null 2>&1 || lacking="$lacking pkg-config"
     pkg-config --exists openssl 2>/dev/null || lacking="$lacking libssl-dev"
-    extra=test
+    extra=check,proton
     # shellcheck disable=SC2086  # a list of packages
     if [ -n "$lacking" ] && ! apt $lacking; then
         extra=check
@@ -99,11 +114,13 @@ else
 fi
 say "installing onceway with its test tools into .venv (extra: $extra)"
 if ! pip install -q -e ".[$extra]"; then
-    [ "$extra" = test ] || die "pip could not install the test tools"
+    [ "$extra" = check,proton ] || die "pip could not install the test tools"
     say "python-qpid-proton could not be built; going on without it: its interop tests will be reported as skipped"
     complete=
     pip install -q -e ".[check]"
 fi
+
+spark "its tests will be reported as skipped" || complete=
 
 # rhea, the JavaScript client, runs in node.
 lacking=

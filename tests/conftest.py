@@ -2,12 +2,14 @@
 
 Tests that start routers and clients as processes share one worker: they have deadlines, and two at once on two cores
 would only disturb each other.  Beside them runs everything that needs no more than its own process, and the garbage
-conversations, which are many and idle.
+conversations, which are many and idle.  All that ask for `spark` share the other worker, since they share one JVM.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,7 +32,36 @@ _GARBAGE = "interop/test_garbage.py"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(_HERE).as_posix()
-        if path == _GARBAGE:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif path == _GARBAGE:
             item.add_marker(pytest.mark.xdist_group("garbage"))
         elif path.startswith(_PROCESSES):
             item.add_marker(pytest.mark.xdist_group("processes"))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The suite's one Spark session: a JVM costs more than everything that is asked of it."""
+    from onceway.spark.session import NoSpark, session
+
+    try:
+        made = session(
+            "tests",
+            **{
+                "spark.master": "local[2]",
+                "spark.driver.host": "127.0.0.1",
+                "spark.driver.bindAddress": "127.0.0.1",
+                "spark.driver.memory": "1g",
+                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+                "spark.sql.shuffle.partitions": "1",
+                "spark.sql.adaptive.enabled": "false",
+                "spark.sql.codegen.wholeStage": "false",
+                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+                "spark.sql.files.openCostInBytes": "1024",
+            },
+        )
+    except NoSpark as error:
+        pytest.skip(str(error))
+    yield made
+    made.stop()

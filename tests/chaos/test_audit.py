@@ -1,39 +1,26 @@
 """The PySpark job comes to the judge's verdict, for the judge's reasons, with the judge's figures.
 
-One small session, and one job for all histories: a JVM costs more than everything that it is asked here.
+One job for all histories: starting one costs more than everything that it is asked here.
 """
 
 from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chaos.audit import NoSpark, audit, audit_and_say, java_complaint, main, session
+from chaos.audit import audit, audit_and_say, main
 from chaos.history import HistoryError
 from chaos.judge import judge
 from chaos.verdict import Judgement
+from onceway.spark.session import NoSpark
 from tests.chaos.histories import CASES, History
 
 pytestmark = pytest.mark.slow
 
-SMALL = {
-    "spark.master": "local[1]",
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.files.openCostInBytes": "1024",
-}
 SEEDS = range(6)
 TORN = '{"op":"send","p":"p0","n":9,"t":1'
 MALFORMED = {
@@ -43,16 +30,6 @@ MALFORMED = {
     "time runs backwards": ("p0.jsonl", '{"op":"note","text":"","t":1}\n', "p0.jsonl:2: t runs backwards"),
     "a second run": ("run.jsonl", '{"op":"run","publishers":[],"subscribers":[],"t":999}\n', "run.jsonl"),
 }
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    try:
-        made = session(**SMALL)
-    except NoSpark as error:
-        pytest.skip(str(error))
-    yield made
-    made.stop()
 
 
 def anything(directory: Path, seed: int) -> Path:
@@ -145,20 +122,12 @@ def test_the_command_says_what_the_judge_says(spark: Any, tmp_path: Path, capsys
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(judge(tmp_path).as_dict()))
 
 
-def test_without_java_the_command_says_so(
+def test_without_spark_the_command_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("pyspark")
-    pytest.importorskip("pyarrow")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    def nothing(app: str) -> Any:
+        raise NoSpark("pyspark is not installed")
+
+    monkeypatch.setattr("chaos.audit.session", nothing)
     assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"chaos.audit needs Java 17 or newer: JAVA_HOME is {tmp_path}, without bin/java\n"
-
-
-def test_an_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
-    java.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert java_complaint() == f"chaos.audit needs Java 17 or newer: {java} is 11"
+    assert capsys.readouterr().err == "pyspark is not installed\n"

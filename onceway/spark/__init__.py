@@ -1,0 +1,1 @@
+"""Spark on the network: `spark.readStream.format("onceway")`."""
