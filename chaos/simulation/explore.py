@@ -23,6 +23,7 @@ from chaos.simulation.world import Event, World
 from interrouter.events import PeerDown, PeerUp
 from router.config import AddressConfig
 from router.publisher import Phase
+from router.router import Router
 
 MESH, RING, LINE, STAR = TOPOLOGIES = ("mesh", "ring", "line", "star")
 CHAOS_S = 9.0  # faults last less than any subscription's timeout
@@ -100,9 +101,7 @@ class Wild(World):
     def do_gulp(self, cid: tuple[str, int]) -> None:
         """All that has been written to the router is read in one go."""
         pipe = self.pipes[cid]
-        data = b"".join(pipe.c2r)
-        pipe.c2r.clear()
-        pipe.server.receive_data(data, self.now)
+        pipe.server.receive_data(pipe.take_all_c2r(), self.now)
 
     def do_r2c(self, cid: tuple[str, int]) -> None:
         """What begins a connection is read with the attach: nothing can come between that matters."""
@@ -126,7 +125,7 @@ class Wild(World):
         self.subscriber(name).release(index)
 
     def do_tick(self) -> None:
-        self.advance(STEP_S, STEP_S)
+        self.stand_still(STEP_S)
 
 
 class Run:
@@ -156,7 +155,6 @@ class Run:
         self.world.shape = topology or drawn
         self.weights = {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in (WEIGHTS | fam.weights).items()}
         self.length = rng.choice([80, 150, 300, 500])
-        self.unread: dict[tuple[str, int], float] = {}  # pipes with something unread -> since when
         self.ticks = 0
         self.beats: dict[str, float] = {}  # client -> when it last sent a heartbeat
         self.events: list[Event] = []
@@ -257,7 +255,7 @@ class Run:
         clients (proof_after), absences (subscription_timeout)."""
         w = self.world
         waiting = any(inbox for site in w.sites.values() if site is not None for inbox in site.inbox.values())
-        late = any(w.now + STEP_S - since > FRESH_FRAME_S for since in self.unread.values())
+        late = any(w.now + STEP_S - p.since > FRESH_FRAME_S for p in w.pipes.values() if p.c2r and p.r_open)
         return not late and (self.ticks + 1) * STEP_S < CHAOS_S and not (waiting and self.family.strict)
 
     # ------------------------------------------------------------------ letting it happen
@@ -271,8 +269,6 @@ class Run:
         w.step(event)
         if kind == "hb":
             self.beats[event[1]] = w.now
-        unread = {cid: pipe for cid, pipe in w.pipes.items() if pipe.r_open and pipe.c2r}
-        self.unread = {cid: self.unread.get(cid, w.now) for cid in unread}
 
     def pick(self, events: list[Event]) -> Event:
         weights = [self.weights[e[0]] for e in events]
@@ -313,13 +309,8 @@ class Run:
     def remembered(self) -> list[str]:
         left: list[str] = []
         for name, site in self.world.sites.items():
-            if site is None:
-                continue
-            core = site.router.core
-            if core.meter or core.publishers or core.subscribers:
-                left.append(f"{name} remembers {core.meter} bytes, {core.publishers}, {core.subscribers}")
-            for address in core.addresses.values():
-                left.append(f"{name} remembers {[*address.subscriptions]} {[*address.publishers]} {address.status()}")
+            if site is not None:
+                left += [f"{name} remembers {text}" for text in remembered_by(site.router)]
         return left
 
     def drain(self, choose: Callable[[list[Event]], Event], left: Callable[[], list[str]]) -> None:
@@ -346,6 +337,14 @@ class Run:
         self.chaos()
         self.calm(self.pick)
         self.close(self.pick)
+
+
+def remembered_by(router: Router) -> list[str]:
+    core = router.core
+    left = [f"{[*address.subscriptions]} {[*address.publishers]}" for address in core.addresses.values()]
+    if core.meter or core.publishers or core.subscribers:
+        left.append(f"{core.meter} bytes, {core.publishers}, {core.subscribers}")
+    return left
 
 
 def explore(

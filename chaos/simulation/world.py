@@ -14,11 +14,12 @@ it. Client connections are pipes of frames in both directions. Events, as tuples
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from chaos.simulation.checker import Checker, Violation
 from chaos.simulation.clients import Client, Publisher, Subscriber
@@ -32,47 +33,108 @@ Event = tuple[Any, ...]
 START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
 LONG = 4e6
 # Which routers may have something to say after an event: the one that it names at this place,
-OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2, "suspect": 1}
+OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2, "suspect": 1, "turn": 1}
 # the one at the end of this connection or, where it is the client that reads, none,
-OF_CONNECTION = {"c2r": True, "gulp": True, "rnotice": True, "rdrop": True, "r2c": False, "cnotice": False, "cdrop": False}
+OF_CONNECTION = {
+    "c2r": True,
+    "gulp": True,
+    "rnotice": True,
+    "rdrop": True,
+    "r2c": False,
+    "cnotice": False,
+    "cdrop": False,
+}
 # and none either, as what applications do only fills pipes.
 OF_CLIENT = frozenset(("send", "settle", "accept", "release", "hb", "show", "pfresh", "sfresh", "srestart", "close"))
+LOW = 4  # a router may write again when the client has read all but so small a part of what was too much
+STALL_S = 0.4  # no router is left alone for longer, or it would think that it had stood still (PROTOCOL 12)
 TICK = 1e-4  # virtual seconds that an event takes: clocks differ from event to event, and proofs need thousands
 
 
-@dataclass
+@dataclass(eq=False)
 class Pipe:
-    """One client connection."""
+    """One client connection. What waits to be read is kept by frames; of the first one some octets may have been read
+    already."""
 
     cid: tuple[str, int]
     client: Client
     router: str
     incarnation: int
     server: Any  # the router's end
+    world: World
+    high: int | None = None  # octets that the client has not read, above which the router is told to wait
     c2r: deque[bytes] = field(default_factory=deque)
     r2c: deque[bytes] = field(default_factory=deque)
+    c2r_read: int = 0
+    r2c_read: int = 0
+    unread: int = 0  # octets in r2c
+    since: float = 0.0  # since when there has been something in c2r
+    stalled: bool = False  # the client reads nothing
     c_open: bool = True
     r_open: bool = True
 
     def send_all(self, data: bytes) -> None:
         """One piece, read in one go."""
         if data and self.r_open and self.c_open:
+            self._waits()
             self.c2r.append(data)
 
     def send(self, data: bytes) -> None:
-        if self.r_open and self.c_open:
+        if data and self.r_open and self.c_open:
+            self._waits()
             self.c2r.extend(frames_of(data))
+
+    def _waits(self) -> None:
+        if not self.c2r:
+            self.since = self.world.now
+
+    def take_c2r(self) -> bytes:
+        head, read, self.c2r_read = self.c2r.popleft(), self.c2r_read, 0
+        return head[read:] if read else head
+
+    def take_all_c2r(self) -> bytes:
+        data, self.c2r_read = b"".join(self.c2r)[self.c2r_read :], 0
+        self.c2r.clear()
+        return data
+
+    def written(self, data: bytes) -> None:
+        """By the router; as `onceway.server` does when a transport's buffer fills."""
+        self.r2c.extend(frames_of(data))
+        self.unread += len(data)
+        if self.high is not None and self.unread > self.high and not self.server.output_paused:
+            self.server.pause_output()
+        if self.server.output_paused:
+            self.server.output_waits(self.unread)
+
+    def take_r2c(self) -> bytes:
+        head, read, self.r2c_read = self.r2c.popleft(), self.r2c_read, 0
+        self.read_by_client(len(head) - read)
+        return head[read:] if read else head
+
+    def read_by_client(self, size: int) -> None:
+        self.unread -= size
+        if self.server.output_paused and self.r_open and self.unread * LOW <= (self.high or 0):
+            self.server.resume_output()
+            self.world.wake(self.router)
 
     def client_gone(self) -> None:
         self.c_open = False
         self.r2c.clear()
+        self.r2c_read = self.unread = 0
+
+    def router_gone(self) -> None:
+        self.r_open = False
+        self.c2r.clear()
+        self.c2r_read = 0
 
 
-class Wire(NamedTuple):
-    """One direction of a trunk."""
+class Wire:
+    """One direction of a trunk. held: octets under way that come no further for now."""
 
-    sink: Any  # the end that reads
-    to: str
+    __slots__ = ("held", "sink", "to")
+
+    def __init__(self, sink: Any, to: str, held: bytearray | None) -> None:
+        self.sink, self.to, self.held = sink, to, held
 
 
 class Site:
@@ -80,17 +142,20 @@ class Site:
 
     def __init__(self, world: World, name: str, fresh: bool) -> None:
         self.name = name
-        self.incarnation = world.rng.getrandbits(63) + 1
+        self.incarnation = world.draw_incarnation(name)
         peers = {other: 1 for other in world.names if other != name}
+        heartbeat_s = world.config.get("heartbeat_s", LONG)
         self.network = Network(
             name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.now,
-            heartbeat_s=LONG, dead_after_s=3 * LONG,
+            heartbeat_s=heartbeat_s, dead_after_s=world.config.get("dead_after_s", 3 * heartbeat_s),
         )  # fmt: skip
         self.router = world.make_router(self, fresh)
         self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
 
 
 class World:
+    tick_s = TICK
+
     def __init__(
         self,
         names: str,
@@ -110,6 +175,11 @@ class World:
         self.address = address or AddressConfig()
         self.config = config
         self.router_class = router_class
+        self.high: int | None = None
+        """Octets that a client may leave unread before its router is told to wait; None: any number."""
+        self.turns = False  # routers write what they have to say in turns of their own
+        self.due: dict[str, None] = {}  # those whose turn is to come
+        self.one_way: dict[tuple[str, str], None] = {}  # (x, y): what x says to y is held on its way
         self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers]}
         self.publishers, self.subscribers = publishers, subscribers
         for client in self.clients.values():
@@ -133,15 +203,21 @@ class World:
     def make_router(self, site: Site, fresh: bool) -> Router:
         config = RouterConfig(
             name=site.name, routers=tuple(self.names), addresses=(self.address,), defaults=self.address,
-            idle_timeout_s=LONG, **self.config,
+            **{"idle_timeout_s": LONG, **self.config},
         )  # fmt: skip
         return self.router_class(
             config,
             incarnation=site.incarnation,
             now=self.now,
-            wall_us=lambda: START_US + int(self.now * 1e6) + self.wall_offset[site.name],
+            wall_us=lambda: self.wall_us(site.name),
             fresh=fresh,
         )
+
+    def draw_incarnation(self, name: str) -> int:
+        return self.rng.getrandbits(63) + 1
+
+    def wall_us(self, name: str) -> int:
+        return START_US + int(self.now * 1e6) + self.wall_offset[name]
 
     def site(self, name: str) -> Site:
         site = self.sites[name]
@@ -161,6 +237,7 @@ class World:
             self.links_changed = False
             self.make_and_cut_trunks()
             names = self.names
+            self.due.clear()
         busy: dict[str, None] = {}
         for name in names:
             site = self.sites[name]
@@ -182,7 +259,11 @@ class World:
                 for end in network.take_dirty():
                     data = end.data_to_send()
                     wire = self.wires.get(end)
-                    if data and wire is not None:
+                    if wire is None or not data:
+                        continue
+                    if wire.held is not None:
+                        wire.held += data
+                    else:
                         wire.sink.receive_data(data, self.now)
                         busy[wire.to] = None
 
@@ -194,7 +275,8 @@ class World:
                     left = self.site(a).network.connect(self.now, server=False, neighbour=b)
                     right = self.site(b).network.connect(self.now, server=True, neighbour=None)
                     self.trunks[a, b] = (left, right)
-                    self.wires[left], self.wires[right] = Wire(right, b), Wire(left, a)
+                    self.wires[left] = Wire(right, b, bytearray() if (a, b) in self.one_way else None)
+                    self.wires[right] = Wire(left, a, bytearray() if (b, a) in self.one_way else None)
                 elif not alive and (a, b) in self.trunks:
                     self.cut_trunk(a, b)
 
@@ -221,9 +303,21 @@ class World:
                 continue
             data = connection.data_to_send()
             if data and pipe.c_open:
-                pipe.r2c.extend(frames_of(data))
+                pipe.written(data)
             if connection.closed:
                 pipe.r_open = False
+
+    def wire(self, x: str, y: str) -> Wire:
+        """From x to y; KeyError where there is none."""
+        left, right = self.trunks[min(x, y), max(x, y)]
+        return self.wires[left if x < y else right]
+
+    def wake(self, name: str) -> None:
+        """This router may have something to say."""
+        if self.turns:
+            self.due[name] = None
+        else:
+            self.settle_network((name,))
 
     def forget_pipes(self) -> None:
         """Those that are over at both ends."""
@@ -232,44 +326,54 @@ class World:
 
     # ------------------------------------------------------------------ what can happen
     def enabled(self) -> list[Event]:
-        events: list[Event] = []
+        events: list[Event] = [("turn", name) for name in self.due]
         for x, site in self.sites.items():
-            for y, inbox in site.inbox.items() if site is not None else ():
-                if not inbox:
-                    continue
-                if isinstance(inbox[0], PeerUp):
-                    events.append(("up", x, y))
-                elif isinstance(inbox[0], PeerMessage):
-                    events.append(("msg", y, x))
-                if any(isinstance(e, PeerDown) for e in inbox):
-                    events.append(("down", x, y))
+            if site is None:
+                continue
+            for y, inbox in site.inbox.items():
+                if inbox:
+                    head = inbox[0].__class__
+                    if head is PeerUp:
+                        events.append(("up", x, y))
+                    elif head is PeerMessage:
+                        events.append(("msg", y, x))
+                    if head is PeerDown or any(e.__class__ is PeerDown for e in inbox):
+                        events.append(("down", x, y))
         for cid, pipe in self.pipes.items():
-            if pipe.r_open and pipe.c2r:
-                events.append(("c2r", cid))
-            if pipe.c_open and pipe.r2c:
-                events.append(("r2c", cid))
-            if pipe.r_open and not pipe.c_open:
-                events.append(("rnotice", cid))
-            if pipe.c_open and not pipe.r_open and not pipe.r2c:
-                events.append(("cnotice", cid))
+            if pipe.r_open:
+                if pipe.c2r and (not pipe.server.output_paused or pipe.server.reads):
+                    events.append(("c2r", cid))
+                if not pipe.c_open:
+                    events.append(("rnotice", cid))
+            if pipe.c_open:
+                if pipe.r2c:
+                    if not pipe.stalled:
+                        events.append(("r2c", cid))
+                elif not pipe.r_open:
+                    events.append(("cnotice", cid))
         for name, client in self.clients.items():
             if isinstance(client, Publisher):
-                if client.can_send() and client.seq < client.total:
-                    events.append(("send", name))
-                if client.next_to_settle() is not None and not client.closing:
-                    events.append(("settle", name))
+                if client.state == "on" and not client.closing:
+                    if client.seq < client.total and client.can_send():
+                        events.append(("send", name))
+                    if client.next_to_settle() is not None:
+                        events.append(("settle", name))
             elif isinstance(client, Subscriber) and client.in_hand and not client.closing:
                 events.append(("accept", name, 0))
         return events
 
     def step(self, event: Event) -> None:
-        self.now += TICK
+        self.now += self.tick_s
         self.history.append((self.now, event))
         if self.observer is not None:
             self.observer(event)
         names = self.concerned(event)  # before it happens: the pipe may be gone then
         getattr(self, "do_" + event[0])(*event[1:])
-        self.settle_network(names)
+        if names is None or self.links_changed:
+            self.settle_network(None)
+        else:
+            for name in names:
+                self.wake(name)
         self.forget_pipes()
 
     def concerned(self, event: Event) -> tuple[str, ...] | None:
@@ -287,6 +391,11 @@ class World:
         return [f"{at:8.2f} " + " ".join(str(e) for e in event) for at, event in self.history]
 
     # ------------------------------------------------------------------ events of the network
+    def do_turn(self, name: str) -> None:
+        """It writes what the handlers of its last reads have left behind."""
+        self.due.pop(name, None)
+        self.settle_network((name,))
+
     def do_up(self, x: str, y: str) -> None:
         event = self.site(x).inbox[y].popleft()
         assert isinstance(event, PeerUp)
@@ -326,8 +435,7 @@ class World:
         self.sites[name] = None
         for pipe in self.pipes.values():
             if pipe.router == name and pipe.incarnation == site.incarnation:
-                pipe.r_open = False
-                pipe.c2r.clear()
+                pipe.router_gone()
         for pair in [p for p in self.trunks if name in p]:
             self.cut_trunk(*pair)
 
@@ -340,24 +448,24 @@ class World:
         self.numbers[name] += 1
         site = self.site(router)
         cid = (name, self.numbers[name])
-        pipe = Pipe(cid, self.clients[name], router, site.incarnation, site.router.connect(self.now))
+        server = site.router.connect(self.now)
+        pipe = Pipe(cid, self.clients[name], router, site.incarnation, server, self, self.high)
         self.pipes[cid] = self.by_server[pipe.server] = pipe
         self.clients[name].connect(pipe)
 
     def do_c2r(self, cid: tuple[str, int]) -> None:
         pipe = self.pipes[cid]
-        pipe.server.receive_data(pipe.c2r.popleft(), self.now)
+        pipe.server.receive_data(pipe.take_c2r(), self.now)
 
     def do_r2c(self, cid: tuple[str, int]) -> None:
         pipe = self.pipes[cid]
-        data = pipe.r2c.popleft()
+        data = pipe.take_r2c()
         if pipe.client.pipe is pipe:
             pipe.client.receive(data)
 
     def do_rnotice(self, cid: tuple[str, int]) -> None:
         pipe = self.pipes[cid]
-        pipe.r_open = False
-        pipe.c2r.clear()
+        pipe.router_gone()
         pipe.server.receive_eof(self.now)
 
     def do_cnotice(self, cid: tuple[str, int]) -> None:
@@ -412,26 +520,57 @@ class World:
         return client
 
     # ------------------------------------------------------------------ time
-    def advance(self, seconds: float, step: float = 0.4) -> None:
-        """In steps short enough that no router thinks that it has stood still (PROTOCOL 12)."""
+    def advance(self, seconds: float) -> None:
+        """Timers fire when they are due."""
         end = self.now + seconds
         while self.now < end:
-            self.now = min(end, self.now + step)
-            for name in self.names:
+            due = min([self.deadline(name) for name in self.names], default=end)
+            self.now = min(end, max(due, self.now + TICK))
+            self.tick_all()
+
+    def stand_still(self, seconds: float) -> None:
+        """Timers fire late: all that were due by now. At most STALL_S."""
+        self.now += seconds
+        self.tick_all()
+
+    def tick_all(self) -> None:
+        for name in self.names:
+            if self.sites[name] is not None and self.deadline(name) <= self.now:
                 self.tick(name)
 
-    def tick(self, name: str) -> None:
+    def deadline(self, name: str) -> float:
+        """When this router wants its time."""
         site = self.sites[name]
         if site is None:
-            return
-        site.network.tick(self.now)
-        site.router.tick(self.now)
-        for pipe in list(self.pipes.values()):
-            if pipe.router == name and pipe.r_open and pipe.incarnation == site.incarnation:
-                deadline = pipe.server.next_deadline()
-                if deadline is not None and deadline <= self.now:
-                    pipe.server.handle_timer(self.now)
+            return math.inf
+        deadlines = [site.network.next_deadline(), site.router.next_deadline()]
+        deadlines += [server.next_deadline() for server in site.router.connections]
+        for (a, b), (left, right) in self.trunks.items():
+            if name in (a, b):
+                deadlines.append((left if name == a else right).next_deadline())
+        return min([deadline for deadline in deadlines if deadline is not None])
+
+    def tick(self, name: str) -> None:
+        site = self.site(name)
+        now = self.now
+        site.router.tick(now)
+        site.network.tick(now)
+        self.due.pop(name, None)
+        for server in list(site.router.connections):
+            deadline = server.next_deadline()
+            if deadline is not None and deadline <= now:
+                server.handle_timer(now)
+        for pair, ends in list(self.trunks.items()):
+            if name in pair:
+                end = ends[pair.index(name)]
+                deadline = end.next_deadline()
+                if deadline is not None and deadline <= now:
+                    end.handle_timer(now)
         self.settle_network((name,))
+        for pair, ends in list(self.trunks.items()):
+            if ends[0].closed or ends[1].closed:  # who has closed takes the transport away
+                self.cut_trunk(*pair)
+                self.links_changed = True
 
     # ------------------------------------------------------------------ at the end
     def alive(self) -> set[tuple[str, int]]:
@@ -448,7 +587,8 @@ class World:
                 left += [f"{site.name}: {text}" for text in self.router_left_over(site.router)]
         return left
 
-    def router_left_over(self, router: Router) -> list[str]:
+    @staticmethod
+    def router_left_over(router: Router) -> list[str]:
         status = router.status()
         left = [] if status["established"] else ["not established"]
         left += [f"{status[key]} {key}" for key in ("deferred", "payload_bytes") if status[key]]
