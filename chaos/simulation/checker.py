@@ -39,14 +39,39 @@ class Checker:
     told: list[tuple[str, str]] = field(default_factory=list)
     excused: set[str] = field(default_factory=set)
     """Publishers who may be told that they are not known: who knew them is dead."""
+    at_least_once: set[str] = field(default_factory=set)
+    """Publishers and subscribers in mode first: what they send or get may come again."""
+    rejections: dict[Mid, dict[str, None]] = field(default_factory=dict)  # who has rejected it
+    presettled: dict[Mid, int] = field(default_factory=dict)  # at most once -> the connection that it was sent on
     holes: int = 0
 
     # what a publisher's application knows
     def sent(self, mid: Mid) -> None:
         self.required[mid] = [life for life in self.current.values() if life.ended is None]
 
+    def sent_settled(self, mid: Mid, connection: int) -> None:
+        """At most once: nobody is promised to get it, but nobody gets it twice."""
+        self.presettled[mid] = connection
+
     def told_accepted(self, mid: Mid, at: tuple[str, int]) -> None:
         """`at`: router and incarnation that said so."""
+        for life in self.required[mid] if self.strict else ():
+            if life.ended is None and life.subscriber in self.rejections.get(mid, ()):
+                raise Violation(f"G1 {mid} is accepted but {life.subscriber} has rejected it")
+        self._told(mid, at)
+
+    def told_rejected(self, mid: Mid, at: tuple[str, int]) -> None:
+        if mid not in self.rejections:
+            raise Violation(f"G1 {mid} is rejected but nobody has rejected it")
+        self._told(mid, at)
+
+    def told_released(self, mid: Mid) -> None:
+        """Of an address that says so: nobody was subscribed."""
+        for life in self.required[mid]:
+            if life.ended is None and mid not in life.accepted and self.strict:
+                raise Violation(f"G1 {mid} is released but {life.subscriber} is subscribed")
+
+    def _told(self, mid: Mid, at: tuple[str, int]) -> None:
         for life in self.required[mid]:
             if life.ended is None and mid not in life.accepted:
                 if self.strict:
@@ -92,11 +117,26 @@ class Checker:
         for key in [key for key in self.highest if key[0] == name]:
             del self.highest[key]
 
-    def gave_back(self, name: str, mid: Mid) -> None:
-        """Released: it will rightly come again."""
+    def gave_back(self, name: str, mid: Mid, last: bool = False) -> None:
+        """Released: it will rightly come again. last: or no more, as it has come too often (contract 14)."""
         self.in_hand[name].discard(mid)
+        if last:
+            self.rejected(name, mid)
+            life = self.current.get(name)
+            if life is not None:
+                life.accepted.add(mid)
+
+    def rejected(self, name: str, mid: Mid) -> None:
+        """Beside `accepted`, which says that this was its last word."""
+        self.rejections.setdefault(mid, {})[name] = None
 
     def handed(self, name: str, mid: Mid) -> None:
+        if mid in self.presettled:
+            self._handed_at_most_once(name, mid)
+            return
+        if name in self.at_least_once or mid[0] in self.at_least_once:
+            self.ever_accepted.get(name, set()).discard(mid)
+            self.in_hand.get(name, set()).discard(mid)
         if mid in self.ever_accepted.get(name, ()):
             raise Violation(f"G2 {name} gets {mid} again as new after accepting it")
         if mid in self.in_hand.setdefault(name, set()):
@@ -109,6 +149,16 @@ class Checker:
             self.highest[key] = mid[1]
         seen.add(mid)
         self.in_hand[name].add(mid)
+
+    def _handed_at_most_once(self, name: str, mid: Mid) -> None:
+        seen = self.seen.setdefault(name, set())
+        if mid in seen:
+            raise Violation(f"G2 {name} gets {mid} twice, which was sent settled")
+        seen.add(mid)
+        key = (name, f"{mid[0]} {self.presettled[mid]}")  # over another connection it may come another way
+        if self.highest.get(key, -1) >= mid[1]:
+            raise Violation(f"G3 {name} first sees {mid} after {self.highest[key]}")
+        self.highest[key] = mid[1]
 
     def accepted(self, name: str, mid: Mid) -> None:
         ever = self.ever_accepted.setdefault(name, set())
