@@ -79,6 +79,9 @@ def _of_the_limits(document: Document) -> Iterator[Metric]:
     )
     yield _gauge("onceway_unread_bytes", "Waiting for clients that do not read", document.get("unread_bytes", 0))
     yield _gauge("onceway_entries", "Names known, and deliveries found by tag", document.get("entries", 0))
+    yield _gauge(
+        "onceway_clients_waiting", "Clients whose octets wait for their turn", document.get("clients_waiting", 0)
+    )
     limits = document.get("limits", {})
     yield _gauge("onceway_half_open", "Connections before open", limits.get("half_open", 0))
     users = GaugeMetricFamily("onceway_user_connections", "Opened client connections", labels=["user"])

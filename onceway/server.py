@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network, dials
+from onceway.client_carrier import ClientCarrier, Shares
 from onceway.topology import Topology
 from onceway.transport import Carried, Carrier
-from router.client_connection import ClientConnection
 from router.messages import PeerProtocolError
 from router.router import Router
 
@@ -74,6 +74,7 @@ class RouterServer:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._sweep: asyncio.TimerHandle | None = None
+        self._shares: Shares | None = None
         self.stopped = False
         self._changed = asyncio.Event()
 
@@ -86,7 +87,8 @@ class RouterServer:
         host, port = place.interrouter
         self._listeners.append(await loop.create_server(lambda: _NeighbourCarrier(self, None), host, port))
         host, port = place.amqp
-        self._listeners.append(await loop.create_server(lambda: _ClientCarrier(self), host, port, backlog=1024))
+        shares = self._shares = Shares(loop.call_soon)
+        self._listeners.append(await loop.create_server(lambda: ClientCarrier(self, shares), host, port, backlog=1024))
         for neighbour in self._to_dial:
             self._dialers.append(loop.create_task(self._dial(neighbour)))
         self._turn()
@@ -119,6 +121,7 @@ class RouterServer:
         return {
             **self.network.status(),
             **self.router.status(),
+            "clients_waiting": len(self._shares or ()),
             "name": self.name,
             "network": self.topology.network,
             "pid": os.getpid(),
@@ -287,29 +290,6 @@ class RouterServer:
                     pause = DIAL_FIRST_S
             await asyncio.sleep(pause * self.rng.uniform(0.5, 1.0))
             pause = min(pause * 2, DIAL_MOST_S)
-
-
-class _ClientCarrier(Carrier):
-    __slots__ = ()
-
-    def pause_writing(self) -> None:
-        if isinstance(self.carried, ClientConnection):
-            self.carried.pause_output()
-
-    def resume_writing(self) -> None:
-        if isinstance(self.carried, ClientConnection):
-            self.carried.resume_output()
-            if self.transport is not None and not self.transport.is_closing():
-                self.transport.resume_reading()
-            self._server.after_read()
-
-    def write(self) -> None:
-        super().write()
-        carried, transport = self.carried, self.transport
-        if isinstance(carried, ClientConnection) and carried.output_paused and transport is not None:
-            carried.output_waits(transport.get_write_buffer_size())
-            if not carried.reads and not transport.is_closing():
-                transport.pause_reading()
 
 
 class _NeighbourCarrier(Carrier):

@@ -18,7 +18,7 @@ LINGER_S: Final = 5.0  # how long what was written last may take to leave after 
 
 # One for all: nothing else runs between the read into it and the copy out of it.
 _BUFFER: Final = bytearray(READ_SIZE)
-_VIEW: Final = memoryview(_BUFFER)
+VIEW: Final = memoryview(_BUFFER)
 
 
 class Carried(Protocol):
@@ -69,11 +69,11 @@ class Carrier(asyncio.BufferedProtocol):
             transport.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _VIEW
+        return VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
         if self.carried is not None:
-            self.carried.receive_data(bytes(_VIEW[:nbytes]), self._server.time())
+            self.carried.receive_data(bytes(VIEW[:nbytes]), self._server.time())
             self._server.after_read()
 
     def eof_received(self) -> bool:

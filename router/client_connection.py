@@ -126,6 +126,11 @@ class ClientConnection:
         else:
             self.touch_lazily()
 
+    def delayed(self, now: float) -> None:
+        """12: what is read next has waited for us, so it may be older than it seems."""
+        for port in self.watched:
+            port.proof.stalled(now)
+
     def receive_eof(self, now: float) -> None:
         self.router.enter(now)
         self._handle(self.connection.receive_eof(now), now)

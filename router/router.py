@@ -216,8 +216,7 @@ class Router:
         # PROTOCOL 12: a frame read after a pause of ours may have waited for us, and proves nothing
         if self.watching and now - self.now > self.config.proof_after_s * STALL_OF_PROOF:
             for connection in self.watching:
-                for port in connection.watched:
-                    port.proof.stalled(now)
+                connection.delayed(now)
         self.now = now
 
     @property

@@ -152,7 +152,7 @@ def test_one_router_relays_deliveries_outcomes_and_settlements() -> None:
             publisher.flush()
             await until(lambda: subscriber.seen(Dispositions), "the settlement")
             assert subscriber.seen(Dispositions)[0].settled
-            assert a.router.core.meter == 0
+            await until(lambda: a.router.core.meter == 0, "the payload to be freed")
 
     run(scene)
 

@@ -510,6 +510,17 @@ def test_a_stall_of_our_own_makes_old_frames_worthless(clients: Clients, core: A
     assert len(core.named("proved")) == 1
 
 
+def test_frames_that_waited_for_their_turn_are_worthless(clients: Clients, core: Any) -> None:
+    client, _ = plain_attach(clients, core)
+    clients.sleep(2.1)
+    client.served.delayed(clients.now)
+    heartbeat(client)
+    assert core.named("proved") == []
+    clients.sleep(2.1)
+    heartbeat(client)
+    assert len(core.named("proved")) == 1
+
+
 def test_a_detach_proves_nothing(clients: Clients, core: Any) -> None:
     client = clients.connect()
     link = client.session.sender("out")

@@ -1,0 +1,176 @@
+"""Shares of the loop: reads that take long wait in turns, and cost others a bounded time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from onceway.client_carrier import LEAST_READ, READ_S, TOKEN, TURN_S, ClientCarrier, Shares
+from onceway.transport import READ_SIZE
+
+
+class FakeTransport:
+    def __init__(self) -> None:
+        self.reading = True
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class FakeConnection:
+    """Each octet takes `cost_s` of a clock that nothing else moves."""
+
+    def __init__(self, loop: Loop, cost_s: float) -> None:
+        self.loop, self.cost_s = loop, cost_s
+        self.received: list[int] = []
+        self.delays = 0
+        self.reads = True
+        self.closed = False
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        self.loop.now += len(data) * self.cost_s
+        self.received.append(len(data))
+
+    def delayed(self, now: float) -> None:
+        self.delays += 1
+
+    def resume_output(self) -> None: ...
+
+
+class Loop:
+    """asyncio's as far as it is needed, and the server's."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.soon: deque[Callable[[], None]] = deque()
+        self.shares = Shares(self.soon.append)
+        self.carriers: list[ClientCarrier] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def after_read(self) -> None: ...
+
+    def client(self, cost_s: float) -> FakeConnection:
+        carrier = ClientCarrier(self, self.shares)  # type: ignore[arg-type]
+        carrier.transport = FakeTransport()  # type: ignore[assignment]
+        carrier.carried = connection = FakeConnection(self, cost_s)  # type: ignore[assignment]
+        self.carriers.append(carrier)
+        return connection  # type: ignore[return-value]
+
+    def turn(self, *sizes: int) -> float:
+        """What was called soon, then reads: everybody who is read has so many octets. Seconds that it took."""
+        began = self.now
+        for _ in range(len(self.soon)):
+            self.soon.popleft()()
+        for carrier, size in zip(self.carriers, sizes or [READ_SIZE] * len(self.carriers), strict=True):
+            if carrier.transport.reading and size:  # type: ignore[union-attr]
+                carrier.buffer_updated(min(size, len(carrier.get_buffer(-1))))
+        return self.now - began
+
+
+@pytest.mark.parametrize("clients", [1, 10, 1_000])
+def test_a_turn_is_short_however_many_clients_cost_much(clients: int) -> None:
+    loop = Loop()
+    each = [loop.client(1e-6) for _ in range(clients)]
+    longest = max(loop.turn() for _ in range(3 * clients))
+    assert longest < TURN_S + 2 * READ_S
+    assert all(connection.received for connection in each)
+
+
+def test_everybody_is_read_in_turn() -> None:
+    loop = Loop()
+    each = [loop.client(1e-6) for _ in range(20)]
+    for _ in range(400):
+        loop.turn()
+    octets = sorted(sum(connection.received) for connection in each)
+    assert octets[0] > octets[-1] / 3
+
+
+def test_who_is_cheap_reads_much_at_once_and_waits_for_nobody() -> None:
+    loop = Loop()
+    cheap = loop.client(1e-9)
+    for _ in range(200):
+        loop.turn()
+    assert cheap.received[-1] == READ_SIZE
+    assert cheap.delays == 0
+    assert len(loop.shares) == 0
+
+
+def test_who_becomes_dear_gets_smaller_reads_and_large_ones_again() -> None:
+    loop = Loop()
+    client = loop.client(1e-9)
+    for _ in range(10):
+        loop.turn()
+    assert client.received[-1] == READ_SIZE
+    client.cost_s = 1e-6
+    for _ in range(100):
+        loop.turn()
+    assert client.received[-1] == LEAST_READ
+    client.cost_s = 1e-9
+    for _ in range(10):
+        loop.turn()
+    assert client.received[-1] == READ_SIZE
+
+
+def test_octets_that_have_waited_are_no_sign_of_life() -> None:
+    loop = Loop()
+    loop.client(1e-5)
+    second = loop.client(1e-5)
+    loop.turn(READ_SIZE, 100)
+    assert (second.received, second.delays, len(loop.shares)) == ([], 0, 1)
+    loop.turn(0, 0)
+    assert (second.received, second.delays, len(loop.shares)) == ([100], 1, 0)
+
+
+def test_who_does_not_read_our_answers_is_not_read_after_its_turn_either() -> None:
+    loop = Loop()
+    loop.client(1e-5)
+    deaf = loop.client(1e-5)
+    loop.turn()
+    deaf.reads = False
+    loop.turn(0, 0)
+    transport: Any = loop.carriers[1].transport
+    assert not transport.reading
+    deaf.reads = True
+    loop.carriers[1].resume_writing()
+    assert transport.reading
+    assert deaf.delays == 2
+
+
+def test_output_that_goes_on_lets_nobody_be_read_before_its_turn() -> None:
+    loop = Loop()
+    loop.client(1e-5)
+    waiting = loop.client(1e-5)
+    loop.turn()
+    loop.carriers[1].resume_writing()
+    transport: Any = loop.carriers[1].transport
+    assert not transport.reading
+    assert waiting.received == []
+
+
+def test_what_was_kept_for_a_connection_that_is_over_is_dropped() -> None:
+    loop = Loop()
+    loop.client(1e-5)
+    gone = loop.client(1e-5)
+    loop.turn()
+    gone.closed = True
+    loop.turn(0, 0)
+    assert (gone.received, loop.shares.kept) == ([], 0)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    loop = Loop()
+    for _ in range(2_000):
+        loop.client(1e-5)
+    loop.turn()
+    assert loop.shares.kept < (8 << 20) + READ_SIZE + 2_000 * TOKEN
