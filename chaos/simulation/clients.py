@@ -20,7 +20,8 @@ from amqp10.events import (
     SessionEnded,
     Transfers,
 )
-from amqp10.performatives import Accepted, Released, Source, Target
+from amqp10.outcomes import Accepted, Modified, Rejected, Released
+from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Source, Target
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
@@ -37,11 +38,18 @@ RECOVERING = "recovering"  # brings epochs, presents maps
 MEMORY = "memory"  # presents maps, brings no epochs
 UNIQUE = "unique"  # publisher: neither, promises unique tags
 PLAIN = "plain"  # subscriber: neither, drops repeats by tag
+# What maps and resumptions say of a delivery by our own word for it; nothing: undecided.
+STATES: dict[str, Any] = {
+    "accepted": Accepted(), "rejected": Rejected(), "undeliverable": Modified(undeliverable_here=True),
+}  # fmt: skip
 
 
-def body_of(mid: tuple[str, int]) -> bytes:
-    text = f"mid:{mid[0]}:{mid[1]};".encode()
-    return b"\x00\x53\x75\xa0" + bytes([len(text)]) + text
+def body_of(mid: tuple[str, int], size: int = 0) -> bytes:
+    """A message with one data section, of so many octets at least."""
+    text = f"mid:{mid[0]}:{mid[1]};".encode().ljust(size, b".")
+    if len(text) < 256:
+        return b"\x00\x53\x75\xa0" + bytes([len(text)]) + text
+    return b"\x00\x53\x75\xb0" + len(text).to_bytes(4, "big") + text
 
 
 def mid_of(payload: bytes) -> tuple[str, int]:
@@ -55,6 +63,8 @@ class Client:
 
     closed = False
     closing = False
+    part = 0  # entries of its map that it says in one attach (PROTOCOL 7.7); 0: all
+    frame: int | None = None  # its max-frame-size
 
     def __init__(self, name: str, kind: str) -> None:
         self.name, self.kind = name, kind
@@ -66,10 +76,13 @@ class Client:
         self.want_fresh = True
         self.world: World = None  # type: ignore[assignment]  # set by the world
         self.refusals: list[str] = []
+        self.parts: list[dict[bytes, Any]] = []  # of its map that are still to be said
+        self.arguments: dict[str, Any] = {}  # of its attach
 
     def connect(self, pipe: Pipe) -> None:
         self.pipe, self.state = pipe, "wait"
-        settings = ConnectionSettings(container_id=self.name, idle_timeout_s=None)
+        sizes: dict[str, Any] = {} if self.frame is None else {"max_frame_size": self.frame}
+        settings = ConnectionSettings(container_id=self.name, idle_timeout_s=None, **sizes)
         self.conn = Connection(settings, server=False, now=self.world.now)
         self.conn.open()
         self.attach(self.conn.begin())
@@ -77,6 +90,23 @@ class Client:
 
     def attach(self, session: Any) -> None:
         raise NotImplementedError
+
+    def new_link(self, session: Any) -> Any:
+        raise NotImplementedError
+
+    def say_attach(self, session: Any, unsettled: dict[bytes, Any] | None, **arguments: Any) -> None:
+        """At once, or the first part: each is answered and detached."""
+        self.parts, self.arguments = [unsettled or {}], arguments
+        if unsettled and self.part and self.kind == RECOVERING:
+            entries = [*unsettled.items()]
+            self.parts = [dict(entries[i : i + self.part]) for i in range(0, len(entries), self.part)]
+        self.say_part(session, None if unsettled is None else self.parts.pop(0))
+
+    def say_part(self, session: Any, unsettled: dict[bytes, Any] | None) -> None:
+        if unsettled is None:
+            self.parts = []
+        self.link = self.new_link(session)
+        self.link.attach(unsettled=unsettled, incomplete_unsettled=bool(self.parts), **self.arguments)
 
     def receive(self, data: bytes) -> None:
         conn = self.conn
@@ -97,6 +127,9 @@ class Client:
 
     def handle(self, event: Event) -> None:
         if isinstance(event, LinkDetached):
+            if event.error is None and not event.closed and self.parts and not self.closing:
+                self.say_part(event.link.session, self.parts.pop(0))
+                return
             condition = str(event.error.condition) if event.error is not None else ""
             info = dict(event.error.info or {}) if event.error is not None else {}
             self.refusals.append(condition)
@@ -111,6 +144,7 @@ class Client:
     def hang_up(self) -> None:
         """Our end of the connection is gone."""
         pipe, self.pipe, self.conn, self.link, self.state = self.pipe, None, None, None, "off"
+        self.parts = []
         if pipe is not None:
             pipe.client_gone()
         self.disconnected()
@@ -135,6 +169,9 @@ class Publisher(Client):
         self.known = False  # has ever had credit
         self.answered = False  # has had an outcome in this incarnation
         self.holding = False  # accepted deliveries are settled one `settle` at a time
+        self.snd, self.rcv = SND_UNSETTLED, RCV_SECOND
+        self.size = 0  # octets of a message
+        self.connections = 0
 
     def attach(self, session: Any) -> None:
         properties: dict[str, Any] = {}
@@ -151,19 +188,23 @@ class Publisher(Client):
         elif self.kind == UNIQUE:
             properties = {"onceway:unique-tags": True}
         if self.kind != UNIQUE and not fresh and (self.known or self.kind == RECOVERING):
-            unsettled = {t: (Accepted() if v[0] == "accepted" else None) for t, v in self.unsettled.items()}
+            unsettled = {t: STATES.get(v[0]) for t, v in self.unsettled.items()}
         self.ids = {}
+        self.connections += 1
         self.pending = [t for t, v in self.unsettled.items() if v[0] == "undecided"]
-        link: SenderLink = session.sender("out")
-        link.attach(
+        self.say_attach(
+            session,
+            unsettled,
             source=Source(address=self.name),
             target=Target(address=ADDRESS),
-            unsettled=unsettled,
-            snd_settle_mode=0,
-            rcv_settle_mode=1,
+            snd_settle_mode=self.snd,
+            rcv_settle_mode=self.rcv,
             properties={Symbol(k): v for k, v in properties.items()} or None,
         )
-        self.link = link
+
+    def new_link(self, session: Any) -> SenderLink:
+        link: SenderLink = session.sender("out")
+        return link
 
     def handle(self, event: Event) -> None:
         super().handle(event)
@@ -183,11 +224,19 @@ class Publisher(Client):
         if entry is None or tag is None or event.state is None:
             return
         self.answered = True
-        assert isinstance(event.state, Accepted), event.state
+        assert self.pipe is not None
+        checker, at = self.world.checker, (self.pipe.router, self.pipe.incarnation)
+        assert isinstance(event.state, (Accepted, Rejected, Released)), event.state
         if entry[0] == "undecided":
-            assert self.pipe is not None
-            self.world.checker.told_accepted(entry[1], (self.pipe.router, self.pipe.incarnation))
-            entry[0] = "accepted"
+            if isinstance(event.state, Accepted):
+                checker.told_accepted(entry[1], at)
+                entry[0] = "accepted"
+            elif isinstance(event.state, Rejected):
+                checker.told_rejected(entry[1], at)
+                entry[0] = "rejected"
+            else:
+                checker.told_released(entry[1])
+                entry[0] = "released"
         if event.settled:
             del self.unsettled[tag]
         elif self.kind == UNIQUE:
@@ -209,8 +258,12 @@ class Publisher(Client):
             super().flush()
 
     def _transfer(self, tag: bytes) -> None:
-        first = self.link.send([tag], [body_of(self.unsettled[tag][1])])
+        first = self.link.send([tag], [body_of(self.unsettled[tag][1], self.size)])
         self.ids[first] = tag
+
+    def sends_settled(self) -> bool:
+        """The next one: all, or every third where the link is mixed."""
+        return self.snd == SND_SETTLED or (self.snd == SND_MIXED and self.seq % 3 == 2)
 
     def can_send(self) -> bool:
         return self.state == "on" and not self.pending and not self.closing and self.link.capacity() > 0
@@ -220,7 +273,13 @@ class Publisher(Client):
         assert self.can_send(), f"{self.name} cannot send"
         tag = b"%d" % (self.seq - self.base)
         mid = (self.name, self.seq)
+        settled = self.sends_settled()
         self.seq += 1
+        if settled:
+            self.world.checker.sent_settled(mid, self.connections)
+            self.link.send([tag], [body_of(mid, self.size)], settled=True)
+            self.flush()
+            return
         self.unsettled[tag] = ["undecided", mid]
         self.world.checker.sent(mid)
         self._transfer(tag)
@@ -228,19 +287,19 @@ class Publisher(Client):
 
     def settle(self, tag: bytes) -> None:
         """Forget first, then tell (PROTOCOL 15)."""
-        del self.unsettled[tag]
+        state = STATES[self.unsettled.pop(tag)[0]]
         ids = [i for i, t in self.ids.items() if t == tag]
         if ids:
-            self.link.settle(ids[0], ids[0], Accepted())
+            self.link.settle(ids[0], ids[0], state)
             del self.ids[ids[0]]
         else:  # 6.6: it will not come again
-            self.link.resume(tag, Accepted(), None, settled=True)
+            self.link.resume(tag, state, None, settled=True)
         self.flush()
 
     def next_to_settle(self) -> bytes | None:
         if self.state != "on" or self.link.capacity() < 1:
             return None
-        return next((t for t, v in self.unsettled.items() if v[0] == "accepted"), None)
+        return next((t for t, v in self.unsettled.items() if v[0] != "undecided"), None)
 
     def forget(self) -> None:
         """Its process restarts without memory."""
@@ -272,7 +331,11 @@ class Subscriber(Client):
     def __init__(self, name: str = "s0", kind: str = RECOVERING, credit: int = 10, keep: bool = True) -> None:
         super().__init__(name, kind)
         self.credit, self.keep = credit, keep
-        self.unsettled: dict[bytes, str] = {}  # tag -> received | accepted
+        self.unsettled: dict[bytes, str] = {}  # tag -> received | accepted | rejected | released
+        self.rcv = RCV_SECOND
+        self.timeout, self.policy = FOREVER, "never"
+        self.most = 5  # how often the network brings what is given back
+        self.given: dict[bytes, int] = {}  # tag -> how often it was given back
         self.ids: dict[bytes, int] = {}
         self.in_hand: list[tuple[bytes, tuple[str, int]]] = []
         self.born = 0
@@ -284,9 +347,7 @@ class Subscriber(Client):
     def attach(self, session: Any) -> None:
         fresh, self.want_fresh = self.want_fresh or not self.confirmed, False
         properties: dict[str, Any] = {}
-        unsettled: dict[bytes, Any] | None = {
-            t: (Accepted() if v == "accepted" else None) for t, v in self.unsettled.items()
-        }
+        unsettled: dict[bytes, Any] | None = {t: STATES.get(v) for t, v in self.unsettled.items()}
         if self.kind == RECOVERING:
             self.epoch += 1
             if fresh:
@@ -306,16 +367,21 @@ class Subscriber(Client):
             self.world.checker.closed(self.name)
         self.presented = unsettled is not None
         self.ids = {}
-        link: ReceiverLink = session.receiver("in")
-        link.attach(
-            source=Source(address=ADDRESS, timeout=UInt(FOREVER), expiry_policy=Symbol("never"), durable=UInt(2)),
+        self.say_attach(
+            session,
+            unsettled,
+            source=Source(
+                address=ADDRESS, timeout=UInt(self.timeout), expiry_policy=Symbol(self.policy), durable=UInt(2)
+            ),
             target=Target(address=self.name),
-            unsettled=unsettled,
-            snd_settle_mode=0,
-            rcv_settle_mode=1,
+            snd_settle_mode=SND_UNSETTLED,
+            rcv_settle_mode=self.rcv,
             properties={Symbol(k): v for k, v in properties.items()} or None,
         )
-        self.link = link
+
+    def new_link(self, session: Any) -> ReceiverLink:
+        link: ReceiverLink = session.receiver("in")
+        return link
 
     def handle(self, event: Event) -> None:
         super().handle(event)
@@ -323,7 +389,7 @@ class Subscriber(Client):
             return
         if isinstance(event, LinkAttached):
             answer = event.link.remote_attach
-            if answer is not None and answer.source is not None:
+            if answer is not None and answer.source is not None and not self.parts:
                 self.on_attached(answer)
         elif isinstance(event, Transfers):
             for i, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True)):
@@ -361,10 +427,13 @@ class Subscriber(Client):
 
     def on_transfer(self, delivery_id: int, tag: bytes, payload: bytes) -> None:
         mid = mid_of(payload)
+        if mid in self.world.checker.presettled:
+            self.world.checker.handed(self.name, mid)
+            return
         self.ids[tag] = delivery_id
         if tag in self.done_tags and self.kind == PLAIN:  # contract 17: drops repeats by tag
             self.unsettled[tag] = "accepted"
-            self.link.dispose(delivery_id, delivery_id, Accepted(), False)
+            self.say(tag, Accepted())
             return
         if tag in self.unsettled:
             raise AssertionError(f"G2 {self.name}: unsettled {mid} is delivered as new")
@@ -383,8 +452,16 @@ class Subscriber(Client):
             raise AssertionError(f"{self.name}: resumption of a delivery that it does not have")
         else:
             self.ids[event.tag] = event.delivery_id
-            if state == "accepted":
-                self.link.dispose(event.delivery_id, event.delivery_id, Accepted(), False)
+            if state in STATES:
+                self.say(event.tag, STATES[state])
+
+    def say(self, tag: bytes, state: Any) -> None:
+        """An outcome. In mode first that is all there is to say."""
+        first = self.rcv == RCV_FIRST
+        self.link.dispose(self.ids[tag], self.ids[tag], state, first)
+        if first:
+            del self.ids[tag]
+            self.unsettled.pop(tag, None)
 
     def grant(self) -> None:
         """A window of `credit` undecided new deliveries, and one transfer for each resumption."""
@@ -393,13 +470,21 @@ class Subscriber(Client):
             self.link.grant(wanted)
 
     def accept(self, index: int = 0) -> None:
+        self.decide(index, "accepted")
+
+    def reject(self, index: int = 0) -> None:
+        """Rejected, or modified with undeliverable-here: its last word (PROTOCOL 6.4)."""
+        self.world.checker.rejected(self.name, self.in_hand[index][1])
+        self.decide(index, "rejected" if index % 2 == 0 else "undeliverable")
+
+    def decide(self, index: int, word: str) -> None:
         tag, mid = self.in_hand.pop(index)
         self.world.checker.accepted(self.name, mid)
         self.done_tags.add(tag)
         if tag in self.unsettled:
-            self.unsettled[tag] = "accepted"
+            self.unsettled[tag] = word
             if self.state == "on" and tag in self.ids:
-                self.link.dispose(self.ids[tag], self.ids[tag], Accepted(), False)
+                self.say(tag, STATES[word])
         if self.state == "on":
             self.grant()
         self.flush()
@@ -407,9 +492,10 @@ class Subscriber(Client):
     def release(self, index: int = 0) -> None:
         """The application gives a delivery back, to get it again."""
         tag, mid = self.in_hand.pop(index)
-        self.world.checker.gave_back(self.name, mid)
+        times = self.given[tag] = self.given.get(tag, 0) + 1
+        self.world.checker.gave_back(self.name, mid, times > self.most)
         self.unsettled[tag] = "released"
-        self.link.dispose(self.ids[tag], self.ids[tag], Released(), False)
+        self.say(tag, Released() if times % 2 else Modified(delivery_failed=True))
         self.grant()
         self.flush()
 
@@ -419,7 +505,7 @@ class Subscriber(Client):
     def restart(self) -> None:
         """Its process restarts: what it has accepted is on disk, what it had in hand is gone."""
         self.hang_up()
-        self.unsettled = {t: v for t, v in self.unsettled.items() if v == "accepted"}
+        self.unsettled = {t: v for t, v in self.unsettled.items() if v in STATES}
         self.in_hand = []
         self.world.checker.let_go(self.name)
 
