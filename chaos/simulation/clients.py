@@ -470,14 +470,14 @@ class Subscriber(Client):
             self.link.grant(wanted)
 
     def accept(self, index: int = 0) -> None:
-        self.decide(index, "accepted")
+        self.last_word(index, "accepted")
 
     def reject(self, index: int = 0) -> None:
         """Rejected, or modified with undeliverable-here: its last word (PROTOCOL 6.4)."""
         self.world.checker.rejected(self.name, self.in_hand[index][1])
-        self.decide(index, "rejected" if index % 2 == 0 else "undeliverable")
+        self.last_word(index, "rejected" if index % 2 == 0 else "undeliverable")
 
-    def decide(self, index: int, word: str) -> None:
+    def last_word(self, index: int, word: str) -> None:
         tag, mid = self.in_hand.pop(index)
         self.world.checker.accepted(self.name, mid)
         self.done_tags.add(tag)
