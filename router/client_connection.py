@@ -460,14 +460,14 @@ class ClientConnection:
         for port in sorted(holders, key=lambda port: port.link.held_size, reverse=True):
             port.give_up(
                 RESOURCE_LIMIT_EXCEEDED,
-                "limit memory_limit: this router holds too many messages that are not complete",
+                f"limit memory_limit: this router holds {router.held_limit} octets of messages that are not complete",
                 now,
             )
             self._recount_held()
             if router.held <= router.held_limit:
                 return
         if connection.buffered_size > SMALL_FRAME:
-            text = "limit memory_limit: this router holds too many frames that are not complete"
+            text = f"limit memory_limit: this router holds {router.held_limit} octets of frames that are not complete"
             self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), text))
             connection.stop_reading()
             self._recount_held()

@@ -20,6 +20,7 @@ from amqp10.sections import with_message_annotations
 from amqp10.types import Symbol, UInt, ULong
 from router import identity
 from router.credit import Credit
+from router.limits import MEMORY
 from router.negotiation import Modes, answer_target
 from router.ports import NOT_RESUMABLE, Outcome, PublisherAttach, Term
 from router.proof import Proof
@@ -153,9 +154,12 @@ class PublisherLink:
         self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
         if self.gone:
             return
-        if self.connection.router.overfull:
+        router = self.connection.router
+        if router.overfull:
             # PROTOCOL 6.8: windows and credit were taken back at the limit; who brings twice that must come again
-            self.give_up(RESOURCE_LIMIT_EXCEEDED, "limit memory_limit: this router holds all that it can", now)
+            router.admission.exceeded(MEMORY)
+            text = f"limit memory_limit: this router holds twice its {router.config.memory_limit} octets of payload"
+            self.give_up(RESOURCE_LIMIT_EXCEEDED, text, now)
             return
         error = None
         if not event.message_format:

@@ -246,6 +246,9 @@ def test_publishers_that_bring_more_at_twice_the_memory_limit_are_detached(clien
     error = client.detached(link).error
     assert error is not None
     assert error.condition == "amqp:resource-limit-exceeded"
+    most = clients.router.config.memory_limit
+    assert error.description == f"limit memory_limit: this router holds twice its {most} octets of payload"
+    assert clients.router.admission.refused == {"memory_limit": 1}
     assert core.named("transfers") == []
     assert len(core.named("detach_publisher")) == 1
 
