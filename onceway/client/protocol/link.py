@@ -345,6 +345,7 @@ class ClientLink(ABC):
             )
             return
         self._refusals += 1
+        self._overtaken()
         self._begin(now)
 
     # -- helpers
@@ -442,6 +443,10 @@ class ClientLink(ABC):
     @abstractmethod
     def _broken(self, condition: str, reason: str, now: float) -> bool:
         """A detach that says the network does not know us any more: handled, and to be attached anew."""
+
+    @abstractmethod
+    def _overtaken(self) -> None:
+        """The network knows a later epoch; the next attach is made above it."""
 
     @abstractmethod
     def _proved(self) -> bool:

@@ -295,6 +295,12 @@ class PublisherLink(ClientLink):
         self._expired(reason, now)
         return True
 
+    def _overtaken(self) -> None:
+        # 5.5: an incarnation below the known one is refused whatever its epoch. With nothing undecided there is none to
+        # go on with: a process without memory, whose clock is behind its last life's, begins another one.
+        if not self._payloads:
+            self._incarnation = 0
+
     def _proved(self) -> bool:
         return self._settled_here
 

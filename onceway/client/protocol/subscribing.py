@@ -95,6 +95,7 @@ class SubscriberLink(ClientLink):
         self._listed: dict[bytes, None] = {}  # of such an answer
         self._gap: str | None = None
         self._marks: dict[tuple[int, str], None] = {}
+        self._meanwhile: Mapping[bytes, bytes | None] = {}  # what another process had added, at the last attach
         self._next = 0  # position
         self._held: dict[bytes, int] = {}  # tag -> position, in order of arrival
         self._segments: list[_Segment] = []
@@ -109,23 +110,38 @@ class SubscriberLink(ClientLink):
         self._also: dict[int, int] = {}  # position -> second id, of a peer that sent a delivery twice on one link
         self._load(record.unsettled)
 
-    def _load(self, unsettled: Mapping[bytes, bytes | None]) -> None:
-        """What the journal knows."""
+    def _load(self, unsettled: Mapping[bytes, bytes | None]) -> bool:
+        """What the journal knows.  Whether any of it is new here."""
         new = [tag for tag in unsettled if tag not in self._held]
+        for tag in unsettled:
+            position = self._held.get(tag)
+            if position is not None and position not in self._accepted and position not in self._verdicts:
+                # in hand here, but another process has decided it: our application's verdict is void
+                self._decided_elsewhere(position, unsettled[tag])
         if not new:
-            return
+            return False
         first = self._take(new)
         for position, tag in enumerate(new, first):
             outcome = unsettled[tag]
             if outcome is None:
                 self._wanted[position] = None
-                continue
-            state = read_state(outcome, 0, len(outcome))[0]
-            if isinstance(state, Accepted):
-                self._accepted.add(position, position + 1)
             else:
-                assert isinstance(state, Rejected | Released | Modified)
-                self._verdicts[position] = state
+                self._note_outcome(position, outcome)
+        return True
+
+    def _note_outcome(self, position: int, outcome: bytes) -> None:
+        state = read_state(outcome, 0, len(outcome))[0]
+        if isinstance(state, Accepted):
+            self._accepted.add(position, position + 1)
+        else:
+            assert isinstance(state, Rejected | Released | Modified)
+            self._verdicts[position] = state
+
+    def _decided_elsewhere(self, position: int, outcome: bytes | None) -> None:
+        if outcome is not None:
+            self._settled_early[position] = None
+            self._wanted.pop(position, None)
+            self._note_outcome(position, outcome)
 
     # -- for the owner
 
@@ -492,7 +508,9 @@ class SubscriberLink(ClientLink):
         self.timeout_s = float(answer.source.timeout or 0)
         if self.timeout_s == LONGEST:
             self.timeout_s = 0.0
-        meanwhile = self._part.attached(self._epoch)
+        told = self._part.attached(self._epoch)
+        meanwhile = {tag: outcome for tag, outcome in told.items() if tag not in self._meanwhile}
+        self._meanwhile = told
         self._tell_marks(answer)
         self._confirmed = self._ever = True
         self._refusals = 0
@@ -505,7 +523,10 @@ class SubscriberLink(ClientLink):
         if self._gap is not None:
             self.events.append(Gap(self._gap, len(self._settled_early)))
             self._gap = None
-        self._load(meanwhile)
+        if self._load(meanwhile) and not self._partial:
+            # They were not in the map, so that the answer does not say which of them are settled: ask again with them.
+            self._attach_again()
+            return
         self._listed = {tag: None for tag in listed if tag in self._held} if self._partial else {}
         self._resuming = len(listed)
         self._granting = False
@@ -537,8 +558,11 @@ class SubscriberLink(ClientLink):
             return
         if any(tag in self._held for tag in self._listed):
             return
-        assert self.link is not None
         self._partial = False
+        self._attach_again()
+
+    def _attach_again(self) -> None:
+        assert self.link is not None
         self.state = DETACHING
         self.link.detach(closed=False)
 
@@ -566,6 +590,9 @@ class SubscriberLink(ClientLink):
         # PROTOCOL 15: another born only now; the map stays, it keeps repeats away
         self._expired(reason, now)
         return True
+
+    def _overtaken(self) -> None:
+        pass  # a subscription goes on with its born, whatever the epoch
 
     def _proved(self) -> bool:
         return True  # a subscriber's attach is answered when all routers know of it

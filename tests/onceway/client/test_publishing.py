@@ -180,6 +180,33 @@ def test_an_attach_refused_with_a_later_epoch_is_made_once_more_above_it() -> No
     assert publisher.take_events() == []
 
 
+def test_refused_with_a_later_epoch_and_nothing_undecided_it_begins_an_incarnation_above_that_of_its_last_life() -> (
+    None
+):
+    """5.5: the old one would be refused again, whatever its epoch: its last life's clock was ahead of this one's."""
+    rig = Rig()
+    rig.connect()
+    rig.publisher()
+    rig.refuse("amqp:link:stolen", {"onceway:epoch": 5_000_000})
+    link = rig.attaching()
+    assert number_of(link, "onceway:incarnation") == epoch_of(link) == 5_000_001
+    assert map_of(link) is None
+
+
+def test_refused_with_a_later_epoch_and_something_undecided_it_keeps_its_incarnation() -> None:
+    rig = Rig()
+    rig.connect()
+    publisher = rig.publisher()
+    rig.answer_publisher()
+    publisher.put([payload(0)], rig.now)
+    rig.reconnect()
+    rig.refuse("amqp:link:stolen", {"onceway:epoch": 5_000_000})
+    link = rig.attaching()
+    assert epoch_of(link) == 5_000_001
+    assert number_of(link, "onceway:incarnation") == 1_000_000
+    assert map_of(link) == {tag_of(0): None}
+
+
 def test_refused_again_it_belongs_to_somebody_else() -> None:
     rig = Rig()
     rig.connect()

@@ -580,9 +580,37 @@ def test_settled_while_the_accept_is_on_its_way_into_the_journal_nothing_is_left
     assert list(subscriber._accepted) == [(1, 2)]
 
 
-def test_what_a_fenced_off_process_added_is_accepted_not_handed_on() -> None:
+def test_what_a_fenced_off_process_added_is_asked_about_before_there_is_credit() -> None:
+    """It was not in the map: that the answer does not list it says nothing about whether it is settled."""
     journal = stored()
-    journal.part.meanwhile = {tag(5): b"\x00\x53\x24\x45"}
+    journal.part.meanwhile = {tag(5): b"\x00\x53\x24\x45", tag(6): b"\x00\x53\x24\x45"}
+    rig = Rig(journal)
+    rig.connect()
+    subscriber = rig.subscriber()
+    journal.catch_up()
+    rig.run()
+    rig.answer_subscriber({})
+    journal.catch_up()
+    rig.run()
+    assert credit(rig) == []
+    again = rig.attaching()
+    assert map_of(again) == {tag(5): ACCEPTED, tag(6): ACCEPTED}
+    rig.heard.append(LinkAttaching(again))
+    link = rig.answer_subscriber({tag(6): ACCEPTED})
+    journal.catch_up()
+    rig.run()
+    assert journal.part.settles == [tag(5)]
+    assert subscriber.held == 1
+    told(rig)
+    first = link.resume(tag(6))
+    rig.run()
+    assert told(rig) == [(first, first, ACCEPTED, False)]
+    assert arrived(subscriber) == []
+
+
+def test_what_another_process_has_accepted_meanwhile_is_not_accepted_again() -> None:
+    """In hand here when the link was lost: a process that came between has decided it, so this verdict is void."""
+    journal = stored()
     rig = Rig(journal)
     rig.connect()
     subscriber = rig.subscriber()
@@ -591,9 +619,23 @@ def test_what_a_fenced_off_process_added_is_accepted_not_handed_on() -> None:
     link = rig.answer_subscriber({})
     journal.catch_up()
     rig.run()
-    first = deliver(rig, link, 5, 6)
-    assert arrived(subscriber) == [payload(6)]
+    deliver(rig, link, 0, 1)
+    rig.reconnect()
+    journal.catch_up()
+    rig.run()
+    journal.part.meanwhile = {tag(0): b"\x00\x53\x24\x45"}
+    link = rig.answer_subscriber({tag(0): ACCEPTED, tag(1): None})
+    subscriber.decide(0, 1, ACCEPTED, rig.now)
+    journal.catch_up()
+    rig.run()
+    assert journal.part.accepts == [([tag(1)], b"\x00\x53\x24\x45")]
+    told(rig)
+    first = link.resume(tag(0))
+    rig.run()
     assert told(rig) == [(first, first, ACCEPTED, False)]
+    link.settle(first, first)
+    rig.run()
+    assert subscriber.held == 1
 
 
 def test_too_long_between_two_processes_is_a_gap() -> None:
