@@ -119,7 +119,7 @@ class Checker:
 
     def gave_back(self, name: str, mid: Mid, last: bool = False) -> None:
         """Released: it will rightly come again. last: or no more, as it has come too often (contract 14)."""
-        self.in_hand[name].discard(mid)
+        self.in_hand.get(name, set()).discard(mid)
         if last:
             self.rejected(name, mid)
             life = self.current.get(name)

@@ -1,0 +1,108 @@
+"""What happens to the library's own clients in a simulated world, beside what `world.py` knows. Events, as tuples:
+
+disk C          the journal of C gets as far as the first that waits for it
+kill C K        the process of C is killed; K of its journal's pending writes are on the disk nevertheless
+full C          the disk of C has no room left: its process is told, and stops
+start C         a process of C is started again                    twin C    a second one, while the first goes on
+clock N S       the clock of client or router N jumps by S seconds away N    passes, while N is gone, for too long
+all C           the application of C accepts all that it has       reject C I  ... rejects
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chaos.simulation.real_clients import RealClient, RealPublisher, RealSubscriber
+from chaos.simulation.world import Event, World
+
+STEP_S = 0.4  # how late timers of clients may be
+
+
+class RealWorld(World):
+    def __init__(self, *arguments: Any, seed: int = 1, **named: Any) -> None:
+        super().__init__(*arguments, seed=seed, **named)
+        for client in self.ours():
+            client.seed = seed
+
+    def ours(self) -> list[RealClient]:
+        return [client for client in self.clients.values() if isinstance(client, RealClient)]
+
+    def one(self, name: str) -> RealClient:
+        client = self.clients[name]
+        assert isinstance(client, RealClient)
+        return client
+
+    def enabled(self) -> list[Event]:
+        events = super().enabled()
+        for client in self.ours():
+            events += client.goes_on()
+        return events
+
+    def do_show(self, name: str) -> None:
+        if not isinstance(self.clients[name], RealClient):  # ours show by themselves that they are there
+            super().do_show(name)
+
+    def do_disk(self, name: str) -> None:
+        self.one(name).disk()
+
+    def do_kill(self, name: str, keep: int) -> None:
+        self.one(name).kill(keep)
+
+    def do_full(self, name: str) -> None:
+        self.one(name).fill()
+
+    def do_start(self, name: str) -> None:
+        self.one(name).start()
+
+    def do_twin(self, name: str) -> None:
+        twin = self.one(name).twin
+        assert twin is not None
+        twin.start()
+
+    def do_clock(self, name: str, seconds: int) -> None:
+        if name in self.clients:
+            self.one(name).clock_us += seconds * 1_000_000
+        else:
+            self.wall_offset[name] += seconds * 1_000_000
+
+    def do_away(self, name: str) -> None:
+        """Longer than the network waits for anybody."""
+        self.advance(self.address.publisher_expires_s + self.address.margin_s + 1)
+
+    def do_all(self, name: str) -> None:
+        client = self.one(name)
+        assert isinstance(client, RealSubscriber)
+        client.accept_all()
+
+    def do_reject(self, name: str, index: int) -> None:
+        client = self.one(name)
+        assert isinstance(client, RealSubscriber)
+        client.reject(index)
+
+    # ------------------------------------------------------------------ time
+    def advance(self, seconds: float, step: float = STEP_S) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            super().advance(min(step, STEP_S, end - self.now), step)
+            self.tick_ours()
+
+    def stand_still(self, seconds: float) -> None:
+        super().stand_still(seconds)
+        self.tick_ours()
+
+    def tick_ours(self) -> None:
+        for client in self.ours():
+            client.tick()
+
+    # ------------------------------------------------------------------ at the end
+    def left_over(self) -> list[str]:
+        left = super().left_over()
+        for client in self.ours():
+            assert isinstance(client, RealPublisher | RealSubscriber)
+            left += client.left_over()
+        return left
+
+    def quiescent(self) -> None:
+        super().quiescent()
+        left = [text for client in self.ours() if client.state != "down" for text in client.empty()]
+        assert not left, "G4 left over: " + "; ".join(left)
