@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-IN_THE_WHEEL = ("amqp10", "router", "interrouter", "onceway", "edges", "chaos")
+IN_THE_WHEEL = ("amqp10", "router", "interrouter", "onceway", "pyspark_onceway", "edges", "chaos")
 
 
 def project() -> dict[str, Any]:
@@ -30,7 +30,7 @@ def test_every_package_of_the_product_is_listed_for_the_wheel() -> None:
 
 def test_import_linter_and_mypy_know_the_packages() -> None:
     tools = project()["tool"]
-    for package in ("amqp10", "router", "interrouter", "onceway"):
+    for package in ("amqp10", "router", "interrouter", "onceway", "pyspark_onceway"):
         assert package in tools["importlinter"]["root_packages"]
         assert package in tools["mypy"]["files"]
 

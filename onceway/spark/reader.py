@@ -1,0 +1,149 @@
+"""What Spark calls when it reads: a stream on the driver, a batch, and `read` on executors, which only opens files.
+
+Spark builds a stream's reader twice: in a planner, where it is pickled for the executors, and in a process that lives
+as long as the query and serves every other call.  So making one is cheap, and the `Stream` behind it begins with the
+first of those calls.  Knows Spark's classes and nothing of the network: read `stream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from onceway.spark.columns import COLUMNS
+from onceway.spark.columns import schema as arrow_schema
+from onceway.spark.errors import OptionError
+from onceway.spark.offsets import offset_of
+from onceway.spark.options import SourceOptions
+from onceway.spark.stream import Range, Stream, batch_ranges
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+class Rows(InputPartition):  # type: ignore[misc]
+    """Rows of one slot: where they lie, or (transport=inline) the rows themselves as an Arrow stream."""
+
+    def __init__(self, rows: Range, inline: bytes | None = None) -> None:
+        super().__init__((rows.slot, rows.start, rows.end))
+        self.rows = None if inline is not None else rows
+        self.inline = inline
+
+    def batches(self, names: Sequence[str]) -> Iterator[Any]:
+        if self.rows is not None:
+            yield from self.rows.reader.read(self.rows.start, self.rows.end, names)
+        elif self.inline is not None:
+            with pa.ipc.open_stream(self.inline) as stream:
+                yield from stream
+
+
+class _Reading:
+    """Both kinds of reader: which columns, in which exact form."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self.options = options
+        self.schema = to_arrow_schema(schema, timezone="UTC")
+        self.names = list(schema.fieldNames())
+        _check_columns(self.schema)
+
+    def partition(self, rows: Range) -> Rows:
+        if self.options.transport == "file":
+            return Rows(rows)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, arrow_schema(self.names), options=_COMPRESSED) as stream:
+            for batch in rows.reader.read(rows.start, rows.end, self.names):
+                stream.write_batch(batch)
+        return Rows(rows, sink.getvalue().to_pybytes())
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        """On an executor.  Exactly Spark's schema: it looks at the first batch only."""
+        if not isinstance(partition, Rows):
+            return  # Spark's stand-in where a batch read has no partitions
+        for batch in partition.batches(self.names):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+
+
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """`spark.readStream.format("onceway")`."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._stream: Stream | None = None  # only in the process that serves the query
+
+    @property
+    def stream(self) -> Stream:
+        if self._stream is None:
+            self._stream = Stream(self.options)
+            self._stream.begin()
+        return self._stream
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self.stream.initial().as_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Spark knows one limit at a time and hands it back as it is: which of ours are set counts, not which it is."""
+        options = self.options
+        if options.max_rows is not None:
+            return ReadMaxRows(options.max_rows)
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        if options.min_rows is not None:
+            return ReadMinRows(options.min_rows)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        return self.stream.latest(offset_of(start), limited=not isinstance(limit, ReadAllAvailable)).as_dict()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        return self.stream.report()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self.stream.freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        return [self.partition(rows) for rows in self.stream.ranges(offset_of(start), offset_of(end))]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self.stream.commit(offset_of(end))
+
+    def stop(self) -> None:
+        if self._stream is not None:
+            self._stream.stop()
+
+
+class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
+    """`spark.read.format("onceway")`: what a log holds, for replays and for looking into it.  Touches no network."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [self.partition(rows) for rows in batch_ranges(self.options)]
+
+
+def _check_columns(schema: Any) -> None:
+    """A schema that the user gave may leave columns out, and no more."""
+    types = dict(COLUMNS)
+    problems = []
+    for field in schema:
+        if field.name not in types:
+            problems.append(f"schema: no column {field.name!r}; there are {', '.join(types)}")
+        elif not field.type.equals(types[field.name]):
+            problems.append(
+                f"schema: column {field.name!r} is {types[field.name]}, not {field.type}; read it so and cast it"
+            )
+    if problems:
+        raise OptionError("\n".join(problems))
