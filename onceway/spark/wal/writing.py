@@ -1,35 +1,189 @@
-"""The writing side of a slot: rows in, groups made durable by a thread."""
+"""The writing side of a slot: rows in, groups made durable by a thread.
+
+The event loop only appends to a list.  The thread takes what has gathered, up to groupRows or after groupMs, writes it
+as one frame, waits for one fdatasync, publishes the mark, and tells the owner: now those rows may be accepted.  While
+it waits for the disk the next group gathers, so the slower the disk, the larger the groups.
+
+After any error of the disk the writer is done for: nothing more is written, nothing more becomes durable, `failure`
+says why.  What was durable stays; a new writer recovers it (`recovery`).  A writer's life: `SlotWriter(...)` locks and
+looks; `fence` claims, recovers and opens its epoch (once the link is attached: see `fencing`); then rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import accumulate, repeat
+from typing import Any
 
-from onceway.spark.wal.errors import WalError
-from onceway.spark.wal.settings import Retention
+import pyarrow as pa
+
+from onceway.spark.wal import trimming
+from onceway.spark.wal.disk import Disk, explain
+from onceway.spark.wal.errors import WalError, WalFenced
+from onceway.spark.wal.fencing import (
+    Epochs,
+    Lock,
+    Mark,
+    mark_octets,
+    mark_path,
+    read_epochs,
+    read_mark,
+    write_epochs,
+)
+from onceway.spark.wal.frames import SEGMENT_HEAD, Segment, encode_batch, encode_frame, segment_head, segments
+from onceway.spark.wal.recovery import Tail, find_tail, make_durable
+from onceway.spark.wal.settings import Retention, WalSettings
+from onceway.spark.wal.unsettled import Unsettled
+
+Run = tuple[Sequence[bytes], Sequence[bytes], int]  # payloads, tags, received_us
 
 
 class SlotWriter:
-    """One slot under its lock.  Made by `WalJournal`; append only after the link is attached."""
+    """One slot, under its lock."""
 
-    slot: int
-    topic: str
-    durable: int  # the number behind the last durable row
-    failure: WalError | None  # why nothing more becomes durable
+    def __init__(
+        self,
+        directory: str,
+        slot: int,
+        topic: str,
+        uuid: str,
+        settings: WalSettings,
+        on_change: Callable[[SlotWriter], None],
+        disk: Disk | None = None,
+    ) -> None:
+        """Locks the slot (waits up to lockTimeout) and looks where it ends.  Raises WalError."""
+        self.slot = slot
+        self.topic = topic
+        self.directory = directory
+        self.durable = 0  # the number behind the last durable row
+        self.failure: WalError | None = None  # why nothing more becomes durable
+        self.settings = settings
+        self._uuid = bytes.fromhex(uuid.replace("-", ""))
+        self._on_change = on_change
+        self._disk = disk or Disk()
+        self._condition = threading.Condition()
+        self._runs: deque[Run] = deque()
+        self._rows = 0  # in the runs
+        self._octets = 0  # in the runs and in the group that is being written
+        self._flushing = 0  # rows before this one wait for no others
+        self._since = 0.0  # when the oldest run came
+        self.unsettled = Unsettled()
+        self._task: Callable[[], None] | None = None  # something small to write, from the journal
+        self._task_at = 0.0
+        self._trim: tuple[int, Retention] | None = None
+        self._closing = False
+        self._epochs: Epochs | None = None
+        self._epoch = 0  # ours, once fenced
+        self._signature: tuple[int, int] = (0, 0)
+        self._file = -1
+        self._mark_file = -1
+        self._segment: Segment | None = None
+        self._offset = 0
+        self._whole: list[Segment] = []  # segments that no row is added to any more
+        self._thread: threading.Thread | None = None
+        try:
+            self._disk.make_directory(directory)
+        except OSError as error:
+            raise explain(error, directory, "making the slot's directory") from error
+        self._lock = Lock(os.path.join(directory, "lock"), settings.lock_timeout_s)
+        try:
+            self._look()
+        except OSError as error:
+            self._lock.release()
+            raise explain(error, directory, "recovering the log") from error
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _look(self) -> None:
+        self._epochs = read_epochs(self.directory)
+        self._start = trimming.read_start(self.directory)
+        # how the log ends, for whoever reports it
+        self.tail: Tail = find_tail(self.directory, self._epochs, self._start, self._uuid)
+        self.durable = self._end = self.tail.end
 
     @property
     def end(self) -> int:
         """The number behind the last row appended."""
-        raise NotImplementedError
-
-    @property
-    def pending_bytes(self) -> int:
-        """Payload octets appended and not durable yet."""
-        raise NotImplementedError
+        return self._end
 
     @property
     def start(self) -> int:
         """The first row that is still there."""
-        raise NotImplementedError
+        return self._start
+
+    @property
+    def pending_bytes(self) -> int:
+        """Payload octets appended and not durable yet."""
+        return self._octets
+
+    # -- fencing
+
+    def fence(self, epoch: int) -> None:
+        """Takes the log over: whatever an older writer adds from now on does not exist.
+
+        Blocks for a few fsyncs.  A second call, by a link that has been attached again, only makes sure that the log
+        is still ours.  Raises WalError (WalFenced where a later process has taken it over).
+        """
+        if self.failure is not None:
+            raise self.failure
+        if self._epoch:
+            self._check_ours()
+            return
+        try:
+            self._take_over(epoch)
+        except OSError as error:
+            raise self._fail(explain(error, self.directory, "taking the log over")) from error
+        self._thread = threading.Thread(target=self._work, name=f"wal {self.directory}", daemon=True)
+        self._thread.start()
+
+    def _take_over(self, epoch: int) -> None:
+        disk, directory = self._disk, self.directory
+        old = read_epochs(directory) or Epochs(0, 0)
+        epoch = max(epoch, old.epoch + 1)
+        write_epochs(disk, directory, Epochs(epoch, old.open, old.ends))  # the claim
+        self._start = trimming.read_start(directory)
+        tail = find_tail(directory, old, self._start, self._uuid)
+        make_durable(disk, directory, old, tail)
+        if tail.end > old.last_end and old.open:
+            old.ends[old.open] = tail.end
+        ends = {number: end for number, end in old.ends.items() if end > self._start or end == old.last_end}
+        write_epochs(disk, directory, Epochs(epoch, epoch, ends))  # the fence
+        self._epochs = Epochs(epoch, epoch, ends)
+        self._epoch = epoch
+        self._signature = self._look_at_epoch()
+        with self._condition:
+            self.tail = tail
+            self.durable = self._end = tail.end
+        self._mark_file = disk.open(mark_path(directory, epoch))
+        self._publish(tail.end, Segment(tail.end, epoch), 0)
+        trimming.remove_leftovers(disk, directory, self._start)
+        for number in {old.open, old.epoch} - {0}:
+            if read_mark(directory, number) is not None:
+                disk.remove(mark_path(directory, number))
+        self._whole = [segment for segment in segments(directory) if self._epochs.counts(segment)]
+
+    def _look_at_epoch(self) -> tuple[int, int]:
+        status = os.stat(os.path.join(self.directory, "epoch"))
+        return status.st_ino, status.st_mtime_ns
+
+    def _check_ours(self) -> None:
+        """Not what fencing rests on: it tells a process that was fenced off that it was."""
+        if self._look_at_epoch() != self._signature:
+            raise self._fail(
+                WalFenced(
+                    f"{self.directory}: a later process has taken this log over; what this one received since comes "
+                    "to that one.  Stop one of the two queries; if flock does not reach other hosts on this file "
+                    "system, nothing else keeps them apart"
+                )
+            )
+
+    # -- rows
 
     def append(
         self,
@@ -41,15 +195,229 @@ class SlotWriter:
     ) -> int:
         """Rows to be made durable, in order; returns `end` after them: accept them when `durable` has reached it.
 
-        Never waits.  received_us: wall clock, now unless given.  settled: deliveries that want no verdict.
-        Raises the `failure`, if there is one.
+        Never waits.  received_us: wall clock, now unless given.  settled: deliveries that want no verdict, whose tags
+        are not kept in mind.  Raises the `failure`, if there is one.
         """
-        raise NotImplementedError
+        if received_us is None:
+            received_us = time.time_ns() // 1000
+        octets = sum(map(len, payloads))
+        with self._condition:
+            if self.failure is not None:
+                raise self.failure
+            assert self._epoch, "rows before fence()"
+            assert len(payloads) == len(tags)
+            if payloads:
+                if not self._runs:
+                    self._since = time.monotonic()
+                    self._condition.notify()
+                self._runs.append((payloads, tags, received_us))
+                if not settled:
+                    self.unsettled.add(tags, self._end)
+                self._end += len(payloads)
+                self._rows += len(payloads)
+                self._octets += octets
+                if self._full():
+                    self._condition.notify()
+            return self._end
 
     def flush(self) -> None:
-        """Ends the group at hand: it does not wait for groupMs."""
-        raise NotImplementedError
+        """The rows appended so far wait for no others."""
+        with self._condition:
+            self._flushing = self._end
+            self._condition.notify()
 
     def trim(self, up_to: int, retention: Retention | None = None) -> None:
-        """Rows before up_to are committed: whole segments of them may go, in the background."""
-        raise NotImplementedError
+        """Rows before up_to are done with: whole segments of them may go, in the background."""
+        with self._condition:
+            self._trim = (min(up_to, self.durable), retention or Retention())
+            self._condition.notify()
+
+    def settle(self, tags: Sequence[bytes]) -> None:
+        """The network is done with these: they will not come again."""
+        with self._condition:
+            self.unsettled.remove(tags)
+
+    def settled(self) -> tuple[int, list[tuple[int, int]]]:
+        """(up to which row this is known, the rows before it, as ranges, that the network has not settled).
+
+        Of durable rows only: the numbers of others may be given again to other deliveries, by another life.
+        """
+        with self._condition:
+            durable = self.durable
+            return durable, [(low, min(high, durable)) for low, high in self.unsettled.ranges() if low < durable]
+
+    def note(self, task: Callable[[], None], within_s: float = 0.0) -> None:
+        """Has the thread (before `fence`: the caller) run this, which may raise OSError; a later one replaces it."""
+        if self.failure is not None:
+            return
+        if self._thread is None:
+            try:
+                task()
+            except OSError as error:
+                self._fail(explain(error, self.directory, "writing what the link needs to remember"))
+            return
+        with self._condition:
+            due = time.monotonic() + within_s
+            self._task_at = due if self._task is None else min(self._task_at, due)
+            self._task = task
+            self._condition.notify()
+
+    def close(self) -> None:
+        """Makes durable what was appended, then lets go.  May block for a moment."""
+        if self._thread is not None:
+            with self._condition:
+                self._closing = True
+                self._condition.notify()
+            self._thread.join()
+            self._thread = None
+        for file in (self._file, self._mark_file):
+            if file >= 0:
+                os.close(file)
+        self._file = self._mark_file = -1
+        self._lock.release()
+
+    # -- the thread
+
+    def _work(self) -> None:
+        try:
+            while self._step():
+                pass
+        except OSError as error:
+            self._fail(explain(error, self.directory, "writing the log"))
+        except WalError:
+            assert self.failure is not None  # it has been noted where it was raised
+        except BaseException as error:
+            self._fail(WalError(f"{self.directory}: a defect in onceway: {error!r}; stopped, nothing is lost"))
+            raise
+
+    def _step(self) -> bool:
+        """Waits for something to do, and does it; False when it is time to end."""
+        with self._condition:
+            while True:
+                now = time.monotonic()
+                wait = self._wait_s(now)
+                if wait is not None and wait <= 0:
+                    break
+                self._condition.wait(wait)
+            rows = self._rows and (self._full() or self._due(now) or self._closing)
+            runs, count = self._take() if rows else ([], 0)
+            task = None
+            if self._task is not None and (self._task_at <= now or self._closing):
+                task, self._task = self._task, None
+            trim, self._trim = self._trim, None
+            ending = self._closing and not self._rows
+        if runs:
+            self._commit(runs, count)
+        if task is not None:
+            task()
+        if trim is not None:
+            self._trim_now(*trim)
+        return not ending
+
+    def _wait_s(self, now: float) -> float | None:
+        if self._closing or self._trim is not None or (self._rows and self._full()):
+            return 0.0
+        waits = []
+        if self._rows:
+            waits.append(0.0 if self._due(now) else self._since + self.settings.group_ms / 1000 - now)
+        if self._task is not None:
+            waits.append(self._task_at - now)
+        return min(waits) if waits else None
+
+    def _full(self) -> bool:
+        return self._rows >= self.settings.group_rows or self._octets >= self.settings.group_bytes
+
+    def _due(self, now: float) -> bool:
+        return now >= self._since + self.settings.group_ms / 1000 or self._flushing > self._end - self._rows
+
+    def _take(self) -> tuple[list[Run], int]:
+        """The runs of one group; the last may be a piece of one.  One row at least."""
+        room, octets = self.settings.group_rows, self.settings.group_bytes
+        runs: list[Run] = []
+        count = 0
+        while self._runs and room:
+            payloads, tags, received_us = self._runs[0]
+            sizes = list(accumulate(map(len, payloads[:room])))
+            fits = bisect_right(sizes, octets)
+            if not fits:
+                if runs:
+                    break
+                fits = 1
+            runs.append((payloads[:fits], tags[:fits], received_us))
+            count += fits
+            room -= fits
+            octets -= sizes[fits - 1]
+            if fits < len(payloads):
+                self._runs[0] = (payloads[fits:], tags[fits:], received_us)
+                break
+            self._runs.popleft()
+        self._rows -= count
+        if self._runs:
+            self._since = time.monotonic()
+        return runs, count
+
+    def _commit(self, runs: list[Run], count: int) -> None:
+        """One group: one frame, one fdatasync, then the mark."""
+        self._check_ours()
+        disk = self._disk
+        payloads = [payload for run in runs for payload in run[0]]
+        tags = [tag for run in runs for tag in run[1]]
+        octets = sum(map(len, payloads))
+        frame = encode_frame(encode_batch(payloads, tags, _times(runs)), self.durable, octets, self._epoch, runs[-1][2])
+        length = sum(map(len, frame))
+        if self._segment is None or self._offset + length > max(self.settings.segment_bytes, SEGMENT_HEAD + length):
+            self._roll()
+            assert self._segment is not None
+            disk.write(self._file, [segment_head(self._segment, self._uuid), *frame], 0)
+            disk.sync(self._file)
+            disk.sync_directory(self.directory)
+            self._offset = SEGMENT_HEAD + length
+        else:
+            disk.write(self._file, frame, self._offset)
+            disk.sync(self._file)
+            self._offset += length
+        assert self._segment is not None
+        end = self.durable + count
+        self._publish(end, self._segment, self._offset)
+        with self._condition:
+            self.durable = end
+            self._octets -= octets
+        self._on_change(self)
+
+    def _roll(self) -> None:
+        """On to a new file; the one before is durable to its last octet."""
+        if self._segment is not None:
+            self._whole.append(self._segment)
+            self._disk.close(self._file)
+            self._file = -1
+        self._segment = Segment(self.durable, self._epoch)
+        self._file = self._disk.open(os.path.join(self.directory, self._segment.name))
+
+    def _publish(self, end: int, segment: Segment, offset: int) -> None:
+        mark = Mark(self._epoch, end, segment, offset)
+        self._disk.write(self._mark_file, [mark_octets(mark)], 0)
+
+    def _trim_now(self, up_to: int, retention: Retention) -> None:
+        behind = self.durable if self._segment is None else self._segment.first
+        with self._condition:
+            up_to = min(up_to, self.unsettled.lowest(up_to))
+        start = trimming.new_start(self.directory, self._whole, behind, self._start, up_to, retention)
+        if start <= self._start:
+            return
+        trimming.write_start(self._disk, self.directory, start)
+        self._start = start
+        self._whole = [segment for segment in self._whole if segment.first >= start]
+        trimming.remove_leftovers(self._disk, self.directory, start)
+
+    def _fail(self, error: WalError) -> WalError:
+        with self._condition:
+            if self.failure is None:
+                self.failure = error
+            error = self.failure
+        self._on_change(self)
+        return error
+
+
+def _times(runs: list[Run]) -> Any:
+    arrays = [pa.array(list(repeat(received_us, len(payloads))), pa.int64()) for payloads, _, received_us in runs]
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
