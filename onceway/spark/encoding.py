@@ -1,0 +1,237 @@
+"""Rows of a DataFrame as AMQP messages: columns in, encoded payloads out, without an object for each message.
+
+The mirror of what the source reads (`onceway.spark.columns`): a frame of the source can be written as it is.  A cell,
+a section, a message are Arrow's joins of a head, which depends on the length alone, and octets; so a row costs tens of
+nanoseconds for each of its columns.  Knows neither files nor links.
+"""
+
+from __future__ import annotations
+
+import difflib
+from array import array
+from collections.abc import Sequence
+from sys import byteorder
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from onceway.spark.sink_errors import SinkOptionError
+
+KEY: Final = "x-opt-partition-key"  # the message annotation that carries the column `key`, as others do it
+
+# Places in the list of the properties section (3.2.4).
+_PROPERTIES: Final = {
+    "message_id": 0,
+    "subject": 3,
+    "reply_to": 4,
+    "correlation_id": 5,
+    "content_type": 6,
+    "timestamp": 9,  # creation-time
+    "group_id": 10,
+}
+_TEXT: Final = ("string",)
+_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    "value": ("string", "binary"),
+    "topic": _TEXT,
+    "key": _TEXT,
+    "headers": ("map<string,string>",),
+    **dict.fromkeys(_PROPERTIES, _TEXT),
+    "timestamp": ("timestamp",),
+}
+# Of the source's columns, those that say how a message came here: taken and left out.
+IGNORED: Final = ("partition", "offset", "received_at", "delivery_tag")
+COLUMNS: Final = tuple(_TYPES)
+
+_OCTETS: Final = pa.large_binary()  # 32-bit offsets end at 2 GiB a batch
+_NULL: Final = pa.scalar(b"\x40", _OCTETS)
+_NOTHING: Final = pa.scalar(b"", _OCTETS)
+_NULL_BODY: Final = pa.scalar(b"\x00\x53\x77\x40", _OCTETS)
+
+
+def _heads(prefix: bytes, constructor: int, more: int = 0) -> pa.Array:
+    """Heads of variable-width values by their length, 0 to 255."""
+    return pa.array([prefix + bytes((constructor, length + more & 255)) for length in range(256)], _OCTETS)
+
+
+_KEY_SYMBOL: Final = pa.scalar(b"\xa3" + bytes((len(KEY),)) + KEY.encode(), _OCTETS)
+_DATA: Final = b"\x00\x53\x75"
+_SHORT_DATA: Final = _heads(_DATA, 0xA0)
+_SHORT_STRING: Final = _heads(b"", 0xA1)
+_SHORT_SYMBOL: Final = _heads(b"", 0xA3)
+_BYTES: Final = pa.array([bytes((value,)) for value in range(256)], _OCTETS)
+
+
+def check_columns(columns: Sequence[tuple[str, str]], *, topic_given: bool) -> None:
+    """columns: (name, Spark's simple type) each.  Raises SinkOptionError with every problem at once."""
+    problems = []
+    names = [name for name, _ in columns]
+    for name, kind in columns:
+        wanted = _TYPES.get(name)
+        if wanted is None:
+            if name not in IGNORED:
+                problems.append(f"column {name}: the sink does not know it; {_meant(name)}")
+        elif kind not in wanted and not kind.startswith(("varchar(", "char(")):
+            problems.append(f"column {name}: is {kind}; {_remedy(name, wanted)}")
+    if "value" not in names:
+        problems.append('column value: is missing; add it, as in select(to_json(struct("*")).alias("value"))')
+    if not topic_given and "topic" not in names:
+        problems.append('column topic: is missing; add it, or give the option, as in .option("topic", "orders")')
+    if problems:
+        raise SinkOptionError("\n".join(problems))
+
+
+def _meant(name: str) -> str:
+    close = difflib.get_close_matches(name.lower(), _TYPES, 1, 0.7)
+    if close:
+        return f"did you mean {close[0]}?"
+    return f"known are {', '.join(_TYPES)}: put it into value or headers, or drop it"
+
+
+def _remedy(name: str, wanted: Sequence[str]) -> str:
+    if name == "value":
+        return "make it string or binary, for example with to_json"
+    return f"cast it to {wanted[0]}"
+
+
+def payloads(batch: pa.RecordBatch) -> pa.Array:
+    """The messages of a record batch, in order, as large_binary.  SinkOptionError where a cell cannot be sent."""
+    names = batch.schema.names
+    sections = [_annotations(_octets(batch.column("key")))] if "key" in names else []
+    fields = {name: place for name, place in _PROPERTIES.items() if name in names}
+    if fields:
+        sections.append(_properties(batch, fields))
+    if "headers" in names:
+        sections.append(_application_properties(batch.column("headers")))
+    value = _octets(batch.column("value"))
+    body = _with_heads(value, _SHORT_DATA, _DATA + b"\xb0")
+    if value.null_count:
+        body = pc.fill_null(body, _NULL_BODY)
+    return _join(*sections, body) if sections else body
+
+
+def topics(batch: pa.RecordBatch) -> list[str]:
+    """The column `topic`, each there and not empty."""
+    column = batch.column("topic")
+    names: list[str | None] = column.to_pylist()
+    if column.null_count or "" in names:
+        row = next(row for row, name in enumerate(names) if not name)
+        raise SinkOptionError(
+            f"column topic: is null or empty (row {row} of its partition's batch); fill it, filter such rows out, "
+            'or give all rows one topic with .option("topic", "orders")'
+        )
+    return [name for name in names if name]
+
+
+# -- sections before the body
+
+
+def _properties(batch: pa.RecordBatch, fields: dict[str, int]) -> pa.Array:
+    """3.2.4; empty where a row has none of them."""
+    count = max(fields.values()) + 1
+    cells: list[Any] = [_NULL] * count
+    for name, place in fields.items():
+        column = batch.column(name)
+        if name == "timestamp":
+            cells[place] = _times(column)
+        elif name == "content_type":
+            cells[place] = _symbols(_octets(column))
+        else:
+            cells[place] = _strings(_octets(column))
+    content = _join(*cells)
+    return _compound(content, 0x73, 0xC0, pa.repeat(pa.scalar(count), len(content)), empty=count)
+
+
+def _annotations(keys: pa.Array) -> pa.Array:
+    """3.2.3; empty where a row has no key."""
+    content = pc.if_else(keys.is_null(), _NOTHING, _join(_KEY_SYMBOL, _strings(keys)))
+    return _compound(content, 0x72, 0xC1, pa.repeat(pa.scalar(2), len(content)), empty=0)
+
+
+def _application_properties(headers: pa.Array) -> pa.Array:
+    """3.2.5; empty where a row has no headers."""
+    offsets = headers.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()  # a slice keeps the whole child
+    pairs = _join(
+        _strings(_octets(headers.keys.slice(first, last - first))),
+        _strings(_octets(headers.items.slice(first, last - first))),
+    )
+    lists = pa.LargeListArray.from_arrays(pc.subtract(offsets, offsets[0]).cast(pa.int64()), pairs)
+    count = pc.multiply(pc.list_value_length(lists).cast(pa.int64()), pa.scalar(2))
+    return _compound(pc.binary_join(lists, _NOTHING), 0x74, 0xC1, count, empty=0)
+
+
+def _compound(content: pa.Array, section: int, constructor: int, count: Any, *, empty: int) -> pa.Array:
+    """A section that is a list or map (1.6.22): head by size and count, then the content.
+
+    Rows whose content is of length `empty` get no section at all.
+    """
+    length = pc.binary_length(content)
+    count = count.cast(pa.int64())
+    short = pc.and_(pc.less(length, 255), pc.less(count, 256))
+    head = bytes((0x00, 0x53, section))
+    heads = _join(
+        pa.scalar(head + bytes((constructor,)), _OCTETS),
+        _BYTES.take(pc.add(pc.if_else(short, length, 0), 1)),
+        _BYTES.take(pc.if_else(short, count, 0)),
+    )
+    if not pc.all(short).as_py():
+        long = _join(pa.scalar(head + bytes((constructor + 0x10,)), _OCTETS), _be32(pc.add(length, 4)), _be32(count))
+        heads = pc.if_else(short, heads, long)
+    return pc.if_else(pc.equal(length, empty), _NOTHING, _join(heads, content))
+
+
+# -- cells
+
+
+def _octets(column: pa.Array) -> pa.Array:
+    return column.cast(_OCTETS)
+
+
+def _join(*parts: Any) -> pa.Array:
+    """Row by row; a null part makes the row null."""
+    return pc.binary_join_element_wise(*parts, _NOTHING)
+
+
+def _with_heads(column: pa.Array, short: pa.Array, long: bytes) -> pa.Array:
+    """Each value behind the head for its length; nulls stay."""
+    length = pc.binary_length(column)
+    if (pc.max(length).as_py() or 0) < 256:
+        return _join(short.take(length), column)
+    fits = pc.less(length, 256)
+    heads = pc.if_else(fits, short.take(pc.if_else(fits, length, 0)), _join(pa.scalar(long, _OCTETS), _be32(length)))
+    return _join(heads, column)
+
+
+def _strings(column: pa.Array) -> pa.Array:
+    return pc.fill_null(_with_heads(column, _SHORT_STRING, b"\xb1"), _NULL)
+
+
+def _symbols(column: pa.Array) -> pa.Array:
+    ascii_only = pc.string_is_ascii(column.cast(pa.large_string()))
+    if pc.all(ascii_only).as_py() is False:  # None: there is none
+        wrong = column.filter(pc.invert(ascii_only))[0].as_py().decode()
+        raise SinkOptionError(f"column content_type: {wrong!r:.60} is not ASCII, which AMQP asks of it; clean it")
+    return pc.fill_null(_with_heads(column, _SHORT_SYMBOL, b"\xb3"), _NULL)
+
+
+def _times(column: pa.Array) -> pa.Array:
+    """Milliseconds since 1970 (1.6.17), rounded down."""
+    instants = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
+    values = pc.fill_null(instants.cast(pa.int64()), 0)
+    return pc.if_else(column.is_null(), _NULL, _join(pa.scalar(b"\x83", _OCTETS), _big_endian(values, "q")))
+
+
+def _be32(numbers: pa.Array) -> pa.Array:
+    return _big_endian(pc.fill_null(numbers, 0).cast(pa.int32()), "i")
+
+
+def _big_endian(numbers: pa.Array, code: str) -> pa.Array:
+    """Numbers without nulls as octets in network order; code: of their type, as in `array`."""
+    if isinstance(numbers, pa.ChunkedArray):
+        numbers = numbers.combine_chunks()
+    width = array(code).itemsize
+    swapped = array(code, memoryview(numbers.buffers()[1])[numbers.offset * width :][: len(numbers) * width].tobytes())
+    if byteorder == "little":
+        swapped.byteswap()
+    return pa.Array.from_buffers(pa.binary(width), len(numbers), [None, pa.py_buffer(swapped)]).cast(_OCTETS)

@@ -1,0 +1,270 @@
+"""Publishes a decided batch: what of it has no outcome yet, in order, and returns when all of it has one.
+
+One connection, one link to each topic, as the publisher whose journal is the outbox.  Whatever breaks in between (a
+router, this process) the client goes on where the journal says; a repeated batch of which everything is decided sends
+nothing.  Knows neither Spark nor how batches are decided (`onceway.spark.outbox`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from onceway.client.connection import Connection, connect
+from onceway.client.reports import PublicationsUndecided, Report, RouterConnected, RouterLost
+from onceway.errors import JournalError, LinkError, LinkStolen, OncewayError, UsageError
+from onceway.spark.outbox import Manifest, Outbox
+from onceway.spark.outbox_journal import ACCEPTED, IN_DOUBT, OutboxJournal
+from onceway.spark.sink_errors import PublishFailed, RowsInDoubt, RowsRefused
+from onceway.spark.staging import Run, StagedFile, payloads_of
+from router.intervals import Range
+
+OnReject = Literal["fail", "ignore"]
+OnUndecided = Literal["fail", "resend", "skip"]
+LOOK_EVERY_S: Final = 1.0  # whether there is progress, and whether our parent is still there
+LEAVE_S: Final = 5.0
+SHOWN: Final = 5  # places of rows that a message names
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How batches are published: what the sink's options say of it."""
+
+    url: str
+    name: str | None = None  # container-id; None: from the outbox's uuid
+    timeout_s: float = 300.0  # without an outcome
+    on_reject: OnReject = "fail"
+    on_undecided: OnUndecided = "fail"
+    lock_timeout_s: float = 30.0
+    retention_s: float = 3600.0
+
+
+def commit_batch(outbox: Outbox, owner: str, name: str, files: Sequence[StagedFile], terms: Terms) -> None:
+    """Decides a batch of these files and publishes it; one that was decided before goes on, with the files it had.
+
+    owner: whose outbox this must be.  Raises OutboxError and what finish_batch does.
+    """
+    with outbox.held(owner, terms.lock_timeout_s):
+        if outbox.published(name):
+            outbox.discard(name, files)
+            return
+        journal = outbox.journal()
+        try:
+            # What was decided is published, also where nobody asks for it again: a write whose job died
+            for manifest in outbox.unfinished():
+                finish_batch(outbox, manifest, journal, terms)
+            if not outbox.published(name):
+                finish_batch(outbox, outbox.decide(name, files, journal), journal, terms)
+        finally:
+            journal.release()
+        outbox.clean(terms.retention_s)
+
+
+def finish_batch(outbox: Outbox, manifest: Manifest, journal: OutboxJournal, terms: Terms) -> None:
+    """Publishes what is left of a batch, in `outbox.held`, and marks it done.
+
+    Raises PublishFailed, RowsInDoubt, RowsRefused, JournalError; after each of them a repeat goes on from there.
+    """
+    runs = manifest.runs(outbox.directory(manifest.name))
+    for topic, its_runs in runs.items():
+        journal.use(topic, its_runs)
+    work = _Work(manifest, runs, journal, terms, terms.name or f"onceway-outbox-{outbox.uuid}")
+    if terms.on_undecided == "resend":
+        work.restore()
+    while work.left():
+        # What was decided and perhaps not settled before a crash needs no connection: a later attach settles it, or
+        # the network's own timeout does.
+        asyncio.run(work.publish())
+        if terms.on_undecided == "resend":
+            work.restore()
+    work.judge()
+    tallies = work.tallies()
+    clean = all(set(tally) <= {ACCEPTED} for tally in tallies.values())
+    outbox.finish(manifest, tallies, keep_files=not clean)
+
+
+@dataclass(slots=True)
+class _Work:
+    manifest: Manifest
+    runs: Mapping[str, Sequence[Run]]
+    journal: OutboxJournal
+    terms: Terms
+    container: str
+    trouble: str = ""  # why there is no connection now
+    doubts: dict[str, str] = field(default_factory=dict)  # topic -> the network's reason
+
+    # -- the rounds
+
+    async def publish(self) -> None:
+        timeout_s = self.terms.timeout_s
+        connection = connect(
+            self.terms.url,
+            container=self.container,
+            journal=self.journal,
+            connect_timeout_s=timeout_s,
+            on_report=self._told,
+        )
+        try:
+            await connection
+            await self._publish_all(connection)
+        except (JournalError, PublishFailed, RowsInDoubt):
+            raise
+        except LinkStolen as error:
+            raise PublishFailed(
+                f"{self._place()}: {error}.  A second driver with the same outbox, or a copy of it, has gone on "
+                "with it: leave it to that one"
+            ) from error
+        except (LinkError, UsageError) as error:
+            raise PublishFailed(
+                f"{self._place()}: {error}; put that right in the network and restart the query: the batch stays in "
+                "the outbox"
+            ) from error
+        except OncewayError as error:
+            raise PublishFailed(f"{self._place()}: {error}; {self._state()}") from error
+        finally:
+            try:
+                await connection.close(timeout_s=0.0)
+            finally:
+                # where it was never opened, or has failed, the connection has left the journal open
+                await asyncio.to_thread(self.journal.close)
+
+    async def _publish_all(self, connection: Connection) -> None:
+        parent = os.getppid()
+        tasks = [asyncio.create_task(self._publish_topic(connection, topic)) for topic in self.left()]
+        left = set(tasks)
+        seen, since = self.journal.progress, asyncio.get_running_loop().time()
+        try:
+            while left:
+                done, left = await asyncio.wait(left, timeout=LOOK_EVERY_S, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()
+                now = asyncio.get_running_loop().time()
+                if self.doubts:
+                    self._raise_doubt()
+                if self.journal.progress != seen or done:
+                    seen, since = self.journal.progress, now
+                if left and now - since > self.terms.timeout_s:
+                    raise PublishFailed(
+                        f"{self._place()}: no outcome for {self.terms.timeout_s:g} s (publishTimeout); {self._state()}"
+                    )
+                if os.getppid() != parent:
+                    raise PublishFailed(f"{self._place()}: the driver has gone; {self._state()}")
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _publish_topic(self, connection: Connection, topic: str) -> None:
+        runs = self.runs[topic]
+        publisher = await connection.publisher(topic, on_undecided=self._doubt)
+        self._raise_doubt()
+        end = runs[-1].first + runs[-1].rows
+        if publisher.sequence < end:
+            await publisher.put_payloads(payloads_of(runs, publisher.sequence, end))
+        await publisher.drain()
+        self._raise_doubt()
+
+    def _doubt(self, report: PublicationsUndecided) -> None:
+        self.doubts[report.address] = report.reason
+
+    def _told(self, report: Report) -> None:
+        if isinstance(report, RouterLost):
+            self.trouble = f"{report.url}: {report.reason}"
+        elif isinstance(report, RouterConnected):
+            self.trouble = ""
+        elif isinstance(report, PublicationsUndecided):
+            self._doubt(report)
+
+    # -- what came of it
+
+    def left(self) -> list[str]:
+        """Topics with rows that have no outcome yet."""
+        ends = self.manifest.ends()
+        return [
+            topic
+            for topic, first in self.manifest.firsts.items()
+            if self.journal.topic(topic).decided.missing([(first, ends[topic])])
+        ]
+
+    def tallies(self) -> dict[str, dict[str, int]]:
+        ends = self.manifest.ends()
+        return {
+            topic: self.journal.topic(topic).tally(first, ends[topic]) for topic, first in self.manifest.firsts.items()
+        }
+
+    def restore(self) -> bool:
+        """Puts what is in doubt back to what is to be sent; whether there was anything."""
+        found = {topic: ranges for topic in self.runs if (ranges := self._with(topic, {IN_DOUBT}))}
+        for topic, ranges in found.items():
+            self.journal.restore(topic, ranges)
+        self.doubts.clear()
+        return bool(found)
+
+    def judge(self) -> None:
+        """Raises where rows are in doubt or refused and the options do not say to go on."""
+        if self.terms.on_undecided == "fail":
+            self._raise_doubt()
+        if self.terms.on_reject == "fail":
+            refused = {topic: self._with(topic, self._refusals(topic)) for topic in self.runs}
+            if any(refused.values()):
+                raise RowsRefused(
+                    f"{self._place()}: every row has its outcome, and of some it is not accepted: {self._counts()}; "
+                    f"for example {self._rows(refused)}.  Nothing is published again.  Look at the subscribers that "
+                    "refused them; to go on without these rows restart with onReject=ignore"
+                )
+
+    def _raise_doubt(self) -> None:
+        if self.terms.on_undecided != "fail":
+            return
+        doubted = {topic: self._with(topic, {IN_DOUBT}) for topic in self.runs}
+        if any(doubted.values()):
+            reasons = "; ".join(f"{topic}: {reason}" for topic, reason in self.doubts.items())
+            raise RowsInDoubt(
+                f"{self._place()}: rows may or may not have arrived, because the network does not wait for this "
+                f"publisher any more{f' ({reasons})' if reasons else ''}: {self._counts()}; namely "
+                f"{self._rows(doubted)}.  Look at a subscriber, then restart with onUndecided=resend (they may arrive "
+                "twice, and after later ones) or onUndecided=skip (they may be missing).  A longer publisher_timeout "
+                "of the network avoids this"
+            )
+
+    def _refusals(self, topic: str) -> set[str]:
+        return set(self.journal.topic(topic).outcomes) - {ACCEPTED, IN_DOUBT}
+
+    def _with(self, topic: str, words: set[str]) -> list[Range]:
+        first, end = self.manifest.firsts[topic], self.manifest.ends()[topic]
+        outcomes = self.journal.topic(topic).outcomes
+        return sorted(part for word in words if word in outcomes for part in outcomes[word].overlap(first, end))
+
+    def _counts(self) -> str:
+        ends = self.manifest.ends()
+        told = []
+        for topic, tally in self.tallies().items():
+            total = ends[topic] - self.manifest.firsts[topic]
+            words = [f"{count} {'in doubt' if word == IN_DOUBT else word}" for word, count in sorted(tally.items())]
+            told.append(f"{topic}: {', '.join(words) or 'none decided'} of {total}")
+        return "; ".join(told) or "no rows"
+
+    def _rows(self, found: Mapping[str, Sequence[Range]]) -> str:
+        """Where rows lie: file and row, counted from 0."""
+        places = []
+        for topic, ranges in found.items():
+            for start, stop in ranges[:SHOWN]:
+                run = next(run for run in self.runs[topic] if run.first <= start < run.first + run.rows)
+                count = f" and the {stop - start - 1} after it" if stop - start > 1 else ""
+                places.append(f"{topic} number {start}{count} (record batch {run.index} of {run.path.name})")
+            if len(ranges) > SHOWN:
+                places.append(f"{len(ranges) - SHOWN} more places")
+        return ", ".join(places)
+
+    def _place(self) -> str:
+        return f"{self.manifest.name} of container {self.container}"
+
+    def _state(self) -> str:
+        trouble = f"; {self.trouble}" if self.trouble else ""
+        return f"{self._counts()}{trouble}; a restart of the query publishes what is left, nothing twice"
+
+
+__all__ = ["OnReject", "OnUndecided", "Terms", "commit_batch", "finish_batch"]

@@ -1,0 +1,410 @@
+"""An outbox publishes each batch exactly once, wherever its process dies; what cannot be is said with a remedy."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
+from amqp10.outcomes import ACCEPTED, Error, Rejected, Released
+from onceway.errors import JournalCorrupt
+from onceway.spark.outbox import Outbox
+from onceway.spark.outbox_journal import OutboxJournal
+from onceway.spark.publishing import Terms, commit_batch
+from onceway.spark.sink_errors import OutboxError, OutboxLocked, PublishFailed, RowsInDoubt, RowsRefused
+from tests.spark.outbox_world import BOUND_S, OWNER, Network, commit, ended, rows, staged, start
+
+Part = list[tuple[str, bytes]]
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    made = Network()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def location(tmp_path: Path) -> Path:
+    return tmp_path / "outbox"
+
+
+def parts(batch: int, count: int = 60) -> list[Part]:
+    """Two partitions with rows of two topics each, mixed."""
+    made: list[Part] = []
+    for first in (0, count):
+        made.append([])
+        for order, goods in zip(rows(batch, "orders", first, count), rows(batch, "returns", first, count), strict=True):
+            made[-1] += [("orders", order), ("returns", goods)]
+    return made
+
+
+def expected(batch: int, topic: str, count: int = 60) -> list[bytes]:
+    return rows(batch, topic, 0, 2 * count)
+
+
+def check(network: Network, *batches: int, count: int = 60) -> None:
+    """Every row of these batches once, each topic's in the order of partitions and rows."""
+    bodies = network.bodies()
+    for topic in ("orders", "returns"):
+        of_topic = [body for body in bodies if topic.encode() in body]
+        assert of_topic == [body for batch in batches for body in expected(batch, topic, count)]
+    assert network.faults() == []
+
+
+def test_a_batch_is_published_in_order_and_a_repeat_publishes_nothing(network: Network, location: Path) -> None:
+    files = staged(location, "batch-0", parts(0))
+    commit(location, network.url, "batch-0", files)
+    check(network, 0)
+    assert network.unsettled() == 0
+    attaches = network.do(lambda fake: len(fake.attaches))
+    commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    check(network, 0)
+    assert network.do(lambda fake: len(fake.attaches)) == attaches
+    commit(location, network.url, "batch-1", staged(location, "batch-1", parts(1)))
+    check(network, 0, 1)
+
+
+def test_a_batch_without_rows_needs_no_network(location: Path) -> None:
+    commit(location, "amqp://127.0.0.1:1", "batch-0", [])
+    outbox = Outbox(str(location))
+    with outbox.held(OWNER, 0):
+        assert outbox.published("batch-0")
+
+
+def test_what_is_staged_again_after_the_decision_is_ignored(network: Network, location: Path) -> None:
+    first = staged(location, "batch-0", parts(0))
+    network.do(lambda fake: setattr(fake, "refuse_with", "amqp:not-found"))
+    with pytest.raises(PublishFailed, match=r"batch-0 of container onceway-outbox-.*not-found.*restart the query"):
+        commit(location, network.url, "batch-0", first)
+    network.do(lambda fake: setattr(fake, "refuse_with", None))
+    other = staged(location, "batch-0", [[("orders", b"another result of the same query")]])
+    commit(location, network.url, "batch-0", other)
+    check(network, 0)
+    assert not Outbox(str(location)).directory("batch-0").exists()
+
+
+@pytest.mark.parametrize("begin", [1, 2, 3])
+def test_killed_before_any_step_on_the_disk_a_repeat_publishes_the_rest(
+    network: Network, location: Path, begin: int
+) -> None:
+    """Every third step from `begin` on, each in a batch of its own of one outbox: later ones find what earlier left."""
+    done = []
+    step, batch = begin, 0
+    while True:
+        name = f"batch-{batch}"
+        files = staged(location, name, parts(batch, 20))
+        code = ended(start(location, network.url, name, files, step=step, ahead=8))
+        assert code in (0, -signal.SIGKILL)
+        if code:
+            commit(location, network.url, name, staged(location, name, parts(batch, 20)))
+        done.append(batch)
+        check(network, *done, count=20)
+        if not code:
+            break
+        step, batch = step + 3, batch + 1
+    assert batch >= 5
+    assert network.unsettled() == 0
+
+
+WINDOWS: dict[str, Callable[[Event, dict[str, int]], bool]] = {
+    "attach arrived": lambda event, seen: isinstance(event, LinkAttaching),
+    "first messages lost": lambda event, seen: isinstance(event, Transfers),
+    "half published": lambda event, seen: isinstance(event, Transfers) and seen["messages"] > 60,
+    "settlement lost": lambda event, seen: isinstance(event, Dispositions) and event.settled,
+}
+
+
+@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("handled", [False, True])
+def test_killed_at_what_the_network_sees_a_repeat_publishes_the_rest(
+    network: Network, location: Path, window: str, handled: bool
+) -> None:
+    files = staged(location, "batch-0", parts(0, 300))
+    seen = {"messages": 0}
+    process = start(location, network.url, "batch-0", files, ahead=50)
+    pid = process.pid
+    assert pid is not None
+
+    def dies(event: Event) -> bool:
+        if isinstance(event, Transfers):
+            seen["messages"] += len(event.tags)
+        if seen["messages"] >= 0 and WINDOWS[window](event, seen):
+            seen["messages"] = -(1 << 40)  # once
+            os.kill(pid, signal.SIGKILL)
+            return True
+        return False
+
+    network.do(lambda fake: setattr(fake, "drop_unsent" if handled else "drop_when", dies))
+    assert ended(process) == -signal.SIGKILL
+    network.do(lambda fake: (setattr(fake, "drop_unsent", None), setattr(fake, "drop_when", None)))
+    commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0, 300)))
+    check(network, 0, count=300)
+
+
+def test_killed_with_outcomes_on_their_way_it_settles_them_at_the_next_batch(network: Network, location: Path) -> None:
+    network.do(lambda fake: setattr(fake, "hold_outcomes", True))
+    process = start(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    _until(lambda: len(network.bodies()) == 240)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    assert ended(process) == -signal.SIGKILL
+    network.do(lambda fake: fake.release_outcomes())
+    commit(location, network.url, "batch-0", [])
+    check(network, 0)
+    assert network.unsettled() == 0
+
+
+def test_a_router_lost_in_between_does_not_matter(network: Network, location: Path) -> None:
+    lost = []
+
+    def drops(event: Event) -> bool:
+        if isinstance(event, Transfers) and len(lost) < 3:
+            lost.append(event)
+            return True
+        return False
+
+    network.do(lambda fake: setattr(fake, "drop_unsent", drops))
+    commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    assert len(lost) == 3
+    check(network, 0)
+    assert network.unsettled() == 0
+
+
+# -- two at once
+
+
+def test_two_processes_on_one_outbox_are_told_apart(network: Network, location: Path) -> None:
+    network.do(lambda fake: setattr(fake, "hold_outcomes", True))
+    process = start(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    _until(lambda: len(network.bodies()) == 240)
+    with pytest.raises(OutboxLocked, match=rf"process {process.pid} on .* publishes from this outbox; give each query"):
+        commit(location, network.url, "batch-0", [], lock_timeout_s=0.2)
+    network.do(lambda fake: fake.release_outcomes())
+    commit(location, network.url, "batch-0", [])
+    assert ended(process) == 0
+    check(network, 0)
+
+
+def test_a_zombie_on_a_copy_of_the_outbox_loses_its_link(network: Network, location: Path, tmp_path: Path) -> None:
+    """Where locks do not reach: the later attach takes the link, and the earlier process says so and stops."""
+    network.do(lambda fake: setattr(fake, "hold_outcomes", True))
+    process = start(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    _until(lambda: len(network.bodies()) == 240)
+    os.unlink(location / "lock")  # as if it were on another host
+    second = start(location, network.url, "batch-0", [])
+    assert ended(process) == 1
+    network.do(lambda fake: fake.release_outcomes())
+    assert ended(second) == 0
+    check(network, 0)
+
+
+def test_an_outbox_of_another_query_is_refused(network: Network, location: Path) -> None:
+    commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    files = staged(location, "batch-1", parts(1))
+    with pytest.raises(OutboxError, match="belongs to query q, this is query r; give it an outboxLocation of its own"):
+        commit_batch(Outbox(str(location)), "query r", "batch-1", files, Terms(network.url))
+    check(network, 0)
+
+
+# -- outcomes that are not accepted, and no outcome at all
+
+
+def test_rejected_rows_fail_the_batch_when_all_is_decided_and_each_repeat_says_so(
+    network: Network, location: Path
+) -> None:
+    refusals = {b"0 orders 3": Rejected(Error("x")), b"0 orders 4": Rejected(Error("x")), b"0 returns 9": Released()}
+    network.do(lambda fake: setattr(fake, "state_of", lambda payload: _by_body(payload, refusals)))
+    files = staged(location, "batch-0", parts(0))
+    for _ in range(2):
+        with pytest.raises(
+            RowsRefused, match=r"orders: 118 accepted, 2 rejected of 120; returns: 119 accepted, 1 released of 120"
+        ) as caught:
+            commit(location, network.url, "batch-0", files)
+    assert "orders number 3 and the 1 after it (record batch 0 of 0-0-" in str(caught.value)
+    assert "restart with onReject=ignore" in str(caught.value)
+    check(network, 0)
+    assert network.unsettled() == 0
+    commit(location, network.url, "batch-0", files, on_reject="ignore")
+    commit(location, network.url, "batch-1", staged(location, "batch-1", parts(1)))
+    check(network, 0, 1)
+
+
+def test_rejected_rows_are_ignored_where_that_is_asked_for(network: Network, location: Path) -> None:
+    network.do(lambda fake: setattr(fake, "state_of", lambda payload: Rejected()))
+    commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)), on_reject="ignore")
+    outbox = Outbox(str(location))
+    with outbox.held(OWNER, 0):
+        done = outbox.done("batch-0")
+    assert done is not None
+    assert done["topics"] == {"orders": {"rejected": 120}, "returns": {"rejected": 120}}
+
+
+@pytest.fixture
+def doubtful(network: Network, location: Path) -> None:
+    """Killed with 100 rows of one topic under way, all of which arrived; and the network has forgotten the publisher."""
+    network.do(lambda fake: setattr(fake, "hold_outcomes", True))
+    part: Part = [("orders", body) for body in rows(0, "orders", 0, 2000)]
+    process = start(location, network.url, "batch-0", staged(location, "batch-0", [part]), ahead=10)
+    _until(lambda: len(network.bodies()) == 500)  # its credit
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    assert ended(process) == -signal.SIGKILL
+    network.do(lambda fake: setattr(fake, "hold_outcomes", False))
+    journal = OutboxJournal(location / "journal", _uuid(location))
+    state = journal.topic("orders")
+    journal.open("x", lambda: None)
+    journal._write_later(["contact", "orders", state.contact_us - 1_000_000_000, state.timeout_s])
+    journal.close()
+    journal.release()
+
+
+def _uuid(location: Path) -> str:
+    outbox = Outbox(str(location))
+    with outbox.held(OWNER, 0):
+        return outbox.uuid
+
+
+@pytest.mark.usefixtures("doubtful")
+def test_rows_in_doubt_fail_the_batch_until_somebody_decides(network: Network, location: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(
+            RowsInDoubt, match=r"orders: 51\d in doubt of 2000; namely orders number 0 and the"
+        ) as caught:
+            commit(location, network.url, "batch-0", [])
+        assert "restart with onUndecided=resend" in str(caught.value)
+    assert network.bodies() == rows(0, "orders", 0, 500)
+
+
+@pytest.mark.usefixtures("doubtful")
+def test_rows_in_doubt_are_skipped_where_that_is_asked_for(network: Network, location: Path) -> None:
+    commit(location, network.url, "batch-0", [], on_undecided="skip")
+    bodies = network.bodies()
+    assert len(bodies) == len(set(bodies))
+    missing = set(rows(0, "orders", 0, 2000)) - set(bodies)
+    assert missing <= set(rows(0, "orders", 500, 20))  # counted as sent, though they were not
+
+
+@pytest.mark.usefixtures("doubtful")
+def test_rows_in_doubt_are_sent_again_where_that_is_asked_for(network: Network, location: Path) -> None:
+    with pytest.raises(RowsInDoubt):
+        commit(location, network.url, "batch-0", [])
+    commit(location, network.url, "batch-0", [], on_undecided="resend")
+    bodies = network.bodies()
+    assert bodies[:500] == rows(0, "orders", 0, 500)
+    assert bodies[500:] == rows(0, "orders", 0, 2000)
+    assert network.faults() == []
+
+
+def test_no_outcome_for_too_long_fails_the_query_and_a_restart_goes_on(network: Network, location: Path) -> None:
+    network.do(lambda fake: setattr(fake, "hold_outcomes", True))
+    with pytest.raises(PublishFailed, match=r"no outcome for 0.5 s \(publishTimeout\); orders: none decided of 120"):
+        commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)), timeout_s=0.5)
+    network.do(lambda fake: fake.release_outcomes())
+    commit(location, network.url, "batch-0", [])
+    check(network, 0)
+
+
+def test_no_router_fails_the_query_and_says_which(location: Path) -> None:
+    files = staged(location, "batch-0", parts(0))
+    with pytest.raises(PublishFailed, match=r"no router reached within 0.3 s \(amqp://127.0.0.1:1: Connection refused"):
+        commit(location, "amqp://127.0.0.1:1", "batch-0", files, timeout_s=0.3)
+
+
+# -- what is kept
+
+
+def test_a_batch_from_before_is_known_after_its_manifest_was_cleaned_away(network: Network, location: Path) -> None:
+    for batch in range(3):
+        name = f"batch-{batch}"
+        commit(location, network.url, name, staged(location, name, parts(batch)), retention_s=0)
+    assert sorted(path.name for path in location.iterdir()) == ["journal", "lock", "outbox.json"]
+    commit(location, network.url, "batch-1", staged(location, "batch-1", parts(1)))
+    check(network, 0, 1, 2)
+
+
+def test_a_file_that_the_driver_does_not_see_is_named(network: Network, location: Path) -> None:
+    files = staged(location, "batch-0", parts(0))
+    path = Outbox(str(location)).directory("batch-0") / files[1].name
+    path.unlink()
+    with pytest.raises(OutboxError, match=r"the driver sees no such file; outboxLocation must be one directory"):
+        commit(location, network.url, "batch-0", files)
+    assert network.bodies() == []
+    assert not Outbox(str(location)).decided("batch-0")
+
+
+def test_a_lost_journal_is_not_begun_anew(network: Network, location: Path) -> None:
+    commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    (location / "journal").unlink()
+    with pytest.raises(OutboxError, match="journal: is missing, though batches were published"):
+        commit(location, network.url, "batch-1", staged(location, "batch-1", parts(1)))
+
+
+def test_a_torn_last_line_is_cut_and_damage_before_it_is_refused(location: Path) -> None:
+    location.mkdir()
+    path = location / "journal"
+
+    def life(*operations: list[Any]) -> OutboxJournal:
+        journal = OutboxJournal(path, "id")
+        journal.open("x", lambda: None)
+        for operation in operations:
+            journal._write_later(operation)
+        journal.close()
+        journal.release()
+        return journal
+
+    life(["mark", "orders", 10])
+    life(["forget", "orders", 0, 3, "accepted"])
+    whole = path.read_bytes()
+    life(["forget", "orders", 4, 9, "accepted"])
+    longer = path.read_bytes()
+    for cut in range(len(whole), len(longer)):
+        path.write_bytes(longer[:cut])
+        again = life()
+        assert again.topic("orders").tally(0, 10) == {"accepted": 4}
+        assert path.read_bytes() == whole
+    path.write_bytes(longer.replace(b'"accepted"]]\n', b'"acceptee"]]\n', 1))
+    with pytest.raises(JournalCorrupt, match="damaged, or the journal of another outbox"):
+        life()
+
+
+def test_a_long_journal_is_written_anew_and_says_the_same(location: Path) -> None:
+    location.mkdir()
+    journal = OutboxJournal(location / "journal", "id")
+    journal.open("x", lambda: None)
+    for number in range(20_000):
+        journal._write_later(["contact", "orders", number, 120.0])
+    journal._write_later(["attach", "orders", 7, 5])
+    journal._write_later(["mark", "orders", 300])
+    journal._write_later(["forget", "orders", 10, 20, "rejected"])
+    journal.close()
+    journal.release()
+    before = (location / "journal").stat().st_size
+    again = OutboxJournal(location / "journal", "id")
+    again.release()
+    assert (location / "journal").stat().st_size < before / 100
+    third = OutboxJournal(location / "journal", "id")
+    third.release()
+    assert third.topics == again.topics
+    state = third.topic("orders")
+    assert (state.epoch, state.incarnation, state.contact_us, state.mark) == (7, 5, 19_999, 300)
+    assert state.tally(0, 100) == {"rejected": 11}
+
+
+def _by_body(payload: bytes, states: dict[bytes, Any]) -> Any:
+    return next((state for body, state in states.items() if payload.endswith(body)), ACCEPTED)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + BOUND_S
+    while not condition():
+        assert time.monotonic() < end, "does not come"
+        time.sleep(0.01)
