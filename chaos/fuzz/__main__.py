@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chaos.fuzz.mutator import ROOT, Edge, covered, failure, mutated, smaller
-from chaos.fuzz.targets import TARGETS
+from chaos.fuzz.running import TARGETS
 
 CORPUS = ROOT / "tests" / "fuzz" / "corpus"
 

@@ -1,8 +1,8 @@
 """Changes octets, sees which lines of the engine that reaches, keeps what reached new ones; makes a find smaller.
 
 Knows frames just enough to change the inside of one and leave its size right: octets that fail at the frame's head
-teach little. Coverage comes from sys.settrace, lines and what line came before, in amqp10 and router only. Next:
-targets.py for what is run.
+teach little. Coverage comes from sys.settrace, lines and what line came before, in amqp10, router and interrouter
+only. Next: running.py for what is run.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
-from chaos.fuzz import targets
+from chaos.fuzz import running
+from chaos.fuzz.targets import Broken, frames
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-WATCHED: Final = tuple(str(ROOT / package) for package in ("amqp10", "router"))
+WATCHED: Final = tuple(str(ROOT / package) for package in ("amqp10", "router", "interrouter"))
 HANG_S: Final = 5.0
 LONGEST: Final = 4096
 INTERESTING: Final = (0, 1, 2, 0x40, 0x41, 0x43, 0x45, 0x52, 0x53, 0x70, 0x7F, 0x80, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xFF)
@@ -27,7 +28,7 @@ INTERESTING: Final = (0, 1, 2, 0x40, 0x41, 0x43, 0x45, 0x52, 0x53, 0x70, 0x7F, 0
 Edge = tuple[CodeType, int, int]
 
 
-class Hang(targets.Broken):
+class Hang(Broken):
     """It took far too long."""
 
 
@@ -51,7 +52,7 @@ def failure(target: str, data: bytes) -> BaseException | None:
     """What running this input raises: anything at all is a find."""
     try:
         with bounded():
-            targets.run(target, data)
+            running.run(target, data)
     except Exception as error:  # noqa: BLE001  that is the question
         return error
     return None
@@ -78,29 +79,10 @@ def covered(target: str, data: bytes) -> set[Edge]:
 
     sys.settrace(enter)
     try:
-        if target == "router":
-            routed = targets.Routed()
-            routed.feed([data])
-        else:
-            targets.feed(targets.ENGINES[target](), [data])
+        running.reach(target, data)
     finally:
         sys.settrace(None)
     return edges
-
-
-def frames(data: bytes) -> list[bytes]:
-    """Headers and frames as far as they can be told, then the rest."""
-    parts: list[bytes] = []
-    offset = 0
-    while len(data) - offset >= 8:
-        size = 8 if data[offset : offset + 4] == b"AMQP" else int.from_bytes(data[offset : offset + 4], "big")
-        if not 8 <= size <= len(data) - offset:
-            break
-        parts.append(data[offset : offset + size])
-        offset += size
-    if offset < len(data):
-        parts.append(data[offset:])
-    return parts
 
 
 def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:

@@ -1,9 +1,10 @@
 """What is fuzzed, and what must hold whatever comes: no exception, no byte out that is not AMQP, memory in proportion.
 
-Three targets take a stranger's bytes: the engine as server and as client, each with links in place on which deliveries
-are under way, and a whole router with its core. The two of the engine are run with a passive owner, who answers nothing
-while the bytes come: then bytes may be cut anywhere and must cause the same events and the same answer. The router's
-owner does what it always does; there the end must leave nothing behind.
+The targets here take a stranger's bytes: the engine as server and as client, each with links in place on which
+deliveries are under way, and a whole router with its core; other routers' bytes are in peers.py. The two of the engine
+are run with a passive owner, who answers nothing while the bytes come: then bytes may be cut anywhere and must cause
+the same events and the same answer. The router's owner does what it always does; there the end must leave nothing
+behind.
 """
 
 from __future__ import annotations
@@ -430,23 +431,7 @@ class Routed:
         raise Broken("the routers never come to rest")
 
 
-# --- all of them ------------------------------------------------------------------------------------------------------
-
-
-def run(target: str, data: bytes) -> None:
-    """One input at one target; raises where something is wrong. Inputs are cut by their own content."""
-    if target == "router":
-        routed = Routed()
-        routed.feed(cut(data, random.Random(len(data))))
-        routed.status()
-        routed.leave()
-        return
-    make = ENGINES[target]
-    whole = feed(make(), [data])
-    pieces = feed(make(), cut(data, random.Random(len(data) + 1)))
-    if whole != pieces:
-        raise Broken(parting(whole, pieces))
-    feed_an_owner(make(), cut(data, random.Random(len(data) + 2)), random.Random(len(data) + 3))
+# --- inputs ---------------------------------------------------------------------------------------------------------
 
 
 def cut(data: bytes, rng: random.Random) -> list[bytes]:
@@ -459,6 +444,21 @@ def cut(data: bytes, rng: random.Random) -> list[bytes]:
         pieces.append(data[start:stop])
         start = stop
     return pieces
+
+
+def frames(data: bytes) -> list[bytes]:
+    """Headers and frames as far as they can be told, then the rest."""
+    parts: list[bytes] = []
+    offset = 0
+    while len(data) - offset >= 8:
+        size = 8 if data[offset : offset + 4] == b"AMQP" else int.from_bytes(data[offset : offset + 4], "big")
+        if not 8 <= size <= len(data) - offset:
+            break
+        parts.append(data[offset : offset + size])
+        offset += size
+    if offset < len(data):
+        parts.append(data[offset:])
+    return parts
 
 
 def parting(whole: Observation, pieces: Observation) -> str:
@@ -475,11 +475,8 @@ def parting(whole: Observation, pieces: Observation) -> str:
     return f"closed: as a whole {whole.closed}, in pieces {pieces.closed}"
 
 
-TARGETS: Final = (*ENGINES, "router")
-
 __all__ = [
     "ENGINES",
-    "TARGETS",
     "Broken",
     "Observation",
     "Routed",
@@ -487,6 +484,6 @@ __all__ = [
     "feed",
     "feed_an_owner",
     "frame",
+    "frames",
     "parting",
-    "run",
 ]

@@ -22,7 +22,8 @@ from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from chaos.fuzz.__main__ import CORPUS
-from chaos.fuzz.targets import frame
+from chaos.fuzz.peers import Trunked, with_head
+from chaos.fuzz.targets import frame, frames
 
 BODY = b"\x00Su\xa0\x05hello"
 
@@ -145,6 +146,40 @@ def in_the_middle() -> bytes:
     return octets
 
 
+def between_routers() -> tuple[bytes, bytes]:
+    """What router b says to a while its client comes, publishes and leaves: on a trunk, and as messages only."""
+    a, b = Trunked("a"), Trunked("b")
+    a.attach()
+    on_the_trunk = b""
+
+    def exchange() -> None:
+        nonlocal on_the_trunk
+        while a.out or b.out:
+            on_the_trunk += b.out
+            b_said, b.out = b.out, b""
+            for octets in frames(b_said):
+                a.reads(octets)
+            a_said, a.out = a.out, b""
+            b.reads(a_said)
+
+    exchange()
+    b.attach()
+    exchange()
+    for _ in range(6):
+        b.publish()
+        exchange()
+    for octets in (
+        frame(Disposition(True, 0, 3, False, ACCEPTED)),
+        frame(Disposition(False, 0, 3, True, ACCEPTED)),
+        frame(Detach(1, False)),
+        frame(Attach("in", 2, True, rcv_settle_mode=1, source=Source("t", timeout=3), target=Target(), unsettled={})),
+        frame(Detach(0, True)),
+    ):
+        b.says(octets)
+        exchange()
+    return on_the_trunk, b"".join(with_head(message) for message in b.said)
+
+
 def wide(octets: bytes) -> bytes:
     """rhea's manner: every list with four octets for size and count."""
     parts = b""
@@ -174,7 +209,10 @@ def main() -> None:
     )
     credit = frame(Flow(0, 2048, 0, 2048, handle=1, delivery_count=0, link_credit=1000))
     middle = in_the_middle()
+    on_a_trunk, in_a_session = between_routers()
     conversations = {
+        "trunk--routers": on_a_trunk,
+        "peer--routers": in_a_session,
         "router--proton": proton_client(),
         "router--ours": ours(),
         "router--rhea": wide(begins + attached + credit + middle),

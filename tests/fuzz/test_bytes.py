@@ -13,8 +13,9 @@ from amqp10.connection import Connection
 from amqp10.performatives import Detach
 from chaos.fuzz import mutator
 from chaos.fuzz.__main__ import load, main
-from chaos.fuzz.mutator import covered, failure, frames, mutated, smaller
-from chaos.fuzz.targets import TARGETS
+from chaos.fuzz.mutator import covered, failure, mutated, smaller
+from chaos.fuzz.running import TARGETS
+from chaos.fuzz.targets import frames
 
 CORPUS = load()
 INPUTS = [(target, name) for target in TARGETS for name in CORPUS[target]]
