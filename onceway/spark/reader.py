@@ -21,31 +21,46 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from onceway.spark.columns import COLUMNS
-from onceway.spark.columns import schema as arrow_schema
+from onceway.spark.columns import COLUMNS, decode
 from onceway.spark.errors import OptionError
 from onceway.spark.offsets import offset_of
 from onceway.spark.options import SourceOptions
 from onceway.spark.stream import Range, Stream, batch_ranges
+from onceway.spark.wal.frames import SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
 class Rows(InputPartition):  # type: ignore[misc]
-    """Rows of one slot: where they lie, or (transport=inline) the rows themselves as an Arrow stream."""
+    """Rows of one slot, and where they lie."""
 
-    def __init__(self, rows: Range, inline: bytes | None = None) -> None:
+    def __init__(self, rows: Range) -> None:
         super().__init__((rows.slot, rows.start, rows.end))
-        self.rows = None if inline is not None else rows
-        self.inline = inline
+        self.rows = rows
 
     def batches(self, names: Sequence[str]) -> Iterator[Any]:
-        if self.rows is not None:
-            yield from self.rows.reader.read(self.rows.start, self.rows.end, names)
-        elif self.inline is not None:
-            with pa.ipc.open_stream(self.inline) as stream:
-                yield from stream
+        return self.rows.reader.read(self.rows.start, self.rows.end, names)
+
+
+class InlineRows(Rows):
+    """The rows themselves, as they lie in the log, for executors that cannot read it (transport=inline)."""
+
+    def __init__(self, rows: Range) -> None:
+        super().__init__(rows)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+            for _, batch in rows.reader.stored(rows.start, rows.end):
+                stream.write_batch(batch)
+        self.octets = sink.getvalue().to_pybytes()
+
+    def batches(self, names: Sequence[str]) -> Iterator[Any]:
+        first = self.rows.start
+        slot = self.rows.reader
+        with pa.ipc.open_stream(self.octets) as stream:
+            for stored in stream:
+                yield decode(*stored.columns, topic=slot.topic, partition=slot.number, first=first, columns=names)
+                first += stored.num_rows
 
 
 class _Reading:
@@ -60,13 +75,7 @@ class _Reading:
         _check_columns(self.schema)
 
     def partition(self, rows: Range) -> Rows:
-        if self.options.transport == "file":
-            return Rows(rows)
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, arrow_schema(self.names), options=_COMPRESSED) as stream:
-            for batch in rows.reader.read(rows.start, rows.end, self.names):
-                stream.write_batch(batch)
-        return Rows(rows, sink.getvalue().to_pybytes())
+        return Rows(rows) if self.options.transport == "file" else InlineRows(rows)
 
     def read(self, partition: Any) -> Iterator[Any]:
         """On an executor.  Exactly Spark's schema: it looks at the first batch only."""
@@ -74,9 +83,6 @@ class _Reading:
             return  # Spark's stand-in where a batch read has no partitions
         for batch in partition.batches(self.names):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
-
-
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]

@@ -102,10 +102,13 @@ class Stream:
         ends = {slot: max(begins[slot], end) for slot, end in self._available().items()}
         self._at = begins
         self._ingests.processed(begins)
-        if ends == begins and start.wal == self.wal.uuid:
-            self._log.stop_at_gaps(begins, ends)
-            return start
+        if start.wal != self.wal.uuid or any(begins.get(slot) != at for slot, at in start.positions.items()):
+            # What is missing is passed over by a batch of its own, without rows, so that Spark writes down from where
+            # it goes on: a log that went back will reach the old position again.
+            return Offset(self.wal.uuid, begins)
         ends = self._log.stop_at_gaps(begins, ends)
+        if ends == begins:
+            return start
         if limited or self._options.transport == "inline":
             if limited and self._too_few(begins, ends):
                 return start
@@ -258,10 +261,9 @@ class _Log:
 
     def batch(self, start: Offset, end: Offset) -> tuple[dict[int, int], dict[int, int]]:
         """First and last positions of a batch that was planned, perhaps by an earlier process."""
-        wanted = self.known(end)
         begins = self.begins(start)
-        ends = {slot: max(self._there(slot, position), begins[slot]) for slot, position in wanted.items()}
-        return {slot: begins[slot] for slot in ends}, ends
+        ends = {slot: self._there(slot, position) for slot, position in self.known(end).items()}
+        return begins, ends
 
     def stop_at_gaps(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
         """Rows before a gap still make a batch; where it is reached, it is told."""

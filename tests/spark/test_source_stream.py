@@ -1,0 +1,355 @@
+"""The driver's side of a stream, on logs that the test writes, with nobody at the network."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceway.spark.errors import DataLoss, IngestFailed
+from onceway.spark.gaps import Gap, GapFile
+from onceway.spark.offsets import Offset
+from onceway.spark.options import SourceOptions, source_options
+from onceway.spark.stream import Stream, batch_ranges
+from onceway.spark.wal import Retention, Wal
+from tests.spark.logs import Log, rows
+
+
+class Nobody:
+    """Ingests that receive nothing and remember what they are told."""
+
+    def __init__(self) -> None:
+        self.failure: str | None = None
+        self.is_recovered = True
+        self.done: dict[int, int] = {}
+        self.trimmed: list[Mapping[int, int]] = []
+        self.drained: dict[int, int] = {}
+
+    def __call__(self, options: SourceOptions, wal: Wal) -> Nobody:
+        return self
+
+    def begin(self) -> None:
+        pass
+
+    def recovered(self, slot: int) -> bool:
+        return self.is_recovered
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise IngestFailed(self.failure)
+
+    def drain(self, timeout_s: float) -> dict[int, int]:
+        return self.drained
+
+    def processed(self, positions: Mapping[int, int]) -> None:
+        self.done.update(positions)
+
+    def trim(self, positions: Mapping[int, int]) -> None:
+        self.trimmed.append(dict(positions))
+
+    def state(self) -> dict[str, Any]:
+        return {"state": "receiving"}
+
+    def stop(self) -> None:
+        pass
+
+
+class Rig:
+    """A log, and streams on it."""
+
+    def __init__(self, location: Path) -> None:
+        self.location = location
+        self.ingests = Nobody()
+        self.now = 0.0
+
+    def stream(self, topic: str = "orders", **options: str) -> Stream:
+        needed = {"url": "amqp://nowhere", "topic": topic, "subscription": "billing", "walLocation": str(self.location)}
+        return Stream(source_options({**needed, **options}, "stream"), self.ingests, lambda: self.now)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path / "wal")
+
+
+def test_a_new_query_begins_with_what_the_log_has_or_with_what_comes(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        log.append(5)
+        uuid = log.wal.uuid
+        assert rig.stream().initial() == Offset(uuid, {0: 0})
+        latest = rig.stream(startingOffsets="latest")
+        assert latest.initial() == Offset(uuid, {0: 5})
+        log.append(1)
+        assert latest.initial() == Offset(uuid, {0: 5})
+        assert rig.stream(startingOffsets=f'{{"v":1,"wal":"{uuid}","p":{{"0":3}}}}').initial() == Offset(uuid, {0: 3})
+
+
+def test_without_limits_a_batch_is_all_there_is_and_without_rows_there_is_none(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        stream = rig.stream()
+        start = stream.initial()
+        assert stream.latest(start, limited=False) is start
+        log.append(250)
+        end = stream.latest(start, limited=False)
+        assert end == Offset(log.wal.uuid, {0: 250})
+        assert rows(stream.ranges(start, end)) == [b"orders %d" % number for number in range(250)]
+        assert stream.latest(end, limited=False) is end
+        assert stream.ranges(end, end) == []
+
+
+def test_a_topic_that_is_added_begins_at_its_start_and_one_that_is_removed_keeps_its_rows(rig: Rig) -> None:
+    with Log(rig.location, "orders") as log:
+        log.append(3)
+        start = rig.stream().latest(rig.stream().initial(), limited=False)
+        log.append(2)
+    with Log(rig.location, "returns") as log:
+        log.append(4, "returns")
+        stream = rig.stream("returns")
+        end = stream.latest(start, limited=False)
+        assert end.positions == {0: 5, 1: 4}
+        assert rows(stream.ranges(start, end)) == [b"orders 3", b"orders 4"] + [b"returns %d" % n for n in range(4)]
+
+
+def test_rows_are_limited_exactly_and_shared_by_what_there_is(rig: Rig) -> None:
+    with Log(rig.location, "orders", "returns") as log:
+        log.append(900, "orders")
+        log.append(100, "returns")
+        stream = rig.stream("orders,returns", maxRowsPerTrigger="100")
+        at = stream.initial()
+        end = stream.latest(at, limited=True)
+        assert end.positions == {0: 90, 1: 10}
+        assert stream.latest(at, limited=False).positions == {0: 900, 1: 100}
+        read: list[bytes] = []
+        for _ in range(10):
+            end = stream.latest(at, limited=True)
+            assert sum(end.positions.values()) - sum(at.positions.values()) == 100
+            read += rows(stream.ranges(at, end))
+            at = end
+        assert stream.latest(at, limited=True) is at
+        assert len(set(read)) == len(read) == 1000
+
+
+def test_bytes_are_limited_and_a_batch_has_a_row_at_least(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        log.append(1000, size=1000)
+        stream = rig.stream(maxBytesPerTrigger="100000")
+        end = stream.latest(stream.initial(), limited=True)
+        assert 90 <= end.positions[0] <= 100
+        tiny = rig.stream(maxBytesPerTrigger="10")
+        assert tiny.latest(tiny.initial(), limited=True).positions == {0: 1}
+
+
+def test_inline_rows_are_limited_even_where_spark_asks_for_all(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onceway.spark.stream.INLINE_BYTES", 100_000)
+    with Log(rig.location) as log:
+        log.append(1000, size=1000)
+        stream = rig.stream(transport="inline")
+        assert stream.latest(stream.initial(), limited=False).positions[0] <= 100
+
+
+def test_a_batch_waits_for_enough_rows_or_for_long_enough(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        stream = rig.stream(minRowsPerTrigger="10", maxTriggerDelay="60s")
+        start = stream.initial()
+        log.append(9)
+        assert stream.latest(start, limited=True) is start
+        log.append(1)
+        at = stream.latest(start, limited=True)
+        assert at.positions == {0: 10}
+        log.append(1)
+        rig.now = 59.0
+        assert stream.latest(at, limited=True) is at
+        rig.now = 60.0
+        assert stream.latest(at, limited=True).positions == {0: 11}
+
+
+def test_available_now_ends_where_the_network_had_no_more_and_waits_for_nothing(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        stream = rig.stream(minRowsPerTrigger="1000", maxRowsPerTrigger="2000")
+        log.append(7)
+        rig.ingests.drained = {0: 7}
+        stream.freeze()
+        log.append(5)
+        end = stream.latest(stream.initial(), limited=True)
+        assert end.positions == {0: 7}
+        assert stream.latest(end, limited=True) is end
+
+
+def test_trimming_lags_one_batch_behind_what_is_committed(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        stream = rig.stream()
+        uuid = log.wal.uuid
+        stream.commit(Offset(uuid, {0: 10}))
+        assert rig.ingests.trimmed == []
+        stream.commit(Offset(uuid, {0: 20}))
+        stream.commit(Offset(uuid, {0: 30}))
+        assert rig.ingests.trimmed == [{0: 10}, {0: 20}]
+        assert rig.ingests.done == {0: 30}
+
+
+def test_after_a_restart_a_batch_under_way_is_read_again_as_it_was(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        first = rig.stream()
+        start = first.initial()
+        log.append(30)
+        end = first.latest(start, limited=False)
+        planned = rows(first.ranges(start, end), "offset", "value")
+        log.append(30)
+    again = rig.stream()
+    rig.ingests.is_recovered = False
+    assert rows(again.ranges(start, end), "offset", "value") == planned
+    assert len(planned) == 30
+
+
+def test_a_batch_is_cut_into_as_many_tasks_as_are_wanted(rig: Rig) -> None:
+    with Log(rig.location, "orders", "returns") as log:
+        log.append(900, "orders")
+        log.append(100, "returns")
+        stream = rig.stream("orders,returns", minPartitions="10")
+        start = stream.initial()
+        tasks = stream.ranges(start, stream.latest(start, limited=False))
+        assert len(tasks) == 10
+        assert [task.slot for task in tasks] == [0] * 9 + [1]
+        assert len(set(rows(tasks))) == 1000
+
+
+# -- what may be missing
+
+
+def test_a_checkpoint_of_another_log_fails_unless_loss_is_allowed(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    with Log(rig.location) as log:
+        log.append(5)
+        old = rig.stream().latest(rig.stream().initial(), limited=False)
+    shutil.rmtree(rig.location)
+    with Log(rig.location) as log:
+        log.append(2)
+        with pytest.raises(DataLoss, match=r"the log was lost or replaced.*restore the directory, or give the query"):
+            rig.stream().latest(old, limited=False)
+        with pytest.raises(DataLoss, match=old.wal):
+            rig.stream().ranges(old, old)
+        going_on = rig.stream(failOnDataLoss="false")
+        assert going_on.ranges(Offset(old.wal, {0: 0}), old) == []
+        start = going_on.latest(old, limited=False)
+        assert start == Offset(log.wal.uuid, {0: 0})
+        assert going_on.ranges(old, start) == []
+        end = going_on.latest(start, limited=False)
+        assert rows(going_on.ranges(start, end)) == [b"orders 0", b"orders 1"]
+    assert capsys.readouterr().err.count("warning: the checkpoint goes on in the log") == 1
+
+
+def test_an_empty_log_in_place_of_the_old_one_is_found_out_as_well(rig: Rig) -> None:
+    old = Offset("another", {0: 5})
+    with pytest.raises(DataLoss):
+        rig.stream().latest(old, limited=False)
+    end = rig.stream(failOnDataLoss="false").latest(old, limited=False)
+    assert end.positions == {0: 0}
+    assert end.wal != "another"
+
+
+def test_rows_that_were_trimmed_fail_unless_loss_is_allowed(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    with Log(rig.location, group_rows=10, segment_bytes=1 << 16) as log:
+        for _ in range(30):
+            log.append(100, size=100)
+        log.writer().trim(2000, Retention())
+        log.close()
+        stream = rig.stream()
+        begin = stream.initial().positions[0]
+        assert 0 < begin <= 2000
+        start = Offset(log.wal.uuid, {0: 0})
+        with pytest.raises(DataLoss, match=f"rows 0 to {begin - 1} of slot 0 .orders.*were trimmed.*walRetention"):
+            stream.latest(start, limited=False)
+        allowed = rig.stream(failOnDataLoss="false")
+        assert len(rows(allowed.ranges(start, Offset(log.wal.uuid, {0: 3000})))) == 3000 - begin
+        at = allowed.latest(start, limited=False)
+        assert at.positions == {0: begin}
+        assert allowed.latest(at, limited=False).positions == {0: 3000}
+    assert "were trimmed" in capsys.readouterr().err
+
+
+def test_a_log_that_is_older_than_the_checkpoint_fails_once_it_is_recovered(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        log.append(5)
+        ahead = Offset(log.wal.uuid, {0: 9})
+        stream = rig.stream()
+        rig.ingests.is_recovered = False
+        assert stream.latest(ahead, limited=False) is ahead
+        rig.ingests.is_recovered = True
+        with pytest.raises(DataLoss, match=r"at row 9 of slot 0 .orders., but the log in .* ends at 5"):
+            stream.latest(ahead, limited=False)
+        allowed = rig.stream(failOnDataLoss="false")
+        back = allowed.latest(ahead, limited=False)
+        assert back.positions == {0: 5}
+        log.append(10)
+        assert rows(allowed.ranges(ahead, back)) == []
+        end = allowed.latest(back, limited=False)
+        assert rows(allowed.ranges(back, end)) == [b"orders %d" % number for number in range(5, 15)]
+
+
+def test_a_gap_stops_the_stream_behind_the_last_row_before_it(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
+    with Log(rig.location) as log:
+        log.append(10)
+        GapFile(str(rig.location), 0).write(7, [Gap(10, "away for 90 s", dropped=2)])
+        log.append(10)
+        stream = rig.stream()
+        at = stream.latest(stream.initial(), limited=False)
+        assert at.positions == {0: 10}
+        for stream in (rig.stream(), rig.stream()):
+            with pytest.raises(
+                DataLoss,
+                match=r"topic orders may be missing before row 10 of slot 0 .away for 90 s., and 2 rows before it may",
+            ):
+                stream.latest(at, limited=False)
+        allowed = rig.stream(failOnDataLoss="false")
+        end = allowed.latest(at, limited=False)
+        assert end.positions == {0: 20}
+        assert rig.stream().latest(end, limited=False) == end
+        assert rig.stream(failOnDataLoss="false").latest(allowed.initial(), limited=False).positions == {0: 20}
+    assert capsys.readouterr().err.count("may be missing before row 10") == 2
+
+
+def test_an_ingest_that_cannot_go_on_fails_the_query(rig: Rig) -> None:
+    stream = rig.stream()
+    rig.ingests.failure = "WalFull: no room"
+    with pytest.raises(IngestFailed, match="WalFull: no room"):
+        stream.latest(stream.initial(), limited=False)
+
+
+def test_progress_says_how_far_behind_spark_is(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        log.append(10, size=100)
+        stream = rig.stream(maxRowsPerTrigger="4")
+        at = stream.latest(stream.initial(), limited=True)
+        assert stream.report()["lagRows"] == 10
+        stream.latest(at, limited=True)
+        report = stream.report()
+        assert report["p"] == {"0": 10}
+        assert report["lagRows"] == 6
+        assert 600 <= report["backlogBytes"] < 700
+        assert report["state"] == "receiving"
+
+
+# -- batch reads
+
+
+def test_a_batch_read_takes_the_whole_log_or_a_part_of_it(rig: Rig) -> None:
+    with Log(rig.location, "orders", "returns") as log:
+        log.append(10, "orders")
+        log.append(3, "returns")
+        uuid = log.wal.uuid
+
+        def read(**options: str) -> list[bytes]:
+            return rows(batch_ranges(source_options({"path": str(rig.location), **options}, "batch")))
+
+        assert len(read()) == 13
+        part = read(
+            startingOffsets=f'{{"v":1,"wal":"{uuid}","p":{{"0":8}}}}',
+            endingOffsets=f'{{"v":1,"wal":"{uuid}","p":{{"1":2}}}}',
+        )
+        assert part == [b"orders 8", b"orders 9", b"returns 0", b"returns 1"]
+        assert len(batch_ranges(source_options({"path": str(rig.location), "minPartitions": "4"}, "batch"))) >= 4
+        with pytest.raises(DataLoss, match="slot 0 ends at 10, before endingOffsets' 11"):
+            read(endingOffsets=f'{{"v":1,"wal":"{uuid}","p":{{"0":11}}}}')
+        assert read(startingOffsets="latest") == []
