@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -9,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from onceway.errors import UsageError
 
 DEFAULT_PORT = 5672  # IANA's
+_PASSWORD = re.compile(r"(//[^/@:]*:).*@")  # up to the last @: one that is not quoted may be part of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +47,20 @@ def parse_urls(urls: str | Sequence[str]) -> list[RouterUrl]:
 
 
 def _parse(text: str) -> RouterUrl:
+    shown = _PASSWORD.sub(r"\1...@", text)
     try:
         split = urlsplit(text if "://" in text else f"amqp://{text}")
         port = split.port
     except ValueError as error:
-        raise UsageError(f"router URL {text!r}: {error}") from error
+        raise UsageError(f"router URL {shown!r}: {error}") from error
     if split.scheme == "amqps":
-        raise UsageError(f"router URL {text!r}: TLS is not supported yet, use amqp://")
+        raise UsageError(f"router URL {shown!r}: TLS is not supported yet, use amqp://")
     if split.scheme != "amqp":
-        raise UsageError(f"router URL {text!r}: the scheme must be amqp, as in amqp://127.0.0.1:5672")
+        raise UsageError(f"router URL {shown!r}: the scheme must be amqp, as in amqp://127.0.0.1:5672")
     if not split.hostname:
-        raise UsageError(f"router URL {text!r}: no host, as in amqp://127.0.0.1:5672")
+        raise UsageError(f"router URL {shown!r}: no host, as in amqp://127.0.0.1:5672")
     if split.path not in ("", "/") or split.query or split.fragment:
-        raise UsageError(f"router URL {text!r}: nothing may follow the port; addresses are given to publisher()")
+        raise UsageError(f"router URL {shown!r}: nothing may follow the port; addresses are given to publisher()")
     user = unquote(split.username) if split.username else None
     password = unquote(split.password) if split.password else None
     if (user is None) != (password is None):

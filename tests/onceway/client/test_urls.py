@@ -35,6 +35,15 @@ def test_a_url_named_twice_is_tried_once() -> None:
 def test_a_password_is_never_printed() -> None:
     (url,) = parse_urls("amqp://ann:secret@host:1")
     assert str(url) == "amqp://host:1"
+    for wrong in (
+        "amqp://ann:sec@ret@host:1/orders",
+        "amqps://ann:secret@host",
+        "amqp://ann:secret@",
+        "//a:secret@h:x",
+    ):
+        with pytest.raises(UsageError) as caught:
+            parse_urls(wrong)
+        assert "ret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
