@@ -1,0 +1,94 @@
+"""The sink's options: values, defaults, and every problem at once."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from onceway.spark.publishing import Terms
+from onceway.spark.sink_errors import SinkOptionError
+from onceway.spark.sink_options import OPTIONS, SinkOptions, sink_options
+
+NEEDED = {"url": "amqp://127.0.0.1:5671", "outboxlocation": "/data/outbox"}
+
+
+def test_the_least_that_must_be_given() -> None:
+    assert sink_options(NEEDED, "stream") == SinkOptions(
+        location="/data/outbox",
+        topic=None,
+        terms=Terms(
+            url="amqp://127.0.0.1:5671",
+            name=None,
+            timeout_s=300,
+            on_reject="fail",
+            on_undecided="fail",
+            lock_timeout_s=30,
+            retention_s=3600,
+        ),
+        write_id=None,
+    )
+
+
+def test_all_that_can_be_given() -> None:
+    options = sink_options(
+        {
+            "url": "amqp://h:1,h:2",
+            "path": "file:///data/out%20box",
+            "topic": "orders",
+            "name": "till",
+            "publishtimeout": "90s",
+            "locktimeout": "0s",
+            "outboxretention": "24h",
+            "onreject": "Ignore",
+            "onundecided": "resend",
+            "writeid": "2026-11-21",
+        },
+        "batch",
+    )
+    assert (options.location, options.topic, options.write_id) == ("/data/out box", "orders", "2026-11-21")
+    assert options.terms == Terms("amqp://h:1,h:2", "till", 90, "ignore", "resend", 0, 86_400)
+    assert sink_options({**NEEDED, "outboxLocation": "here"}, "stream").location == os.path.abspath("here")
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(SinkOptionError) as caught:
+        sink_options(
+            {
+                "kafka.bootstrap.servers": "h:1",
+                "outboxlocation": "s3://bucket/outbox",
+                "publishtimeout": "soon",
+                "onreject": "retry",
+                "onundecide": "skip",
+                "colour": "red",
+                "topic": " ",
+                "writeid": "a/b",
+                "checkpointlocation": "/c",
+            },
+            "stream",
+        )
+    told = str(caught.value).splitlines()
+    assert told[0] == 'option kafka.bootstrap.servers: is unknown; did you mean "url"?'
+    assert told[1].startswith('option outboxLocation: "s3://bucket/outbox" is no directory of this machine; the outbox')
+    assert told[2].startswith("option publishTimeout: ")
+    assert told[3] == 'option onReject: "retry" is none of fail, ignore; write one of them'
+    assert told[4] == 'option onundecide: is unknown; did you mean "onUndecided"?'
+    known = ", ".join(option.name for option in OPTIONS)
+    assert told[5] == f"option colour: is unknown; known are {known}"
+    assert told[6] == "option topic: is empty; write for example orders"
+    assert told[7].startswith('option writeId: "a/b" cannot be a file name')
+    assert told[8] == 'option url: is missing; give it, as in .option("url", "amqp://127.0.0.1:5671,127.0.0.1:5672")'
+    assert len(told) == 9
+
+
+def test_a_stream_has_no_write_id() -> None:
+    with pytest.raises(SinkOptionError, match="option writeId: has no meaning in a stream"):
+        sink_options({**NEEDED, "writeid": "x"}, "stream")
+
+
+def test_a_password_is_not_repeated() -> None:
+    with pytest.raises(SinkOptionError) as caught:
+        sink_options({**NEEDED, "url": "amqp://u:secret@h:1/x"}, "stream")
+    assert str(caught.value).startswith("option url: router URL 'amqp://u:...@h:1/x': nothing may follow the port")
