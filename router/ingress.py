@@ -93,7 +93,8 @@ class Ingress(Records):
     def _claim(self, link: Publisher) -> None:
         core, address = self.core, self.address
         known = address.publishers.get(link.publisher)
-        if known and known.term >= self._term_at_claim(link):  # 5.3, again
+        link.incarnation = link.brought or 0
+        if known and (known.term >= self._term_at_claim(link) or self._goes_back(link, known)):  # 5.3, again
             self._detach_stolen(link, known.term)
             return
         older = self.publishers.get(link.publisher)
@@ -121,6 +122,10 @@ class Ingress(Records):
                 self._cover(link, entry)
         link.waiting = self._barrier()
         core.broadcast(m.Pub(address.name, link.publisher, link.incarnation, link.term, self._expected(link)))
+
+    def _goes_back(self, link: Publisher, known: PublisherEntry) -> bool:
+        """5.5: others would refuse it for that; here too, before it takes the link of a later life away."""
+        return link.brought is not None and self._is_overtaken(link, known.term, known.incarnation)
 
     def _term_at_claim(self, link: Publisher) -> Term:
         """5.1: the one chosen at the attach."""

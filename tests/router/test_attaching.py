@@ -107,6 +107,17 @@ def test_an_epoch_that_is_not_above_the_known_one_is_refused() -> None:
     assert late.ended == (STOLEN, {"onceway:epoch": 5}, True)
 
 
+@pytest.mark.parametrize("place", ["a", "b"])
+def test_an_older_incarnation_with_a_later_epoch_takes_nothing_from_the_newer_one(place: str) -> None:
+    """A process with an old journal is refused, and the one that works goes on."""
+    mesh = Mesh("ab")
+    newer = mesh.publisher("a", epoch=7, incarnation=7)
+    old = mesh.publisher(place, epoch=9, incarnation=3, unsettled=undecided("m0"))
+    assert old.condition == STOLEN
+    assert newer.is_ready
+    assert newer.condition is None
+
+
 def test_a_later_attachment_steals_the_older_one() -> None:
     mesh = Mesh("ab")
     plain, recovering = mesh.publisher("a", "p0"), mesh.publisher("a", "p1", epoch=1, incarnation=1)
