@@ -213,6 +213,9 @@ class RealClient(Client):
     def accepted(self, tags: Sequence[bytes], outcome: bytes) -> None:
         raise AssertionError("only subscribers accept")
 
+    def took_over(self) -> None:
+        raise AssertionError("only a subscription's journal is held")
+
     # ------------------------------------------------------------------ what can happen
     def goes_on(self) -> list[Event]:
         """By itself."""
@@ -235,7 +238,8 @@ class RealClient(Client):
                 events.append(("full", self.name))
         if budget.get("clock"):
             events += [("clock", self.name, seconds) for seconds in JUMPS]
-        if budget.get("twin") and self.twin is not None and self.twin.state == "down" and self.lives:
+        twin = self.twin
+        if budget.get("twin") and twin is not None and twin.state == "down" and not twin.closing and self.lives:
             events.append(("twin", self.name))
         return events
 
@@ -309,10 +313,11 @@ class RealPublisher(RealClient, Publisher):
         return None  # it settles by itself
 
     def forget(self) -> None:
-        """Its process restarts with an empty journal."""
-        self.hang_up()
-        self.gone()
+        """The journal is lost."""
         self.storage = JOURNALS[self.journal_kind]()
+        if self.state != "down":
+            self.hang_up()
+            self.gone()
 
     def gone(self) -> None:
         super().gone()
@@ -374,19 +379,14 @@ class RealSubscriber(RealClient, Subscriber):
                 if position in void:  # its accept has no effect any more
                     checker.gave_back(self.identity, mid)
         elif isinstance(event, Attached):
-            if self.original is not None or self.twin is not None:
-                self.took_over()
             if self.identity not in checker.current:
                 checker.confirmed(self.identity)
 
     def took_over(self) -> None:
-        """What the other process has in hand is nobody's any more."""
-        other = self.original or self.twin
-        assert isinstance(other, RealSubscriber)
-        if self.holds() and other.in_hand and other.journal is not None:
-            self.world.checker.let_go(self.identity)
-            for _, mid in self.in_hand:
-                self.world.checker.in_hand.setdefault(self.identity, set()).add(mid)
+        checker = self.world.checker
+        checker.let_go(self.identity)
+        if self.in_hand:
+            checker.in_hand[self.identity] = {mid for _, mid in self.in_hand}
 
     def accepted(self, tags: Sequence[bytes], outcome: bytes) -> None:
         state = read_state(outcome, 0, len(outcome))[0]
@@ -433,15 +433,17 @@ class RealSubscriber(RealClient, Subscriber):
             self.world.checker.let_go(self.identity)
 
     def forget(self) -> None:
-        """Its process restarts with an empty journal; what any other process of its identity does counts no more."""
-        self.hang_up()
-        self.gone()
-        self.storage = JOURNALS[self.journal_kind]()
+        """The journal is lost, and with it every process of this identity."""
         self.world.checker.forgot(self.identity)
-        if isinstance(self.twin, RealSubscriber):
-            self.twin.storage = self.storage
-            if self.twin.state != "down":
-                self.twin.stop()
+        self.storage = JOURNALS[self.journal_kind]()
+        other = self.original or self.twin
+        if other is not None:
+            other.storage = self.storage
+            if other.state != "down":
+                other.stop()
+        if self.state != "down":
+            self.hang_up()
+            self.gone()
 
     def disconnected(self) -> None:
         pass

@@ -39,6 +39,9 @@ class Listener(Protocol):
     def accepted(self, tags: Sequence[bytes], outcome: bytes) -> None:
         """These verdicts are durable now."""
 
+    def took_over(self) -> None:
+        """This process holds the disk now; what another one had in hand is nobody's any more."""
+
 
 class Steps(Journal, Protocol):
     """A journal whose disk waits for the simulation."""
@@ -242,6 +245,7 @@ class _TornSubscriber:
             disk.holder = self._journal
             disk.tenure += 1
             self._tenure = disk.tenure
+            self._journal.listener.took_over()
         meanwhile = {tag: outcome for tag, outcome in self._stored.unsettled.items() if tag not in self._known}
         self._known.update(meanwhile)
         born = self._born
