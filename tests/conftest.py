@@ -25,6 +25,7 @@ _PROCESSES = (
     "interop/",
     "onceway/client/test_with_router.py",
     "onceway/test_supervisor.py",
+    "spark/test_ingest.py",
 )
 _GARBAGE = "interop/test_garbage.py"
 

@@ -7,9 +7,11 @@ Read `source` next, then `stream` for what happens on the driver and `ingest` fo
 
 from __future__ import annotations
 
+import os
 from importlib.util import find_spec
 
-if find_spec("pyspark") is not None:
+# set in the environment of an ingest, which has no use for Spark
+if "ONCEWAY_SPARK_INGEST" not in os.environ and find_spec("pyspark") is not None:
     from onceway.spark.registration import register_everywhere
 
     register_everywhere()

@@ -66,7 +66,11 @@ class Ingest:
     async def run(self) -> None:
         """Until cancelled.  Raises OncewayError where it cannot go on."""
         connection = await onceway.connect(
-            self._config["url"], container=self._wal.container, journal=self._journal, on_report=self._report
+            self._config["url"],
+            container=self._wal.container,
+            journal=self._journal,
+            connect_timeout_s=self._config["connect_timeout_s"],
+            on_report=self._report,
         )
         try:
             tasks = [self._receive(connection, slot, topic) for slot, topic in self._slots.items()]

@@ -20,7 +20,10 @@ from onceway.spark.errors import IngestFailed
 from onceway.spark.options import SourceOptions
 from onceway.spark.wal import Wal
 
+MARK: Final = "ONCEWAY_SPARK_INGEST"  # onceway/spark/__init__.py looks at it
+COMMAND: Final = (sys.executable, "-m", "onceway.spark.ingest")
 STOP_WITHIN_S: Final = 5.0
+CONNECT_WITHIN_S: Final = 60.0  # for the first connection; later ones are tried for ever
 ATTACH_WITHIN_S: Final = 120.0  # Trigger.AvailableNow waits so long for a network that recovers
 ANSWER_WITHIN_S: Final = 15.0  # beyond drainTimeout
 
@@ -45,7 +48,13 @@ class Ingests:
     def _config(self, topics: tuple[str, ...]) -> dict[str, Any]:
         # each may hold back its share of the log: it does not see the others'
         backlog = self._options.max_backlog * len(topics) // len(self._options.topics)
-        return {**asdict(self._options), "topics": topics, "max_backlog": backlog, "parent": os.getpid()}
+        return {
+            **asdict(self._options),
+            "topics": topics,
+            "max_backlog": backlog,
+            "connect_timeout_s": CONNECT_WITHIN_S,
+            "parent": os.getpid(),
+        }
 
     def begin(self) -> None:
         if threading.current_thread() is threading.main_thread():
@@ -152,10 +161,10 @@ class _Ingest:
     def start(self) -> None:
         paths = [path for path in sys.path if path]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "onceway.spark.ingest"],
+            COMMAND,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), MARK: "1"},
             start_new_session=True,  # Ctrl-C is the driver's
         )
         assert self._process.stdin is not None

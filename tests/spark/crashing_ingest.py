@@ -1,0 +1,99 @@
+"""An ingest that dies, or meets a full disk, at one place: `python -m tests.spark.crashing_ingest PLACE COUNT`.
+
+PLACE says where, COUNT the how-manieth time it comes there.  It dies by SIGKILL, as by kill -9.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from onceway.loop import run
+from onceway.spark.ingest import serve
+from onceway.spark.receiver import Receiver
+from onceway.spark.wal.disk import Disk, Octets
+from onceway.spark.wal.frames import FRAME_MAGIC
+
+PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "full", "trim-unwritten", "trim-half")
+
+
+class Place:
+    """Counts how often it is passed."""
+
+    def __init__(self, name: str, count: int) -> None:
+        self.name = name
+        self.left = count
+
+    def reached(self, name: str) -> bool:
+        if name == self.name:
+            self.left -= 1
+        return name == self.name and self.left == 0
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arrange(place: Place) -> None:
+    """Puts the place into the classes that pass it."""
+    write, sync, remove, replace = Disk.write, Disk.sync, Disk.remove, Disk.replace
+    written: dict[int, None] = {}  # files with frames that are not synced
+
+    def writing(disk: Disk, file: int, parts: Sequence[Octets], offset: int) -> None:
+        if bytes(parts[0][:4]) != FRAME_MAGIC:
+            write(disk, file, parts, offset)
+            return
+        if place.reached("full"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if place.reached("torn"):
+            octets = b"".join(map(bytes, parts))
+            write(disk, file, [octets[: len(octets) // 2]], offset)
+            die()
+        write(disk, file, parts, offset)
+        written[file] = None
+        if place.reached("unsynced"):
+            die()
+
+    def syncing(disk: Disk, file: int) -> None:
+        sync(disk, file)
+        if file in written and place.reached("synced"):
+            die()
+
+    def removing(disk: Disk, path: str) -> None:
+        if os.path.basename(path).startswith("seg-") and place.reached("trim-half"):
+            remove(disk, path)
+            die()
+        remove(disk, path)
+
+    def replacing(disk: Disk, path: str, data: bytes) -> None:
+        if os.path.basename(path) == "trim.json" and place.reached("trim-unwritten"):
+            die()
+        replace(disk, path, data)
+
+    patches: list[tuple[str, Callable[..., None]]] = [
+        ("write", writing), ("sync", syncing), ("remove", removing), ("replace", replacing),
+    ]  # fmt: skip
+    for name, patch in patches:
+        setattr(Disk, name, patch)
+
+    durable = Receiver.durable
+
+    def accepting(receiver: Receiver) -> None:
+        before = receiver.accepted
+        if receiver._waiting and receiver._waiting[0][0] <= receiver.writer.durable and place.reached("unaccepted"):
+            die()
+        durable(receiver)
+        if receiver.accepted > before and place.reached("accepted"):
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, loop.call_soon, die)  # when the accept is on the wire
+
+    Receiver.durable = accepting  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    arrange(Place(sys.argv[1], int(sys.argv[2])))
+    sys.exit(run(serve()))

@@ -1,0 +1,379 @@
+"""The ingest in a process of its own, on a real router: killed at every crash window, doubled, starved of disk.
+
+What is judged is always the same: the log holds every message that was published once, in the publisher's order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onceway.spark.errors import DataLoss, IngestFailed
+from onceway.spark.ingests import Ingests
+from onceway.spark.stream import Stream
+from onceway.spark.wal import Wal
+from onceway.spark.wal.frames import segments
+from tests.live import LiveNetwork, wait_until
+from tests.live_fixture import LiveNetworks
+from tests.spark.networks import Publishing, Source, batch, bodies
+
+MakeSource = Callable[..., Source]
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
+    """One router for all that leave it alone; each test has a topic of its own."""
+    addresses = [{"match": "brief*", "subscription_timeout": "1s"}]
+    with LiveNetwork(tmp_path_factory.mktemp("network"), ("a",), addresses=addresses) as network:
+        yield network.start()
+
+
+@pytest.fixture
+def source(network: LiveNetwork, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MakeSource]:
+    made: list[Source] = []
+
+    def make(topic: str = request.node.name, urls: str = "", **options: str) -> Source:
+        made.append(Source(urls or network.urls(), topic, tmp_path / f"wal{len(made)}", **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def process(stream: Stream) -> subprocess.Popen[bytes]:
+    """Of its one ingest."""
+    assert isinstance(stream._ingests, Ingests)
+    (ingest,) = stream._ingests._ingests
+    assert ingest._process is not None
+    return ingest._process
+
+
+def failure(stream: Stream) -> str:
+    """Why its ingest cannot go on, once it cannot."""
+    assert isinstance(stream._ingests, Ingests)
+    (ingest,) = stream._ingests._ingests
+    return str(wait_until(lambda: ingest.failure, "the ingest fails"))
+
+
+def up(stream: Stream) -> None:
+    wait_until(lambda: stream._ingests.recovered(0) or stream._ingests.check(), "the ingest has recovered the log")
+
+
+def crash_at(monkeypatch: pytest.MonkeyPatch, place: str, count: int) -> None:
+    command = (sys.executable, "-m", "tests.spark.crashing_ingest", place, str(count))
+    monkeypatch.setattr("onceway.spark.ingests.COMMAND", command)
+
+
+def test_what_a_publisher_was_told_is_accepted_is_in_the_log(network: LiveNetwork, source: MakeSource) -> None:
+    stream = source("told").start()
+    Publishing(network.urls(), "told", bodies(5000)).join()
+    end, values = batch(stream)
+    assert values == bodies(5000)
+    assert batch(stream, end) == (end, [])
+
+
+def test_available_now_receives_what_is_waiting_and_no_more(network: LiveNetwork, source: MakeSource) -> None:
+    orders = source("waiting")
+    first = orders.start()
+    first.freeze()
+    first.stop()
+    publishing = Publishing(network.urls(), "waiting", bodies(3000))
+    wait_until(lambda: network["a"].status()["addresses"]["waiting"]["publishers_known"], "the publisher is attached")
+    again = orders.start()
+    again.freeze()
+    end, values = batch(again)
+    publishing.join()
+    assert values == bodies(3000)
+    Publishing(network.urls(), "waiting", bodies(1)).join()
+    assert again.latest(end, limited=False) == end
+
+
+@pytest.mark.parametrize(
+    ("place", "count"), [("torn", 3), ("unsynced", 3), ("synced", 3), ("unaccepted", 2), ("accepted", 2)]
+)
+def test_killed_at_a_crash_window_every_row_is_there_once(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch, place: str, count: int
+) -> None:
+    orders = source(f"killed-{place}")
+    with monkeypatch.context() as patch:
+        crash_at(patch, place, count)
+        first = orders.start()
+    publishing = Publishing(network.urls(), f"killed-{place}", bodies(2000), pace_s=0.002)
+    assert "was killed by signal 9" in failure(first)
+    at, before = batch_or_failure(first)
+    second = orders.start()
+    publishing.join()
+    _, after = batch(second, at)
+    assert before + after == bodies(2000)
+    assert orders.everything() == bodies(2000)
+
+
+def batch_or_failure(stream: Stream) -> tuple[Any, list[bytes]]:
+    """What a query had processed when it failed: nothing, if it saw the failure first."""
+    with pytest.raises(IngestFailed):
+        stream.latest(stream.initial(), limited=False)
+    return stream.initial(), []
+
+
+@pytest.mark.parametrize("place", ["trim-unwritten", "trim-half"])
+def test_killed_while_trimming_nothing_that_is_needed_goes(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    topic = f"trimmed-{place}"
+    orders = source(topic, segmentBytes="64KiB", walRetention="0s")
+    with monkeypatch.context() as patch:
+        crash_at(patch, place, 1)
+        first = orders.start()
+    Publishing(network.urls(), topic, bodies(3000, size=100)).join()
+    end, values = batch(first)
+    assert values == bodies(3000, size=100)
+    first.commit(end)
+    Publishing(network.urls(), topic, bodies(1)).join()
+    later, _ = batch(first, end)
+    first.commit(later)
+    assert "was killed by signal 9" in failure(first)
+    second = orders.start()
+    up(second)
+    Publishing(network.urls(), topic, bodies(2)).join()
+    assert batch(second, end)[1] == [*bodies(1), *bodies(2)]
+
+
+def test_a_torn_tail_is_cut_and_comes_again(network: LiveNetwork, source: MakeSource) -> None:
+    orders = source("tail")
+    first = orders.start()
+    publishing = Publishing(network.urls(), "tail", bodies(2000), pace_s=0.002)
+    wait_until(lambda: first.wal.slot(0).end() > 500, "some rows are durable")
+    process(first).kill()
+    failure(first)
+    directory = orders.location / "0"
+    last = directory / segments(str(directory))[-1].name
+    with last.open("ab") as file:
+        file.write(last.read_bytes()[-200:-37])
+    second = orders.start()
+    publishing.join()
+    assert batch(second)[1] == bodies(2000)
+
+
+def test_a_second_query_on_the_log_is_told_who_has_it(network: LiveNetwork, source: MakeSource) -> None:
+    orders = source("twice")
+    first = orders.start()
+    up(first)
+    second = orders.start(lockTimeout="0s")
+    said = failure(second)
+    assert said.startswith("WalLocked: ")
+    assert f"two queries on one log: process {process(first).pid} on" in said
+    Publishing(network.urls(), "twice", bodies(100)).join()
+    assert batch(first)[1] == bodies(100)
+
+
+def test_a_zombie_loses_link_and_log_where_no_lock_holds_it_back(network: LiveNetwork, source: MakeSource) -> None:
+    orders = source("zombie")
+    zombie = orders.start()
+    publishing = Publishing(network.urls(), "zombie", bodies(4000), pace_s=0.005)
+    wait_until(lambda: zombie.wal.slot(0).end() > 500, "some rows are durable")
+    os.kill(process(zombie).pid, signal.SIGSTOP)
+    (orders.location / "0" / "lock").unlink()  # as on a file system whose locks do not reach other hosts
+    second = orders.start()
+    up(second)
+    os.kill(process(zombie).pid, signal.SIGCONT)
+    assert failure(zombie).startswith(("LinkStolen: ", "WalFenced: "))
+    publishing.join()
+    assert batch(second)[1] == bodies(4000)
+
+
+def test_the_lock_of_a_dying_ingest_is_waited_for(network: LiveNetwork, source: MakeSource) -> None:
+    orders = source("dying")
+    first = orders.start()
+    publishing = Publishing(network.urls(), "dying", bodies(2000), pace_s=0.002)
+    wait_until(lambda: first.wal.slot(0).end() > 200, "some rows are durable")
+    second = orders.start()
+    process(first).kill()
+    publishing.join()
+    assert batch(second)[1] == bodies(2000)
+
+
+def test_on_a_full_disk_the_query_fails_and_nothing_is_lost(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = source("full")
+    with monkeypatch.context() as patch:
+        crash_at(patch, "full", 4)
+        first = orders.start()
+    publishing = Publishing(network.urls(), "full", bodies(2000))
+    said = failure(first)
+    assert said.startswith("WalFull: ")
+    assert "No space left on device" in said
+    assert "make room and start again" in said
+    with pytest.raises(IngestFailed, match="make room and start again"):
+        first.latest(first.initial(), limited=False)
+    assert not publishing.over
+    second = orders.start()
+    publishing.join()
+    assert batch(second)[1] == bodies(2000)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mount") is None, reason="mounts a small tmpfs: needs root")
+def test_a_disk_that_is_really_full(network: LiveNetwork, source: MakeSource, tmp_path: Path) -> None:
+    small = tmp_path / "wal0"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", small], check=False, capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a tmpfs: {mounted.stderr.decode().strip()}")
+    try:
+        orders = source("small")
+        first = orders.start()
+        publishing = Publishing(network.urls(), "small", bodies(2000, size=1000))
+        assert failure(first).startswith("WalFull: ")
+        assert not publishing.over
+        subprocess.run(["mount", "-o", "remount,size=16m", small], check=True)
+        second = orders.start()
+        publishing.join()
+        assert batch(second)[1] == bodies(2000, size=1000)
+        orders.close()
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+def test_a_full_backlog_stops_credit_until_spark_has_processed(network: LiveNetwork, source: MakeSource) -> None:
+    stream = source("backlog", maxBacklogBytes="1MiB", credit="200").start()
+    publishing = Publishing(network.urls(), "backlog", bodies(6000, size=1000))
+    wait_until(lambda: stream.report()["state"] == "backlogged", "receiving stops")
+    at, values = batch(stream)
+    assert len(values) < 2000
+    assert not publishing.over
+    while not publishing.over:
+        at, more = batch(stream, at)
+        values += more
+        stream.commit(at)
+    publishing.join()
+    values += batch(stream, at)[1]
+    assert values == bodies(6000, size=1000)
+
+
+def test_a_checkpoint_rolled_back_within_the_retention_reads_the_same_rows(
+    network: LiveNetwork, source: MakeSource
+) -> None:
+    orders = source("rolled", segmentBytes="64KiB", walRetention="1h")
+    first = orders.start()
+    start = first.initial()
+    offsets = [start]
+    for _ in range(4):
+        Publishing(network.urls(), "rolled", bodies(500, size=100)).join()
+        offsets.append(first.latest(offsets[-1], limited=False))
+        first.commit(offsets[-1])
+    first.stop()
+    assert batch(orders.start(), start)[1] == bodies(500, size=100) * 4
+
+
+def test_a_log_that_is_gone_fails_with_a_remedy(network: LiveNetwork, source: MakeSource) -> None:
+    orders = source("gone")
+    first = orders.start()
+    Publishing(network.urls(), "gone", bodies(10)).join()
+    at, _ = batch(first)
+    first.stop()
+    shutil.rmtree(orders.location)
+    with pytest.raises(DataLoss, match=f"goes on in the log {at.wal}.*restore the directory"):
+        orders.start().latest(at, limited=False)
+
+
+def test_a_subscription_that_was_away_for_too_long_fails_until_loss_is_allowed(
+    network: LiveNetwork, source: MakeSource
+) -> None:
+    orders = source("brief")
+    first = orders.start()
+    Publishing(network.urls(), "brief", bodies(10)).join()
+    at, _ = batch(first)
+    first.stop()
+    forgotten = lambda: not network["a"].status()["addresses"]["brief"]["subscriptions"]  # noqa: E731
+    wait_until(forgotten, "the network has given the subscription up")
+    second = orders.start()
+    up(second)
+    with pytest.raises(DataLoss, match=r"messages of topic brief may be missing before row 10 of slot 0"):
+        second.latest(at, limited=False)
+    Publishing(network.urls(), "brief", bodies(5)).join()
+    second.stop()
+    with pytest.raises(DataLoss, match="may be missing before row 10"):
+        orders.start().latest(at, limited=False)
+    orders.close()
+    assert batch(orders.start(failOnDataLoss="false"), at)[1] == bodies(5)
+
+
+def test_topics_are_spread_over_receivers(network: LiveNetwork, source: MakeSource) -> None:
+    topics = ["spread0", "spread1", "spread2"]
+    stream = source(",".join(topics), receivers="2").start()
+    publishings = [Publishing(network.urls(), topic, bodies(500)) for topic in topics]
+    for publishing in publishings:
+        publishing.join()
+    assert isinstance(stream._ingests, Ingests)
+    assert [ingest.slots for ingest in stream._ingests._ingests] == [[0, 2], [1]]
+    assert sorted(batch(stream)[1]) == sorted(bodies(500) * 3)
+
+
+def test_sigterm_ends_an_ingest_in_good_order_however_often_it_comes(network: LiveNetwork, source: MakeSource) -> None:
+    stream = source("terminated").start()
+    up(stream)
+    for _ in range(3):
+        process(stream).terminate()
+    assert process(stream).wait(10) == 0
+    status = network["a"].status()["addresses"]["terminated"]
+    assert [one["home"] for one in status["subscriptions"]] == [None]
+
+
+def test_nobody_at_the_url_is_said_with_what_each_answered(source: MakeSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onceway.spark.ingests.CONNECT_WITHIN_S", 0.5)
+    stream = source("nobody", urls="amqp://127.0.0.1:1").start()
+    assert failure(stream) == (
+        "ConnectionFailed: no router reached within 0.5 s (amqp://127.0.0.1:1: Connection refused)"
+    )
+    with pytest.raises(IngestFailed, match="Connection refused"):
+        stream.freeze()
+
+
+def test_an_ingest_dies_with_the_process_that_started_it(network: LiveNetwork, tmp_path: Path) -> None:
+    program = (
+        "import sys, time\n"
+        "from onceway.spark.options import source_options\n"
+        "from onceway.spark.stream import Stream\n"
+        f"stream = Stream(source_options({{'url': {network.urls()!r}, 'topic': 'orphan', 'subscription': 's',\n"
+        f"    'walLocation': {str(tmp_path / 'wal')!r}}}, 'stream'))\n"
+        "stream.begin()\n"
+        "print(stream._ingests._ingests[0]._process.pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout is not None
+        pid = int(driver.stdout.readline())
+        status = network["a"].status
+        wait_until(lambda: status()["addresses"].get("orphan", {}).get("subscriptions"), "the ingest is attached")
+        driver.kill()
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the ingest has gone")
+    assert Wal.open(str(tmp_path / "wal")).slot(0).end() == 0
+
+
+@pytest.mark.slow
+def test_routers_die_one_after_the_other_under_the_ingest(live_network: LiveNetworks, tmp_path: Path) -> None:
+    network = live_network("a", "b", links=[("a", "b")])
+    orders = Source(network.urls(), "orders", tmp_path / "wal")
+    stream = orders.start()
+    publishing = Publishing(network.urls(), "orders", bodies(10_000), pace_s=0.02)
+    for name, rows in (("a", 1000), ("b", 3000)):
+        wait_until(lambda rows=rows: stream.wal.slot(0).end() > rows, f"{rows} rows are durable")
+        network.kill(name)
+        network.start(name)
+    process(stream).kill()
+    network.kill("a")
+    failure(stream)
+    network.start("a")
+    again = orders.start()
+    publishing.join()
+    assert batch(again)[1] == bodies(10_000)
+    orders.close()
