@@ -49,12 +49,10 @@ class Problems:
     """Where the readers leave what they find, so that the reading goes on."""
 
     file: str
-    found: list[Problem] = field(default_factory=list)
+    found: dict[Problem, None] = field(default_factory=dict)  # each once, in the order in which they were found
 
     def add(self, line: int, place: str, what: str, remedy: str) -> None:
-        problem = Problem(self.file, line, place, what, remedy)
-        if problem not in self.found:
-            self.found.append(problem)
+        self.found[Problem(self.file, line, place, what, remedy)] = None
 
     def raise_if_any(self) -> None:
         if self.found:
@@ -188,6 +186,9 @@ def compose(data: bytes | str, problems: Problems) -> Item | None:
         loader = yaml.SafeLoader(data)
         try:
             node = loader.get_single_node()
+        except RecursionError:
+            problems.add(loader.line + 1, "", "nested far too deeply", "topology files are a few levels deep")
+            return None
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
