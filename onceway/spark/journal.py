@@ -110,8 +110,11 @@ class WalJournal:
     def subscriber(self, address: str, name: str) -> SubscriberJournal:
         if name != self.wal.subscription:
             raise UsageError(f"{self.wal.location}: the log of subscription {self.wal.subscription!r}, not {name!r}")
-        if address not in self._parts:
-            writer = self.writer(address)
+        writer = self.writer(address)
+        if address in self._parts:
+            # a link that is opened again: what its last life appended has to be as durable as it will be said to be
+            writer.drain()
+        else:
             try:
                 self._parts[address] = _Part(self, writer, self.wal.slot(writer.slot), self._disk)
             except OSError as error:
@@ -179,13 +182,16 @@ class _Part:
             raise WalDamaged(
                 f"{self._path}: rows up to {settled_to} were durable once, the log ends at row {self._known}; {DAMAGED}"
             )
-        unsettled = self._load([*but, (settled_to, self._known)])
-        self.record = SubscriberRecord(
+        self._load([*but, (settled_to, self._known)])
+
+    @property
+    def record(self) -> SubscriberRecord:
+        return SubscriberRecord(
             epoch=self._epoch,
-            born=self._born,
+            born=self._answered_born,
             contact_us=self._contact_us,
             timeout_s=self._timeout_s,
-            unsettled=unsettled,
+            unsettled=dict.fromkeys(self.writer.unsettled.tags(), _ACCEPTED),
         )
 
     def _load(self, ranges: Iterable[tuple[int, int]]) -> dict[bytes, bytes | None]:

@@ -23,9 +23,9 @@ class Disk:
     def make_directory(self, path: str) -> None:
         os.makedirs(path, exist_ok=True)
 
-    def open(self, path: str) -> int:
-        """For writing at any place; made where it is not there."""
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def open(self, path: str, *, empty: bool = False) -> int:
+        """For writing at any place; made where it is not there, emptied if asked."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if empty else 0), 0o644)
 
     def write(self, file: int, parts: Sequence[Octets], offset: int) -> None:
         """All of the parts, one behind the other."""
@@ -62,9 +62,8 @@ class Disk:
     def replace(self, path: str, data: bytes) -> None:
         """The whole file, durably: whoever opens it finds the old octets or the new ones."""
         fresh = f"{path}.new"
-        file = self.open(fresh)
+        file = self.open(fresh, empty=True)  # an earlier life may have died here
         try:
-            os.ftruncate(file, 0)  # of an earlier life that died here
             self.write(file, [data], 0)
             self.sync(file)
         finally:

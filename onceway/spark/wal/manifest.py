@@ -47,7 +47,9 @@ class Wal:
         path = path_of(location)
         disk = disk or Disk()
         try:
-            disk.make_directory(path)
+            if not os.path.isdir(path):
+                disk.make_directory(path)
+                disk.sync_directory(os.path.dirname(path))
             lock = Lock(os.path.join(path, _LOCK), _LOCK_TIMEOUT_S)
             try:
                 return cls._make(disk, path, subscription, topics, container)

@@ -240,6 +240,8 @@ class SlotReader:
         at = start
         for part in self._parts:
             index = part.index
+            if part.limit is not None and part.limit <= start:
+                continue  # nobody has looked into it
             if index.segment.first > at:
                 break
             at = max(at, index.end)

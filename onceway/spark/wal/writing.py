@@ -87,7 +87,9 @@ class SlotWriter:
         self._whole: list[Segment] = []  # segments that no row is added to any more
         self._thread: threading.Thread | None = None
         try:
-            self._disk.make_directory(directory)
+            if not os.path.isdir(directory):
+                self._disk.make_directory(directory)
+                self._disk.sync_directory(os.path.dirname(directory))
         except OSError as error:
             raise explain(error, directory, "making the slot's directory") from error
         self._lock = Lock(os.path.join(directory, "lock"), settings.lock_timeout_s)
@@ -209,7 +211,7 @@ class SlotWriter:
             if payloads:
                 if not self._runs:
                     self._since = time.monotonic()
-                    self._condition.notify()
+                    self._condition.notify_all()
                 self._runs.append((payloads, tags, received_us))
                 if not settled:
                     self.unsettled.add(tags, self._end)
@@ -217,20 +219,28 @@ class SlotWriter:
                 self._rows += len(payloads)
                 self._octets += octets
                 if self._full():
-                    self._condition.notify()
+                    self._condition.notify_all()
             return self._end
 
     def flush(self) -> None:
         """The rows appended so far wait for no others."""
         with self._condition:
             self._flushing = self._end
-            self._condition.notify()
+            self._condition.notify_all()
+
+    def drain(self) -> None:
+        """Waits until all that was appended is durable.  Raises the failure, if there is one."""
+        self.flush()
+        with self._condition:
+            self._condition.wait_for(lambda: self.durable >= self._end or self.failure is not None)
+        if self.failure is not None:
+            raise self.failure
 
     def trim(self, up_to: int, retention: Retention | None = None) -> None:
         """Rows before up_to are done with: whole segments of them may go, in the background."""
         with self._condition:
             self._trim = (min(up_to, self.durable), retention or Retention())
-            self._condition.notify()
+            self._condition.notify_all()
 
     def settle(self, tags: Sequence[bytes]) -> None:
         """The network is done with these: they will not come again."""
@@ -260,14 +270,14 @@ class SlotWriter:
             due = time.monotonic() + within_s
             self._task_at = due if self._task is None else min(self._task_at, due)
             self._task = task
-            self._condition.notify()
+            self._condition.notify_all()
 
     def close(self) -> None:
         """Makes durable what was appended, then lets go.  May block for a moment."""
         if self._thread is not None:
             with self._condition:
                 self._closing = True
-                self._condition.notify()
+                self._condition.notify_all()
             self._thread.join()
             self._thread = None
         for file in (self._file, self._mark_file):
@@ -284,8 +294,8 @@ class SlotWriter:
                 pass
         except OSError as error:
             self._fail(explain(error, self.directory, "writing the log"))
-        except WalError:
-            assert self.failure is not None  # it has been noted where it was raised
+        except WalError as error:
+            self._fail(error)
         except BaseException as error:
             self._fail(WalError(f"{self.directory}: a defect in onceway: {error!r}; stopped, nothing is lost"))
             raise
@@ -382,6 +392,7 @@ class SlotWriter:
         with self._condition:
             self.durable = end
             self._octets -= octets
+            self._condition.notify_all()
         self._on_change(self)
 
     def _roll(self) -> None:
@@ -414,6 +425,7 @@ class SlotWriter:
             if self.failure is None:
                 self.failure = error
             error = self.failure
+            self._condition.notify_all()
         self._on_change(self)
         return error
 
