@@ -1,0 +1,211 @@
+"""`format("onceway")` as a sink of real queries: repeated batches, repeated writes, and a driver killed in between."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import onceway
+from tests.live import ROOT, wait_until
+from tests.live_fixture import LiveNetworks, live_network, pytest_runtest_makereport
+
+__all__ = ["live_network", "pytest_runtest_makereport"]
+
+BOUND_S = 120.0
+FIELDS = "topic string, key string, value string, headers map<string, string>"
+
+
+class Audience:
+    """A durable subscription to some topics in a thread of its own; accepts as many messages as it may."""
+
+    def __init__(self, url: str, *topics: str) -> None:
+        self.messages: list[tuple[str, Any]] = []  # (topic, Message)
+        self.limit = 1 << 60  # how many are accepted before somebody calls go_on
+        self.more = asyncio.Event()
+        self._ready = threading.Barrier(2)
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(url, topics),))
+        self._thread.start()
+        self._ready.wait(BOUND_S)
+
+    async def _run(self, url: str, topics: tuple[str, ...]) -> None:
+        async with onceway.connect(url, container="audience") as connection:
+            tasks = [
+                asyncio.create_task(self._listen(topic, await connection.subscriber(topic, credit=100)))
+                for topic in topics
+            ]
+            self._ready.wait(BOUND_S)
+            await self._stop.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def _listen(self, topic: str, subscriber: onceway.Subscriber) -> None:
+        async for batch in subscriber.batches(max_messages=20):
+            if len(self.messages) + len(batch) > self.limit:
+                await self.more.wait()
+            self.messages += [(topic, delivery.message) for delivery in batch]
+            await batch.accept()
+
+    def go_on(self) -> None:
+        self._loop.call_soon_threadsafe(self.more.set)
+
+    def close(self) -> None:
+        self.go_on()
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(BOUND_S)
+        self._loop.close()
+
+    def values(self, topic: str) -> list[str]:
+        return [message.value.decode() for of, message in self.messages if of == topic]
+
+
+@pytest.fixture
+def network(live_network: LiveNetworks) -> Any:
+    return live_network("a", "b", links=[("a", "b")])
+
+
+@pytest.fixture
+def audience(network: Any) -> Iterator[Audience]:
+    made = Audience(network.urls("b"), "orders", "returns")
+    yield made
+    made.close()
+
+
+def rows(first: int, count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "topic": ("orders", "returns")[number % 3 == 0],
+            "key": f"k{number}",
+            "value": f"{number}",
+            "headers": {"n": str(number)},
+        }
+        for number in range(first, first + count)
+    ]
+
+
+def put(directory: Path, number: int, some: list[dict[str, Any]]) -> None:
+    """One more file for the stream to read."""
+    directory.mkdir(exist_ok=True)
+    hidden = directory / f".{number}"
+    hidden.write_text("".join(json.dumps(row) + "\n" for row in some))
+    os.utime(hidden, (number, number))  # the stream reads files by age
+    hidden.rename(directory / f"{number}.json")
+
+
+def run(spark: Any, base: Path, url: str, **options: str) -> None:
+    """Everything there is, in batches of one file each."""
+    stream = spark.readStream.schema(FIELDS).option("maxFilesPerTrigger", 1).json(str(base / "in"))
+    writer = stream.writeStream.format("onceway").trigger(availableNow=True)
+    for name, value in {"url": url, "outboxLocation": str(base / "outbox"), **options}.items():
+        writer = writer.option(name, value)
+    query = writer.option("checkpointLocation", str(base / "checkpoint")).start()
+    try:
+        assert query.awaitTermination(BOUND_S)
+    finally:
+        query.stop()
+
+
+def check(audience: Audience, count: int) -> None:
+    """Each of the first `count` rows once, in the order of its topic."""
+    wait_until(lambda: len(audience.messages) >= count, f"{count} messages", 20)
+    every = rows(0, count)
+    for topic in ("orders", "returns"):
+        assert audience.values(topic) == [row["value"] for row in every if row["topic"] == topic]
+    for _, message in audience.messages:
+        number = message.value.decode()
+        assert message.message_annotations["x-opt-partition-key"] == f"k{number}"
+        assert message.application_properties == {"n": number}
+
+
+def test_a_batch_that_spark_repeats_is_published_once(
+    spark: Any, network: Any, audience: Audience, tmp_path: Path
+) -> None:
+    for number in range(3):
+        put(tmp_path / "in", number, rows(number * 50, 50))
+    run(spark, tmp_path, network.urls())
+    check(audience, 150)
+    # Spark died between the sink's commit and its own
+    for name in ("2", ".2.crc"):
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    put(tmp_path / "in", 3, rows(150, 50))
+    run(spark, tmp_path, network.urls())
+    check(audience, 200)
+    outbox = sorted(path.name for path in (tmp_path / "outbox").glob("batch-*"))
+    assert outbox == [f"batch-{number}.{suffix}" for number in range(4) for suffix in ("done", "json")]
+
+
+def test_what_spark_says_of_options_and_columns_is_what_we_say(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="column amount: the sink does not know it"):
+        spark.range(1).selectExpr("'x' AS value", "id AS amount").write.format("onceway").mode("append").option(
+            "url", "amqp://127.0.0.1"
+        ).option("topic", "orders").save(str(tmp_path))
+    put(tmp_path / "in", 0, rows(0, 1))
+    with pytest.raises(Exception, match=r"option onReject: .*never.* is none of fail, ignore"):
+        run(spark, tmp_path, "amqp://127.0.0.1", onReject="never")
+
+
+def test_a_write_with_an_identity_is_published_once(
+    spark: Any, network: Any, audience: Audience, tmp_path: Path
+) -> None:
+    frame = spark.createDataFrame([(f"{number}",) for number in range(100)], "value string").coalesce(1)
+    for _ in range(2):
+        writer = frame.write.format("onceway").mode("append").option("url", network.urls()).option("topic", "orders")
+        writer.option("writeId", "2026-11-21").save(str(tmp_path / "outbox"))
+    writer = frame.write.format("onceway").mode("append").option("url", network.urls()).option("topic", "returns")
+    writer.save(str(tmp_path / "outbox"))
+    wait_until(lambda: len(audience.values("returns")) == 100, "the second write")
+    assert audience.values("orders") == audience.values("returns") == [f"{number}" for number in range(100)]
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from onceway.spark.session import session
+from tests.spark.test_sink import run
+
+options = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+run(session("killed", **options), Path(sys.argv[1]), sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_killed_while_it_publishes_goes_on_where_it_was(
+    spark: Any, network: Any, audience: Audience, tmp_path: Path
+) -> None:
+    for number in range(3):
+        put(tmp_path / "in", number, rows(number * 600, 600))
+    audience.limit = 900  # in the middle of the second batch
+    with (tmp_path / "driver.log").open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(tmp_path), network.urls()],
+            cwd=ROOT,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    try:
+        wait_until(lambda: len(audience.messages) > 850 or driver.poll() is not None, "a batch half published", BOUND_S)
+        assert driver.poll() is None, (tmp_path / "driver.log").read_text()
+    finally:
+        # driver and JVM at once; its Python workers, in a group of their own, find that out by themselves
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait(BOUND_S)
+    assert (tmp_path / "outbox" / "batch-1.json").exists()
+    assert not (tmp_path / "outbox" / "batch-1.done").exists()
+    audience.go_on()
+    run(spark, tmp_path, network.urls())
+    check(audience, 1800)
