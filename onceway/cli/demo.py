@@ -14,20 +14,22 @@ import click
 @click.option(
     "--kill", multiple=True, default=("c",), show_default=True, metavar="ROUTER", help="Whom to kill; may be repeated."
 )
-@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep journals and routers' log here.")
-def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None) -> None:
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep journals, logs and lake here.")
+@click.option("--spark/--no-spark", default=True, show_default=True, help="A Spark pipeline as one of the subscribers.")
+def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None, spark: bool) -> None:
     """Start three routers, publish through one, deliver through the others, and kill a router in mid-stream.
 
-    Ends with a ledger of what the applications saw.  Exit code 1 if it is not clean.
+    Beside applications, Spark subscribes: orders go into a Parquet lake, and into totals by window (to be copied:
+    onceway/demo/pipeline.py).  Ends with a ledger of what the applications saw.  Exit code 1 if it is not clean.
     """
     from rich.console import Console
 
-    from onceway.demo.story import DemoFailed, Plan, ledger_table, run
+    from onceway.demo.story import DemoFailed, Plan, ledger_table, run, sums_table
     from onceway.loop import run as run_loop
 
     console = Console(stderr=True)
     try:
-        ledger = run_loop(run(Plan(count, rate, kill, keep), console))
+        ledger = run_loop(run(Plan(count, rate, kill, keep, spark), console))
     except DemoFailed as error:
         console.print(str(error), style="bold red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(1)
@@ -36,5 +38,7 @@ def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None) -
     out = Console()
     out.print()
     out.print(ledger_table(ledger))
+    if ledger.sums:
+        out.print(sums_table(ledger))
     out.print("exactly once: every message, to every subscriber, in order" if ledger.clean else "NOT exactly once")
     sys.exit(0 if ledger.clean else 1)

@@ -6,7 +6,9 @@ Each has a journal and the whole list of routers, first the one it starts at; th
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,29 @@ from onceway.demo.ledger import PublisherNotes, SubscriberNotes
 
 ADDRESS = "orders"
 TICK_S = 0.02
+LATE_EVERY, LATE_BY = 50, timedelta(hours=1)
 Tell = Callable[[str, Any], None]
+
+
+def cents(number: int) -> int:
+    return 100 + number * 37 % 9_900
+
+
+def late(number: int) -> bool:
+    """From a till that was offline."""
+    return number % LATE_EVERY == LATE_EVERY - 1
+
+
+def order(publisher: str, number: int, now: datetime) -> bytes:
+    at = now - LATE_BY if late(number) else now
+    body = {"publisher": publisher, "number": number, "at": at.isoformat(), "customer": f"c{number % 100}"}
+    return json.dumps({**body, "cents": cents(number)}).encode()
 
 
 async def publish(
     name: str, urls: Sequence[str], journal: Path, count: int, rate: float, notes: PublisherNotes, tell: Tell
 ) -> None:
-    """Publishes 0, 1, 2 ... at `rate` a second, and notes what is accepted."""
+    """Publishes orders 0, 1, 2 ... at `rate` a second, and notes what is accepted."""
 
     def report(event: Any) -> None:
         tell(name, event)
@@ -33,9 +51,11 @@ async def publish(
         while notes.published < count:
             due = min(count, int((loop.time() - began) * rate) + 1)
             if due > notes.published:
-                bodies = [b"%s %d" % (name.encode(), number) for number in range(notes.published, due)]
-                await publisher.put_many(bodies)
+                numbers, now = range(notes.published, due), datetime.now(UTC)
+                await publisher.put_many([order(name, number, now) for number in numbers])
                 notes.published = due
+                notes.cents += sum(map(cents, numbers))
+                notes.late += sum(map(late, numbers))
             notes.accepted = publisher.accepted
             await asyncio.sleep(TICK_S)
         await publisher.drain()
@@ -55,6 +75,6 @@ async def subscribe(
         attached.set()
         async for batch in subscriber.batches(max_messages=200):
             for body in batch.bodies:
-                publisher, number = body.split()
-                notes.handed.append((publisher.decode(), int(number)))
+                one = json.loads(body)
+                notes.handed.append((one["publisher"], one["number"]))
             await batch.accept()

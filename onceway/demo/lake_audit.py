@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -58,6 +58,13 @@ class Audit:
     def clean(self) -> bool:
         complete = self.lake == self.totals and not (self.repeated or self.missing)
         return complete and all(one.clean for one in self.publishers)
+
+
+def from_json(values: Mapping[str, Any]) -> Audit:
+    """The other way than dataclasses.asdict."""
+    publishers = tuple(Publisher(**one) for one in values["publishers"])
+    sums = {name: Sums(**values[name]) for name in ("lake", "totals")}
+    return Audit(publishers, values["messages"], values["repeated"], values["missing"], **sums)
 
 
 def audit(spark: SparkSession, home: Path) -> Audit:

@@ -2,16 +2,19 @@
 
 Each application notes what it does as it does it, in its own words: a publisher the numbers it published and those it
 was told were accepted, a subscriber the (publisher, number) of every message it was handed.  Numbers of one publisher
-run 0, 1, 2 ...
+run 0, 1, 2 ...  The lake's subscriber is judged by what is in the lake, and its totals by what was published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+
+from onceway.demo.lake_audit import Audit, Sums
 
 Message = tuple[str, int]
 """Publisher and number."""
+LAKE = "lake (Spark)"
 
 
 @dataclass(slots=True)
@@ -19,6 +22,8 @@ class PublisherNotes:
     name: str
     published: int = 0  # numbers 0 to published - 1
     accepted: int = 0
+    late: int = 0  # of those published
+    cents: int = 0
 
 
 @dataclass(slots=True)
@@ -48,18 +53,29 @@ class Ledger:
     published: int
     accepted: int
     lines: tuple[Line, ...]
+    sums: Mapping[str, Sums] = field(default_factory=dict)  # the same orders, added up in several places
 
     @property
     def clean(self) -> bool:
-        return self.accepted == self.published and all(
-            line.clean and line.delivered == self.published for line in self.lines
+        return (
+            self.accepted == self.published
+            and all(line.clean and line.delivered == self.published for line in self.lines)
+            and len(set(self.sums.values())) <= 1
         )
 
 
-def judge(publishers: Iterable[PublisherNotes], subscribers: Iterable[SubscriberNotes]) -> Ledger:
+def judge(
+    publishers: Collection[PublisherNotes], subscribers: Iterable[SubscriberNotes], lake: Audit | None = None
+) -> Ledger:
     published = {notes.name: notes.published for notes in publishers}
     accepted = sum(notes.accepted for notes in publishers)
-    return Ledger(sum(published.values()), accepted, tuple(_judge(published, notes) for notes in subscribers))
+    lines = [_judge(published, notes) for notes in subscribers]
+    sums = {}
+    if lake is not None:
+        lines.append(_judge_lake(published, lake))
+        late, cents = sum(notes.late for notes in publishers), sum(notes.cents for notes in publishers)
+        sums = {"published": Sums(sum(published.values()), late, cents), "lake": lake.lake, "totals": lake.totals}
+    return Ledger(sum(published.values()), accepted, tuple(lines), sums)
 
 
 def _judge(published: Mapping[str, int], notes: SubscriberNotes) -> Line:
@@ -79,3 +95,17 @@ def _judge(published: Mapping[str, int], notes: SubscriberNotes) -> Line:
             latest[publisher] = max(number, latest.get(publisher, -1))
     lost = sum(published.values()) - len(seen)
     return Line(notes.name, len(seen), lost, duplicate, out_of_order, unknown)
+
+
+def _judge_lake(published: Mapping[str, int], lake: Audit) -> Line:
+    found = {one.name: one for one in lake.publishers}
+    known = [found[name] for name in published if name in found]
+    delivered = sum(one.messages - one.duplicate for one in known)
+    return Line(
+        LAKE,
+        delivered,
+        lost=sum(published.values()) - delivered,
+        duplicate=sum(one.duplicate for one in known) + lake.repeated,
+        out_of_order=sum(one.out_of_order for one in known),
+        unknown=lake.messages - sum(one.messages for one in known),
+    )

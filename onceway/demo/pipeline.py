@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from onceway.parent import die_with
 from onceway.spark.session import NoSpark, session
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ def run(spark: SparkSession, source: DataFrame, home: Path, every: str, stop: th
 
 
 def _attached(progress: StreamingQueryProgress) -> bool:
-    return any(source.metrics.get("attached", "0") != "0" for source in progress.sources)
+    """The source says how it is beside its latest offset."""
+    return any(json.loads(source.latestOffset or "{}").get("state") == "receiving" for source in progress.sources)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -170,7 +172,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--topic", default="orders")
     parser.add_argument("--every", default="10 seconds", help="how often files are written, and so how small they are")
     parser.add_argument("--json", action="store_true", help="progress, and the audit at the end, as lines of JSON")
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)  # die with it
     args = parser.parse_args(argv)
+    if args.parent is not None:
+        die_with(args.parent)
     from onceway.demo.lake_audit import audit, show  # which reads what is written here
 
     console = Console(highlight=False, soft_wrap=True)

@@ -14,21 +14,27 @@ from typing import Any
 
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from onceway import topology
 from onceway.demo.applications import publish, subscribe
-from onceway.demo.ledger import Ledger, PublisherNotes, SubscriberNotes, judge
+from onceway.demo.lake import Lake, LakeFailed
+from onceway.demo.lake_audit import Audit
+from onceway.demo.ledger import LAKE, Ledger, PublisherNotes, SubscriberNotes, judge
 from onceway.errors import UsageError
 from onceway.listeners import KINDS, free_ports, listeners, try_listen
+from onceway.spark.session import missing
 from onceway.supervisor import State, Supervisor
 from onceway.topology import Topology
 
 PUBLISHERS = {"web": "a", "phone": "a"}  # who, and the router it starts at
 SUBSCRIBERS = {"billing": "b", "shipping": "c", "audit": "c"}
+LAKE_AT = "c"
 START_WITHIN_S = 30.0
 START_ATTEMPTS = 3
+LAKE_WITHIN_S = 300.0
 STALL_S = 60.0  # nothing moved for that long: judge what there is
 LOOK_EVERY_S = 0.05
 
@@ -42,7 +48,8 @@ class Plan:
     count: int = 20_000  # of both publishers together
     rate: float = 5_000.0  # a second, of both together
     kill: Sequence[str] = ("c",)  # one after the other, each a part of the way on
-    directory: Path | None = None  # journals, topology and routers' logs are kept there
+    directory: Path | None = None  # journals, topology, routers' logs and the lake are kept there
+    spark: bool = True
 
 
 async def run(plan: Plan, console: Console) -> Ledger:
@@ -66,6 +73,8 @@ class Story:
     publishers: dict[str, PublisherNotes] = field(default_factory=dict)
     subscribers: dict[str, SubscriberNotes] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
+    lake: Lake | None = None
+    audit: Audit | None = None
     lost_at: dict[str, float] = field(default_factory=dict)  # client -> when it lost its router
     log: Any = None
 
@@ -119,8 +128,14 @@ class Story:
             running = asyncio.create_task(supervisor.run())
             try:
                 if await self._is_up(supervisor):
-                    await self._with_clients(loaded, supervisor)
-                    return judge(self.publishers.values(), self.subscribers.values())
+                    await self._start_lake(loaded)
+                    try:
+                        await self._with_clients(loaded, supervisor)
+                        await self._finish_lake()
+                    finally:
+                        if self.lake is not None:
+                            await self.lake.close()
+                    return judge(self.publishers.values(), self.subscribers.values(), self.audit)
             finally:
                 supervisor.stop()
                 await running
@@ -133,6 +148,38 @@ class Story:
                 return await supervisor.until_converged()
         except TimeoutError:
             raise DemoFailed(f"the network was not ready in {START_WITHIN_S:.0f} s:\n{self._log_tail()}") from None
+
+    async def _start_lake(self, loaded: Topology) -> None:
+        if not self.plan.spark:
+            return
+        if (reason := await asyncio.to_thread(missing)) is not None:
+            self.say(f"[yellow]without Spark's part: {escape(reason)}[/yellow]")
+            return
+        self.say("Spark starts, which takes some seconds")
+        lake = self.lake = Lake(self.directory / "spark")
+        await lake.start(",".join(_urls(loaded, LAKE_AT)))
+        try:
+            async with asyncio.timeout(LAKE_WITHIN_S):
+                await lake.until_attached()
+        except (TimeoutError, LakeFailed) as error:
+            await lake.close()
+            raise DemoFailed(f"{str(error) or 'Spark did not start'} (see {lake.log})") from None
+        self.say(f"Spark        subscribed at {LAKE_AT}: network -> lake -> totals")
+
+    async def _finish_lake(self) -> None:
+        """Until all is in the lake, or nothing has come for long; then what the lake itself says."""
+        if self.lake is None:
+            return
+        last, moved = -1, time.monotonic()
+        while self.lake.rows < self.accepted and not self.lake.ended and time.monotonic() - moved < STALL_S:
+            if self.lake.rows != last:
+                last, moved = self.lake.rows, time.monotonic()
+            await asyncio.sleep(LOOK_EVERY_S)
+        self.say(f"{self.lake.rows:,} messages are in the lake; Spark adds up and audits")
+        try:
+            self.audit = await self.lake.finish()
+        except (TimeoutError, LakeFailed) as error:
+            raise DemoFailed(f"{str(error) or 'Spark did not end'} (see {self.lake.log})") from None
 
     async def _with_clients(self, loaded: Topology, supervisor: Supervisor) -> None:
         attached: list[asyncio.Event] = []
@@ -177,12 +224,14 @@ class Story:
         with Progress(*columns, console=self.console, transient=True, disable=not self.console.is_terminal) as bars:
             accepted = bars.add_task("accepted", total=self.plan.count)
             arrived = {name: bars.add_task(name, total=self.plan.count) for name in SUBSCRIBERS}
+            in_lake = bars.add_task(LAKE, total=self.plan.count, visible=self.lake is not None)
             last, moved = -1, time.monotonic()
             while True:
                 done = self.accepted
                 bars.update(accepted, completed=done)
                 for name, bar in arrived.items():
                     bars.update(bar, completed=len(self.subscribers[name].handed))
+                bars.update(in_lake, completed=self.lake.rows if self.lake is not None else 0)
                 total = done + sum(len(notes.handed) for notes in self.subscribers.values())
                 if total != last:
                     last, moved = total, time.monotonic()
@@ -239,6 +288,19 @@ def ledger_table(ledger: Ledger) -> Table:
         table.add_row(
             line.name, f"{line.delivered:,}", str(line.lost), str(line.duplicate), str(line.out_of_order), style=style
         )
+    return table
+
+
+def sums_table(ledger: Ledger) -> Table:
+    """The same orders, as three places add them up."""
+    table = Table(title="orders by Spark, in windows of their own time", title_justify="left")
+    table.add_column("")
+    for heading in ("orders", "of them late", "amount"):
+        table.add_column(heading, justify="right")
+    agree = len(set(ledger.sums.values())) == 1
+    for name, sums in ledger.sums.items():
+        cells = (f"{sums.orders:,}", f"{sums.late:,}", f"{sums.cents / 100:,.2f}")
+        table.add_row(name, *cells, style="green" if agree else "bold red")
     return table
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,19 @@ COMMAND = [sys.executable, "-m", "onceway"]
 BOUND_S = 60.0
 
 
-def onceway(*arguments: object, stdin: bytes | None = None) -> subprocess.CompletedProcess[str]:
+def onceway(
+    *arguments: object, stdin: bytes | None = None, bound_s: float = BOUND_S, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`env` is beside this process's own."""
+    argv = [*COMMAND, *map(str, arguments)]
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=BOUND_S, check=False, cwd=ROOT
+        argv,
+        input=stdin,
+        capture_output=True,
+        timeout=bound_s,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **(env or {})},
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from onceway.demo.lake_audit import Audit, Publisher, Sums
 from onceway.demo.ledger import Line, PublisherNotes, SubscriberNotes, judge
+from onceway.spark.session import missing
 from tests.cli.conftest import onceway
 
 PUBLISHERS = [PublisherNotes("p", published=3, accepted=3), PublisherNotes("q", published=2, accepted=2)]
@@ -43,9 +46,34 @@ def test_what_was_published_and_not_accepted_spoils_the_ledger() -> None:
     assert not judge([PublisherNotes("p", published=1, accepted=0)], [SubscriberNotes("s", [("p", 0)])]).clean
 
 
+WEB = Publisher("web", messages=3, lost=0, duplicate=0, out_of_order=0)
+SUMS = Sums(orders=3, late=1, cents=30)
+LAKE = Audit((WEB,), messages=3, repeated=0, missing=0, lake=SUMS, totals=SUMS)
+
+
+@pytest.mark.parametrize(
+    ("lake", "delivered", "lost", "duplicate", "clean"),
+    [
+        (LAKE, 3, 0, 0, True),
+        (replace(LAKE, publishers=(replace(WEB, messages=2, lost=1),), messages=2), 2, 1, 0, False),
+        (replace(LAKE, publishers=(replace(WEB, messages=4, duplicate=1),), messages=4), 3, 0, 1, False),
+        (replace(LAKE, publishers=(), messages=0), 0, 3, 0, False),
+        (replace(LAKE, messages=4), 3, 0, 0, False),
+        (replace(LAKE, totals=replace(SUMS, late=0)), 3, 0, 0, False),
+        (replace(LAKE, lake=replace(SUMS, cents=29), totals=replace(SUMS, cents=29)), 3, 0, 0, False),
+    ],
+)
+def test_the_lake_is_judged_by_what_was_published(
+    lake: Audit, delivered: int, lost: int, duplicate: int, clean: bool
+) -> None:
+    ledger = judge([PublisherNotes("web", published=3, accepted=3, late=1, cents=30)], [], lake)
+    line = ledger.lines[0]
+    assert (line.delivered, line.lost, line.duplicate, ledger.clean) == (delivered, lost, duplicate, clean)
+
+
 @pytest.mark.parametrize("kill", ["a", "c"])
 def test_the_demo_kills_a_router_and_ends_with_a_clean_ledger(kill: str, tmp_path: Path) -> None:
-    done = onceway("demo", "--count", 4000, "--rate", 4000, "--kill", kill, "--keep", tmp_path / "demo")
+    done = onceway("demo", "--no-spark", "--count", 4000, "--rate", 4000, "--kill", kill, "--keep", tmp_path / "demo")
     assert done.returncode == 0, done.stderr
     assert "network triangle ready: 3 routers, 3 links" in done.stderr
     assert f"kill -9 router {kill} (pid " in done.stderr
@@ -61,8 +89,36 @@ def test_the_demo_kills_a_router_and_ends_with_a_clean_ledger(kill: str, tmp_pat
     assert "a journal of an earlier demo" in again.stderr
 
 
+@pytest.mark.slow
+def test_the_demo_ends_with_a_lake_that_holds_each_message_once(tmp_path: Path) -> None:
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    done = onceway("demo", "--count", 4000, "--rate", 4000, "--keep", tmp_path / "demo", bound_s=280)
+    assert done.returncode == 0, done.stderr
+    assert "4,000 messages are in the lake" in done.stderr
+    rows = [row.replace("│", " ").split() for row in done.stdout.splitlines()]
+    assert ["lake", "(Spark)", "4,000", "0", "0", "0"] in rows
+    sums = {row[0]: row[1:] for row in rows if len(row) == 4}
+    assert sums["published"][:2] == ["4,000", "80"]
+    assert sums["published"] == sums["lake"] == sums["totals"]
+
+
+def test_without_spark_the_demo_says_what_is_missing_and_does_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\nfind = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'pyspark' else find(name, *a)\n"
+    )
+    done = onceway("demo", "--count", 500, "--rate", 2000, env={"PYTHONPATH": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert "without Spark's part: pyspark is not installed: pip install 'onceway[spark]'" in " ".join(
+        done.stderr.split()
+    )
+    assert "published 500, accepted 500" in done.stdout
+    assert "lake" not in done.stdout
+
+
 def test_a_router_that_is_not_there_cannot_be_killed() -> None:
-    done = onceway("demo", "--kill", "z")
+    done = onceway("demo", "--no-spark", "--kill", "z")
     assert done.returncode == 2
     assert "no router z to kill; there are a, b, c" in done.stderr
 
@@ -73,6 +129,6 @@ def test_the_demo_goes_elsewhere_when_a_port_is_taken() -> None:
     except OSError:  # somebody else has it, which does as well
         taken = socket.socket()
     with taken:
-        done = onceway("demo", "--count", 500, "--rate", 2000)
+        done = onceway("demo", "--no-spark", "--count", 500, "--rate", 2000)
     assert done.returncode == 0, done.stderr
     assert "published 500, accepted 500" in done.stdout
