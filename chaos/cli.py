@@ -12,11 +12,14 @@ import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from onceway.errors import UsageError
+
+if TYPE_CHECKING:
+    from chaos.schedule import Schedule
 
 VERDICTS: Final = {0: "ok", 1: "violated", 3: "unknown"}
 
@@ -63,26 +66,43 @@ def run(schedule: str, out: Path | None, seed: int | None) -> None:
 @command.command("all")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="A folder in here for each.")
 @click.option("--seed", type=int, help="The same for each.")
-def all_(out: Path | None, seed: int | None) -> None:
+@click.option("--strict", is_flag=True, help="A schedule that this machine cannot run is a failure: exit code 3.")
+def all_(out: Path | None, seed: int | None, strict: bool) -> None:
     """Run every schedule of the library that is not long, one after the other."""
     from chaos.faults import new_seed
     from chaos.schedule_files import library, load_schedule
 
-    codes = {}
+    codes: dict[str, int] = {}
+    skipped: dict[str, str] = {}
     for path in library():
-        if not load_schedule(path).long:
-            where = None if out is None else out / path.stem
-            codes[path.stem] = run_and_judge(path.stem, where, new_seed() if seed is None else seed)
+        schedule = load_schedule(path)
+        if schedule.long:
+            continue
+        if (reason := reason_to_skip(schedule)) is not None:
+            skipped[path.stem] = reason
+            continue
+        where = None if out is None else out / path.stem
+        codes[path.stem] = run_and_judge(path.stem, where, new_seed() if seed is None else seed)
     for name, code in codes.items():
         click.echo(f"{name:28}{VERDICTS[code]}")
-    sys.exit(1 if 1 in codes.values() else max(codes.values()))
+    for name, reason in skipped.items():
+        click.echo(f"{name:28}skipped: {reason}")
+    verdicts = [*codes.values(), *([3] if skipped and strict else [])]
+    sys.exit(1 if 1 in verdicts else max(verdicts))
+
+
+def reason_to_skip(schedule: Schedule) -> str | None:
+    """Why this machine cannot run it."""
+    from chaos.netns import is_inside, reason_against
+
+    return reason_against() if schedule.needs_namespaces and not is_inside() else None
 
 
 def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
     """The exit code."""
     from chaos.history import GLOB, read
     from chaos.judge import judge
-    from chaos.netns import is_inside, reason_against
+    from chaos.netns import is_inside
     from chaos.recovery import recoveries, summary
     from chaos.run import NotStarted, Run, commit, say
     from chaos.schedule_files import find, load_schedule
@@ -92,10 +112,10 @@ def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
         raise UsageError("toxiproxy-python is not installed: pip install 'onceway[check]'")
     path = find(schedule)
     loaded = load_schedule(path)
+    if (reason := reason_to_skip(loaded)) is not None:
+        say(f"schedule {loaded.name} is skipped: {reason}")
+        return 3
     if loaded.needs_namespaces and not is_inside():
-        if (reason := reason_against()) is not None:
-            say(f"schedule {loaded.name} is skipped: {reason}")
-            return 3
         return run_inside(["run", schedule, "--seed", str(seed), *([] if out is None else ["--out", str(out)])])
     if out is None:
         out = Path(tempfile.mkdtemp(prefix=f"onceway-chaos-{loaded.name}-"))
@@ -130,8 +150,6 @@ def run_inside(arguments: list[str]) -> int:
 
 def write_report(directory: Path) -> Path | None:
     """report.html, by the program that anybody can call for it again later."""
-    if find_spec("chaos.report") is None:
-        return None
     done = subprocess.run(
         [sys.executable, "-m", "chaos.report", str(directory)], stdout=subprocess.DEVNULL, check=False
     )

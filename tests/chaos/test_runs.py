@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from chaos import cli
 from chaos.history import Event, read
 from chaos.judge import judge
 from chaos.recovery import Recovery, recoveries, summary
@@ -49,6 +51,20 @@ def test_the_library_is_listed_with_what_it_shows() -> None:
     done = chaos("list")
     assert done.returncode == 0
     assert "accept_settle_window" in done.stdout
+
+
+@pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 3)])
+def test_what_the_machine_cannot_run_is_said_to_be_skipped(
+    monkeypatch: pytest.MonkeyPatch, options: list[str], code: int
+) -> None:
+    monkeypatch.setattr("chaos.netns.reason_against", lambda: "there is no ip command; install iproute2")
+    monkeypatch.setattr(cli, "run_and_judge", lambda name, out, seed: 0)
+    done = CliRunner().invoke(cli.command, ["all", *options])
+    assert done.exit_code == code
+    lines = done.stdout.splitlines()
+    assert lines[-1] == f"{'cut_interfaces':28}skipped: there is no ip command; install iproute2"
+    assert {line.split()[1] for line in lines[:-1]} == {"ok"}
+    assert "two_hundred_kills" not in done.stdout  # it is long
 
 
 def history(*lines: dict[str, object]) -> list[Event]:
