@@ -100,7 +100,7 @@ class Stream:
         self._ingests.check()
         begins = self._log.begins(start)
         ends = {slot: max(begins[slot], end) for slot, end in self._available().items()}
-        self._at = begins
+        self._at = begins  # what is behind a batch that is planned now is what Spark lags by
         self._ingests.processed(begins)
         if start.wal != self.wal.uuid or any(begins.get(slot) != at for slot, at in start.positions.items()):
             # What is missing is passed over by a batch of its own, without rows, so that Spark writes down from where
@@ -114,6 +114,7 @@ class Stream:
                 return start
             ends = self._within_limits(begins, ends, limited)
         self._planned = self._clock()
+        self._at = ends
         return Offset(self.wal.uuid, ends)
 
     def _available(self) -> dict[int, int]:

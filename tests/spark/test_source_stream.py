@@ -321,9 +321,7 @@ def test_progress_says_how_far_behind_spark_is(rig: Rig) -> None:
     with Log(rig.location) as log:
         log.append(10, size=100)
         stream = rig.stream(maxRowsPerTrigger="4")
-        at = stream.latest(stream.initial(), limited=True)
-        assert stream.report()["lagRows"] == 10
-        stream.latest(at, limited=True)
+        stream.latest(stream.initial(), limited=True)
         report = stream.report()
         assert report["p"] == {"0": 10}
         assert report["lagRows"] == 6

@@ -1,0 +1,198 @@
+"""The source in Spark: what comes out is what was published, each once, whatever is killed and repeated."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqp10.sections import Message, Properties
+from tests.live import LiveNetwork, wait_until
+from tests.live_fixture import LiveNetworks
+from tests.running import Program
+from tests.spark.driver import start
+from tests.spark.logs import Log
+from tests.spark.networks import Publishing, bodies
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
+    with LiveNetwork(tmp_path_factory.mktemp("network"), ("a",)) as network:
+        yield network.start()
+
+
+class Query:
+    """A query that collects its batches; every `run` is a driver of its own on one checkpoint."""
+
+    def __init__(self, spark: Any, directory: Path, urls: str, topic: str, **options: str) -> None:
+        self.checkpoint = directory / "checkpoint"
+        self.batches: dict[int, list[Any]] = {}
+        self.progress: list[dict[str, Any]] = []
+        self._spark = spark
+        self.options = {
+            "url": urls,
+            "topic": topic,
+            "subscription": "s",
+            "walLocation": str(directory / "wal"),
+        } | options
+
+    def run(self, schema: str | None = None) -> dict[int, list[Any]]:
+        """Everything that is there now; the batches of this run."""
+        self.batches = {}
+        reader = self._spark.readStream.format("onceway").options(**self.options)
+        frame = (reader.schema(schema) if schema else reader).load()
+        query = (
+            frame.writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        finally:
+            self.progress = [json.loads(one.json) for one in query.recentProgress]
+        return self.batches
+
+    def _take(self, frame: Any, batch: int) -> None:
+        self.batches[batch] = frame.collect()
+
+    def forget(self, what: str, batch: int) -> None:
+        """As if the driver had died before it wrote that down."""
+        (self.checkpoint / what / str(batch)).unlink()
+        (self.checkpoint / what / f".{batch}.crc").unlink(missing_ok=True)
+
+
+def test_messages_become_rows_with_their_properties_in_batches_as_large_as_is_wanted(
+    spark: Any, network: LiveNetwork, tmp_path: Path
+) -> None:
+    query = Query(spark, tmp_path, network.urls(), "typed", maxRowsPerTrigger="2", includeHeaders="true")
+    assert query.run() == {0: []}
+    properties = Properties(
+        message_id="m1", correlation_id="c1", subject="s1", content_type="text/plain", reply_to="r1"
+    )
+    messages = [
+        Message(b"whole", properties=properties, application_properties={"key": "k1", "colour": "red", "size": 3}),
+        *bodies(4),
+    ]
+    publishing = Publishing(network.urls(), "typed", messages)
+    batches = query.run()
+    publishing.join()
+    assert {batch: len(rows) for batch, rows in batches.items()} == {1: 2, 2: 2, 3: 1}
+    rows = [row for batch in batches.values() for row in batch]
+    assert [bytes(row.value) for row in rows] == [b"whole", *bodies(4)]
+    assert [(row.topic, row.partition, row.offset) for row in rows] == [("typed", 0, number) for number in range(5)]
+    whole = rows[0]
+    assert (whole.message_id, whole.correlation_id, whole.subject, whole.reply_to) == ("m1", "c1", "s1", "r1")
+    assert whole.content_type == "text/plain"
+    assert whole.headers["colour"] == "red"
+    assert whole.headers["size"] == "3"
+    assert rows[1].message_id is None
+    assert len({bytes(row.delivery_tag) for row in rows}) == 5
+    assert all(row.received_at.year >= 2020 for row in rows)
+    reports = [one["sources"][0]["latestOffset"] for one in query.progress]
+    assert [one["lagRows"] for one in reports[:3]] == [3, 1, 0]
+    assert reports[0]["backlogBytes"] > 0
+    assert reports[0]["state"] == "receiving"
+
+
+def test_a_batch_that_was_not_finished_is_repeated_as_it_was(spark: Any, network: LiveNetwork, tmp_path: Path) -> None:
+    """The windows between latestOffset and the source's commit (docs/spark.md), inline and with fewer columns."""
+    query = Query(spark, tmp_path, network.urls(), "repeated", maxRowsPerTrigger="100", transport="inline")
+    schema = "`offset` bigint, value binary"
+    query.run(schema)
+    publishing = Publishing(network.urls(), "repeated", bodies(250))
+    first = query.run(schema)
+    publishing.join()
+    assert [(row.offset, bytes(row.value)) for batch in first.values() for row in batch] == list(enumerate(bodies(250)))
+    query.forget("commits", 3)  # sink done, commit log missing
+    assert query.run(schema) == {3: first[3]}
+    query.forget("commits", 3)
+    query.forget("offsets", 3)  # after latestOffset, before the offset log
+    assert query.run(schema) == {3: first[3]}
+    for batch in (2, 3):  # rolled back by more than a batch, within walRetention
+        query.forget("commits", batch)
+        query.forget("offsets", batch)
+    assert query.run(schema) == {2: first[2], 3: first[3]}
+    assert query.run(schema) == {}
+
+
+def test_errors_reach_the_user_in_clear_words(spark: Any, network: LiveNetwork, tmp_path: Path) -> None:
+    query = Query(spark, tmp_path, network.urls(), "errors", maxRowsPerTriger="2", credit="none")
+    with pytest.raises(
+        Exception, match='option maxrowspertriger: is unknown; did you mean "maxRowsPerTrigger"'
+    ) as said:
+        query.run()
+    assert 'option credit: "none" is no whole number' in str(said.value)
+    query.options = {name: value for name, value in query.options.items() if name not in ("maxRowsPerTriger", "credit")}
+    with pytest.raises(Exception, match="column 'value' is binary, not string; read it so and cast it"):
+        query.run("value string")
+    query.run()
+    shutil.rmtree(tmp_path / "wal")
+    with pytest.raises(Exception, match=r"DataLoss: the checkpoint goes on in the log [-0-9a-f]+, but .*holds"):
+        query.run()
+
+
+def test_a_log_is_read_in_a_batch_without_a_network(spark: Any, tmp_path: Path) -> None:
+    with Log(tmp_path / "wal", "orders", "returns") as log:
+        log.append(300, "orders")
+        log.append(20, "returns")
+        frame = spark.read.format("onceway").load(str(tmp_path / "wal"))
+        assert frame.count() == 320
+        assert {row.topic: row["count"] for row in frame.groupBy("topic").count().collect()} == {
+            "orders": 300,
+            "returns": 20,
+        }
+        ending = json.dumps({"v": 1, "wal": log.wal.uuid, "p": {"0": 2, "1": 1}})
+        some = spark.read.format("onceway").option("endingOffsets", ending).load(str(tmp_path / "wal"))
+        values = [row.value for row in some.selectExpr("cast(value as string) value").collect()]
+        assert sorted(values) == ["orders 0", "orders 1", "returns 0"]
+
+
+def kill(driver: Program) -> None:
+    """-9 for the driver's Python and its Java; what they had started is left to itself."""
+    pid = driver.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    for one in (pid, *map(int, children)):
+        os.kill(one, signal.SIGKILL)
+    driver.process.wait(10)
+
+
+def batches(driver: Program, count: int) -> None:
+    for _ in range(count):
+        assert re.fullmatch(r"batch \d+", driver.line(120.0))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_driver_and_router_are_killed_and_every_message_is_in_the_lake_once(
+    spark: Any, live_network: LiveNetworks, tmp_path: Path
+) -> None:
+    addresses = [{"match": "*", "subscription_timeout": "5m"}]  # drivers take their time on a busy machine
+    network = live_network("a", "b", links=[("a", "b")], addresses=addresses)
+    command = [sys.executable, "-m", "tests.spark.driver", network.urls(), "orders", str(tmp_path)]
+    with Program(command) as driver:
+        wait_until(lambda: network["a"].status()["addresses"].get("orders"), "the query is attached", 120.0)
+        publishing = Publishing(network.urls(), "orders", bodies(20_000), pace_s=0.05)
+        batches(driver, 2)
+        kill(driver)
+    with Program(command) as driver:  # at once: the first one's ingest may be alive
+        batches(driver, 2)
+        kill(driver)
+        network.kill("a")
+    network.start("a")
+    wal = tmp_path / "wal"
+    values: list[bytes] = []
+    while len(values) < 20_000:
+        start(spark, network.urls(), "orders", tmp_path, availableNow=True).awaitTermination()
+        values = [bytes(row.value) for row in spark.read.parquet(str(tmp_path / "rows")).select("value").collect()]
+        assert not publishing.over or len(values) == 20_000, f"{len(values)} of 20000 rows, the log is {wal}"
+    publishing.join()
+    assert sorted(values) == sorted(bodies(20_000))
