@@ -57,6 +57,7 @@ class RealClient(Client):
         self.clock_us = 0  # how much its clock is wrong
         self.seed = 0
         self.max_frame_size: int | None = None
+        self.haunted = False  # its memory and its clock are behind an earlier life's, whose frames may be read late
         self.place = ("", 0)  # the router that it talks to, or talked to last
 
     # ------------------------------------------------------------------ processes
@@ -101,6 +102,9 @@ class RealClient(Client):
 
     def start(self) -> None:
         self.state, self.closed = "off", False
+        other = self.original or self.twin
+        if other is not None and other.state == "down" and self.given_up():
+            other.closed = True  # this one goes on in its place
 
     def can_start(self) -> bool:
         """A supervisor starts it again when no other process of its identity is there."""
@@ -181,15 +185,18 @@ class RealClient(Client):
         if isinstance(event, Failed):
             assert isinstance(event.error, JournalError | LinkStolen), f"{self.name}: failed: {event.error}"
             self.refusals.append(str(event.error))
-            other = self.original or self.twin
-            if isinstance(event.error, LinkStolen):
-                assert other is not None, f"{self.name}: {event.error}"
-                assert other.lives, f"{self.name}: {event.error}"
+            if isinstance(event.error, LinkStolen) and not self.haunted:
+                assert self.has_company(), f"{self.name}: {event.error}"
             self.stop()
-            self.closed = other is not None and other.lives > 0 and self.given_up()
+            self.closed = (self.has_company() or self.haunted) and self.given_up()
         elif isinstance(event, Detached):
             self.closed = True
             self.stop()
+
+    def has_company(self) -> bool:
+        """Whether there has been another process with its identity."""
+        other = self.original or self.twin
+        return other is not None and (other.lives > 0 or other.state != "down")
 
     def given_up(self) -> bool:
         """Whether an application that has failed leaves it to the other process for good."""
@@ -314,6 +321,7 @@ class RealPublisher(RealClient, Publisher):
 
     def forget(self) -> None:
         """The journal is lost."""
+        self.haunted = self.clock_us != 0
         self.storage = JOURNALS[self.journal_kind]()
         if self.state != "down":
             self.hang_up()
@@ -378,9 +386,8 @@ class RealSubscriber(RealClient, Subscriber):
             for position, (_, mid) in zip(self.positions, self.in_hand, strict=True):
                 if position in void:  # its accept has no effect any more
                     checker.gave_back(self.identity, mid)
-        elif isinstance(event, Attached):
-            if self.identity not in checker.current:
-                checker.confirmed(self.identity)
+        elif isinstance(event, Attached) and self.identity not in checker.current:
+            checker.confirmed(self.identity)
 
     def took_over(self) -> None:
         checker = self.world.checker
@@ -435,6 +442,7 @@ class RealSubscriber(RealClient, Subscriber):
     def forget(self) -> None:
         """The journal is lost, and with it every process of this identity."""
         self.world.checker.forgot(self.identity)
+        self.haunted = self.clock_us != 0
         self.storage = JOURNALS[self.journal_kind]()
         other = self.original or self.twin
         if other is not None:
