@@ -65,6 +65,8 @@ def decode(
     """
     wanted = schema(columns)
     rows = len(payloads)
+    if not rows:
+        return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in wanted], schema=wanted)
     received = received_us.view(TIMESTAMP)
     made: Columns = {}
     needed = [name for name in wanted.names if name in _OF_THE_MESSAGE]
@@ -86,41 +88,28 @@ def decode(
 def _messages(payloads: Any, needed: list[str]) -> Columns:
     """The needed columns of these payloads: shape by shape, the rest one by one, then back into their order."""
     pieces: list[tuple[Any, Columns]] = []  # (rows, their columns)
-    rows: Any = None  # those left, None: all
-    poor = 0
-    for _ in range(_SHAPES):
-        if not len(payloads) or poor > 1:
-            break
-        sample = payloads[0].as_py()
+    rows = pa.array(range(len(payloads)), pa.int64())  # those left
+    odd = 0  # samples with which hardly any other is alike; the one in front may be the only one
+    while odd < min(2, len(payloads)) and len(pieces) < _SHAPES:
+        sample = payloads[odd].as_py()
         like = constant_part(sample)
-        mask = None if like is None else _alike(payloads, like)
-        count = 1 if mask is None else mask.true_count
-        if mask is not None and count == len(payloads):
-            piece = _of_one_shape(payloads, sample, needed, like or b"")
-            if rows is None:
-                return piece
-            pieces.append((rows, piece))
+        mask = _alike(payloads, like) if like is not None else None
+        count = 0 if mask is None else mask.true_count
+        if like is None or count < min(_WORTH, len(payloads)):
+            odd += 1
+            continue
+        odd = 0
+        if count == len(payloads):
+            pieces.append((rows, _of_one_shape(payloads, sample, needed, like)))
             payloads = payloads[:0]
             break
-        if count < _WORTH:
-            # what comes first may be the odd one: try the shape of a later one once
-            poor += 1
-            if poor == 1 and len(payloads) > 1:
-                rows = pa.array(range(len(payloads)), pa.int64()) if rows is None else rows
-                pieces.append((rows[:1], _one_by_one(payloads[:1], needed)))
-                payloads, rows = payloads[1:], rows[1:]
-            continue
-        poor = 0
-        if rows is None:
-            rows = pa.array(range(len(payloads)), pa.int64())
-        pieces.append((rows.filter(mask), _of_one_shape(payloads.filter(mask), sample, needed, like or b"")))
+        pieces.append((rows.filter(mask), _of_one_shape(payloads.filter(mask), sample, needed, like)))
         others = pc.invert(mask)
         payloads, rows = payloads.filter(others), rows.filter(others)
     if len(payloads):
-        piece = _one_by_one(payloads, needed)
-        if rows is None:
-            return piece
-        pieces.append((rows, piece))
+        pieces.append((rows, _one_by_one(payloads, needed)))
+    if len(pieces) == 1:
+        return pieces[0][1]
     order = pc.sort_indices(pa.concat_arrays([piece_rows for piece_rows, _ in pieces]))
     return {name: pa.concat_arrays([piece[name] for _, piece in pieces]).take(order) for name in needed}
 
@@ -154,7 +143,11 @@ def _of_one_shape(payloads: Any, sample: bytes, needed: list[str], like: bytes) 
 
 def _repeated(constant: Any, name: str, rows: int) -> Any:
     kind = _TYPES[name]
-    return pa.nulls(rows, kind) if constant is None else pa.repeat(pa.scalar(constant, kind), rows)
+    if constant is None:
+        return pa.nulls(rows, kind)
+    if name == "headers":  # of a map, `repeat` makes each one anew
+        return pa.array([constant], kind).take(pa.repeat(pa.scalar(0, pa.int64()), rows))
+    return pa.repeat(pa.scalar(constant, kind), rows)
 
 
 def _one_by_one(payloads: Any, needed: list[str]) -> Columns:

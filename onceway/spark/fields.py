@@ -36,16 +36,19 @@ from amqp10.errors import DecodeError
 from amqp10.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
+    APPLICATION_PROPERTIES,
     DATA,
+    DELIVERY_ANNOTATIONS,
     FOOTER,
     HEADER,
+    MESSAGE_ANNOTATIONS,
     PROPERTIES,
+    AmqpSequence,
     Header,
     Message,
-    Properties,
     sections,
 )
-from amqp10.types import Array, Described, Timestamp, _Decimal
+from amqp10.types import Array, Decimal32, Decimal64, Decimal128, Described, Timestamp
 
 UNDECODABLE: Final = "onceway-undecodable"
 KEYS: Final = ("x-opt-partition-key", "x-opt-bridge.key")
@@ -54,8 +57,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_MS: Final = -62_135_596_800_000  # year 1, as far back as Spark and Python go
 _LAST_MS: Final = 253_402_300_799_999  # year 9999
 _DEFAULT_HEADER: Final = Header()
+_NARROW: Final = frozenset((0xA0, 0xA1, 0xC0, 0xC1))  # constructors with a size of one octet
+_WIDE: Final = frozenset((0xB0, 0xB1, 0xD0, 0xD1))
 
 Headers = list[tuple[str, str | None]]
+Properties = list[Any]  # by their order in 3.2.4; ids and binary as text, times in ms
 
 
 class Fields(NamedTuple):
@@ -82,101 +88,253 @@ def read(payload: bytes) -> Fields:
 
 
 def _read(payload: bytes) -> Fields:
-    message = Message()
-    properties: Properties | None = None
-    parts: list[tuple[int, bytes]] = []
+    header = annotations = application = b""
+    properties = _NO_PROPERTIES
+    bodies: list[tuple[int, int, int]] = []
     last = -1
-    for code, start, end in sections(payload):
+    for code, start, stop in _walk(payload):
         if code < last or (code == last and code not in (DATA, AMQP_SEQUENCE)) or (DATA <= last < code < FOOTER):
-            Message.decode(payload)  # says what is wrong
+            raise _wrong(payload)
         last = code
-        part = payload[start:end]
-        if code < PROPERTIES or PROPERTIES < code < DATA:
-            _adopt(message, _section(part))  # much the same in every message of a publisher
-        elif code == PROPERTIES:
-            properties = Message.decode(part).properties
-        elif code != FOOTER:
-            parts.append((code, part))
-    return _fields(message, properties, _value(parts))
-
-
-@lru_cache(maxsize=4096)
-def _section(part: bytes) -> Message:
-    return Message.decode(part)
-
-
-def _adopt(message: Message, part: Message) -> None:
-    if part.header is not None:
-        message.header = part.header
-    elif part.message_annotations is not None:
-        message.message_annotations = part.message_annotations
-    elif part.application_properties is not None:
-        message.application_properties = part.application_properties
-
-
-def _fields(message: Message, properties: Properties | None, value: bytes | None) -> Fields:
-    key = None
-    annotations = message.message_annotations
-    if annotations:
-        for name in KEYS:
-            if annotations.get(name) is not None:
-                key = text(annotations[name])
-                break
-    headers = _headers(message, properties)
-    if properties is None:
-        return Fields(key=key, value=value, headers=headers)
-    created = properties.creation_time
+        if code == PROPERTIES:
+            quick = _quick_properties(payload, start, stop)
+            properties = _properties(payload[start:stop]) if quick is None else quick
+        elif DATA <= code < FOOTER:
+            bodies.append((code, start, stop))
+        elif code == MESSAGE_ANNOTATIONS:
+            annotations = payload[start:stop]
+        elif code == APPLICATION_PROPERTIES:
+            application = payload[start:stop]
+        elif code == HEADER:
+            header = payload[start:stop]
+        else:
+            assert code in (DELIVERY_ANNOTATIONS, FOOTER)  # between two peers; checksums and the like
+    key, said = _said(header, annotations)
+    # what a publisher says in every message alike is read once
+    headers = dict(_application(application)) if application else {}
+    for name, value in said:
+        headers.setdefault(name, value)
+    if properties is _NO_PROPERTIES:
+        return Fields(key=key, value=_value(payload, bodies), headers=list(headers.items()) or None)
+    message_id, user_id, to, subject, reply_to, correlation_id, content_type, encoding, *rest = properties
+    expiry, created, group_id, group_sequence, reply_to_group_id = rest
+    for name, value in (
+        ("amqp.user-id", user_id),
+        ("amqp.to", to),
+        ("amqp.content-encoding", encoding),
+        ("amqp.absolute-expiry-time", expiry if expiry is None else _time(expiry)),
+        ("amqp.group-sequence", group_sequence),
+        ("amqp.reply-to-group-id", reply_to_group_id),
+    ):
+        if value is not None:
+            headers.setdefault(name, str(value))
     return Fields(
-        key if key is not None else properties.group_id,
-        value,
+        key if key is not None else group_id,
+        _value(payload, bodies),
         created * 1000 if created is not None and _FIRST_MS <= created <= _LAST_MS else None,
-        text(properties.message_id),
-        text(properties.correlation_id),
-        properties.subject,
-        properties.content_type if properties.content_type is None else str(properties.content_type),
-        properties.reply_to,
-        properties.group_id,
-        headers,
+        message_id,
+        correlation_id,
+        subject,
+        content_type,
+        reply_to,
+        group_id,
+        list(headers.items()) or None,
     )
 
 
-def _value(parts: list[tuple[int, bytes]]) -> bytes | None:
-    if not parts:
+def _walk(payload: bytes) -> list[tuple[int, int, int]]:
+    """(code, start, behind) of each section: what `sections` gives, quicker for what nearly all messages look like."""
+    found = []
+    at, end = 0, len(payload)
+    while at < end:
+        head = payload[at : at + 5]
+        if len(head) < 5 or head[0] or head[1] != 0x53 or not HEADER <= head[2] <= FOOTER:
+            return sections(payload)
+        constructor = head[3]
+        if constructor in _NARROW:
+            stop = at + 5 + head[4]
+        elif constructor in _WIDE:
+            stop = at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
+        elif constructor == 0x45:
+            stop = at + 4
+        else:
+            return sections(payload)
+        found.append((head[2], at, stop))
+        at = stop
+    return found if at == end else sections(payload)
+
+
+def _wrong(payload: bytes) -> DecodeError:
+    """What is wrong with it, in the words of the codec."""
+    try:
+        Message.decode(payload)
+    except DecodeError as error:
+        return error
+    raise AssertionError("two readings of one message differ")
+
+
+@lru_cache(maxsize=4096)
+def _said(header: bytes, annotations: bytes) -> tuple[str | None, Headers]:
+    """(key, headers) of these sections."""
+    key = None
+    found: Headers = []
+    if annotations:
+        values = Message.decode(annotations).message_annotations or {}
+        key = next((text(values[name]) for name in KEYS if values.get(name) is not None), None)
+        found = [(str(name), text(value)) for name, value in values.items()]
+    if header:
+        fields = Message.decode(header).header
+        for name in ("durable", "priority", "ttl", "first_acquirer", "delivery_count"):
+            value = getattr(fields, name)
+            if value != getattr(_DEFAULT_HEADER, name):
+                found.append((f"amqp.{name.replace('_', '-')}", text(value)))
+    return key, found
+
+
+@lru_cache(maxsize=4096)
+def _application(part: bytes) -> Headers:
+    quick = _quick_application(part)
+    if quick is not None:
+        return quick
+    values = Message.decode(part).application_properties or {}
+    return [(str(name), text(value)) for name, value in values.items()]
+
+
+def _quick_application(part: bytes) -> Headers | None:
+    """A small map; None for all others, and for what is wrong."""
+    if part[3] != 0xC1 or len(part) < 6 or part[5] & 1:
         return None
-    if parts[0][0] == AMQP_VALUE:
-        part = parts[0][1]
-        body = Message.decode(part).value
-        if body is None or type(body) is bytes:
-            return body
-        return (str(body) if isinstance(body, str) else _json(body)).encode()
-    bodies = [decode_value(part, 3)[0] if part[:2] == b"\x00\x53" else Message.decode(part).value for _, part in parts]
-    if parts[0][0] == DATA:
-        if not all(type(body) is bytes for body in bodies):
-            Message.decode(b"".join(part for _, part in parts))  # says what is wrong
-        return bodies[0] if len(bodies) == 1 else b"".join(bodies)
-    lists = Message.decode(b"".join(part for _, part in parts)).value
-    return _json([value for values in lists for value in values]).encode()
-
-
-def _headers(message: Message, properties: Properties | None) -> Headers | None:
     found: dict[str, str | None] = {}
-    for name, value in (message.application_properties or {}).items():
-        found[str(name)] = text(value)
-    for name, value in (message.message_annotations or {}).items():
-        found.setdefault(str(name), text(value))
-    if message.header is not None and message.header != _DEFAULT_HEADER:
-        header = message.header
-        for field in ("durable", "priority", "ttl", "first_acquirer", "delivery_count"):
-            if getattr(header, field) != getattr(_DEFAULT_HEADER, field):
-                found.setdefault(f"amqp.{field.replace('_', '-')}", text(getattr(header, field)))
-    if properties is not None:
-        for field in ("user_id", "to", "content_encoding", "group_sequence", "reply_to_group_id"):
-            value = getattr(properties, field)
-            if value is not None:
-                found.setdefault(f"amqp.{field.replace('_', '-')}", text(value))
-        if properties.absolute_expiry_time is not None:
-            found.setdefault("amqp.absolute-expiry-time", _time(properties.absolute_expiry_time))
-    return list(found.items()) or None
+    at = 6
+    try:
+        for _ in range(part[5] >> 1):
+            if part[at] != 0xA1:
+                return None
+            end = at + 2 + part[at + 1]
+            name = part[at + 2 : end].decode()
+            form = part[end]
+            if form == 0xA1:
+                at = end + 2 + part[end + 1]
+                found[name] = part[end + 2 : at].decode()
+            else:
+                value, at = decode_value(part, end)
+                found[name] = text(value)
+    except (IndexError, ValueError, DecodeError):  # the codec will say it better
+        return None
+    return list(found.items()) if at == len(part) and 2 * len(found) == part[5] else None
+
+
+# -- properties
+
+_NO_PROPERTIES: Final[Properties] = [None] * 13
+_ID: Final = frozenset((0x40, 0xA1, 0x53, 0x44, 0x80, 0x98, 0xA0))
+_STRING: Final = frozenset((0x40, 0xA1))
+_SYMBOL: Final = frozenset((0x40, 0xA3))
+_TIME: Final = frozenset((0x40, 0x83))
+_COUNT: Final = frozenset((0x40, 0x52, 0x43, 0x70))
+_FORMS: Final = (
+    *(_ID, frozenset((0x40, 0xA0)), _STRING, _STRING, _STRING, _ID, _SYMBOL, _SYMBOL, _TIME, _TIME),
+    *(_STRING, _COUNT, _STRING),
+)
+
+
+def _quick_properties(payload: bytes, start: int, stop: int) -> Properties | None:
+    """The usual forms of each field; None for all others, and for what is wrong."""
+    if payload[start + 3] != 0xC0 or stop - start < 6:
+        return None
+    count, at = payload[start + 5], start + 6
+    if count > 13:
+        return None
+    values: Properties = []
+    append = values.append
+    try:
+        for forms in _FORMS[:count]:
+            form = payload[at]
+            if form not in forms:
+                return None
+            if form == 0x40:
+                append(None)
+                at += 1
+            elif form == 0xA1 or form == 0xA3:
+                end = at + 2 + payload[at + 1]
+                append(payload[at + 2 : end].decode("utf-8" if form == 0xA1 else "ascii"))
+                at = end
+            elif form == 0x83:
+                append(int.from_bytes(payload[at + 1 : at + 9], "big", signed=True))
+                at += 9
+            elif form == 0x53 or form == 0x52:
+                append(str(payload[at + 1]))
+                at += 2
+            elif form == 0x44 or form == 0x43:
+                append("0")
+                at += 1
+            elif form == 0x80 or form == 0x70:
+                end = at + (9 if form == 0x80 else 5)
+                append(str(int.from_bytes(payload[at + 1 : end], "big")))
+                at = end
+            elif form == 0x98:
+                append(str(uuid.UUID(bytes=payload[at + 1 : at + 17])))
+                at += 17
+            else:
+                end = at + 2 + payload[at + 1]
+                append(payload[at + 2 : end].hex())
+                at = end
+    except (IndexError, ValueError):  # UnicodeDecodeError too: the codec will say it better
+        return None
+    return values + _NO_PROPERTIES[count:] if at == stop else None
+
+
+def _properties(part: bytes) -> Properties:
+    fields = Message.decode(part).properties
+    assert fields is not None
+    return [
+        text(fields.message_id),
+        text(fields.user_id),
+        fields.to,
+        fields.subject,
+        fields.reply_to,
+        text(fields.correlation_id),
+        text(fields.content_type),
+        text(fields.content_encoding),
+        fields.absolute_expiry_time,
+        fields.creation_time,
+        fields.group_id,
+        text(fields.group_sequence),
+        fields.reply_to_group_id,
+    ]
+
+
+# -- bodies
+
+
+def _value(payload: bytes, bodies: list[tuple[int, int, int]]) -> bytes | None:
+    if not bodies:
+        return None
+    code, start, stop = bodies[0]
+    form = payload[start + 3] if payload[start : start + 2] == b"\x00\x53" else 0
+    if len(bodies) == 1 and (form == 0xA0 or (form == 0xA1 and code == AMQP_VALUE)):
+        body = payload[start + 5 : stop]
+        if form == 0xA0:
+            return body if code != AMQP_SEQUENCE else _other(payload[start:stop])
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            raise _wrong(payload) from None
+        return body
+    return _other(payload[start : bodies[-1][2]])
+
+
+def _other(part: bytes) -> bytes | None:
+    """Of the octets of all body sections."""
+    message = Message.decode(part)
+    value = message.value
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        return str(value).encode()
+    if isinstance(message.body, AmqpSequence):
+        value = [item for values in value for item in values]
+    return _json(value).encode()
 
 
 # -- values as text
@@ -212,7 +370,7 @@ def _plain(value: Any) -> Any:
         return value.hex()
     if isinstance(value, uuid.UUID):
         return str(value)
-    if isinstance(value, _Decimal):
+    if isinstance(value, Decimal32 | Decimal64 | Decimal128):
         return value.raw.hex()
     if isinstance(value, Array):
         return [_plain(item) for item in value.values]
@@ -231,20 +389,19 @@ def _time(milliseconds: int) -> str:
 
 
 def constant_part(payload: bytes) -> bytes | None:
-    """What precedes the octets of a single data section that ends the payload, but for their length; else None.
+    """What precedes the length and the octets of a single data section that ends the payload; else None.
 
     Payloads that begin with the same octets, and hold nothing but a length and a body behind them, differ in their
     value only.
     """
     try:
-        found = sections(payload)
-        if not found:
+        found = _walk(payload)
+        if not found or any(code >= DATA for code, _, _ in found[:-1]):
             return None
         code, start, _ = found[-1]
-        head = payload[: start + 4]
-        if code != DATA or payload[start : start + 3] != b"\x00\x53\x75" or head[-1] not in (0xA0, 0xB0):
+        if code != DATA or payload[start : start + 3] != b"\x00\x53\x75" or payload[start + 3] not in (0xA0, 0xB0):
             return None
         _read(payload)
     except DecodeError:
         return None
-    return None if any(code >= DATA for code, _, _ in found[:-1]) or found[0][0] < HEADER else head
+    return payload[: start + 4]
