@@ -1,12 +1,12 @@
-"""`python -m bench [compare|unsettled|memory] [options]`; compare when none is named."""
+"""`python -m bench [compare|unsettled|memory|spark] [options]`; compare when none is named."""
 
 from __future__ import annotations
 
 import sys
 
-from bench import compare, memory, unsettled
+from bench import compare, memory, spark, unsettled
 
-PROGRAMS = {"compare": compare.main, "unsettled": unsettled.main, "memory": memory.main}
+PROGRAMS = {"compare": compare.main, "unsettled": unsettled.main, "memory": memory.main, "spark": spark.main}
 
 
 def main() -> int:

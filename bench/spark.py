@@ -1,0 +1,224 @@
+"""Rows per second into Spark: publishers -> routers -> ingest's log -> Spark's batches, beside Spark's own rate source.
+
+    python -m bench.spark [--rows 500000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--json FILE]
+
+Every run is the whole way: publishers that count a message when it is settled, one router or three in line in the full
+exactly-once protocol, `readStream.format("onceway")`, and a sink.  The clock runs from the start of the first publisher
+to the end of the batch with the last row.  `rate` is Spark's `rate-micro-batch` with a column of as many bytes in the
+same session: what Spark takes for itself.
+
+CPU microseconds a row are by process, since they hardly depend on who else is running: rows per second on c idle cores
+are at most c / their sum, and 1 / the largest, which is said at the end of the line.  JVM: driver and executors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.processes import family
+from onceway.spark.session import NoSpark, session
+from tests.live import LiveNetwork, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+# What its command line holds, and what it is called here.  A process is the first that matches.
+PARTS = {
+    "onceway publish": "publishers",
+    "onceway router": "routers",
+    "onceway.spark.ingest": "ingest",
+    "python_streaming_source_runner": "reader",
+    "pyspark.daemon": "workers",
+    "java": "JVM",
+}
+WARM_UP_ROWS = 100_000  # most of what the JVM does at first is compiling
+BOUND_S = 600.0
+RATE_BATCHES = 5
+
+
+@dataclass(slots=True)
+class Run:
+    label: str
+    rows: int
+    seconds: float
+    cpu_us: dict[str, float] = field(default_factory=dict)  # a row, by part
+
+    @property
+    def rows_per_s(self) -> float:
+        return self.rows / self.seconds
+
+    @property
+    def sum_us(self) -> float:
+        return sum(self.cpu_us.values())
+
+
+def options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--size", type=int, default=100, help="bytes in a body")
+    parser.add_argument("--routers", default="1,3", help="sizes of the networks, in line")
+    parser.add_argument("--sinks", default="noop,parquet")
+    parser.add_argument("--publishers", type=int, default=1)
+    parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = options(argv)
+    try:
+        spark = session("bench", **{"spark.sql.streaming.noDataProgressEventInterval": "200"})
+    except NoSpark as error:
+        print(error, file=sys.stderr)
+        return 2
+    runs: list[Run] = []
+    try:
+        for sink in args.sinks.split(","):
+            runs.append(rate(spark, sink, args.rows, args.size))
+            print(line(runs[-1]), flush=True)
+            for routers in map(int, args.routers.split(",")):
+                runs.append(network(spark, sink, routers, args))
+                print(line(runs[-1]), flush=True)
+    finally:
+        spark.stop()
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"(load averages {load} on {os.cpu_count()} processors)")
+    if args.json:
+        Path(args.json).write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
+    return 0
+
+
+def line(run: Run) -> str:
+    parts = ", ".join(f"{name} {cost:.1f}" for name, cost in run.cpu_us.items() if cost >= 0.05)
+    worst = max(run.cpu_us, key=lambda name: run.cpu_us[name])
+    cores = os.cpu_count() or 1
+    bound = min(cores / run.sum_us, 1 / run.cpu_us[worst] if worst != "JVM" else cores / run.sum_us) * 1e6
+    return (
+        f"{run.label:24} {run.rows_per_s:>9,.0f} rows/s   CPU {run.sum_us:5.1f} us a row ({parts}): "
+        f"at most {bound:,.0f} rows/s on {cores} cores; most in {worst}"
+    )
+
+
+def write(frame: DataFrame, sink: str, home: Path) -> StreamingQuery:
+    writer = frame.writeStream.format(sink).option("checkpointLocation", str(home / "checkpoint"))
+    if sink != "noop":
+        writer = writer.option("path", str(home / "out"))
+    return writer.trigger(processingTime="0 seconds").start()
+
+
+def rows_of(query: StreamingQuery) -> int:
+    if (error := query.exception()) is not None:
+        raise error
+    return sum({one.batchId: one.numInputRows for one in query.recentProgress}.values())
+
+
+def rate(spark: SparkSession, sink: str, rows: int, size: int) -> Run:
+    """The same number of rows in RATE_BATCHES batches, after one to warm up."""
+    batch = rows // RATE_BATCHES
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", batch).option("numPartitions", 1)
+    frame = source.load().selectExpr("timestamp", "value AS offset", f"repeat('x', {size}) AS value")
+    home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
+    query = write(frame, sink, home)
+    try:
+        wait_until(lambda: rows_of(query) >= batch, "the first batch", BOUND_S)
+        before, warm, began = cpu(), rows_of(query), time.monotonic()
+        wait_until(lambda: rows_of(query) >= warm + batch * RATE_BATCHES, "the rate source", BOUND_S)
+        seconds, counted = time.monotonic() - began, rows_of(query) - warm
+        return Run(f"rate to {sink}", counted, seconds, per_row(before, cpu(), counted))
+    finally:
+        query.stop()
+        shutil.rmtree(home)
+
+
+def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespace) -> Run:
+    home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
+    names = [f"r{i}" for i in range(routers)]
+    with LiveNetwork(home, names, list(itertools.pairwise(names))) as live:
+        live.start()
+        frame = (
+            spark.readStream.format("onceway")
+            .option("url", live[names[-1]].url)
+            .option("topic", "bench")
+            .option("subscription", "bench")
+            .option("walLocation", str(home / "log"))
+            .load()
+        )
+        query = write(frame, sink, home)
+        try:
+            wait_until(lambda: attached(query), "the subscription", BOUND_S)
+            publish(live[names[0]].url, WARM_UP_ROWS, args.size, 1)
+            wait_until(lambda: rows_of(query) >= WARM_UP_ROWS, "the warm-up", BOUND_S)
+            before, began = cpu(), time.monotonic()
+            spent = publish(live[names[0]].url, args.rows, args.size, args.publishers)
+            total = args.rows // args.publishers * args.publishers + WARM_UP_ROWS
+            wait_until(lambda: rows_of(query) >= total, "the last row", BOUND_S)
+            seconds, after = time.monotonic() - began, cpu()
+            if (counted := rows_of(query)) != total:
+                raise AssertionError(f"{counted} rows of {total} messages")
+        finally:
+            query.stop()
+    shutil.rmtree(home)
+    rows = total - WARM_UP_ROWS
+    costs = {"publishers": spent / rows * 1e6, **per_row(before, after, rows)}
+    return Run(f"{routers} router{'s' * (routers > 1)} to {sink}", rows, seconds, costs)
+
+
+def attached(query: StreamingQuery) -> bool:
+    if (error := query.exception()) is not None:
+        raise error
+    return any(
+        json.loads(source.latestOffset or "{}").get("state") == "receiving"
+        for progress in query.recentProgress[-1:]
+        for source in progress.sources
+    )
+
+
+def publish(url: str, rows: int, size: int, publishers: int) -> float:
+    """Returns when all is settled: CPU seconds."""
+    argv = [sys.executable, "-m", "onceway", "publish", "bench", "--url", url]
+    argv += ["--count", str(rows // publishers), "--size", str(size)]
+    before = os.times()
+    children = [subprocess.Popen(argv, stdout=subprocess.DEVNULL) for _ in range(publishers)]
+    codes = [child.wait(BOUND_S) for child in children]
+    if any(codes):
+        raise RuntimeError("onceway publish failed: see above")
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def cpu() -> dict[str, float]:
+    """CPU seconds so far of this process's descendants, by part; of those that ended only what their parent counts."""
+    spent: dict[str, float] = {}
+    for pid in family(os.getpid())[1:]:
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        part = next((name for mark, name in PARTS.items() if mark in command), None)
+        if part is not None:
+            own = int(fields[11]) + int(fields[12])
+            ended = int(fields[13]) + int(fields[14]) if part == "workers" else 0
+            spent[part] = spent.get(part, 0.0) + (own + ended) / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
+def per_row(before: Mapping[str, float], after: Mapping[str, Any], rows: int) -> dict[str, float]:
+    spent = {part: after[part] - before.get(part, 0.0) for part in PARTS.values() if part in after}
+    return {part: seconds / rows * 1e6 for part, seconds in spent.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
