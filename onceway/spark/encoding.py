@@ -20,6 +20,8 @@ from onceway.spark.sink_errors import SinkOptionError
 
 KEY: Final = "x-opt-partition-key"  # the message annotation that carries the column `key`, as others do it
 
+OURS: Final = "x-opt-onceway-"  # annotations of routers
+
 # Places in the list of the properties section (3.2.4).
 _PROPERTIES: Final = {
     "message_id": 0,
@@ -102,7 +104,7 @@ def payloads(batch: pa.RecordBatch) -> pa.Array:
     if fields:
         sections.append(_properties(batch, fields))
     if "headers" in names:
-        sections.append(_application_properties(batch.column("headers")))
+        sections.append(_application_properties(batch.column("headers"), has_key="key" in names))
     value = _octets(batch.column("value"))
     body = _with_heads(value, _SHORT_DATA, _DATA + b"\xb0")
     if value.null_count:
@@ -148,17 +150,25 @@ def _annotations(keys: pa.Array) -> pa.Array:
     return _compound(content, 0x72, 0xC1, pa.repeat(pa.scalar(2), len(content)), empty=0)
 
 
-def _application_properties(headers: pa.Array) -> pa.Array:
-    """3.2.5; empty where a row has no headers."""
+def _application_properties(headers: pa.Array, *, has_key: bool) -> pa.Array:
+    """3.2.5; empty where a row has no headers.
+
+    What the source found in annotations and shows among the headers stays out where it is said anew: the publisher,
+    which is another one now, and the key.
+    """
     offsets = headers.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()  # a slice keeps the whole child
-    pairs = _join(
-        _strings(_octets(headers.keys.slice(first, last - first))),
-        _strings(_octets(headers.items.slice(first, last - first))),
-    )
-    lists = pa.LargeListArray.from_arrays(pc.subtract(offsets, offsets[0]).cast(pa.int64()), pairs)
-    count = pc.multiply(pc.list_value_length(lists).cast(pa.int64()), pa.scalar(2))
-    return _compound(pc.binary_join(lists, _NOTHING), 0x74, 0xC1, count, empty=0)
+    names = headers.keys.slice(first, last - first)
+    pairs = _join(_strings(_octets(names)), _strings(_octets(headers.items.slice(first, last - first))))
+    bounds = pc.subtract(offsets, offsets[0]).cast(pa.int64())
+    said_anew = pc.starts_with(names, OURS)
+    if has_key:
+        said_anew = pc.or_(said_anew, pc.equal(names, KEY))
+    pairs = pc.if_else(said_anew, _NOTHING, pairs)
+    kept = pc.cumulative_sum(pc.invert(said_anew).cast(pa.int64()))
+    kept = pa.concat_arrays([pa.array([0], pa.int64()), kept]).take(bounds)  # before each bound
+    count = pc.multiply(pc.subtract(kept[1:], kept[:-1]), pa.scalar(2))
+    return _compound(pc.binary_join(pa.LargeListArray.from_arrays(bounds, pairs), _NOTHING), 0x74, 0xC1, count, empty=0)
 
 
 def _compound(content: pa.Array, section: int, constructor: int, count: Any, *, empty: int) -> pa.Array:

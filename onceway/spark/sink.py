@@ -58,6 +58,7 @@ class Staged(WriterCommitMessage):  # type: ignore[misc]
     """What a task tells the driver; no file where it had no rows, or where its batch is decided already."""
 
     query: str | None
+    partition: int
     file: StagedFile | None
 
 
@@ -69,14 +70,15 @@ def _stage(options: SinkOptions, name: str, query: str | None, iterator: Iterato
     if outbox.decided(name):
         for _ in iterator:  # read to its end all the same: what computes these rows may keep state
             pass
-        return Staged(query, None)
+        return Staged(query, context.partitionId(), None)
     file = stage(outbox.directory(name), context.partitionId(), context.taskAttemptId(), iterator, options.topic)
-    return Staged(query, file)
+    return Staged(query, context.partitionId(), file)
 
 
 def _files(messages: Sequence[Staged | None]) -> list[StagedFile]:
-    """In the order of partitions, which is that of the messages."""
-    return [message.file for message in messages if message is not None and message.file is not None]
+    """In the order of partitions, which is the order of publishing."""
+    found = [(message.partition, message.file) for message in messages if message is not None and message.file]
+    return [file for _, file in sorted(found, key=lambda pair: pair[0])]
 
 
 class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]

@@ -341,6 +341,31 @@ def test_a_file_that_the_driver_does_not_see_is_named(network: Network, location
     assert not Outbox(str(location)).decided("batch-0")
 
 
+def test_an_aborted_batch_leaves_nothing_unless_it_was_decided(network: Network, location: Path) -> None:
+    outbox = Outbox(str(location))
+    files = staged(location, "batch-0", parts(0))
+    outbox.discard("batch-0", files)
+    assert not outbox.directory("batch-0").exists()
+    files = staged(location, "batch-0", parts(0))
+    network.do(lambda fake: setattr(fake, "refuse_with", "amqp:not-found"))
+    with pytest.raises(PublishFailed):
+        commit(location, network.url, "batch-0", files)
+    outbox.discard("batch-0", files)  # as Spark does after a commit that failed
+    network.do(lambda fake: setattr(fake, "refuse_with", None))
+    commit(location, network.url, "batch-0", [])
+    check(network, 0)
+
+
+def test_what_killed_attempts_have_staged_is_cleaned_away(network: Network, location: Path) -> None:
+    staged(location, "batch-0", parts(0))
+    commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    staged(location, "batch-0", parts(0))
+    staged(location, "batch-2", parts(2))  # not decided yet
+    commit(location, network.url, "batch-1", staged(location, "batch-1", parts(1)), retention_s=0)
+    assert sorted(path.name for path in location.iterdir() if path.is_dir()) == ["batch-2"]
+    check(network, 0, 1)
+
+
 def test_a_lost_journal_is_not_begun_anew(network: Network, location: Path) -> None:
     commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
     (location / "journal").unlink()

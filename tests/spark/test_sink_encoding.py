@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from amqp10.sections import Data, Message, Properties
 from amqp10.types import Symbol, Timestamp
-from onceway.spark import encoding, staging
+from onceway.spark import columns, encoding, staging
 from onceway.spark.sink_errors import OutboxError, SinkOptionError
 from onceway.spark.staging import Run, payloads_of, stage
 
@@ -88,9 +88,47 @@ def test_a_row_is_the_message_of_its_columns(rows: list[dict[str, Any]], skipped
     assert [Message.decode(payload) for payload in payloads] == [as_message(row) for row in rows[skipped:]]
 
 
+def test_what_the_source_reads_is_what_was_written() -> None:
+    rows = [
+        {name: value if number % 4 else None for name, value in cells.items()} | {"value": b"%d" % number}
+        for number, cells in (
+            (
+                number,
+                {
+                    "value": b"",
+                    **{name: f"{name} {number}" for name in TYPES if name not in ("value", "timestamp", "headers")},
+                    "timestamp": EPOCH + timedelta(milliseconds=number),
+                    "headers": {"a": str(number), "b": "x"},
+                },
+            )
+            for number in range(200)
+        )
+    ]
+    batch = as_batch(rows)
+    payloads = encoding.payloads(batch).cast(pa.binary())
+    received = pa.array(range(200), pa.int64())
+    read = columns.decode(payloads, payloads, received, topic="orders", partition=0, first=0, columns=list(TYPES))
+    for number, (row, again) in enumerate(zip(rows, read.to_pylist(), strict=True)):
+        if row["timestamp"] is None:
+            again["timestamp"] = None  # without a time of creation it is that of arrival
+        # the key is shown among the headers too, and does not go there when it is written
+        again["headers"] = {name: text for name, text in again["headers"] or () if name != encoding.KEY} or None
+        assert again == row, number
+
+
 def test_a_string_value_is_its_octets() -> None:
     (payload,) = encoding.payloads(pa.record_batch({"value": ["grün"]})).to_pylist()
     assert Message.decode(payload) == Message("grün".encode())
+
+
+def test_headers_that_are_said_anew_stay_out() -> None:
+    headers = [{"a": "1", "x-opt-onceway-publisher": "[shop, till]", "b": "2"}, None, {encoding.KEY: "k"}, {"c": None}]
+    rows = [{"value": b"", "key": None, "headers": one} for one in headers]
+    found = [Message.decode(payload) for payload in encoding.payloads(as_batch(rows)).to_pylist()]
+    assert [message.application_properties for message in found] == [{"a": "1", "b": "2"}, None, None, {"c": None}]
+    del rows[2]["key"]
+    (payload,) = encoding.payloads(as_batch(rows[2:3])).to_pylist()
+    assert Message.decode(payload).application_properties == {encoding.KEY: "k"}
 
 
 def test_dictionaries_and_large_columns_are_taken_as_well() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ pytest.importorskip("pyarrow")
 from onceway.spark.publishing import Terms
 from onceway.spark.sink_errors import SinkOptionError
 from onceway.spark.sink_options import OPTIONS, SinkOptions, sink_options
+from tests.live import ROOT
 
 NEEDED = {"url": "amqp://127.0.0.1:5671", "outboxlocation": "/data/outbox"}
 
@@ -81,6 +83,17 @@ def test_every_problem_is_told_at_once() -> None:
     assert told[7].startswith('option writeId: "a/b" cannot be a file name')
     assert told[8] == 'option url: is missing; give it, as in .option("url", "amqp://127.0.0.1:5671,127.0.0.1:5672")'
     assert len(told) == 9
+
+
+def test_the_documentation_has_every_option_with_its_default() -> None:
+    page = (ROOT / "docs" / "spark-sink.md").read_text()
+    told = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\| .* \|$", page.split("## Columns", maxsplit=1)[0], re.MULTILINE)
+    assert [name for name, _ in told] == [
+        option.name for option in sorted(OPTIONS, key=lambda option: option.name not in ("url", "outboxLocation"))
+    ]
+    for option, (_, default) in zip(OPTIONS, told, strict=True):
+        if option.default is not None:
+            assert default == f"`{option.default}`"
 
 
 def test_a_stream_has_no_write_id() -> None:
