@@ -92,7 +92,7 @@ class Proxy:
 
     def changed(self, toxic: Toxic) -> None:
         for connection in self._connections:
-            connection.streams[toxic.direction].update(toxic)
+            connection.change(toxic)
 
     def remove(self, toxic: Toxic) -> None:
         self.toxics.remove(toxic)
@@ -137,12 +137,16 @@ class _Connection:
         self.streams: dict[str, Stream] = {}
         for way in DIRECTIONS:
             toxics = [toxic for toxic in proxy.toxics if toxic.direction == way]
-            self._resets = self._resets or any(toxic.attributes.resets for toxic in toxics)
             self.streams[way] = Stream(readers[way], self._writers[way], toxics, rng, lambda way=way: self._ended(way))  # type: ignore[misc]
+            self._resets = self._resets or self.streams[way].resets
 
     def add(self, toxic: Toxic) -> None:
-        self._resets = self._resets or toxic.attributes.resets
         self.streams[toxic.direction].add(toxic)
+        self._resets = self._resets or self.streams[toxic.direction].resets
+
+    def change(self, toxic: Toxic) -> None:
+        self.streams[toxic.direction].update(toxic)
+        self._resets = self._resets or self.streams[toxic.direction].resets
 
     def _ended(self, way: str) -> None:
         """Nothing more will be written that way: the socket is closed, and with it the other way's source."""

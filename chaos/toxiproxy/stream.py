@@ -85,13 +85,14 @@ class Outlet:
 class Stage(Outlet):
     """A toxic's place in one stream: its inbox, what it has in hand, and what it remembers of the connection."""
 
-    __slots__ = ("_held", "_task", "has_begun", "inbox", "rng", "toxic", "transmitted")
+    __slots__ = ("_held", "_task", "acts", "has_begun", "inbox", "rng", "toxic", "transmitted")
 
     def __init__(self, toxic: Toxic, output: Channel, rng: random.Random) -> None:
         super().__init__(output)
         self.toxic = toxic
         self.inbox = Channel(toxic.attributes.capacity)
         self.rng = rng
+        self.acts = False  # whether this connection is of the share that the toxic acts on
         self.transmitted = 0
         self.has_begun = False  # it has taken a chunk, or the end
         self._held: Chunk | None = None
@@ -136,8 +137,8 @@ class Stage(Outlet):
     def run(self) -> None:
         if self.output.ended:
             return
-        acts = self.rng.random() < self.toxic.toxicity
-        pipe = self.toxic.attributes.pipe if acts else _pass_all
+        self.acts = self.rng.random() < self.toxic.toxicity
+        pipe = self.toxic.attributes.pipe if self.acts else _pass_all
         self._task = asyncio.get_running_loop().create_task(pipe(self))
 
     def interrupt(self) -> None:
@@ -153,7 +154,7 @@ class Stage(Outlet):
 
     def leave(self, before: Outlet) -> None:
         """Out of the chain: everything that waits here goes on, and whoever is before puts where this one put."""
-        ends = self.toxic.attributes.ends_stream(self)
+        ends = self.acts and self.toxic.attributes.ends_stream(self)
         self.interrupt()
         for chunk in self.inbox.chunks:
             self.output.push(chunk)
@@ -214,6 +215,10 @@ class Stream:
                 del self.stages[i]
                 stage.leave(self.stages[i - 1] if i else self._source)
                 return
+
+    @property
+    def resets(self) -> bool:
+        return any(stage.acts and stage.toxic.attributes.resets for stage in self.stages)
 
     def cancel(self) -> None:
         for stage in self.stages:

@@ -485,6 +485,21 @@ def test_toxicity_is_the_share_of_connections_that_are_hit(proxy: Proxy, upstrea
     assert 6 <= whole() <= 34
 
 
+@pytest.mark.parametrize("kind", ["reset_peer", "timeout"])
+def test_who_is_not_of_the_share_that_is_hit_goes_on_when_the_toxic_is_taken_away(
+    proxy: Proxy, upstream: Upstream, kind: str
+) -> None:
+    client, far = connected(proxy, upstream)
+    proxy.add_toxic(type=kind, name="rare", attributes={"timeout": 0}, toxicity=0.0)
+    far.sendall(b"one")
+    assert receive(client, 3) == b"one"
+    proxy.destroy_toxic("rare")
+    far.sendall(b"two")
+    assert receive(client, 3) == b"two"
+    far.shutdown(socket.SHUT_RDWR)
+    assert client.recv(1) == b""
+
+
 def test_toxics_act_one_after_the_other(proxy: Proxy, upstream: Upstream) -> None:
     client, far = connected(proxy, upstream)
     proxy.add_toxic(type="latency", name="one", attributes={"latency": 150})
