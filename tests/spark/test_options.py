@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 
 import pytest
 
 from onceway.spark.errors import OptionError
-from onceway.spark.options import MIB, OPTIONS, SourceOptions, source_options
+from onceway.spark.options import MIB, OPTIONS, REQUIRED, SourceOptions, source_options
+from tests.live import ROOT
 
 NEEDED = {
     "url": "amqp://127.0.0.1:5671",
@@ -145,3 +147,17 @@ def test_the_path_of_load_is_the_log() -> None:
 def test_credit_and_group_follow_each_other_where_only_one_is_given() -> None:
     assert source_options({**NEEDED, "credit": "100"}, "stream").group_rows == 100
     assert source_options({**NEEDED, "groupRows": "50000"}, "stream").credit == 50_000
+
+
+def test_the_documentation_has_every_option_with_its_default() -> None:
+    page = (ROOT / "docs" / "spark.md").read_text()
+    part = page.split("### Options of the source")[1].split("###")[0]
+    told = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\| .* \|$", part, re.MULTILINE)
+    said = [
+        (
+            option.name,
+            "required" if option.name in REQUIRED["stream"] else f"`{option.default}`" if option.default else "",
+        )
+        for option in OPTIONS
+    ]
+    assert told == said

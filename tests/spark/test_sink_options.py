@@ -86,8 +86,9 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 def test_the_documentation_has_every_option_with_its_default() -> None:
-    page = (ROOT / "docs" / "spark-sink.md").read_text()
-    told = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\| .* \|$", page.split("## Columns", maxsplit=1)[0], re.MULTILINE)
+    page = (ROOT / "docs" / "spark.md").read_text()
+    part = page.split("### Options of the sink")[1].split("###")[0]
+    told = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\| .* \|$", part, re.MULTILINE)
     assert [name for name, _ in told] == [
         option.name for option in sorted(OPTIONS, key=lambda option: option.name not in ("url", "outboxLocation"))
     ]
