@@ -77,7 +77,7 @@ def decode(
     others: dict[str, Callable[[], Any]] = {
         "topic": lambda: pa.repeat(pa.scalar(topic), rows),
         "partition": lambda: pa.repeat(pa.scalar(partition, pa.int32()), rows),
-        "offset": lambda: pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows), start=first - 1),
+        "offset": lambda: _numbers(first, rows),
         "received_at": lambda: received,
         "delivery_tag": lambda: tags,
     }
@@ -88,7 +88,7 @@ def decode(
 def _messages(payloads: Any, needed: list[str]) -> Columns:
     """The needed columns of these payloads: shape by shape, the rest one by one, then back into their order."""
     pieces: list[tuple[Any, Columns]] = []  # (rows, their columns)
-    rows = pa.array(range(len(payloads)), pa.int64())  # those left
+    rows = _numbers(0, len(payloads))  # those left
     odd = 0  # samples with which hardly any other is alike; the one in front may be the only one
     while odd < min(2, len(payloads)) and len(pieces) < _SHAPES:
         sample = payloads[odd].as_py()
@@ -155,3 +155,7 @@ def _one_by_one(payloads: Any, needed: list[str]) -> Columns:
     columns = dict(zip(Fields._fields, zip(*found, strict=True), strict=True))
     columns["timestamp"] = columns["timestamp_us"]
     return {name: pa.array(columns[name], _TYPES[name]) for name in needed}
+
+
+def _numbers(first: int, count: int) -> Any:
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first - 1)

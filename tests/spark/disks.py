@@ -75,7 +75,7 @@ class Failing(Quick):
 
 
 class Step(NamedTuple):
-    kind: str  # directory, open, write, sync, rename, remove, sync_directory, durable
+    kind: str  # directory, open, write, sync, sync_failed, rename, remove, sync_directory, durable
     path: str  # relative
     data: bytes = b""
     offset: int = 0
@@ -84,6 +84,8 @@ class Step(NamedTuple):
 
 
 class Recorded(Quick):
+    syncs_fail = False
+
     def __init__(self, root: Path) -> None:
         self.steps: list[Step] = []
         self._root = root
@@ -108,6 +110,9 @@ class Recorded(Quick):
         self.steps.append(Step("write", self._paths[file], data, offset))
 
     def sync(self, file: int) -> None:
+        if self.syncs_fail:
+            self.steps.append(Step("sync_failed", self._paths[file]))
+            raise OSError(errno.EIO, "the disk did not take it")
         super().sync(file)
         self.steps.append(Step("sync", self._paths[file]))
 
@@ -132,6 +137,7 @@ class _File:
     def __init__(self) -> None:
         self.safe = b""
         self.unsafe: list[Step] = []  # writes, and emptying, since it was last synced
+        self.lost: list[Step] = []  # those whose sync has failed: they are seen, count as clean, and never get there
 
     def content(self, steps: Sequence[Step]) -> bytes:
         data = bytearray(self.safe)
@@ -175,6 +181,10 @@ class _Machine:
         file = self.seen[step.path]
         file.safe, file.unsafe = file.content(file.unsafe), []
 
+    def _sync_failed(self, step: Step) -> None:
+        file = self.seen[step.path]
+        file.lost, file.unsafe = file.lost + file.unsafe, []
+
     def _rename(self, step: Step) -> None:
         self.seen[step.other] = self.seen.pop(step.path)
         self._change(step.other, self.seen[step.other])
@@ -209,7 +219,7 @@ def after_kill(steps: Sequence[Step], octets: int | None, root: Path) -> None:
     if octets is not None and steps[-1].kind == "write":
         steps = [*steps[:-1], steps[-1]._replace(data=steps[-1].data[:octets])]
     machine = _Machine(steps)
-    machine.lay_out({name: file.content(file.unsafe) for name, file in machine.seen.items()}, root)
+    machine.lay_out({name: file.content(file.lost + file.unsafe) for name, file in machine.seen.items()}, root)
 
 
 def after_power_cut(steps: Sequence[Step], rng: random.Random, root: Path) -> None:

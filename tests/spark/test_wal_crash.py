@@ -218,6 +218,27 @@ def _work(wal: Wal, disk: Failing) -> tuple[int, WalError | None]:
     return accepted, None
 
 
+def test_group_whose_sync_failed_is_written_once_more_before_it_counts(tmp_path: Path) -> None:
+    """It can be read back from memory, which takes it for clean: that does not make it durable."""
+    disk = Recorded(tmp_path / "origin")
+    wal = log(tmp_path / "origin")
+    life = Life(wal, disk=disk)
+    life.group(2)
+    disk.syncs_fail = True
+    with pytest.raises(WalError, match="the disk failed"):
+        life.group(3)
+    life.die()
+    disk.syncs_fail, disk.alive = False, True
+    life = Life(wal, epoch=20, disk=disk)
+    assert life.writer.durable == 5  # and may be accepted
+    for seed in range(10):
+        root = tmp_path / str(seed)
+        after_power_cut(disk.steps, random.Random(seed), root)
+        shutil.copy(tmp_path / "origin" / "wal" / "wal.json", root / "wal" / "wal.json")
+        assert rows_of(Wal.open(str(root / "wal")).slot(0), 0, 5) == numbered(0, 5)
+    life.close()
+
+
 def test_octets_changed_in_front_of_a_good_frame_are_an_error_with_place_and_remedy(tmp_path: Path) -> None:
     wal = log(tmp_path)
     life = Life(wal)

@@ -28,6 +28,11 @@ def read_document(path: str) -> dict[str, Any] | None:
             data = file.read()
     except FileNotFoundError:
         return None
+    return parse(path, data)
+
+
+def parse(path: str, data: bytes) -> dict[str, Any]:
+    """What a document's octets say; `path` is for the error.  Raises WalDamaged."""
     try:
         content = json.loads(data)
     except ValueError:

@@ -34,7 +34,7 @@ from struct import Struct
 from typing import Any
 
 from onceway.spark.wal.disk import Disk, explain
-from onceway.spark.wal.documents import read_document, write_document
+from onceway.spark.wal.documents import parse, write_document
 from onceway.spark.wal.errors import WalDamaged, WalLocked
 from onceway.spark.wal.frames import Segment
 
@@ -79,10 +79,11 @@ class Mark:
 
 
 def read_epochs(directory: str) -> Epochs | None:
-    path = os.path.join(directory, "epoch")
-    content = read_document(path)
-    if content is None:
-        return None
+    return EpochReader(directory).get()
+
+
+def parse_epochs(path: str, data: bytes) -> Epochs:
+    content = parse(path, data)
     try:
         return Epochs(content["epoch"], content["open"], dict(content["ends"]))
     except (KeyError, TypeError, ValueError):
@@ -120,21 +121,22 @@ def read_mark(directory: str, epoch: int) -> Mark | None:
 
 
 class EpochReader:
-    """`epoch` for a reader that asks often: read again only when it was replaced."""
+    """`epoch` for those who ask often: parsed again only when it says something else."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._path = os.path.join(directory, "epoch")
-        self._seen: tuple[int, int, int] | None = None
+        self._data: bytes | None = None
         self._epochs: Epochs | None = None
 
     def get(self) -> Epochs | None:
-        while True:
-            signature = self._signature()
-            if signature == self._seen:
-                return self._epochs
-            self._epochs = read_epochs(self._directory)
-            self._seen = signature  # older than what was read, if anything: then it is read once more
+        """The same object for as long as it has not been replaced.  Raises WalDamaged, OSError."""
+        # octets, not the file's times: two replacements can fall into one tick of its clock, and inodes are used again
+        data = self._read()
+        if data != self._data:
+            self._epochs = None if data is None else parse_epochs(self._path, data)
+            self._data = data
+        return self._epochs
 
     def durable_end(self) -> int:
         """The row behind the last one that is durable and will never be fenced off."""
@@ -145,15 +147,15 @@ class EpochReader:
             if epochs.claimed:
                 return epochs.last_end
             mark = read_mark(self._directory, epochs.epoch)
-            if self._signature() == self._seen:
+            if self._read() == self._data:
                 return epochs.last_end if mark is None else mark.end
 
-    def _signature(self) -> tuple[int, int, int] | None:
+    def _read(self) -> bytes | None:
         try:
-            status = os.stat(self._path)
+            with open(self._path, "rb", buffering=0) as file:
+                return file.read()
         except FileNotFoundError:
             return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 class Lock:

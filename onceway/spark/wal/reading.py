@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from onceway.spark import columns as decoding
 from onceway.spark.wal.errors import WalDamaged, WalMissing
-from onceway.spark.wal.fencing import EpochReader
+from onceway.spark.wal.fencing import EpochReader, Epochs
 from onceway.spark.wal.frames import FRAME_HEAD, Frame, body_is_good, decode_body, segments
 from onceway.spark.wal.indexing import DAMAGED, SegmentIndex, open_segment
 from onceway.spark.wal.trimming import read_start
@@ -45,6 +45,7 @@ class SlotReader:
         self._epochs = EpochReader(self.directory)
         self._end = 0
         self._parts: list[_Part] = []
+        self._listed: Epochs | None = None  # what the parts rest on
         self._uuid = bytes.fromhex(uuid.replace("-", ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -184,7 +185,8 @@ class SlotReader:
         """The segments that hold rows start .. end - 1, in order, each indexed up to there."""
         if start >= end:
             return []
-        covering = self._covered(start, end)
+        # after a fence, a segment that was open ends somewhere
+        covering = self._covered(start, end) if self._epochs.get() is self._listed else None
         if covering is None:
             self._list()
             covering = self._covered(start, end)
@@ -214,7 +216,7 @@ class SlotReader:
         return None
 
     def _list(self) -> None:
-        epochs = self._epochs.get()
+        epochs = self._listed = self._epochs.get()
         if epochs is None:
             self._parts = []
             return

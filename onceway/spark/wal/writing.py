@@ -26,6 +26,7 @@ from onceway.spark.wal import trimming
 from onceway.spark.wal.disk import Disk, explain
 from onceway.spark.wal.errors import WalError, WalFenced
 from onceway.spark.wal.fencing import (
+    EpochReader,
     Epochs,
     Lock,
     Mark,
@@ -40,7 +41,7 @@ from onceway.spark.wal.recovery import Tail, find_tail, make_durable
 from onceway.spark.wal.settings import Retention, WalSettings
 from onceway.spark.wal.unsettled import Unsettled
 
-Run = tuple[Sequence[bytes], Sequence[bytes], int]  # payloads, tags, received_us
+Run = tuple[Sequence[bytes], Sequence[bytes], int, int]  # payloads, tags, received_us, octets of payload
 
 
 class SlotWriter:
@@ -79,7 +80,7 @@ class SlotWriter:
         self._closing = False
         self._epochs: Epochs | None = None
         self._epoch = 0  # ours, once fenced
-        self._signature: tuple[int, int] = (0, 0)
+        self._epoch_reader = EpochReader(directory)
         self._file = -1
         self._mark_file = -1
         self._segment: Segment | None = None
@@ -158,7 +159,6 @@ class SlotWriter:
         write_epochs(disk, directory, Epochs(epoch, epoch, ends))  # the fence
         self._epochs = Epochs(epoch, epoch, ends)
         self._epoch = epoch
-        self._signature = self._look_at_epoch()
         with self._condition:
             self.tail = tail
             self.durable = self._end = tail.end
@@ -170,13 +170,10 @@ class SlotWriter:
                 disk.remove(mark_path(directory, number))
         self._whole = [segment for segment in segments(directory) if self._epochs.counts(segment)]
 
-    def _look_at_epoch(self) -> tuple[int, int]:
-        status = os.stat(os.path.join(self.directory, "epoch"))
-        return status.st_ino, status.st_mtime_ns
-
     def _check_ours(self) -> None:
         """Not what fencing rests on: it tells a process that was fenced off that it was."""
-        if self._look_at_epoch() != self._signature:
+        epochs = self._epoch_reader.get()
+        if epochs is None or epochs.epoch != self._epoch:
             raise self._fail(
                 WalFenced(
                     f"{self.directory}: a later process has taken this log over; what this one received since comes "
@@ -212,7 +209,7 @@ class SlotWriter:
                 if not self._runs:
                     self._since = time.monotonic()
                     self._condition.notify_all()
-                self._runs.append((payloads, tags, received_us))
+                self._runs.append((payloads, tags, received_us, octets))
                 if not settled:
                     self.unsettled.add(tags, self._end)
                 self._end += len(payloads)
@@ -346,21 +343,22 @@ class SlotWriter:
         runs: list[Run] = []
         count = 0
         while self._runs and room:
-            payloads, tags, received_us = self._runs[0]
+            payloads, tags, received_us, size = self._runs[0]
+            if len(payloads) <= room and size <= octets:
+                runs.append(self._runs.popleft())
+                count += len(payloads)
+                room -= len(payloads)
+                octets -= size
+                continue
             sizes = list(accumulate(map(len, payloads[:room])))
-            fits = bisect_right(sizes, octets)
-            if not fits:
-                if runs:
-                    break
-                fits = 1
-            runs.append((payloads[:fits], tags[:fits], received_us))
-            count += fits
-            room -= fits
-            octets -= sizes[fits - 1]
-            if fits < len(payloads):
-                self._runs[0] = (payloads[fits:], tags[fits:], received_us)
-                break
-            self._runs.popleft()
+            fits = bisect_right(sizes, octets) or (0 if runs else 1)
+            if fits:
+                runs.append((payloads[:fits], tags[:fits], received_us, sizes[fits - 1]))
+                count += fits
+                self._runs[0] = (payloads[fits:], tags[fits:], received_us, size - sizes[fits - 1])
+                if fits == len(payloads):
+                    self._runs.popleft()
+            break
         self._rows -= count
         if self._runs:
             self._since = time.monotonic()
@@ -372,7 +370,7 @@ class SlotWriter:
         disk = self._disk
         payloads = [payload for run in runs for payload in run[0]]
         tags = [tag for run in runs for tag in run[1]]
-        octets = sum(map(len, payloads))
+        octets = sum(run[3] for run in runs)
         frame = encode_frame(encode_batch(payloads, tags, _times(runs)), self.durable, octets, self._epoch, runs[-1][2])
         length = sum(map(len, frame))
         if self._segment is None or self._offset + length > max(self.settings.segment_bytes, SEGMENT_HEAD + length):
@@ -431,5 +429,5 @@ class SlotWriter:
 
 
 def _times(runs: list[Run]) -> Any:
-    arrays = [pa.array(list(repeat(received_us, len(payloads))), pa.int64()) for payloads, _, received_us in runs]
+    arrays = [pa.array(list(repeat(received_us, len(payloads))), pa.int64()) for payloads, _, received_us, _ in runs]
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
