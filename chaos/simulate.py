@@ -21,17 +21,10 @@ from itertools import count, islice
 from pathlib import Path
 
 from chaos.simulation.diagram import diagram
-from chaos.simulation.explore import (
-    FAMILIES,
-    TOPOLOGIES,
-    explore,
-    families_on,
-    family_of,
-    kind_of_failure,
-    minimise,
-    replay,
-)
+from chaos.simulation.explore import explore, kind_of_failure
 from chaos.simulation.mutations import MUTATIONS, SEEDS, caught
+from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on, family_of
+from chaos.simulation.shrink import replay, shrink
 from chaos.simulation.trace import Trace
 
 COMMAND = "python -m chaos.simulate"
@@ -134,19 +127,18 @@ def show(failed: Failed, topology: str | None, out: Path | None) -> None:
     """The shortest schedule that fails like this one, for a reader."""
     print(f"\nseed {failed.seed} ({failed.family}), shrunk:", flush=True)
     traces: list[Trace] = []
-    found = minimise(failed.seed, failed.family, topology)
+    found = shrink(failed.seed, failed.family, topology)
     if found is None:  # not with its events alone: then as it was
         print("(does not fail with the events of its faults alone; the whole of it follows)")
         run, failure = explore(failed.seed, failed.family, topology, lambda world: traces.append(Trace(world)))
     else:
-        events, calm_seed, _ = found
-        run, failure = replay(
-            failed.seed, failed.family, events, calm_seed, topology, lambda world: traces.append(Trace(world))
-        )
+        run, failure = replay(found.plan, found.events, found.calm_seed, lambda world: traces.append(Trace(world)))
     trace = traces[0]
     trace.end(failure)
     clients = [*run.world.publishers, *run.world.subscribers]
     print(f"{run.world.shape} of {' '.join(run.world.names)}; " + "; ".join(f"{c.name} {c.kind}" for c in clients))
+    if unusual := run.plan.unusual():
+        print(unusual)
     print(trace.text())
     directory = out if out is not None else Path(tempfile.mkdtemp(prefix="onceway-simulate-"))
     directory.mkdir(parents=True, exist_ok=True)

@@ -74,6 +74,7 @@ class Client:
         self.pipe: Pipe | None = None
         self.link: Any = None
         self.want_fresh = True
+        self.rcv = RCV_SECOND
         self.world: World = None  # type: ignore[assignment]  # set by the world
         self.refusals: list[str] = []
         self.parts: list[dict[bytes, Any]] = []  # of its map that are still to be said
@@ -169,7 +170,7 @@ class Publisher(Client):
         self.known = False  # has ever had credit
         self.answered = False  # has had an outcome in this incarnation
         self.holding = False  # accepted deliveries are settled one `settle` at a time
-        self.snd, self.rcv = SND_UNSETTLED, RCV_SECOND
+        self.snd = SND_UNSETTLED
         self.size = 0  # octets of a message
         self.connections = 0
 
@@ -297,9 +298,13 @@ class Publisher(Client):
         self.flush()
 
     def next_to_settle(self) -> bytes | None:
-        if self.state != "on" or self.link.capacity() < 1:
+        if self.state != "on":
             return None
-        return next((t for t, v in self.unsettled.items() if v[0] != "undecided"), None)
+        decided = [tag for tag, value in self.unsettled.items() if value[0] != "undecided"]
+        if decided and self.link.capacity() < 1:  # what was sent over another connection takes a transfer
+            live = set(self.ids.values())
+            decided = [tag for tag in decided if tag in live]
+        return decided[0] if decided else None
 
     def forget(self) -> None:
         """Its process restarts without memory."""
@@ -332,7 +337,6 @@ class Subscriber(Client):
         super().__init__(name, kind)
         self.credit, self.keep = credit, keep
         self.unsettled: dict[bytes, str] = {}  # tag -> received | accepted | rejected | released
-        self.rcv = RCV_SECOND
         self.timeout, self.policy = FOREVER, "never"
         self.most = 5  # how often the network brings what is given back
         self.given: dict[bytes, int] = {}  # tag -> how often it was given back

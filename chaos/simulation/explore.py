@@ -1,165 +1,56 @@
 """Random schedules over the same world: random networks, clients and faults, and a random choice of what happens next.
 
-A seed says everything: the family, the network, the clients, how many faults of each kind there may be, how likely each
-event is, and every choice. After the faults everybody comes back and everything drains (G4), then everybody closes, and
-no router may remember anything. `replay` and `minimise` take the events of a run that went wrong, and skip those that
-are not possible (any more). `python -m chaos.simulate` is how to run them.
-
-Left out are what PROTOCOL 14 does not promise: see `FAMILIES`.
+A seed says everything: the plan (`plan.py`), and every choice. After the faults everybody comes back and everything
+drains (G4) in a bounded time, then everybody closes, and no router may remember anything. A schedule that goes wrong
+can be made small (`shrink.py`). `python -m chaos.simulate` is how to run them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from bisect import bisect
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 
+from amqp10.performatives import RCV_FIRST
 from chaos.simulation.checker import Violation
-from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
-from chaos.simulation.frames import kind_of
+from chaos.simulation.clients import MEMORY, RECOVERING, UNIQUE, Publisher, Subscriber
+from chaos.simulation.plan import FAMILIES, FAULT_WEIGHTS, Plan, draw, family_of
+from chaos.simulation.real_clients import JUMPS, RealClient
 from chaos.simulation.schedule import Schedule
-from chaos.simulation.world import Event, World
+from chaos.simulation.wild import Wild
+from chaos.simulation.world import STALL_S, Event, World
 from interrouter.events import PeerDown, PeerUp
-from router.config import AddressConfig
 from router.publisher import Phase
 from router.router import Router
 
-MESH, RING, LINE, STAR = TOPOLOGIES = ("mesh", "ring", "line", "star")
-CHAOS_S = 9.0  # faults last less than any subscription's timeout
-STEP_S = 0.4
-FRESH_FRAME_S = 1.5  # no frame of a client lies unread for longer: proof_after is 2 s
+FRESH_FRAME_S = 1.5  # no frame of a client that brings no epochs lies unread for longer: proof_after is 2 s
 SETTLING = 30_000
-
-WEIGHTS: dict[str, float] = {
-    "msg": 8, "c2r": 8, "gulp": 3, "r2c": 8, "up": 4, "down": 3, "rnotice": 1, "cnotice": 3, "connect": 3, "send": 4,
-    "settle": 3, "accept": 3, "release": 1, "restart": 1, "heal": 0.3, "tick": 0.4, "hb": 0.3, "crash": 0.25,
-    "cdrop": 0.3, "rdrop": 0.3, "part": 0.3, "suspect": 0.3, "cut": 0.3, "pfresh": 0.15, "srestart": 0.2,
-    "sfresh": 0.12, "close": 0.05,
-}  # fmt: skip
-CROSSING = {"heal": 0.03, "rnotice": 0.05, "part": 0.3, "cdrop": 0.4, "connect": 6, "crash": 0.05}
-FAULTS = ("crash", "cdrop", "rdrop", "pfresh", "srestart", "sfresh")
-
-
-@dataclass(frozen=True)
-class Family:
-    """What the schedules of a kind have in common. strict: no fault of theirs excuses a loss, not even a loud one."""
-
-    strict: bool
-    shapes: tuple[str, ...] = (MESH,)
-    publishers: tuple[str, ...] = (RECOVERING, MEMORY, UNIQUE)
-    subscribers: tuple[str, ...] = (RECOVERING, MEMORY, PLAIN)
-    faults: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    weights: dict[str, float] = field(default_factory=dict)
-    most_routers: int = 4
-
-
-APART = {"part": (0, 1, 1, 2), "suspect": (0, 1, 2), "cut": (0, 1, 2)}
-# Where routers can be cut off from each other, publishers with memory and without epochs are left out: they may be
-# given a second incarnation there (14, L1).
-FAMILIES: dict[str, Family] = {
-    "together": Family(True),
-    "released": Family(True, faults={"release": (1, 2, 4)}),
-    "all-die": Family(True, faults={"crash": (4, 6)}),
-    "apart": Family(False, publishers=(RECOVERING, UNIQUE), faults=APART),
-    "sparse": Family(False, (RING, LINE, STAR), (RECOVERING, UNIQUE), faults=APART),
-    "crossing": Family(
-        False, publishers=(RECOVERING, UNIQUE), most_routers=3, weights=CROSSING,
-        faults={"part": (1, 1, 2), "cdrop": (2, 4, 6), "rdrop": (0,), "crash": (0, 0, 1), "srestart": (0, 1),
-                "pfresh": (0, 0, 1), "sfresh": (0,)},
-    ),
-}  # fmt: skip
-
-
-class Wild(World):
-    """A world with a shape, trunks that break, and the faults that no named schedule needs."""
-
-    shape = MESH
-    broken: frozenset[tuple[str, str]] = frozenset()
-
-    def linked(self, a: str, b: str) -> bool:
-        if not super().linked(a, b) or (a, b) in self.broken:
-            return False
-        if self.shape == STAR:
-            return self.names[0] in (a, b)
-        apart = self.names.index(b) - self.names.index(a)
-        return self.shape == MESH or apart == 1 or (self.shape == RING and apart == len(self.names) - 1)
-
-    def do_cut(self, a: str, b: str) -> None:
-        self.broken |= {(a, b)}
-
-    def do_heal(self) -> None:
-        super().do_heal()
-        self.broken = frozenset()
-
-    def do_crash(self, name: str) -> None:
-        super().do_crash(name)
-        if not any(site is not None and site.router.core.established for site in self.sites.values()):
-            # what a router has chosen for a publisher without epochs is lost with it
-            self.checker.excused |= {p.name for p in self.publishers if p.kind == MEMORY}
-
-    def do_gulp(self, cid: tuple[str, int]) -> None:
-        """All that has been written to the router is read in one go."""
-        pipe = self.pipes[cid]
-        pipe.server.receive_data(pipe.take_all_c2r(), self.now)
-
-    def do_r2c(self, cid: tuple[str, int]) -> None:
-        """What begins a connection is read with the attach: nothing can come between that matters."""
-        pipe = self.pipes[cid]
-        begins = b""
-        while len(pipe.r2c) > 1 and kind_of(pipe.r2c[0]) in ("open", "begin"):
-            begins += pipe.r2c.popleft()
-        pipe.r2c[0] = begins + pipe.r2c[0]
-        super().do_r2c(cid)
-
-    def do_rdrop(self, cid: tuple[str, int]) -> None:
-        self.do_rnotice(cid)
-
-    def do_srestart(self, name: str) -> None:
-        self.subscriber(name).restart()
-
-    def do_sfresh(self, name: str) -> None:
-        self.subscriber(name).forget()
-
-    def do_release(self, name: str, index: int) -> None:
-        self.subscriber(name).release(index)
-
-    def do_tick(self) -> None:
-        self.stand_still(STEP_S)
+SLACK_S = 15.0  # what may pass at the end beside the timeouts
+FAULT_KINDS = frozenset((*FAULT_WEIGHTS, "kill", "full", "twin", "away")) - {"tick"}
 
 
 class Run:
     """One schedule: what is possible, and what has happened."""
 
-    def __init__(self, seed: int, family: str, topology: str | None = None) -> None:
-        self.seed, self.family = seed, FAMILIES[family]
-        self.rng = rng = random.Random(f"{family} {seed}")
-        fam = self.family
-        names = "ABCD"[: rng.choice([n for n in (1, 2, 2, 3, 3, 4) if n <= fam.most_routers])]
-        publishers = [
-            Publisher(f"p{i}", rng.choice(fam.publishers), rng.choice([2, 3, 4, 6, 20]))
-            for i in range(rng.choice([1, 1, 2]))
-        ]
-        subscribers = [
-            Subscriber(f"s{i}", rng.choice(fam.subscribers), rng.choice([1, 2, 2, 10]), rng.random() < 0.6)
-            for i in range(rng.choice([1, 1, 2, 3]))
-        ]
-        self.budget = {fault: rng.choice([0, 0, 1, 2, 3]) for fault in FAULTS}
-        self.budget["close"] = rng.choice([0, 0, 0, 1, 2])
-        self.budget |= {fault: rng.choice(numbers) for fault, numbers in fam.faults.items()}
-        # without subscriptions publishers could not send what they have to
-        nobody: Any = "accept" if self.budget["close"] or self.budget["sfresh"] else rng.choice(["hold", "accept"])
-        self.address = AddressConfig(subscription_timeout_s=20.0, publisher_timeout_s=40.0, no_subscribers=nobody)
-        self.world = Wild(names, publishers, subscribers, strict=fam.strict, address=self.address, seed=seed)
-        drawn = rng.choice(fam.shapes)
-        self.world.shape = topology or drawn
-        self.weights = {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in (WEIGHTS | fam.weights).items()}
-        self.length = rng.choice([80, 150, 300, 500])
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.family = plan, FAMILIES[plan.family]
+        self.rng = random.Random(f"{plan.family} {plan.seed} run")
+        self.budget, self.weights, self.address = dict(plan.budget), plan.weights, plan.address
+        publishers, subscribers = plan.make_clients()
+        self.world = Wild(
+            plan.names, publishers, subscribers, strict=self.family.strict, address=self.address, seed=plan.seed,
+            shape=plan.shape, **plan.config,
+        )  # fmt: skip
+        self.world.high = plan.high
+        checker = self.world.checker
+        checker.at_least_once |= {c.name for c in (*publishers, *subscribers) if c.rcv == RCV_FIRST}
+        self.patient = all(publisher.kind == RECOVERING for publisher in publishers)
+        """Nobody's frames prove anything by having come late: they may lie unread for seconds."""
         self.ticks = 0
         self.beats: dict[str, float] = {}  # client -> when it last sent a heartbeat
         self.events: list[Event] = []
-        places = [(client.name, rng.choice(names)) for client in (*subscribers, *publishers)]
-        self.places = places[: rng.choice([0, 0, 2, 9])]  # those who are there when the faults begin
+        self.places = [(name, place) for name, place in plan.places if self.world.clients[name].state == "off"]
 
     # ------------------------------------------------------------------ what can happen
     def progress(self) -> list[Event]:
@@ -168,7 +59,7 @@ class Run:
         events = [e for e in w.enabled() if e[0] != "send" or self.known_as_new(w.publisher(e[1]))]
         for client in w.clients.values():
             if client.state == "off" and not client.closed:
-                events += [("connect", client.name, r) for r in w.names if w.sites[r] is not None]
+                events += [("connect", client.name, name) for name, site in w.sites.items() if site is not None]
         return events
 
     def known_as_new(self, publisher: Publisher) -> bool:
@@ -183,62 +74,118 @@ class Run:
         return any(link.port in server.ports and link.phase is Phase.READY for link in links)
 
     def possible(self) -> list[Event]:
-        w = self.world
-        events = self.progress()
-        for cid, pipe in w.pipes.items():
-            if len(pipe.c2r) > 1 and pipe.r_open:
-                events.append(("gulp", cid))
-            if pipe.c_open and not pipe.r_open and pipe.r2c and not pipe.server.closed:
-                events.append(("cnotice", cid))  # with frames that the client will never see
-            if pipe.c_open and self.budget["cdrop"]:
-                events.append(("cdrop", cid))
-            if pipe.r_open and self.budget["rdrop"]:
-                events.append(("rdrop", cid))
-        for client in w.clients.values():
-            events += self.of_client(client)
-        for name, site in w.sites.items():
-            if site is None:
-                events.append(("restart", name))
-                continue
-            if self.budget["crash"]:
-                events.append(("crash", name))
-            if self.budget.get("part") and len(w.names) > 1 and not any(w.group.values()):
-                events.append(("part", name))
-            if self.budget.get("suspect"):
-                events += [("suspect", name, peer) for peer in w.names if self.in_session(name, peer)]
-        if self.budget.get("cut"):
-            events += [("cut", *pair) for pair in w.trunks]
-        if any(w.group.values()) or w.broken:
-            events.append(("heal",))
+        events = self.usual()
+        events += self.faults()
         if self.may_tick():
             events.append(("tick",))
         return events
 
-    def of_client(self, client: Publisher | Subscriber | Any) -> list[Event]:
-        events: list[Event] = []
+    def usual(self) -> list[Event]:
+        """Without faults: what would happen by itself, in any order and in any pieces, and what applications may do."""
         w, budget = self.world, self.budget
-        if client.state != "off" and client.kind == UNIQUE and w.now - self.beats.get(client.name, 0.0) > STEP_S:
-            events.append(("hb", client.name))
+        events = self.progress()
+        for cid, pipe in w.pipes.items():
+            if pipe.r_open and pipe.c2r:
+                readable = not pipe.server.output_paused or pipe.server.reads
+                if len(pipe.c2r) > 1 and readable:
+                    events.append(("gulp", cid))
+                if budget.get("bit") and readable:
+                    events += self.pieces("bit", cid, len(pipe.c2r[0]) - pipe.c2r_read)
+            if pipe.c_open and pipe.r2c:
+                if not pipe.r_open and not pipe.server.closed:
+                    events.append(("cnotice", cid))  # with frames that the client will never see
+                if budget.get("bit") and not pipe.stalled:
+                    events += self.pieces("cbit", cid, len(pipe.r2c[0]) - pipe.r2c_read)
+        for client in (*w.publishers, *w.subscribers):
+            if isinstance(client, RealClient):
+                events += [e for e in client.may_happen(budget) if e[0] not in FAULT_KINDS]
+            if client.kind == UNIQUE and client.state != "off" and w.now - self.beats.get(client.name, 0.0) > STALL_S:
+                events.append(("hb", client.name))
+            if isinstance(client, Subscriber) and client.in_hand and not client.closing:
+                events += self.of_application(client)
+        return events
+
+    def pieces(self, kind: str, cid: tuple[str, int], left: int) -> list[Event]:
+        return [(kind, cid, self.rng.choice((1, left // 2, left - 1)))] if left > 1 else []
+
+    def of_application(self, client: Subscriber) -> Iterator[Event]:
+        last = len(client.in_hand) - 1
+        if last > 0:
+            yield ("accept", client.name, last)
+        if self.budget.get("release"):
+            for index in range(last + 1):
+                if client.can_release(index):
+                    yield ("release", client.name, index)
+        if self.budget.get("reject") and not isinstance(client, RealClient):
+            for index in range(last + 1):
+                yield ("reject", client.name, index)
+
+    def faults(self) -> list[Event]:
+        """And their ends."""
+        w, budget = self.world, self.budget
+        events: list[Event] = []
+        for cid, pipe in w.pipes.items():
+            if pipe.c_open and budget["cdrop"]:
+                events.append(("cdrop", cid))
+            if pipe.r_open and budget["rdrop"]:
+                events.append(("rdrop", cid))
+            if pipe.stalled:
+                events.append(("unstall", cid))
+            elif pipe.c_open and budget.get("stall"):
+                events.append(("stall", cid))
+        for name, site in w.sites.items():
+            if site is None:
+                events.append(("restart", name))
+            elif budget["crash"]:
+                events.append(("crash", name))
+        if len(w.names) > 1:
+            events += self.between_routers()
+        if budget.get("clock"):
+            events += [("clock", name, seconds) for name in w.names for seconds in JUMPS]
+        clients: list[Publisher | Subscriber] = [*w.publishers, *w.subscribers]
+        for client in clients:
+            events += self.of_client(client)
+        return events
+
+    def between_routers(self) -> Iterator[Event]:
+        w, budget = self.world, self.budget
+        apart = any(w.group.values())
+        for name, site in w.sites.items():
+            if site is None:
+                continue
+            if budget.get("part") and not apart:
+                yield ("part", name)
+            if budget.get("suspect"):
+                yield from (("suspect", name, peer) for peer in w.names if self.in_session(name, peer))
+        for a, b in w.trunks:
+            if budget.get("cut"):
+                yield ("cut", a, b)
+            if budget.get("hold"):
+                yield from (("hold", *way) for way in ((a, b), (b, a)) if way not in w.one_way)
+        if budget.get("reshape"):
+            yield from (("reshape", shape) for shape in self.family.shapes if shape != w.shape)
+        if apart or w.broken:
+            yield ("heal",)
+        yield from (("let", *way) for way in w.one_way)
+        for way, wire in w.held().items():
+            yield ("drip", *way, self.rng.randrange(1, len(wire.held or b"") + 1))
+
+    def of_client(self, client: Publisher | Subscriber) -> Iterator[Event]:
+        budget, name = self.budget, client.name
+        if isinstance(client, RealClient):
+            yield from (e for e in client.may_happen(budget) if e[0] in FAULT_KINDS)
+            if budget.get("away") and client.state == "off" and self.nobody_waits():
+                yield ("away", name)
         if isinstance(client, Publisher):
             if budget["pfresh"] and not client.closing:
-                events.append(("pfresh", client.name))
+                yield ("pfresh", name)
         else:
-            if not client.closing:
-                last = len(client.in_hand) - 1
-                if last > 0:
-                    events.append(("accept", client.name, last))
-                events += [
-                    ("release", client.name, i)
-                    for i in range(last + 1)
-                    if budget.get("release") and client.can_release(i)
-                ]
-                if budget["sfresh"]:
-                    events.append(("sfresh", client.name))
+            if budget["sfresh"] and not client.closing:
+                yield ("sfresh", name)
             if budget["srestart"] and not client.closed:
-                events.append(("srestart", client.name))
+                yield ("srestart", name)
         if budget["close"] and client.state == "on" and not client.closing:
-            events.append(("close", client.name))
-        return events
+            yield ("close", name)
 
     def in_session(self, name: str, peer: str) -> bool:
         site = self.world.site(name)
@@ -250,13 +197,43 @@ class Run:
             and not any(isinstance(e, (PeerDown, PeerUp)) for e in site.inbox[peer])
         )
 
+    def nobody_waits(self) -> bool:
+        """Everything has been read, so that only who is away notices that time passes."""
+        w = self.world
+        unread = any((pipe.c2r and pipe.r_open) or (pipe.r2c and pipe.c_open) for pipe in w.pipes.values())
+        return not unread and not any(inbox for site in w.sites.values() if site for inbox in site.inbox.values())
+
     def may_tick(self) -> bool:
         """Timers are longer than what they allow for: messages between routers that are together (discovery), frames of
         clients (proof_after), absences (subscription_timeout)."""
         w = self.world
-        waiting = any(inbox for site in w.sites.values() if site is not None for inbox in site.inbox.values())
-        late = any(w.now + STEP_S - p.since > FRESH_FRAME_S for p in w.pipes.values() if p.c2r and p.r_open)
-        return not late and (self.ticks + 1) * STEP_S < CHAOS_S and not (waiting and self.family.strict)
+        if (self.ticks + 1) * STALL_S >= self.family.lasts_s:
+            return False
+        if not self.patient:
+            late = w.now + STALL_S - FRESH_FRAME_S
+            if any(pipe.since < late and pipe.c2r and pipe.r_open for pipe in w.pipes.values()):
+                return False
+        if not self.family.strict:
+            return True
+        return not w.held() and not any(any(site.inbox.values()) for site in w.sites.values() if site is not None)
+
+    def able(self, event: Event) -> bool:
+        """Whether an event of another run can happen in this one."""
+        kind = event[0]
+        if kind in ("bit", "cbit"):
+            pipe = self.world.pipes.get(event[1])
+            if pipe is None:
+                return False
+            waiting, read, is_open = (
+                (pipe.c2r, pipe.c2r_read, pipe.r_open) if kind == "bit" else (pipe.r2c, pipe.r2c_read, pipe.c_open)
+            )
+            return is_open and bool(waiting) and event[2] < len(waiting[0]) - read
+        if kind == "drip":
+            wire = self.world.held().get(event[1:3])
+            return wire is not None and wire.held is not None and len(wire.held) >= event[3]
+        if kind in FAULT_KINDS:
+            return event in self.faults()
+        return self.may_tick() if kind == "tick" else event in self.usual()
 
     # ------------------------------------------------------------------ letting it happen
     def step(self, event: Event) -> None:
@@ -265,30 +242,40 @@ class Run:
         kind = event[0]
         if kind in self.budget:
             self.budget[kind] -= 1
+        elif kind == "cbit":
+            self.budget["bit"] -= 1
         self.ticks += kind == "tick"
         w.step(event)
         if kind == "hb":
             self.beats[event[1]] = w.now
 
     def pick(self, events: list[Event]) -> Event:
-        weights = [self.weights[e[0]] for e in events]
-        return self.rng.choices(events, weights)[0]
+        weights = self.weights
+        sums = [*accumulate([weights[e[0]] for e in events])]
+        return events[bisect(sums, self.rng.random() * sums[-1], 0, len(events) - 1)]
 
     def chaos(self) -> None:
         rng = self.rng
         slow: Event | None = None
-        for _ in range(self.length):
+        for _ in range(self.plan.length):
             events = self.possible()
             if not events:
                 return
             if rng.random() < 0.02:  # one channel stands still for a while
                 slow = rng.choice(events)[:2] if rng.random() < 0.7 else None
-            self.step(self.pick([e for e in events if e[:2] != slow] or events))
+            if slow is not None:
+                events = [e for e in events if e[:2] != slow] or events
+            self.step(self.pick(events))
 
     def calm(self, choose: Callable[[list[Event]], Event]) -> None:
         """Faults stop; everybody comes back; everything drains."""
         w = self.world
+        w.turns = False
         w.step(("heal",))
+        for way in [*w.one_way]:
+            w.step(("let", *way))
+        for pipe in w.pipes.values():
+            pipe.stalled = False
         for name in w.names:
             if w.sites[name] is None:
                 w.step(("restart", name))
@@ -314,8 +301,9 @@ class Run:
         return left
 
     def drain(self, choose: Callable[[list[Event]], Event], left: Callable[[], list[str]]) -> None:
-        w = self.world
-        waited = 0
+        """Liveness: in what the timeouts add up to, and a little more."""
+        w, address = self.world, self.address
+        until = w.now + SLACK_S + address.subscription_timeout_s + 3 * address.margin_s + address.publisher_expires_s
         for _ in range(SETTLING):
             events = self.progress()
             if events:
@@ -323,9 +311,8 @@ class Run:
                 continue
             if not left():
                 return
-            if waited == 200:
+            if w.now >= until:
                 break
-            waited += 1
             w.advance(1.0)
             for client in w.clients.values():
                 if client.kind == UNIQUE and client.state != "off":
@@ -333,10 +320,14 @@ class Run:
         raise Violation("G4 left over: " + "; ".join(left()))
 
     def play(self) -> None:
-        Schedule(self.world).up(*self.places)
+        self.begin()
         self.chaos()
         self.calm(self.pick)
         self.close(self.pick)
+
+    def begin(self) -> None:
+        Schedule(self.world).up(*self.places)
+        self.world.turns = self.plan.turns
 
 
 def remembered_by(router: Router) -> list[str]:
@@ -352,23 +343,13 @@ def explore(
     watch: Callable[[World], object] | None = None,
 ) -> tuple[Run, BaseException | None]:  # fmt: skip
     """Runs the schedule of that seed; what went wrong, if anything."""
-    run = Run(seed, family or family_of(seed, topology), topology)
+    run = Run(draw(seed, family or family_of(seed, topology), topology))
     if watch is not None:
         watch(run.world)
-    return run, _failure(run.play)
+    return run, failure_of(run.play)
 
 
-def families_on(topology: str | None) -> list[str]:
-    """Where not all routers are neighbours, one crash parts the others: what no fault excuses is promised in a mesh."""
-    return [name for name, family in FAMILIES.items() if topology is None or topology in family.shapes]
-
-
-def family_of(seed: int, topology: str | None = None) -> str:
-    families = families_on(topology)
-    return families[seed % len(families)]
-
-
-def _failure(play: Callable[[], None]) -> BaseException | None:
+def failure_of(play: Callable[[], None]) -> BaseException | None:
     try:
         play()
     except Exception as failure:  # noqa: BLE001  # whatever it is, it is what we are looking for
@@ -379,65 +360,3 @@ def _failure(play: Callable[[], None]) -> BaseException | None:
 def kind_of_failure(failure: BaseException) -> str:
     first = str(failure).split(" ", 1)[0]
     return first if isinstance(failure, AssertionError) and first[:1] == "G" else type(failure).__name__
-
-
-def replay(
-    seed: int, family: str, events: list[Event], calm_seed: int, topology: str | None = None,
-    watch: Callable[[World], object] | None = None,
-) -> tuple[Run, BaseException | None]:  # fmt: skip
-    """The same network and clients, these events as far as they are possible, then everything drains."""
-    run = Run(seed, family, topology)
-    if watch is not None:
-        watch(run.world)
-    rng = random.Random(calm_seed)
-
-    def choose(possible: list[Event]) -> Event:
-        return possible[0] if calm_seed == 0 else rng.choice(possible)
-
-    def play() -> None:
-        Schedule(run.world).up(*run.places)
-        for event in events:
-            if event in run.possible():
-                run.step(event)
-        run.calm(choose)
-        run.close(choose)
-
-    return run, _failure(play)
-
-
-def minimise(
-    seed: int, family: str, topology: str | None = None, calm_seeds: int = 4, tries: int = 3000
-) -> tuple[list[Event], int, BaseException] | None:
-    """Delta debugging on the events, in so many tries at most; the failure keeps its kind."""
-    run, failure = explore(seed, family, topology)
-    if failure is None:
-        return None
-    kind = kind_of_failure(failure)
-
-    def fails(events: list[Event], calm_seed: int) -> BaseException | None:
-        nonlocal tries
-        tries -= 1
-        _, found = replay(seed, family, events, calm_seed, topology)
-        return found if found is not None and kind_of_failure(found) == kind else None
-
-    events = run.events
-    for calm_seed in range(calm_seeds):
-        if fails(events, calm_seed):
-            break
-    else:
-        return None
-    pieces = 2
-    while events and tries > 0:
-        size = max(1, len(events) // pieces)
-        for start in range(0, len(events), size):
-            fewer = events[:start] + events[start + size :]
-            if tries > 0 and fails(fewer, calm_seed):
-                events, pieces = fewer, max(pieces - 1, 2)
-                break
-        else:
-            if size == 1:
-                break
-            pieces = min(pieces * 2, len(events))
-    final = fails(events, calm_seed)
-    assert final is not None
-    return events, calm_seed, final

@@ -16,7 +16,7 @@ from chaos.simulation.world import Event, World
 from router.messages import Unknown
 from router.wire import decode
 
-QUIET = ("hb",)  # signs of life say nothing to a reader
+QUIET = ("hb", "turn")  # signs of life, and when a router writes, say nothing to a reader
 
 
 @dataclass(slots=True)
@@ -93,6 +93,15 @@ class Trace:
         item = next((i for i in pipe.r2c if kind_of(i) not in ("open", "begin")), pipe.r2c[-1])
         self._row("frame", pipe.router, cid[0], said_by_frames(item), item)
 
+    def _bit(self, _: str, cid: tuple[str, int], size: int) -> None:
+        self._row("frame", cid[0], self.world.pipes[cid].router, octets(size))
+
+    def _cbit(self, _: str, cid: tuple[str, int], size: int) -> None:
+        self._row("frame", self.world.pipes[cid].router, cid[0], octets(size))
+
+    def _drip(self, _: str, x: str, y: str, size: int) -> None:
+        self._row("link", x, y, octets(size))
+
     # ------------------------------------------------------------------ what is done
     def _connect(self, _: str, name: str, router: str) -> None:
         self._row("deed", name, name, f"connects to {router}")
@@ -115,6 +124,10 @@ class Trace:
         mid = self.world.subscriber(name).in_hand[index][1]
         self._row("deed", name, name, f"releases {mid[0]}:{mid[1]}")
 
+    def _reject(self, _: str, name: str, index: int) -> None:
+        mid = self.world.subscriber(name).in_hand[index][1]
+        self._row("deed", name, name, f"rejects {mid[0]}:{mid[1]}")
+
     def _show(self, _: str, name: str) -> None:
         self._row("deed", name, name, "shows that it is there")
 
@@ -127,6 +140,21 @@ class Trace:
     # ------------------------------------------------------------------ what goes wrong
     def _heal(self, _: str) -> None:
         self._row("link", "", "", "trunks are whole again")
+
+    def _hold(self, _: str, x: str, y: str) -> None:
+        self._row("fault", x, x, f"what it says to {y} stays on its way")
+
+    def _let(self, _: str, x: str, y: str) -> None:
+        self._row("link", x, x, f"what it says to {y} comes on")
+
+    def _stall(self, _: str, cid: tuple[str, int]) -> None:
+        self._row("fault", cid[0], cid[0], f"reads nothing more from {self.world.pipes[cid].router}")
+
+    def _unstall(self, _: str, cid: tuple[str, int]) -> None:
+        self._row("deed", cid[0], cid[0], f"reads from {self.world.pipes[cid].router} again")
+
+    def _reshape(self, _: str, shape: str) -> None:
+        self._row("fault", "", "", f"the network is a {shape} now")
 
     def _fault(self, kind: str, *rest: Any) -> None:
         if kind in ("cdrop", "cnotice", "rnotice", "rdrop"):
@@ -171,6 +199,10 @@ class Trace:
 
 
 LATE = 8
+
+
+def octets(size: int) -> str:
+    return "an octet of what follows" if size == 1 else f"{size} octets of what follows"
 
 
 def said_between_routers(data: bytes) -> str:

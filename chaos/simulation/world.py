@@ -45,7 +45,10 @@ OF_CONNECTION = {
     "cdrop": False,
 }
 # and none either, as what applications do only fills pipes.
-OF_CLIENT = frozenset(("send", "settle", "accept", "release", "hb", "show", "pfresh", "sfresh", "srestart", "close"))
+OF_CLIENT = frozenset((
+    "send", "settle", "accept", "release", "reject", "hb", "show", "pfresh", "sfresh", "srestart", "close", "stall",
+    "unstall",
+))  # fmt: skip
 LOW = 4  # a router may write again when the client has read all but so small a part of what was too much
 STALL_S = 0.4  # no router is left alone for longer, or it would think that it had stood still (PROTOCOL 12)
 TICK = 1e-4  # virtual seconds that an event takes: clocks differ from event to event, and proofs need thousands

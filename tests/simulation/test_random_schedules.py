@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.simulation.explore import FAMILIES, explore, family_of
+from chaos.simulation.explore import explore
+from chaos.simulation.plan import FAMILIES, family_of
 
 SEEDS = 240
 AT_ONCE = 20

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from chaos.simulate import main
-from chaos.simulation.explore import FAMILIES, TOPOLOGIES, families_on, family_of
 from chaos.simulation.mutations import AT_RANDOM, MUTATIONS, Mutation, caught, defective
+from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on, family_of
 from router.ingress import Ingress
 
 BAD = (

@@ -1,0 +1,257 @@
+"""What a seed draws before anything happens: the network, the clients and their habits, the settings, and the faults.
+
+A `Plan` is plain data, so that a schedule that goes wrong can be tried again with fewer clients, routers and messages
+(`shrink.py`). `FAMILIES` say what the plans of a kind have in common; the rest is drawn (swarm testing: Groce et al.,
+ISSTA 2012): most plans leave most kinds of faults out, and have one or two settings that are far from the usual ones.
+
+Left out are what PROTOCOL 14 does not promise: see `FAMILIES`.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from amqp10.performatives import RCV_FIRST, SND_MIXED, SND_SETTLED
+from chaos.simulation.clients import FOREVER, MEMORY, PLAIN, RECOVERING, UNIQUE, Client, Publisher, Subscriber
+from chaos.simulation.real_clients import OURS, draw_publisher, draw_subscriber
+from router.config import AddressConfig
+from router.limits import Limits
+
+MESH, RING, LINE, STAR = TOPOLOGIES = ("mesh", "ring", "line", "star")
+
+WEIGHTS: dict[str, float] = {
+    "msg": 8, "c2r": 8, "gulp": 3, "bit": 6, "cbit": 6, "r2c": 8, "turn": 8, "up": 4, "down": 3, "rnotice": 1,
+    "cnotice": 3, "connect": 3, "send": 4, "settle": 3, "accept": 3, "release": 1, "reject": 0.5, "hb": 0.3,
+}  # fmt: skip
+FAULT_WEIGHTS: dict[str, float] = {
+    "restart": 1, "heal": 0.3, "crash": 0.25, "cdrop": 0.3, "rdrop": 0.3, "part": 0.3, "suspect": 0.3, "cut": 0.3,
+    "pfresh": 0.15, "srestart": 0.2, "sfresh": 0.12, "close": 0.05, "hold": 0.3, "let": 0.3, "drip": 0.5,
+    "stall": 0.3, "unstall": 0.3, "reshape": 0.1, "clock": 0.1, "tick": 0.4,
+}  # fmt: skip
+FAULTS = ("crash", "cdrop", "rdrop", "pfresh", "srestart", "sfresh")
+
+
+@dataclass(frozen=True)
+class Family:
+    """What the schedules of a kind have in common. strict: no fault of theirs excuses a loss, not even a loud one."""
+
+    strict: bool
+    shapes: tuple[str, ...] = (MESH,)
+    publishers: tuple[str, ...] = (RECOVERING, MEMORY, UNIQUE)
+    subscribers: tuple[str, ...] = (RECOVERING, MEMORY, PLAIN)
+    faults: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+    most_routers: int = 4
+    lasts_s: float = 9.0  # less than any subscription's timeout, but where these are short on purpose
+    modes: bool = False  # links in mode first, settled messages, every outcome
+    silence: bool = False  # routers notice by themselves that nothing is heard from another
+    expiry: bool = False  # timeouts are short
+
+
+APART = {"part": (0, 1, 1, 2), "suspect": (0, 1, 2), "cut": (0, 1, 2)}
+CROSSING = {"heal": 0.03, "rnotice": 0.05, "part": 0.3, "cdrop": 0.4, "connect": 6, "crash": 0.05}
+OURS_WEIGHTS: dict[str, float] = {
+    "disk": 8, "kill": 0.3, "full": 0.1, "start": 3, "twin": 0.3, "clock": 0.03, "away": 0.5, "all": 1.5,
+}  # fmt: skip
+OURS_FAULTS = {"kill": (0, 2, 4), "full": (0, 0, 1), "reject": (0, 0, 2), "release": (0, 0, 2), "srestart": (0,)}
+# Where routers can be cut off from each other, publishers with memory and without epochs are left out: they may be
+# given a second incarnation there (14, L1).
+FAMILIES: dict[str, Family] = {
+    "together": Family(True),
+    "released": Family(True, faults={"release": (1, 2, 4)}),
+    "all-die": Family(True, faults={"crash": (4, 6)}),
+    "apart": Family(False, publishers=(RECOVERING, UNIQUE), faults=APART),
+    "sparse": Family(
+        False, (RING, LINE, STAR), (RECOVERING, UNIQUE), faults=APART | {"reshape": (0, 0, 1, 3), "hold": (0, 0, 2)}
+    ),
+    "crossing": Family(
+        False, publishers=(RECOVERING, UNIQUE), most_routers=3, weights=CROSSING,
+        faults={"part": (1, 1, 2), "cdrop": (2, 4, 6), "rdrop": (0,), "crash": (0, 0, 1), "srestart": (0, 1),
+                "pfresh": (0, 0, 1), "sfresh": (0,)},
+    ),
+    "modes": Family(True, modes=True, faults={"release": (0, 2, 6), "reject": (0, 1, 3)}),
+    "silent": Family(
+        False, TOPOLOGIES, (RECOVERING, UNIQUE), silence=True, lasts_s=15.0,
+        faults=APART | {"hold": (1, 2, 4), "reshape": (0, 0, 1), "crash": (0, 0, 1)},
+    ),
+    "expiry": Family(
+        False, publishers=(RECOVERING, UNIQUE), subscribers=(RECOVERING, RECOVERING, PLAIN), expiry=True, lasts_s=30.0,
+        faults={"cdrop": (1, 2, 4), "crash": (0, 0, 1, 2)},
+    ),
+    "ours": Family(
+        True, publishers=(OURS, OURS, OURS, RECOVERING, UNIQUE), subscribers=(OURS, OURS, OURS, RECOVERING, PLAIN),
+        faults=OURS_FAULTS, weights=OURS_WEIGHTS,
+    ),
+    "ours-apart": Family(
+        False, TOPOLOGIES, (OURS, OURS, OURS, UNIQUE), (OURS, OURS, OURS, PLAIN), weights=OURS_WEIGHTS,
+        faults=APART | OURS_FAULTS | {"clock": (0, 1, 3), "away": (0, 0, 1, 2), "twin": (0, 0, 1, 2)},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClientPlan:
+    """number: of messages to send, or of deliveries that it takes at once. habits: attributes of the client."""
+
+    name: str
+    publishes: bool
+    kind: str
+    number: int
+    keep: bool = True
+    habits: dict[str, Any] = field(default_factory=dict)
+    seed: int = 0
+
+    def make(self) -> list[Any]:
+        """It, and the second process that one of ours may get."""
+        made: list[Any]
+        if self.publishes:
+            publisher = Publisher(self.name, self.kind, self.number)
+            made = draw_publisher(publisher, random.Random(self.seed)) if self.kind == OURS else [publisher]
+        else:
+            subscriber = Subscriber(self.name, self.kind, self.number, self.keep)
+            made = draw_subscriber(subscriber, random.Random(self.seed)) if self.kind == OURS else [subscriber]
+        for each in made:
+            for habit, value in self.habits.items():
+                setattr(each, habit, value)
+        return made
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One seed's. places: who is where when the faults begin."""
+
+    seed: int
+    family: str
+    names: str
+    shape: str
+    clients: tuple[ClientPlan, ...]
+    places: tuple[tuple[str, str], ...]
+    address: AddressConfig
+    config: dict[str, Any]
+    budget: dict[str, int]
+    weights: dict[str, float]
+    length: int
+    turns: bool = False
+    high: int | None = None
+
+    def make_clients(self) -> tuple[list[Publisher], list[Subscriber]]:
+        made: list[Client] = [each for client in self.clients for each in client.make()]
+        return [c for c in made if isinstance(c, Publisher)], [c for c in made if isinstance(c, Subscriber)]
+
+    def unusual(self) -> str:
+        """What is not as usual, in words."""
+        said = [f"{name} {value}" for name, value in self.config.items()]
+        said += [f"{c.name} {habit} {value}" for c in self.clients for habit, value in c.habits.items()]
+        said += ["routers write in turns"] * self.turns
+        if self.high is not None:
+            said.append(f"{self.high} octets may lie unread")
+        return ", ".join(said)
+
+
+def families_on(topology: str | None) -> list[str]:
+    """Where not all routers are neighbours, one crash parts the others: what no fault excuses is promised in a mesh."""
+    return [name for name, family in FAMILIES.items() if topology is None or topology in family.shapes]
+
+
+def family_of(seed: int, topology: str | None = None) -> str:
+    families = families_on(topology)
+    return families[seed % len(families)]
+
+
+def draw(seed: int, family: str, topology: str | None = None) -> Plan:
+    fam = FAMILIES[family]
+    rng = random.Random(f"{family} {seed}")
+    names = "ABCD"[: rng.choice([n for n in (1, 2, 2, 3, 3, 4) if n <= fam.most_routers])]
+    drawn = rng.choice(fam.shapes)
+    budget = {fault: rng.choice([0, 0, 1, 2, 3]) for fault in FAULTS}
+    budget["close"] = rng.choice([0, 0, 0, 1, 2])
+    budget |= {fault: rng.choice(numbers) for fault, numbers in fam.faults.items()}
+    clients = [
+        ClientPlan(f"s{i}", False, rng.choice(fam.subscribers), rng.choice([1, 2, 2, 10]), rng.random() < 0.6)
+        for i in range(rng.choice([1, 1, 2, 3]))
+    ] + [
+        ClientPlan(f"p{i}", True, rng.choice(fam.publishers), rng.choice([2, 3, 4, 6, 20]))
+        for i in range(rng.choice([1, 1, 2]))
+    ]
+    clients = [replace(client, seed=rng.getrandbits(32)) for client in clients]
+    places = tuple((client.name, rng.choice(names)) for client in clients)[: rng.choice([0, 0, 2, 9])]
+    # without subscriptions publishers could not send what they have to
+    nobody: Any = "accept" if budget["close"] or budget["sfresh"] else rng.choice(["hold", "accept"])
+    address = AddressConfig(subscription_timeout_s=20.0, publisher_timeout_s=40.0, no_subscribers=nobody)
+    plan = Plan(
+        seed, family, names, topology or drawn, tuple(clients), places, address, {}, budget,
+        {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in (WEIGHTS | FAULT_WEIGHTS | fam.weights).items()},
+        length=rng.choice([80, 150, 300, 500]),
+    )  # fmt: skip
+    if fam.silence:
+        plan.config.update(heartbeat_s=0.5, dead_after_s=3.0)
+        plan.weights["tick"] *= 5
+    if fam.expiry:
+        plan = _short_timeouts(plan, rng)
+    if fam.modes:
+        plan = _modes(plan, rng)
+    return _unusual(plan, rng)
+
+
+def _short_timeouts(plan: Plan, rng: random.Random) -> Plan:
+    timeout = rng.choice([2.0, 4.0])
+    address = replace(plan.address, subscription_timeout_s=timeout, publisher_timeout_s=timeout * 2)
+    for client in plan.clients:
+        if client.publishes:
+            client.habits["gives_up_s"] = address.publisher_expires_s - address.margin_s
+        elif rng.random() < 0.3:
+            client.habits["timeout"] = rng.choice([0, 1, FOREVER])
+            client.habits["policy"] = rng.choice(["link-detach", "connection-close", "never"])
+    plan.weights["tick"] *= rng.choice([2, 5])
+    return replace(plan, address=address)
+
+
+def _modes(plan: Plan, rng: random.Random) -> Plan:
+    most = rng.choice([0, 1, 5])
+    for client in plan.clients:
+        if client.publishes:
+            if client.kind != UNIQUE and rng.random() < 0.3:
+                client.habits["rcv"] = RCV_FIRST
+            elif rng.random() < 0.4:
+                client.habits["snd"] = rng.choice([SND_MIXED, SND_SETTLED])
+        else:
+            client.habits["most"] = most
+            if rng.random() < 0.3:
+                client.habits["rcv"] = RCV_FIRST
+    return replace(plan, address=replace(plan.address, max_redeliveries=most))
+
+
+def _unusual(plan: Plan, rng: random.Random) -> Plan:
+    """Settings far from the usual ones, a few at a time."""
+    config, budget = plan.config, plan.budget
+    scripted = all(client.kind != OURS for client in plan.clients)
+    if rng.random() < 0.15:
+        budget["bit"] = 60
+    if rng.random() < 0.15:
+        plan = replace(plan, turns=True)
+    if rng.random() < 0.15:
+        plan = replace(plan, high=rng.choice([100, 400, 2000]))
+        budget["stall"] = rng.choice([1, 2, 4])
+        config["limits"] = Limits(unread_output=rng.choice([200, 1000]))
+    if rng.random() < 0.15:
+        config["window_messages"] = rng.choice([1, 2, 5])
+    if rng.random() < 0.1:
+        config["window_bytes"] = rng.choice([40, 200, 1000])
+    if rng.random() < 0.15:
+        config["unsettled_window"] = rng.choice([1, 3, 10])
+    if rng.random() < 0.1:
+        config["discovery_s"] = rng.choice([0.5, 3.0])
+    if rng.random() < 0.15 and scripted:
+        for client in plan.clients:
+            client.habits["part"] = rng.choice([1, 2, 5])
+    if rng.random() < 0.1:
+        config["max_frame_size"] = 4096
+        for client in plan.clients:
+            client.habits["frame"] = 4096
+            if client.publishes:
+                client.habits["size"] = rng.choice([100, 5000, 9000])
+    if rng.random() < 0.1 and "hold" not in budget and len(plan.names) > 1:
+        budget["hold"] = rng.choice([1, 3])
+    return plan
