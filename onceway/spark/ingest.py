@@ -84,7 +84,7 @@ class Ingest:
         subscriber = await connection.subscriber(topic, name=self._wal.subscription, credit=self._config["credit"])
         writer = self._journal.writer(topic)
         self._receivers[slot] = Receiver(subscriber, writer, self._backlog, self._config["group_rows"])
-        self._backlog.begin(slot, writer.start, writer.durable)
+        self._backlog.begin(slot, writer.durable)
         self._tell({"up": slot, "end": writer.durable})
         if len(self._receivers) == len(self._slots):
             self._up.set()
@@ -95,9 +95,11 @@ class Ingest:
     async def hear(self, line: dict[str, Any]) -> None:
         """Carries it out."""
         for slot, position in _positions(line.get("processed")):
-            if slot in self._receivers:
-                writer = self._receivers[slot].writer
-                self._backlog.processed(slot, position, writer.durable, writer.pending_bytes)
+            receiver = self._receivers.get(slot)
+            if receiver is None:
+                self._backlog.processed(slot, position, position, 0)  # the rest is counted when it is attached
+            else:
+                self._backlog.processed(slot, position, receiver.writer.durable, receiver.writer.pending_bytes)
         for slot, position in _positions(line.get("trim")):
             if slot in self._receivers:
                 seconds, octets = self._config["retention"]

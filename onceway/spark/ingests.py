@@ -125,6 +125,7 @@ class Ingests:
         words = {str(state.get("state", "starting")): None for state in states}
         return {
             "state": ", ".join(words),
+            "attached": sum(len(ingest.up) for ingest in self._ingests),
             "routers": ", ".join({str(state["router"]): None for state in states if state.get("router")}),
             "accepted": sum(state.get("accepted", 0) for state in states),
             "pendingBytes": sum(state.get("pendingBytes", 0) for state in states),

@@ -35,9 +35,9 @@ class Backlog:
     def full(self) -> bool:
         return self.octets >= self._limit
 
-    def begin(self, slot: int, start: int, end: int) -> None:
-        """What the log holds from earlier: unprocessed until Spark says otherwise."""
-        self._processed.setdefault(slot, start)
+    def begin(self, slot: int, end: int) -> None:
+        """The log as it was recovered.  Much of it may be kept only for a repeat: what Spark has not said is missing
+        counts as processed."""
         self._count(slot, end)
 
     def appended(self, slot: int, octets: int) -> None:
@@ -46,13 +46,14 @@ class Backlog:
 
     def processed(self, slot: int, position: int, durable: int, pending: int) -> None:
         """Spark has got to `position`; `pending` bytes are behind `durable`."""
-        if slot in self._sizes and position != self._processed.get(slot):
+        if position != self._processed.get(slot):
             self._processed[slot] = position
             self._count(slot, durable, pending)
 
     def _count(self, slot: int, durable: int, pending: int = 0) -> None:
-        start = min(self._processed[slot], durable)
-        self._sizes[slot] = (self._readers[slot].bytes_between(start, durable) if start < durable else 0) + pending
+        reader = self._readers[slot]
+        start = max(reader.start(), min(self._processed.get(slot, durable), durable))
+        self._sizes[slot] = (reader.bytes_between(start, durable) if start < durable else 0) + pending
         self.octets = sum(self._sizes.values())
         self._changes.notify()
 

@@ -1,0 +1,90 @@
+"""How much unprocessed log an ingest counts: what stops its credit, and what lets it go on."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from onceway.spark.receiver import Backlog
+from onceway.spark.wal import Retention
+from tests.spark.logs import Log
+
+ROW = 1000
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    log = Log(tmp_path / "wal", group_rows=10, segment_bytes=1 << 16)
+    for _ in range(10):
+        log.append(50, size=ROW)
+    return log
+
+
+def backlog(log: Log, rows: int) -> Backlog:
+    return Backlog(rows * ROW, {0: log.wal.slot(0)})
+
+
+def test_rows_kept_for_a_repeat_do_not_count_until_spark_says_where_it_is(log: Log) -> None:
+    counted = backlog(log, 100)
+    counted.begin(0, 500)
+    assert counted.octets == 0
+    counted.processed(0, 450, 500, 0)
+    assert 50 * ROW <= counted.octets < 52 * ROW
+    counted.processed(0, 300, 500, 0)
+    assert counted.full
+    log.close()
+
+
+def test_where_spark_is_may_be_known_before_the_log_is_recovered(log: Log) -> None:
+    counted = backlog(log, 100)
+    counted.processed(0, 300, 300, 0)
+    assert not counted.full
+    counted.begin(0, 500)
+    assert counted.full
+    log.close()
+
+
+def test_what_is_appended_counts_before_it_is_durable_and_is_not_counted_twice(log: Log) -> None:
+    counted = backlog(log, 1000)
+    counted.processed(0, 500, 500, 0)
+    counted.begin(0, 500)
+    counted.appended(0, 70 * ROW)
+    assert counted.octets == 70 * ROW
+    counted.processed(0, 499, 500, 70 * ROW)
+    assert 71 * ROW <= counted.octets < 72 * ROW
+    log.close()
+
+
+def test_rows_that_are_trimmed_do_not_count(log: Log) -> None:
+    log.writer().trim(400, Retention())
+    log.close()
+    counted = backlog(log, 1000)
+    start = log.wal.slot(0).start()
+    assert 0 < start <= 400
+    counted.processed(0, 0, 0, 0)
+    counted.begin(0, 500)
+    assert (500 - start) * ROW <= counted.octets < (500 - start + 10) * ROW
+
+
+def test_who_waits_for_room_goes_on_when_spark_has_processed(log: Log) -> None:
+    counted = backlog(log, 100)
+    counted.processed(0, 300, 300, 0)
+    counted.begin(0, 500)
+
+    async def scene() -> None:
+        waiting = asyncio.create_task(counted.room())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        counted.processed(0, 450, 500, 0)
+        await asyncio.wait_for(waiting, 10)
+        crowded = asyncio.create_task(counted.crowded())
+        await asyncio.sleep(0)
+        assert not crowded.done()
+        counted.appended(0, 100 * ROW)
+        counted.notify()
+        await asyncio.wait_for(crowded, 10)
+
+    asyncio.run(scene())
+    log.close()

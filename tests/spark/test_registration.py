@@ -1,0 +1,83 @@
+"""`format("onceway")` without ceremony: found by Spark's search, or registered by an import."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if find_spec("pyspark") is None:
+    pytest.skip("pyspark is not installed", allow_module_level=True)
+
+from onceway.spark import registration
+from onceway.spark.source import OncewayDataSource
+
+ROOT = str(Path(__file__).parents[2])
+
+
+class Session:
+    """Of Spark, what registering touches: it knows some formats already."""
+
+    def __init__(self, *known: str) -> None:
+        self.known = known
+        self.registered: list[type] = []
+        self.dataSource = self._jsparkSession = self
+
+    def sessionState(self) -> Session:
+        return self
+
+    def dataSourceManager(self) -> Session:
+        return self
+
+    def dataSourceExists(self, name: str) -> bool:
+        return name in self.known
+
+    def register(self, source: type) -> None:
+        self.registered.append(source)
+
+
+def test_a_session_that_does_not_know_the_format_is_told_of_it() -> None:
+    new, knows = Session(), Session("onceway")
+    registration.register(new)
+    registration.register(knows)
+    assert new.registered == [OncewayDataSource]
+    assert knows.registered == []
+    assert OncewayDataSource.name() == registration.NAME == "onceway"
+
+
+def test_sessions_that_are_made_after_the_import_know_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Builder:
+        def getOrCreate(self) -> Session:
+            return made
+
+    class SparkSession:
+        Builder: Any = None
+
+        @staticmethod
+        def getActiveSession() -> Session | None:
+            return None
+
+    SparkSession.Builder = Builder
+    made = Session()
+    monkeypatch.setattr(registration, "SparkSession", SparkSession)
+    monkeypatch.setattr(registration, "found_by_itself", lambda: False)
+    registration.register_everywhere()
+    registration.register_everywhere()
+    assert Builder().getOrCreate() is made
+    assert made.registered == [OncewayDataSource]
+
+
+def test_what_the_workers_search_finds_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", ROOT)
+    assert registration.found_by_itself()
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr("site.getsitepackages", list)
+    assert not registration.found_by_itself()
+
+
+def test_the_module_that_spark_looks_for_leads_to_the_source() -> None:
+    import pyspark_onceway
+
+    assert pyspark_onceway.DefaultSource is OncewayDataSource
