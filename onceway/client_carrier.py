@@ -63,13 +63,14 @@ class Shares:
 
 
 class ClientCarrier(Carrier):
-    __slots__ = ("_kept", "_shares", "_view")
+    __slots__ = ("_kept", "_not_read_since", "_shares", "_view")
 
     def __init__(self, server: RouterServer, shares: Shares) -> None:
         super().__init__(server)
         self._shares = shares
         self._view = VIEW[:LEAST_READ]  # larger ones soon, where they cost little
         self._kept = b""
+        self._not_read_since: float | None = None
 
     # --- asyncio's side
 
@@ -92,7 +93,7 @@ class ClientCarrier(Carrier):
     def resume_writing(self) -> None:
         if self.carried is not None:
             self._connection.resume_output()
-            self._connection.delayed(self._server.time())
+            self._delayed()
             self._resume()
             self._server.after_read()
 
@@ -109,7 +110,7 @@ class ClientCarrier(Carrier):
         """Its turn has come.  How many octets it had kept."""
         data, self._kept = self._kept, b""
         if self.carried is not None and not self.carried.closed:
-            self._connection.delayed(self._server.time())
+            self._delayed()
             self._receive(data)
             self._resume()
         return len(data)
@@ -134,12 +135,19 @@ class ClientCarrier(Carrier):
         elif len(data) == size < READ_SIZE and spent < READ_S / 4:
             self._view = VIEW[: size * 2]
 
+    def _delayed(self) -> None:
+        if self._not_read_since is not None:
+            self._connection.delayed(self._not_read_since, self._server.time())
+
     def _pause(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
+            if self._not_read_since is None:
+                self._not_read_since = self._server.time()
 
     def _resume(self) -> None:
         open_ = self.transport is not None and not self.transport.is_closing()
         if open_ and not self._kept and self._connection.reads:
             assert self.transport is not None
             self.transport.resume_reading()
+            self._not_read_since = None

@@ -46,6 +46,7 @@ from router.limits import ANONYMOUS, LINKS, MAP, MEMORY, UNREAD
 from router.memory import ADDRESS_COST
 from router.negotiation import MAX_NAME, check_name, read_publisher, read_subscriber, strip
 from router.ports import PublisherAttach, SubscriberAttach, Term
+from router.proof import STALL
 from router.publisher_link import PublisherLink
 from router.subscriber_link import Loss, SubscriberLink
 
@@ -126,10 +127,11 @@ class ClientConnection:
         else:
             self.touch_lazily()
 
-    def delayed(self, now: float) -> None:
-        """12: what is read next has waited for us, so it may be older than it seems."""
-        for port in self.watched:
-            port.proof.stalled(now)
+    def delayed(self, since: float, now: float) -> None:
+        """12: what is read next has waited for us since then, so it may be older than it seems."""
+        if now - since > self.config.proof_after_s * STALL:
+            for port in self.watched:
+                port.proof.stalled(now)
 
     def receive_eof(self, now: float) -> None:
         self.router.enter(now)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 SERIAL = 0xFFFFFFFF
+STALL = 0.25  # a pause of our own longer than this part of proof_after restarts open proofs
 
 
 class Proof:

@@ -23,10 +23,10 @@ from router.config import RouterConfig
 from router.core import Core
 from router.limits import ANONYMOUS, CONNECTIONS, MEMORY, Admission, Limits
 from router.memory import Bookkeeping
+from router.proof import STALL
 from router.publisher_link import PublisherLink
 from router.subscriber_link import SubscriberLink
 
-STALL_OF_PROOF: Final = 0.25  # a pause of our own longer than this part of proof_after restarts open proofs
 TICK_OF_PROOF: Final = 0.125  # while proofs are open, time is wanted this often
 LAZY_S: Final = 0.01  # how long settlements may wait for something urgent to travel with
 HARD_LIMIT: Final = 2  # memory limits, at which publishers who bring more are detached
@@ -214,9 +214,9 @@ class Router:
     def enter(self, now: float) -> None:
         """Every call from outside begins here."""
         # PROTOCOL 12: a frame read after a pause of ours may have waited for us, and proves nothing
-        if self.watching and now - self.now > self.config.proof_after_s * STALL_OF_PROOF:
+        if self.watching and now - self.now > self.config.proof_after_s * STALL:
             for connection in self.watching:
-                connection.delayed(now)
+                connection.delayed(self.now, now)
         self.now = now
 
     @property
