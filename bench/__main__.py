@@ -1,12 +1,26 @@
-"""`python -m bench [compare|unsettled|memory|spark] [options]`; compare when none is named."""
+"""`python -m bench [compare|unsettled|memory|spark|wal] [options]`; compare when none is named."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 from bench import compare, memory, spark, unsettled
 
-PROGRAMS = {"compare": compare.main, "unsettled": unsettled.main, "memory": memory.main, "spark": spark.main}
+
+def _wal(arguments: Sequence[str]) -> int:
+    from bench import wal  # needs pyarrow
+
+    return wal.main(arguments)
+
+
+PROGRAMS = {
+    "compare": compare.main,
+    "unsettled": unsettled.main,
+    "memory": memory.main,
+    "spark": spark.main,
+    "wal": _wal,
+}
 
 
 def main() -> int:

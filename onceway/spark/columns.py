@@ -39,6 +39,7 @@ _TYPES: Final[dict[str, Any]] = dict(COLUMNS)
 _OF_THE_MESSAGE: Final = ("key", "value", "timestamp", *(name for name, _ in COLUMNS[7:13]), "headers")
 _SHAPES: Final = 64  # looked for in one batch, at most
 _WORTH: Final = 64  # a shape that fewer rows have costs more than reading them one by one
+_AT_ONCE: Final = 500
 _LONGEST: Final = 0x7FFFFFFF  # of a binary value
 
 Columns = dict[str, Any]
@@ -151,10 +152,14 @@ def _repeated(constant: Any, name: str, rows: int) -> Any:
 
 
 def _one_by_one(payloads: Any, needed: list[str]) -> Columns:
-    found: list[Fields] = [read(payload) for payload in payloads.to_pylist()]
-    columns = dict(zip(Fields._fields, zip(*found, strict=True), strict=True))
-    columns["timestamp"] = columns["timestamp_us"]
-    return {name: pa.array(columns[name], _TYPES[name]) for name in needed}
+    pieces: list[Columns] = []
+    # some at a time: the collector of garbage goes through all that is alive again and again
+    for start in range(0, len(payloads), _AT_ONCE):
+        found = [read(payload) for payload in payloads.slice(start, _AT_ONCE).to_pylist()]
+        columns = dict(zip(Fields._fields, zip(*found, strict=True), strict=True))
+        columns["timestamp"] = columns["timestamp_us"]
+        pieces.append({name: pa.array(columns[name], _TYPES[name]) for name in needed})
+    return {name: pa.concat_arrays([piece[name] for piece in pieces]) for name in needed}
 
 
 def _numbers(first: int, count: int) -> Any:

@@ -48,7 +48,22 @@ from amqp10.sections import (
     Message,
     sections,
 )
-from amqp10.types import Array, Decimal32, Decimal64, Decimal128, Described, Timestamp
+from amqp10.types import (
+    Array,
+    Byte,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Int,
+    Long,
+    Short,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
 
 UNDECODABLE: Final = "onceway-undecodable"
 KEYS: Final = ("x-opt-partition-key", "x-opt-bridge.key")
@@ -118,16 +133,11 @@ def _read(payload: bytes) -> Fields:
         return Fields(key=key, value=_value(payload, bodies), headers=list(headers.items()) or None)
     message_id, user_id, to, subject, reply_to, correlation_id, content_type, encoding, *rest = properties
     expiry, created, group_id, group_sequence, reply_to_group_id = rest
-    for name, value in (
-        ("amqp.user-id", user_id),
-        ("amqp.to", to),
-        ("amqp.content-encoding", encoding),
-        ("amqp.absolute-expiry-time", expiry if expiry is None else _time(expiry)),
-        ("amqp.group-sequence", group_sequence),
-        ("amqp.reply-to-group-id", reply_to_group_id),
-    ):
-        if value is not None:
-            headers.setdefault(name, str(value))
+    rare = (user_id, to, encoding, expiry, group_sequence, reply_to_group_id)
+    if rare != _NONE:
+        for name, value in zip(_RARE, rare, strict=True):
+            if value is not None:
+                headers.setdefault(name, _time(value) if name == _EXPIRY else str(value))
     return Fields(
         key if key is not None else group_id,
         _value(payload, bodies),
@@ -146,21 +156,23 @@ def _walk(payload: bytes) -> list[tuple[int, int, int]]:
     """(code, start, behind) of each section: what `sections` gives, quicker for what nearly all messages look like."""
     found = []
     at, end = 0, len(payload)
-    while at < end:
-        head = payload[at : at + 5]
-        if len(head) < 5 or head[0] or head[1] != 0x53 or not HEADER <= head[2] <= FOOTER:
-            return sections(payload)
-        constructor = head[3]
-        if constructor in _NARROW:
-            stop = at + 5 + head[4]
-        elif constructor in _WIDE:
-            stop = at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
-        elif constructor == 0x45:
-            stop = at + 4
-        else:
-            return sections(payload)
-        found.append((head[2], at, stop))
-        at = stop
+    try:
+        while at < end:
+            code, constructor = payload[at + 2], payload[at + 3]
+            if payload[at] or payload[at + 1] != 0x53 or not HEADER <= code <= FOOTER:
+                return sections(payload)
+            if constructor in _NARROW:
+                stop = at + 5 + payload[at + 4]
+            elif constructor in _WIDE:
+                stop = at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
+            elif constructor == 0x45:
+                stop = at + 4
+            else:
+                return sections(payload)
+            found.append((code, at, stop))
+            at = stop
+    except IndexError:
+        pass
     return found if at == end else sections(payload)
 
 
@@ -227,6 +239,12 @@ def _quick_application(part: bytes) -> Headers | None:
 # -- properties
 
 _NO_PROPERTIES: Final[Properties] = [None] * 13
+_EXPIRY: Final = "amqp.absolute-expiry-time"
+_RARE: Final = (
+    *("amqp.user-id", "amqp.to", "amqp.content-encoding", _EXPIRY, "amqp.group-sequence"),
+    "amqp.reply-to-group-id",
+)
+_NONE: Final = (None,) * len(_RARE)
 _ID: Final = frozenset((0x40, 0xA1, 0x53, 0x44, 0x80, 0x98, 0xA0))
 _STRING: Final = frozenset((0x40, 0xA1))
 _SYMBOL: Final = frozenset((0x40, 0xA3))
@@ -340,10 +358,15 @@ def _other(part: bytes) -> bytes | None:
 # -- values as text
 
 
+_INTEGERS: Final = frozenset((int, UByte, UShort, UInt, ULong, Byte, Short, Int, Long))
+
+
 def text(value: Any) -> str | None:
     """Of a header, a key or an id; see the module."""
     if value is None or type(value) is str:
         return value
+    if type(value) in _INTEGERS:
+        return str(int(value))
     plain = _plain(value)
     if isinstance(plain, str):
         return plain
