@@ -178,7 +178,10 @@ class PublisherLink:
 
     def on_resumed_transfer(self, event: ResumedTransfer, now: float) -> None:
         self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
-        if self.gone or event.aborted:
+        if self.gone:
+            return
+        self.connection.credit_changed(self)  # it used one, and may be no message that changes the window
+        if event.aborted:
             return
         if event.resume and event.settled:
             # PROTOCOL 6.6: an expected tag that will not come again

@@ -391,3 +391,17 @@ def test_attach_and_detach_in_one_breath_leave_nothing(clients: Clients) -> None
     clients.sleep(200.0)
     clients.exchange()
     assert clients.router.status()["addresses"] == {}
+
+
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "aborted"])
+def test_credit_that_transfers_without_a_message_used_comes_back(clients: Clients, settled: bool) -> None:
+    """6.6: more tags to be settled, or deliveries given up, than the first credit is for."""
+    publisher = clients.connect("p")
+    tags = [b"%d" % number for number in range(100)]
+    epoch = {"onceway:epoch": ULong(2), "onceway:incarnation": ULong(1)}
+    link = publisher.sender(unsettled=dict.fromkeys(tags, ACCEPTED), properties=symbols(**epoch))
+    clients.connect("s").receiver("in", 10, source=WAITING)
+    for tag in tags:
+        link.resume(tag, settled=settled, aborted=not settled)
+        clients.exchange()
+    assert link.capacity() > 0
