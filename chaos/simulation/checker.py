@@ -41,7 +41,8 @@ class Checker:
     """Publishers who may be told that they are not known: who knew them is dead."""
     at_least_once: set[str] = field(default_factory=set)
     """Publishers and subscribers in mode first: what they send or get may come again."""
-    rejections: dict[Mid, dict[str, None]] = field(default_factory=dict)  # who has rejected it
+    rejections: dict[Mid, dict[str, bool]] = field(default_factory=dict)
+    """Who has rejected it, and whether that is still the last word."""
     presettled: dict[Mid, int] = field(default_factory=dict)  # at most once -> the connection that it was sent on
     holes: int = 0
 
@@ -56,7 +57,7 @@ class Checker:
     def told_accepted(self, mid: Mid, at: tuple[str, int]) -> None:
         """`at`: router and incarnation that said so."""
         for life in self.required[mid] if self.strict else ():
-            if life.ended is None and life.subscriber in self.rejections.get(mid, ()):
+            if life.ended is None and self.rejections.get(mid, {}).get(life.subscriber):
                 raise Violation(f"G1 {mid} is accepted but {life.subscriber} has rejected it")
         self._told(mid, at)
 
@@ -128,12 +129,14 @@ class Checker:
 
     def rejected(self, name: str, mid: Mid) -> None:
         """Beside `accepted`, which says that this was its last word."""
-        self.rejections.setdefault(mid, {})[name] = None
+        self.rejections.setdefault(mid, {})[name] = True
 
     def handed(self, name: str, mid: Mid) -> None:
         if mid in self.presettled:
             self._handed_at_most_once(name, mid)
             return
+        if name in self.rejections.get(mid, ()):  # given back too often, which was not read everywhere
+            self.rejections[mid][name] = False
         if name in self.at_least_once or mid[0] in self.at_least_once:
             self.ever_accepted.get(name, set()).discard(mid)
             self.in_hand.get(name, set()).discard(mid)

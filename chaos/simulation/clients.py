@@ -347,6 +347,7 @@ class Subscriber(Client):
         self.unresumed = 0
         self.marks: set[tuple[int, str]] = set()
         self.done_tags: set[bytes] = set()
+        self.words: dict[bytes, str] = {}  # what it has said of them
 
     def attach(self, session: Any) -> None:
         fresh, self.want_fresh = self.want_fresh or not self.confirmed, False
@@ -436,8 +437,8 @@ class Subscriber(Client):
             return
         self.ids[tag] = delivery_id
         if tag in self.done_tags and self.kind == PLAIN:  # contract 17: drops repeats by tag
-            self.unsettled[tag] = "accepted"
-            self.say(tag, Accepted())
+            self.unsettled[tag] = word = self.words.get(tag, "accepted")
+            self.say(tag, STATES[word])
             return
         if tag in self.unsettled:
             raise AssertionError(f"G2 {self.name}: unsettled {mid} is delivered as new")
@@ -485,6 +486,7 @@ class Subscriber(Client):
         tag, mid = self.in_hand.pop(index)
         self.world.checker.accepted(self.name, mid)
         self.done_tags.add(tag)
+        self.words[tag] = word
         if tag in self.unsettled:
             self.unsettled[tag] = word
             if self.state == "on" and tag in self.ids:

@@ -8,6 +8,7 @@ can be made small (`shrink.py`). `python -m chaos.simulate` is how to run them.
 from __future__ import annotations
 
 import random
+import re
 from bisect import bisect
 from collections.abc import Callable, Iterator
 from itertools import accumulate
@@ -43,6 +44,8 @@ class Run:
             shape=plan.shape, **plan.config,
         )  # fmt: skip
         self.world.high = plan.high
+        for subscriber in subscribers:
+            subscriber.most = self.address.max_redeliveries
         checker = self.world.checker
         checker.at_least_once |= {c.name for c in (*publishers, *subscribers) if c.rcv == RCV_FIRST}
         self.patient = all(publisher.kind == RECOVERING for publisher in publishers)
@@ -358,5 +361,10 @@ def failure_of(play: Callable[[], None]) -> BaseException | None:
 
 
 def kind_of_failure(failure: BaseException) -> str:
-    first = str(failure).split(" ", 1)[0]
-    return first if isinstance(failure, AssertionError) and first[:1] == "G" else type(failure).__name__
+    """What failures have in common that are alike: the guarantee and the words, without who and what."""
+    text = str(failure).split("\n", 1)[0]
+    if not isinstance(failure, AssertionError) or text[:1] != "G":
+        return type(failure).__name__
+    if text.startswith("G4"):
+        return "G4"
+    return " ".join(word for word in re.sub(r"\([^()]*\)", "", text).split() if word.isalpha() or word[:1] == "G")

@@ -217,7 +217,6 @@ def _modes(plan: Plan, rng: random.Random) -> Plan:
             elif rng.random() < 0.4:
                 client.habits["snd"] = rng.choice([SND_MIXED, SND_SETTLED])
         else:
-            client.habits["most"] = most
             if rng.random() < 0.3:
                 client.habits["rcv"] = RCV_FIRST
     return replace(plan, address=replace(plan.address, max_redeliveries=most))
