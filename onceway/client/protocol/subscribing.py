@@ -13,6 +13,7 @@ Runs throughout: segments of tags by position, spans of verdicts, runs of delive
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -48,12 +49,13 @@ NEEDED = Received(section_number=0, section_offset=0)
 class _Segment:
     """Tags of consecutive positions."""
 
-    __slots__ = ("live", "position", "tags")
+    __slots__ = ("front", "live", "position", "tags")
 
     def __init__(self, position: int, tags: list[bytes]) -> None:
         self.position = position
         self.tags = tags
         self.live = len(tags)  # held
+        self.front = 0  # so many at the front are not
 
 
 class SubscriberLink(ClientLink):
@@ -376,14 +378,19 @@ class SubscriberLink(ClientLink):
         while at < len(self._starts) and self._starts[at] <= last:
             segment = self._segments[at]
             start = segment.position
-            tags = segment.tags[max(first - start, 0) : max(last - start + 1, 0)]
-            number = max(first, start)
-            for tag in tags:
-                if held.get(tag) == number:
-                    del held[tag]
-                    gone.append(tag)
-                    segment.live -= 1
-                number += 1
+            low, size = max(first - start, 0), len(segment.tags)
+            tags = segment.tags[low : max(last - start + 1, 0)]
+            if low == segment.front and segment.live == size - low:  # as a rule: all from here on are held
+                deque(map(held.__delitem__, tags), maxlen=0)
+                gone += tags
+                segment.front += len(tags)
+                segment.live -= len(tags)
+            else:
+                for number, tag in enumerate(tags, start + low):
+                    if held.get(tag) == number:
+                        del held[tag]
+                        gone.append(tag)
+                        segment.live -= 1
             if segment.live:
                 at += 1
             else:

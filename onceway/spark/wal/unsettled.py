@@ -5,7 +5,9 @@ Bounded by the deliveries that the network has under way to this link.  Not thre
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 
 class Unsettled:
@@ -24,9 +26,7 @@ class Unsettled:
 
     def remove(self, tags: Iterable[bytes]) -> None:
         """Tags that are not there are passed over."""
-        pop = self._rows.pop
-        for tag in tags:
-            pop(tag, None)
+        deque(map(self._rows.pop, tags, repeat(None)), maxlen=0)
 
     def clear(self) -> None:
         self._rows.clear()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
+from itertools import islice, pairwise
+
+import pytest
 
 from amqp10.events import Dispositions, LinkAttaching, LinkDetached, LinkFlow
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Received, Rejected
@@ -91,6 +95,36 @@ def test_what_the_network_has_settled_is_held_no_more() -> None:
     assert subscriber.held == 0
     assert subscriber._segments == []
     assert not subscriber._accepted
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_settled_in_any_pieces_each_tag_is_forgotten_once(seed: int) -> None:
+    rng = random.Random(seed)
+    journal = stored()
+    rig = Rig(journal)
+    rig.connect()
+    subscriber = rig.subscriber(credit=100)
+    journal.catch_up()
+    rig.run()
+    link = rig.answer_subscriber({})
+    journal.catch_up()
+    rig.run()
+    first, numbers = 0, iter(range(60))
+    while run := list(islice(numbers, rng.randint(1, 20))):
+        first = deliver(rig, link, *run) - run[0]
+    subscriber.decide(0, 59, ACCEPTED, rig.now)
+    journal.catch_up()
+    rig.run()
+    cuts = sorted({0, 60, *rng.sample(range(1, 60), rng.randint(0, 12))})
+    pieces = list(pairwise(cuts))
+    if seed % 2:
+        rng.shuffle(pieces)
+    for low, behind in pieces:
+        link.settle(first + low, first + behind - 1)
+        rig.run()
+    assert sorted(journal.part.settles) == sorted(map(tag, range(60)))
+    assert subscriber.held == 0
+    assert subscriber._segments == []
 
 
 def test_in_mode_first_an_accept_settles() -> None:
