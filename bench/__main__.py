@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bench import compare, memory, spark, unsettled
 
@@ -14,7 +14,7 @@ def _wal(arguments: Sequence[str]) -> int:
     return wal.main(arguments)
 
 
-PROGRAMS = {
+PROGRAMS: dict[str, Callable[[list[str]], int]] = {
     "compare": compare.main,
     "unsettled": unsettled.main,
     "memory": memory.main,

@@ -23,16 +23,10 @@ message is null, and headers has `onceway-undecodable` with the reason.
 
 from __future__ import annotations
 
-import json
-import math
-import uuid
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from amqp10.codec import decode_value
-from amqp10.errors import DecodeError
+from amqp10.errors import DECODE_ERROR, DecodeError
 from amqp10.sections import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
@@ -48,35 +42,21 @@ from amqp10.sections import (
     Message,
     sections,
 )
-from amqp10.types import (
-    Array,
-    Byte,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Int,
-    Long,
-    Short,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-)
+from onceway.spark.properties import NO_PROPERTIES, Headers, read_application, read_properties
+from onceway.spark.text import FIRST_MS, LAST_MS, as_json, as_time, text
 
 UNDECODABLE: Final = "onceway-undecodable"
 KEYS: Final = ("x-opt-partition-key", "x-opt-bridge.key")
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MS: Final = -62_135_596_800_000  # year 1, as far back as Spark and Python go
-_LAST_MS: Final = 253_402_300_799_999  # year 9999
 _DEFAULT_HEADER: Final = Header()
+_EXPIRY: Final = "amqp.absolute-expiry-time"
+_RARE: Final = (
+    *("amqp.user-id", "amqp.to", "amqp.content-encoding", _EXPIRY, "amqp.group-sequence"),
+    "amqp.reply-to-group-id",
+)
+_NONE: Final = (None,) * len(_RARE)
 _NARROW: Final = frozenset((0xA0, 0xA1, 0xC0, 0xC1))  # constructors with a size of one octet
 _WIDE: Final = frozenset((0xB0, 0xB1, 0xD0, 0xD1))
-
-Headers = list[tuple[str, str | None]]
-Properties = list[Any]  # by their order in 3.2.4; ids and binary as text, times in ms
 
 
 class Fields(NamedTuple):
@@ -104,7 +84,7 @@ def read(payload: bytes) -> Fields:
 
 def _read(payload: bytes) -> Fields:
     header = annotations = application = b""
-    properties = _NO_PROPERTIES
+    properties = NO_PROPERTIES
     bodies: list[tuple[int, int, int]] = []
     last = -1
     for code, start, stop in _walk(payload):
@@ -112,8 +92,7 @@ def _read(payload: bytes) -> Fields:
             raise _wrong(payload)
         last = code
         if code == PROPERTIES:
-            quick = _quick_properties(payload, start, stop)
-            properties = _properties(payload[start:stop]) if quick is None else quick
+            properties = read_properties(payload, start, stop)
         elif DATA <= code < FOOTER:
             bodies.append((code, start, stop))
         elif code == MESSAGE_ANNOTATIONS:
@@ -129,7 +108,7 @@ def _read(payload: bytes) -> Fields:
     headers = dict(_application(application)) if application else {}
     for name, value in said:
         headers.setdefault(name, value)
-    if properties is _NO_PROPERTIES:
+    if properties is NO_PROPERTIES:
         return Fields(key=key, value=_value(payload, bodies), headers=list(headers.items()) or None)
     message_id, user_id, to, subject, reply_to, correlation_id, content_type, encoding, *rest = properties
     expiry, created, group_id, group_sequence, reply_to_group_id = rest
@@ -137,11 +116,11 @@ def _read(payload: bytes) -> Fields:
     if rare != _NONE:
         for name, value in zip(_RARE, rare, strict=True):
             if value is not None:
-                headers.setdefault(name, _time(value) if name == _EXPIRY else str(value))
+                headers.setdefault(name, as_time(value) if name == _EXPIRY else str(value))
     return Fields(
         key if key is not None else group_id,
         _value(payload, bodies),
-        created * 1000 if created is not None and _FIRST_MS <= created <= _LAST_MS else None,
+        created * 1000 if created is not None and FIRST_MS <= created <= LAST_MS else None,
         message_id,
         correlation_id,
         subject,
@@ -182,7 +161,7 @@ def _wrong(payload: bytes) -> DecodeError:
         Message.decode(payload)
     except DecodeError as error:
         return error
-    raise AssertionError("two readings of one message differ")
+    return DecodeError(DECODE_ERROR, "its sections are not in order")
 
 
 @lru_cache(maxsize=4096)
@@ -203,123 +182,7 @@ def _said(header: bytes, annotations: bytes) -> tuple[str | None, Headers]:
     return key, found
 
 
-@lru_cache(maxsize=4096)
-def _application(part: bytes) -> Headers:
-    quick = _quick_application(part)
-    if quick is not None:
-        return quick
-    values = Message.decode(part).application_properties or {}
-    return [(str(name), text(value)) for name, value in values.items()]
-
-
-def _quick_application(part: bytes) -> Headers | None:
-    """A small map; None for all others, and for what is wrong."""
-    if part[3] != 0xC1 or len(part) < 6 or part[5] & 1:
-        return None
-    found: dict[str, str | None] = {}
-    at = 6
-    try:
-        for _ in range(part[5] >> 1):
-            if part[at] != 0xA1:
-                return None
-            end = at + 2 + part[at + 1]
-            name = part[at + 2 : end].decode()
-            form = part[end]
-            if form == 0xA1:
-                at = end + 2 + part[end + 1]
-                found[name] = part[end + 2 : at].decode()
-            else:
-                value, at = decode_value(part, end)
-                found[name] = text(value)
-    except (IndexError, ValueError, DecodeError):  # the codec will say it better
-        return None
-    return list(found.items()) if at == len(part) and 2 * len(found) == part[5] else None
-
-
-# -- properties
-
-_NO_PROPERTIES: Final[Properties] = [None] * 13
-_EXPIRY: Final = "amqp.absolute-expiry-time"
-_RARE: Final = (
-    *("amqp.user-id", "amqp.to", "amqp.content-encoding", _EXPIRY, "amqp.group-sequence"),
-    "amqp.reply-to-group-id",
-)
-_NONE: Final = (None,) * len(_RARE)
-_ID: Final = frozenset((0x40, 0xA1, 0x53, 0x44, 0x80, 0x98, 0xA0))
-_STRING: Final = frozenset((0x40, 0xA1))
-_SYMBOL: Final = frozenset((0x40, 0xA3))
-_TIME: Final = frozenset((0x40, 0x83))
-_COUNT: Final = frozenset((0x40, 0x52, 0x43, 0x70))
-_FORMS: Final = (
-    *(_ID, frozenset((0x40, 0xA0)), _STRING, _STRING, _STRING, _ID, _SYMBOL, _SYMBOL, _TIME, _TIME),
-    *(_STRING, _COUNT, _STRING),
-)
-
-
-def _quick_properties(payload: bytes, start: int, stop: int) -> Properties | None:
-    """The usual forms of each field; None for all others, and for what is wrong."""
-    if payload[start + 3] != 0xC0 or stop - start < 6:
-        return None
-    count, at = payload[start + 5], start + 6
-    if count > 13:
-        return None
-    values: Properties = []
-    append = values.append
-    try:
-        for forms in _FORMS[:count]:
-            form = payload[at]
-            if form not in forms:
-                return None
-            if form == 0x40:
-                append(None)
-                at += 1
-            elif form == 0xA1 or form == 0xA3:
-                end = at + 2 + payload[at + 1]
-                append(payload[at + 2 : end].decode("utf-8" if form == 0xA1 else "ascii"))
-                at = end
-            elif form == 0x83:
-                append(int.from_bytes(payload[at + 1 : at + 9], "big", signed=True))
-                at += 9
-            elif form == 0x53 or form == 0x52:
-                append(str(payload[at + 1]))
-                at += 2
-            elif form == 0x44 or form == 0x43:
-                append("0")
-                at += 1
-            elif form == 0x80 or form == 0x70:
-                end = at + (9 if form == 0x80 else 5)
-                append(str(int.from_bytes(payload[at + 1 : end], "big")))
-                at = end
-            elif form == 0x98:
-                append(str(uuid.UUID(bytes=payload[at + 1 : at + 17])))
-                at += 17
-            else:
-                end = at + 2 + payload[at + 1]
-                append(payload[at + 2 : end].hex())
-                at = end
-    except (IndexError, ValueError):  # UnicodeDecodeError too: the codec will say it better
-        return None
-    return values + _NO_PROPERTIES[count:] if at == stop else None
-
-
-def _properties(part: bytes) -> Properties:
-    fields = Message.decode(part).properties
-    assert fields is not None
-    return [
-        text(fields.message_id),
-        text(fields.user_id),
-        fields.to,
-        fields.subject,
-        fields.reply_to,
-        text(fields.correlation_id),
-        text(fields.content_type),
-        text(fields.content_encoding),
-        fields.absolute_expiry_time,
-        fields.creation_time,
-        fields.group_id,
-        text(fields.group_sequence),
-        fields.reply_to_group_id,
-    ]
+_application = lru_cache(maxsize=4096)(read_application)
 
 
 # -- bodies
@@ -352,63 +215,7 @@ def _other(part: bytes) -> bytes | None:
         return str(value).encode()
     if isinstance(message.body, AmqpSequence):
         value = [item for values in value for item in values]
-    return _json(value).encode()
-
-
-# -- values as text
-
-
-_INTEGERS: Final = frozenset((int, UByte, UShort, UInt, ULong, Byte, Short, Int, Long))
-
-
-def text(value: Any) -> str | None:
-    """Of a header, a key or an id; see the module."""
-    if value is None or type(value) is str:
-        return value
-    if type(value) in _INTEGERS:
-        return str(int(value))
-    plain = _plain(value)
-    if isinstance(plain, str):
-        return plain
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False)
-
-
-def _json(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    """The value as something that JSON knows."""
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, Timestamp):
-        return _time(value)
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, uuid.UUID):
-        return str(value)
-    if isinstance(value, Decimal32 | Decimal64 | Decimal128):
-        return value.raw.hex()
-    if isinstance(value, Array):
-        return [_plain(item) for item in value.values]
-    if isinstance(value, Described):
-        return {"descriptor": _plain(value.descriptor), "value": _plain(value.value)}
-    if isinstance(value, Mapping):
-        return {text(key) or "null": _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value]
-
-
-def _time(milliseconds: int) -> str:
-    if not _FIRST_MS <= milliseconds <= _LAST_MS:
-        return str(int(milliseconds))
-    moment = _EPOCH + timedelta(milliseconds=int(milliseconds))
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return as_json(value).encode()
 
 
 def constant_part(payload: bytes) -> bytes | None:
