@@ -26,6 +26,7 @@ _PROCESSES = (
     "onceway/client/test_with_router.py",
     "onceway/test_supervisor.py",
     "spark/test_ingest.py",
+    "spark/test_outbox_live.py",
 )
 _GARBAGE = "interop/test_garbage.py"
 
