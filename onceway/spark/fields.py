@@ -161,7 +161,7 @@ def _wrong(payload: bytes) -> DecodeError:
         Message.decode(payload)
     except DecodeError as error:
         return error
-    return DecodeError(DECODE_ERROR, "its sections are not in order")
+    return DecodeError(DECODE_ERROR, "this is no message", 0)
 
 
 @lru_cache(maxsize=4096)

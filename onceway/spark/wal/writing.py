@@ -14,10 +14,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -37,11 +34,10 @@ from onceway.spark.wal.fencing import (
     write_epochs,
 )
 from onceway.spark.wal.frames import SEGMENT_HEAD, Segment, encode_batch, encode_frame, segment_head, segments
+from onceway.spark.wal.gathering import Gathering, Run
 from onceway.spark.wal.recovery import Tail, find_tail, make_durable
 from onceway.spark.wal.settings import Retention, WalSettings
 from onceway.spark.wal.unsettled import Unsettled
-
-Run = tuple[Sequence[bytes], Sequence[bytes], int, int]  # payloads, tags, received_us, octets of payload
 
 
 class SlotWriter:
@@ -68,11 +64,8 @@ class SlotWriter:
         self._on_change = on_change
         self._disk = disk or Disk()
         self._condition = threading.Condition()
-        self._runs: deque[Run] = deque()
-        self._rows = 0  # in the runs
-        self._octets = 0  # in the runs and in the group that is being written
-        self._flushing = 0  # rows before this one wait for no others
-        self._since = 0.0  # when the oldest run came
+        self._gathering = Gathering(settings)
+        self._writing = 0  # octets of payload of the group that is on its way to the disk
         self.unsettled = Unsettled()
         self._task: Callable[[], None] | None = None  # something small to write, from the journal
         self._task_at = 0.0
@@ -123,7 +116,7 @@ class SlotWriter:
     @property
     def pending_bytes(self) -> int:
         """Payload octets appended and not durable yet."""
-        return self._octets
+        return self._gathering.octets + self._writing
 
     # -- fencing
 
@@ -206,23 +199,19 @@ class SlotWriter:
             assert self._epoch, "rows before fence()"
             assert len(payloads) == len(tags)
             if payloads:
-                if not self._runs:
-                    self._since = time.monotonic()
-                    self._condition.notify_all()
-                self._runs.append((payloads, tags, received_us, octets))
+                waiting = self._gathering.rows
+                self._gathering.add(Run(payloads, tags, received_us, octets), time.monotonic())
                 if not settled:
                     self.unsettled.add(tags, self._end)
                 self._end += len(payloads)
-                self._rows += len(payloads)
-                self._octets += octets
-                if self._full():
+                if not waiting or self._gathering.full():
                     self._condition.notify_all()
             return self._end
 
     def flush(self) -> None:
         """The rows appended so far wait for no others."""
         with self._condition:
-            self._flushing = self._end
+            self._gathering.flush()
             self._condition.notify_all()
 
     def drain(self) -> None:
@@ -306,15 +295,16 @@ class SlotWriter:
                 if wait is not None and wait <= 0:
                     break
                 self._condition.wait(wait)
-            rows = self._rows and (self._full() or self._due(now) or self._closing)
-            runs, count = self._take() if rows else ([], 0)
+            due = self._gathering.wait_s(now)
+            group = self._gathering.take(now) if due is not None and (due <= 0 or self._closing) else []
+            self._writing = sum(run.octets for run in group)
             task = None
             if self._task is not None and (self._task_at <= now or self._closing):
                 task, self._task = self._task, None
             trim, self._trim = self._trim, None
-            ending = self._closing and not self._rows
-        if runs:
-            self._commit(runs, count)
+            ending = self._closing and not self._gathering.rows
+        if group:
+            self._commit(group)
         if task is not None:
             task()
         if trim is not None:
@@ -322,56 +312,19 @@ class SlotWriter:
         return not ending
 
     def _wait_s(self, now: float) -> float | None:
-        if self._closing or self._trim is not None or (self._rows and self._full()):
+        """Until there is something to do; None: until somebody says so."""
+        if self._closing or self._trim is not None:
             return 0.0
-        waits = []
-        if self._rows:
-            waits.append(0.0 if self._due(now) else self._since + self.settings.group_ms / 1000 - now)
-        if self._task is not None:
-            waits.append(self._task_at - now)
-        return min(waits) if waits else None
+        waits = [self._gathering.wait_s(now), self._task_at - now if self._task is not None else None]
+        return min((wait for wait in waits if wait is not None), default=None)
 
-    def _full(self) -> bool:
-        return self._rows >= self.settings.group_rows or self._octets >= self.settings.group_bytes
-
-    def _due(self, now: float) -> bool:
-        return now >= self._since + self.settings.group_ms / 1000 or self._flushing > self._end - self._rows
-
-    def _take(self) -> tuple[list[Run], int]:
-        """The runs of one group; the last may be a piece of one.  One row at least."""
-        room, octets = self.settings.group_rows, self.settings.group_bytes
-        runs: list[Run] = []
-        count = 0
-        while self._runs and room:
-            payloads, tags, received_us, size = self._runs[0]
-            if len(payloads) <= room and size <= octets:
-                runs.append(self._runs.popleft())
-                count += len(payloads)
-                room -= len(payloads)
-                octets -= size
-                continue
-            sizes = list(accumulate(map(len, payloads[:room])))
-            fits = bisect_right(sizes, octets) or (0 if runs else 1)
-            if fits:
-                runs.append((payloads[:fits], tags[:fits], received_us, sizes[fits - 1]))
-                count += fits
-                self._runs[0] = (payloads[fits:], tags[fits:], received_us, size - sizes[fits - 1])
-                if fits == len(payloads):
-                    self._runs.popleft()
-            break
-        self._rows -= count
-        if self._runs:
-            self._since = time.monotonic()
-        return runs, count
-
-    def _commit(self, runs: list[Run], count: int) -> None:
-        """One group: one frame, one fdatasync, then the mark."""
+    def _commit(self, group: list[Run]) -> None:
+        """One frame, one fdatasync, then the mark."""
         self._check_ours()
         disk = self._disk
-        payloads = [payload for run in runs for payload in run[0]]
-        tags = [tag for run in runs for tag in run[1]]
-        octets = sum(run[3] for run in runs)
-        frame = encode_frame(encode_batch(payloads, tags, _times(runs)), self.durable, octets, self._epoch, runs[-1][2])
+        payloads = [payload for run in group for payload in run.payloads]
+        batch = encode_batch(payloads, [tag for run in group for tag in run.tags], _times(group))
+        frame = encode_frame(batch, self.durable, self._writing, self._epoch, group[-1].received_us)
         length = sum(map(len, frame))
         if self._segment is None or self._offset + length > max(self.settings.segment_bytes, SEGMENT_HEAD + length):
             self._roll()
@@ -385,11 +338,11 @@ class SlotWriter:
             disk.sync(self._file)
             self._offset += length
         assert self._segment is not None
-        end = self.durable + count
+        end = self.durable + len(payloads)
         self._publish(end, self._segment, self._offset)
         with self._condition:
             self.durable = end
-            self._octets -= octets
+            self._writing = 0
             self._condition.notify_all()
         self._on_change(self)
 
@@ -428,6 +381,6 @@ class SlotWriter:
         return error
 
 
-def _times(runs: list[Run]) -> Any:
-    arrays = [pa.array(list(repeat(received_us, len(payloads))), pa.int64()) for payloads, _, received_us, _ in runs]
+def _times(group: list[Run]) -> Any:
+    arrays = [pa.repeat(pa.scalar(run.received_us, pa.int64()), len(run.payloads)) for run in group]
     return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
