@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from amqp10.outcomes import ACCEPTED, RELEASED, Accepted, Error, Outcome, Rejected, read_state
 from amqp10.settings import ConnectionSettings
+from chaos.simulation.checker import Violation
 from chaos.simulation.clients import ADDRESS, Client, Publisher, Subscriber, body_of, mid_of
-from chaos.simulation.torn_journal import Disk, File, Nothing, Steps, Storage
+from chaos.simulation.torn_journal import Disk, File, Nothing, Steps, Storage, TornJournal
 from onceway.client.protocol.endpoint import Endpoint
 from onceway.client.protocol.events import Arrived, Attached, Decided, Detached, Failed, Gap, LinkEvent, Undecided
 from onceway.client.protocol.link import ON
@@ -185,10 +186,10 @@ class RealClient(Client):
         if isinstance(event, Failed):
             assert isinstance(event.error, JournalError | LinkStolen), f"{self.name}: failed: {event.error}"
             self.refusals.append(str(event.error))
-            if isinstance(event.error, LinkStolen) and not self.haunted:
-                assert self.has_company(), f"{self.name}: {event.error}"
+            if isinstance(event.error, LinkStolen) and not self.haunted and not self.has_company():
+                raise Violation(f"G4 {self.name} gives up without cause: {event.error}")
             self.stop()
-            self.closed = (self.has_company() or self.haunted) and self.given_up()
+            self.closed = self.closing or ((self.has_company() or self.haunted) and self.given_up())
         elif isinstance(event, Detached):
             self.closed = True
             self.stop()
@@ -353,6 +354,7 @@ class RealSubscriber(RealClient, Subscriber):
     ) -> None:
         Subscriber.__init__(self, name, OURS, credit)
         self.positions: list[int] = []
+        self.notes = False  # keeps the tags of what it has been handed, without payload
         self.mid_of_tag: dict[bytes, Mid] = {}
         self.set_up(journal, twin_of)
         if twin_of is not None:
@@ -379,6 +381,8 @@ class RealSubscriber(RealClient, Subscriber):
                 self.positions.append(position)
                 if self.holds():
                     checker.handed(self.identity, mid)
+            if isinstance(self.journal, TornJournal) and self.notes:
+                self.journal.note(event.tags)
         elif isinstance(event, Gap):
             checker.subscriber_told(self.identity)
             assert self.real is not None
@@ -457,7 +461,7 @@ class RealSubscriber(RealClient, Subscriber):
         pass
 
     def close(self) -> None:
-        self.world.checker.closed(self.identity)
+        self.world.checker.forgot(self.identity)  # what comes under this name later is another subscription
         self.leave()
 
     def may_happen(self, budget: dict[str, int]) -> list[Event]:
@@ -489,6 +493,7 @@ def draw_subscriber(drawn: Subscriber, rng: random.Random) -> list[Subscriber]:
         return [drawn]
     journal = rng.choice(["torn", "torn", "sqlite", "none"])
     one = RealSubscriber(drawn.name, drawn.credit, journal=journal)
+    one.notes = rng.random() < 0.5
     if not one.storage.shared:
         return [one]
     return [one, RealSubscriber(f"{drawn.name}+", drawn.credit, journal=journal, twin_of=one)]

@@ -103,6 +103,7 @@ class TornJournal:
         self._written = self._done = 0
         self._marks: deque[tuple[int, int]] = deque()  # (writes before it, number)
         self._number = 0
+        self._subscriber: _TornSubscriber | None = None
 
     def open(self, container: str | None, wake: Callable[[], None]) -> str:
         assert container is not None
@@ -112,7 +113,13 @@ class TornJournal:
         return _TornPublisher(self)
 
     def subscriber(self, address: str, name: str) -> SubscriberJournal:
-        return _TornSubscriber(self)
+        self._subscriber = _TornSubscriber(self)
+        return self._subscriber
+
+    def note(self, tags: Sequence[bytes]) -> None:
+        """What an application of its own kind may store: that these came, but for their payload."""
+        assert self._subscriber is not None
+        self._subscriber.note(tags)
 
     def write(self, write: Write) -> None:
         self._writes.append(write)
@@ -271,6 +278,17 @@ class _TornSubscriber:
         def write() -> None:
             self._stored.unsettled[tag] = outcome
             self._journal.listener.accepted([tag], outcome)
+
+        return write
+
+    def note(self, tags: Sequence[bytes]) -> None:
+        for tag in tags:
+            self._known[tag] = None
+            self._write(self._noted(tag))
+
+    def _noted(self, tag: bytes) -> Write:
+        def write() -> None:
+            self._stored.unsettled.setdefault(tag, None)
 
         return write
 
