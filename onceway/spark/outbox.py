@@ -173,14 +173,15 @@ class Outbox:
         The manifest of a write with an identity of its own stays: whoever repeats it may do so in a year.
         """
         now = time.time()
+        done = self._names(".done")
+        numbers = sorted(number for name in done if (number := _number_of(name)) is not None)
+        batches = [f"batch-{number}" for number in numbers]
         with _explained(self.location):
-            for name in self._names(".done"):
-                if self._done_path(name).stat().st_mtime <= now - retention_s:
-                    shutil.rmtree(self.directory(name), ignore_errors=True)
-                    if not name.startswith(IDENTIFIED):
-                        # in this order: a manifest without `done` would be published
-                        self._manifest_path(name).unlink(missing_ok=True)
-                        self._done_path(name).unlink()
+            for name in batches:
+                if not self._clean(name, now - retention_s):
+                    break  # they are done in their order: no need to look at thousands of files for each batch
+            for name in sorted(done.difference(batches)):
+                self._clean(name, now - retention_s)
             for name in self._staged() - self._names(".json"):
                 number = _number_of(name)
                 path = self.directory(name)
@@ -189,6 +190,17 @@ class Outbox:
                     shutil.rmtree(path, ignore_errors=True)
 
     # -- helpers
+
+    def _clean(self, name: str, limit: float) -> bool:
+        """Whether it was done before `limit`."""
+        if self._done_path(name).stat().st_mtime > limit:
+            return False
+        shutil.rmtree(self.directory(name), ignore_errors=True)
+        if not name.startswith(IDENTIFIED):
+            # in this order: a manifest without `done` would be published
+            self._manifest_path(name).unlink(missing_ok=True)
+            self._done_path(name).unlink()
+        return True
 
     def _manifest_path(self, name: str) -> Path:
         return self.location / f"{name}.json"
@@ -338,6 +350,7 @@ def _load(path: Path) -> dict[str, Any] | None:
 
 
 def _number_of(name: str) -> int | None:
+    """Of a query's batch; None: a write's."""
     return int(name.removeprefix("batch-")) if name.startswith("batch-") else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -15,7 +16,8 @@ pytest.importorskip("pyarrow")
 
 from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
 from amqp10.outcomes import ACCEPTED, Error, Rejected, Released
-from onceway.errors import JournalCorrupt
+from onceway.errors import JournalCorrupt, JournalFull
+from onceway.spark import outbox_journal
 from onceway.spark.outbox import Outbox
 from onceway.spark.outbox_journal import OutboxJournal
 from onceway.spark.publishing import Terms, commit_batch
@@ -317,6 +319,37 @@ def test_no_router_fails_the_query_and_says_which(location: Path) -> None:
     files = staged(location, "batch-0", parts(0))
     with pytest.raises(PublishFailed, match=r"no router reached within 0.3 s \(amqp://127.0.0.1:1: Connection refused"):
         commit(location, "amqp://127.0.0.1:1", "batch-0", files, timeout_s=0.3)
+
+
+def test_a_full_disk_stops_it_and_room_lets_it_go_on(
+    network: Network, location: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, calls = outbox_journal._append, []
+
+    def full(*arguments: Any) -> None:
+        calls.append(arguments)
+        if len(calls) > 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(*arguments)
+
+    monkeypatch.setattr(outbox_journal, "_append", full)
+    with pytest.raises(JournalFull, match="no room left for the outbox; make room and restart the query"):
+        commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0, 400)))
+    monkeypatch.undo()
+    commit(location, network.url, "batch-0", [])
+    check(network, 0, count=400)
+
+
+def test_it_ends_with_the_driver(network: Network, location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network.do(lambda fake: setattr(fake, "hold_outcomes", True))
+    parents = iter([4242])
+    monkeypatch.setattr(os, "getppid", lambda: next(parents, 1))
+    with pytest.raises(PublishFailed, match="the driver has gone; orders: none decided of 120"):
+        commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    monkeypatch.undo()
+    network.do(lambda fake: fake.release_outcomes())
+    commit(location, network.url, "batch-0", [])
+    check(network, 0)
 
 
 # -- what is kept
