@@ -128,6 +128,19 @@ class Trace:
         mid = self.world.subscriber(name).in_hand[index][1]
         self._row("deed", name, name, f"rejects {mid[0]}:{mid[1]}")
 
+    def _all(self, _: str, name: str) -> None:
+        told = " ".join(f"{mid[0]}:{mid[1]}" for _, mid in self.world.subscriber(name).in_hand)
+        self._row("deed", name, name, f"accepts {told}")
+
+    def _disk(self, _: str, name: str) -> None:
+        self._row("deed", name, name, "its journal is written")
+
+    def _start(self, _: str, name: str) -> None:
+        self._row("deed", name, name, "is started again")
+
+    def _away(self, _: str, name: str) -> None:
+        self._row("time", "", "", f"{name} is away for too long")
+
     def _show(self, _: str, name: str) -> None:
         self._row("deed", name, name, "shows that it is there")
 
@@ -173,11 +186,17 @@ class Trace:
             "pfresh": "restarts without memory",
             "sfresh": "restarts without memory",
             "srestart": "restarts from its journal",
+            "full": "has no room left on its disk",
+            "twin": f"another process starts as {where}, too",
         }
         if kind == "cut":
             words[kind] = f"trunk to {rest[1]} breaks"
         elif kind == "suspect":
             words[kind] = f"gives up its session with {rest[1]}"
+        elif kind == "kill":
+            words[kind] = f"is killed; {rest[1]} pending writes are on its disk"
+        elif kind == "clock":
+            words[kind] = f"clock jumps by {rest[1]} s"
         self._row("fault", where, where, words.get(kind, kind))
 
     # ------------------------------------------------------------------ telling
