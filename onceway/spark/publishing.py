@@ -25,7 +25,6 @@ from router.intervals import Range
 OnReject = Literal["fail", "ignore"]
 OnUndecided = Literal["fail", "resend", "skip"]
 LOOK_EVERY_S: Final = 1.0  # whether there is progress, and whether our parent is still there
-LEAVE_S: Final = 5.0
 SHOWN: Final = 5  # places of rows that a message names
 
 
