@@ -108,6 +108,7 @@ class Address:
         entry.home = home
         entry.since = since
         entry.real = real
+        entry.closed = False
         if home is None:
             self._publisher_due(entry)
         return entry
@@ -142,7 +143,8 @@ class Address:
         self.egress.settle_incarnations(message.publisher, below)
 
     def _bury(self, message: m.PubClose) -> None:
-        self._enter(message.publisher, message.incarnation, message.term, None, self.core.now, False)
+        entry = self._enter(message.publisher, message.incarnation, message.term, None, self.core.now, False)
+        entry.closed = True
 
     # --------------------------------------------------------------------------------------- subscriptions: 7.3, 7.4, 8
 
@@ -284,6 +286,13 @@ class Address:
             for e in self.subscriptions.values()
         ]
         return publishers, subscriptions
+
+    def tell_of_close(self, peer: str, news: m.PublisherNews) -> None:
+        """8.4: the PUBCLOSE may have died with a session. Who missed it would keep what it holds of this publisher in
+        doubt until publisher_timeout; the term fences it as ever."""
+        known = self.publishers.get(news.publisher)
+        if known is not None and known.closed and (known.incarnation, known.term) == (news.incarnation, news.term):
+            self.core.send_to(peer, m.PubClose(self.name, known.publisher, known.incarnation, known.term))
 
     def hear_of_publisher(self, news: m.PublisherNews) -> None:
         """4.3: comparing incarnation first, then term; detaches its own older link as stolen."""

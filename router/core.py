@@ -429,7 +429,9 @@ class Core:
         """4.3."""
         self._hello[sender] = None
         for publisher in message.publishers:
-            self.address(publisher.address).hear_of_publisher(publisher)
+            address = self.address(publisher.address)
+            address.tell_of_close(sender, publisher)
+            address.hear_of_publisher(publisher)
         if not self.established:
             for subscription in message.subscriptions:
                 self.address(subscription.address).hear_of_subscription(subscription)

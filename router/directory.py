@@ -48,7 +48,7 @@ class PublisherEntry:
     """A publisher.  `special` belongs to `router.egress`: the local subscriptions to which its stream does not flow
     plainly, because they are not synced or hold deliveries of it that are found by tag."""
 
-    __slots__ = ("home", "incarnation", "publisher", "real", "since", "special", "term")
+    __slots__ = ("closed", "home", "incarnation", "publisher", "real", "since", "special", "term")
 
     def __init__(
         self, publisher: bytes, incarnation: int, term: Term, home: str | None, since: float, real: bool
@@ -59,6 +59,7 @@ class PublisherEntry:
         self.home = home
         self.since = since  # without a home since then
         self.real = real
+        self.closed = False  # under this incarnation and term
         self.special: dict[Subscriber, None] = {}
 
     def age(self, now: float) -> float:

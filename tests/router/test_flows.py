@@ -516,3 +516,42 @@ def test_what_a_publisher_settles_as_it_leaves_is_settled_everywhere() -> None:
     mesh.cores["a"].publisher_settled(publisher, 0, 1, mesh.now)
     publisher.leave()
     assert not subscriber.unsettled()
+
+
+def test_who_missed_that_a_publisher_closed_is_told_when_the_session_is_back() -> None:
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("b")
+    publisher = mesh.publisher("a", incarnation=7, epoch=7)
+    publisher.send("m0", "m1")
+    mesh.held.add(("a", "b"))
+    publisher.settle(0, 1)
+    publisher.leave(closed=True)
+    assert mesh.pending("a", "b") == ["Settle", "PubClose"]
+    mesh.part("a", "b")
+    assert len(subscriber.unsettled()) == 2
+    mesh.held.clear()
+    mesh.join("a", "b")
+    mesh.run()
+    assert subscriber.unsettled() == []
+    mesh.assert_settled()
+
+
+def test_a_publisher_that_came_back_is_not_closed_again() -> None:
+    mesh = Mesh("abc")
+    subscriber = mesh.subscriber("b", accepts=False)
+    publisher = mesh.publisher("a", incarnation=7, epoch=7)
+    publisher.send("m0")
+    subscriber.accept(subscriber.got[0].id)
+    mesh.held.add(("a", "b"))
+    publisher.settle(0)
+    publisher.leave(closed=True)
+    mesh.part("a", "b")
+    mesh.held.clear()
+    again = mesh.publisher("c", incarnation=8, epoch=8)
+    again.send("m1")
+    mesh.join("a", "b")
+    mesh.run()
+    assert [got.body for got in subscriber.unsettled()] == ["m1"]
+    assert again.told == []
+    subscriber.accept(subscriber.got[-1].id)
+    assert again.accepted() == [0]
