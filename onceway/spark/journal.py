@@ -29,6 +29,7 @@ from onceway.spark.wal.documents import read_document, write_document
 from onceway.spark.wal.indexing import DAMAGED
 
 SETTLED_EVERY_S: Final = 2.0  # how far what is known to be settled may lag behind
+_NEAR: Final = 10_000  # rows: about two frames
 _ACCEPTED: Final = write_state(ACCEPTED)
 
 
@@ -195,17 +196,18 @@ class _Part:
         )
 
     def _load(self, ranges: Iterable[tuple[int, int]]) -> dict[bytes, bytes | None]:
-        """The tags of these rows, as accepted, and kept in mind as not settled."""
+        """The tags of these rows (ascending), as accepted, and kept in mind as not settled."""
         loaded: dict[bytes, bytes | None] = {}
-        begin = self.writer.start
-        for low, high in ranges:
-            low = max(low, begin)
-            if low >= high:
-                continue
-            for first, batch in self._reader.stored(low, high):
+        for span in _spans((max(low, self.writer.start), high) for low, high in ranges):
+            for first, batch in self._reader.stored(span[0][0], span[-1][1]):
                 tags = batch.column(1).to_pylist()
-                self.writer.unsettled.add(tags, first)
-                loaded.update(dict.fromkeys(tags, _ACCEPTED))
+                end = first + len(tags)
+                for low, high in span:
+                    if low < end and high > first:
+                        low = max(low, first)
+                        chosen = tags[low - first : high - first]
+                        self.writer.unsettled.add(chosen, low)
+                        loaded.update(dict.fromkeys(chosen, _ACCEPTED))
         return loaded
 
     # -- the link
@@ -269,3 +271,15 @@ class _Part:
             self.done = max(self.done, number)
         if self._journal._wake is not None:
             self._journal._wake()
+
+
+def _spans(ranges: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Ranges that lie so near each other that reading what is between them is quicker than leaving it out."""
+    spans: list[list[tuple[int, int]]] = []
+    for low, high in ranges:
+        if low < high:
+            if spans and low - spans[-1][-1][1] <= _NEAR:
+                spans[-1].append((low, high))
+            else:
+                spans.append([(low, high)])
+    return spans

@@ -223,6 +223,19 @@ def test_note_of_what_is_settled_never_covers_rows_that_are_not_durable(wal: Wal
     life.close()
 
 
+def test_tags_that_are_not_settled_are_found_wherever_their_rows_lie(wal: Wal) -> None:
+    life = Life(wal, settings=WalSettings(group_rows=700, group_ms=0.0, segment_bytes=50_000))
+    life.append([tag(row) for row in range(30_000)])
+    life.writer.drain()
+    kept = [*range(3, 5000, 7), 18_000, 29_990, 29_999]
+    life.part.settle([tag(row) for row in sorted(set(range(30_000)) - set(kept))])
+    life.close()
+    life = Life(wal, epoch=20)
+    assert life.part.record.unsettled == dict.fromkeys(tags(*kept), b"\x00\x53\x24\x45")
+    assert life.writer.unsettled.ranges()[-2:] == [(29_990, 29_991), (29_999, 30_000)]
+    life.close()
+
+
 def test_lost_connection_resumes_without_handing_on_what_is_in_the_log(wal: Wal) -> None:
     ingest = Ingest(wal)
     ingest.deliver(ingest.answer(), 0, 1)
