@@ -57,7 +57,6 @@ class RealClient(Client):
         self.lives = 0
         self.clock_us = 0  # how much its clock is wrong
         self.seed = 0
-        self.max_frame_size: int | None = None
         self.haunted = False  # its memory and its clock are behind an earlier life's, whose frames may be read late
         self.place = ("", 0)  # the router that it talks to, or talked to last
 
@@ -119,7 +118,7 @@ class RealClient(Client):
         assert self.endpoint is not None
         self.pipe, self.state = pipe, "wait"
         self.place = (pipe.router, pipe.incarnation)
-        sizes: dict[str, Any] = {} if self.max_frame_size is None else {"max_frame_size": self.max_frame_size}
+        sizes: dict[str, Any] = {} if self.frame is None else {"max_frame_size": self.frame}
         settings = ConnectionSettings(container_id=self.identity, idle_timeout_s=None, **sizes)
         self.endpoint.connect(settings, self.world.now)
         self.conn = self.endpoint.connection
