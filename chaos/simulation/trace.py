@@ -150,6 +150,9 @@ class Trace:
     def _tick(self, _: str) -> None:
         self._row("time", "", "", "0.4 s pass")
 
+    def _pause(self, _: str) -> None:
+        self._row("time", "", "", "nothing can happen for 1.2 s")
+
     # ------------------------------------------------------------------ what goes wrong
     def _heal(self, _: str) -> None:
         self._row("link", "", "", "trunks are whole again")

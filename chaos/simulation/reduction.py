@@ -1,0 +1,126 @@
+"""Which of the things that can happen have to be tried next, so that nothing is missed: persistent sets.
+
+What happens at different processes commutes: each reads from its own ends of first-in-first-out channels and adds to
+the far ends of others. So where all that can happen at one process is known, and nothing that happens elsewhere can
+add to it or take from it, it is enough to try just that: whatever else could have come first can come afterwards, to
+the same effect (Godefroid, Partial-Order Methods for the Verification of Concurrent Systems, 1996, chapter 4; Valmari's
+stubborn sets). Every quiet state is still reached, and every violation. What else is looked at:
+
+- Crashes and lost connections take frames away, and share a number of how many there may be: no set but those of dead
+  connections, which nothing takes anything from, while a crash is to come; none at clients while a connection may be
+  lost.
+- The checker hears of several applications. `accepted` may only come later than `told_accepted` by a defect, which must
+  be seen: so acceptances are never put first. In a strict world lives begin before the first message and never end,
+  and `told_accepted` is wrong at once or never will be, so publishers may be first; elsewhere not.
+- A connection that is made moves wall clocks, where these count (`Product.clocked`): it is not put first there, and
+  nothing at routers is.
+- While a router is dead its clients have one way less to go; nothing needs it dead. So it starts again at once, unless
+  another crash is to come.
+"""
+
+from __future__ import annotations
+
+from chaos.simulation.product import DOWN, Draft, Product, State
+from chaos.simulation.smallest import FAULTS
+from chaos.simulation.world import Event
+
+OF_STRICT = frozenset(("sent", "told_accepted", "publisher_told", "handed", "let_go"))
+OF_LENIENT = frozenset(("handed", "let_go"))
+
+
+class Reduction:
+    def __init__(self, product: Product) -> None:
+        self.product = product
+        self.harmless = OF_STRICT if product.setting.strict and all(product.setting.places) else OF_LENIENT
+
+    def first(self, state: State, progress: list[Event]) -> list[Event] | None:
+        """Those of `progress` that are enough, or None."""
+        draft = Draft(self.product, state)
+        budget = dict(zip(FAULTS, draft.rest.budget, strict=True))
+        if not budget["crash"]:
+            for event in progress:
+                if event[0] == "restart":
+                    return [event]
+        if budget["srestart"]:
+            return None
+        by_client, by_router = self.sorted(draft, progress)
+        found: list[Event] | None = None
+        for client, events in enumerate(by_client):
+            if (
+                events
+                and (found is None or len(events) < len(found))
+                and self.alone_at_client(draft, budget, client, events)
+                and all(self.unheard(draft, client, event) for event in events)
+            ):
+                found = events
+                if len(found) == 1:
+                    return found
+        if found is None and not self.product.clocked and not any(budget.values()) and not draft.rest.broken:
+            for router, events in enumerate(by_router):
+                if events and self.alone_at_router(draft, router, by_client, by_router):
+                    return events
+        return found
+
+    def sorted(self, draft: Draft, progress: list[Event]) -> tuple[list[list[Event]], list[list[Event]]]:
+        product = self.product
+        by_client: list[list[Event]] = [[] for _ in range(product.m)]
+        by_router: list[list[Event]] = [[] for _ in range(product.n)]
+        homes = {(product.who[c.client].name, c.number): c.router for c in draft.channels}
+        for event in progress:
+            kind = event[0]
+            if kind in ("heal", "restart"):
+                continue
+            where = event[1]
+            if kind in ("up", "down"):
+                by_router[product.router_names[where]].append(event)
+            elif kind == "msg":
+                by_router[product.router_names[event[2]]].append(event)
+            elif kind in ("c2r", "rnotice"):
+                by_router[homes[where]].append(event)
+            elif kind in ("r2c", "cnotice"):
+                by_client[product.places[where[0]]].append(event)
+            elif kind in ("send", "settle", "accept", "connect"):
+                by_client[product.places[where]].append(event)
+        return by_client, by_router
+
+    def alone_at_client(self, draft: Draft, budget: dict[str, int], client: int, events: list[Event]) -> bool:
+        """Nothing that happens elsewhere adds to these or takes from them."""
+        channel = next((c for c in draft.channels if c.client == client and c.c_open), None)
+        if channel is None:  # it connects
+            return not budget["crash"] and min(draft.sites) >= 0 and not self.product.clocked
+        if not channel.r_open and not channel.r2c:
+            return True
+        return bool(channel.r2c) and not (budget["crash"] or budget["cdrop"] or budget["rdrop"])
+
+    def unheard(self, draft: Draft, client: int, event: Event) -> bool:
+        """No other application's deeds matter to what the checker hears of it."""
+        told = self.product.would_tell(draft, event)
+        return all(what in self.harmless for what, *_ in told)
+
+    def alone_at_router(
+        self, draft: Draft, router: int, by_client: list[list[Event]], by_router: list[list[Event]]
+    ) -> bool:
+        product = self.product
+        if min(draft.sites) < 0:
+            return False
+        homes: dict[int, int] = {}
+        waiting: set[int] = set()
+        for channel in draft.channels:
+            if channel.c_open and channel.r_open:
+                homes[channel.client] = channel.router
+                if channel.c2r:
+                    waiting.add(channel.client)
+        active = {client for client, events in enumerate(by_client) if events}
+        for client in active:
+            home = homes.get(client)
+            if home is None or (home == router and client not in waiting):
+                return False
+        for other in range(product.n):
+            if other == router:
+                continue
+            busy = bool(by_router[other]) or any(homes.get(client) == other for client in active)
+            inbox = draft.inboxes[product.pair[router, other]]
+            if busy and (not inbox or inbox[0] == DOWN):
+                return False
+            # It may write to its clients, but these write to it, and not here.
+        return True
