@@ -14,8 +14,8 @@ help: ## this list
 demo: runtime ## three routers, one killed in mid-stream, and the ledger
 	@$(BIN)/onceway demo $(ARGS)
 
-test: check ## make check and the whole test suite
-	@$(PYTEST) -n 2 --dist loadgroup --durations=10 $(ARGS)
+test: check ## make check, the whole test suite, and beside it five minutes of random schedules
+	@scripts/test.sh $(ARGS)
 
 check: tools ## ruff, mypy --strict, import-linter
 	@echo "ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .

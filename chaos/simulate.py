@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import random
+import os
 import subprocess
 import sys
 import tempfile
@@ -31,6 +31,7 @@ COMMAND = "python -m chaos.simulate"
 DEFAULT_SEEDS = range(1000)
 AT_ONCE = 10  # schedules in one piece of work
 SHRUNK = 3  # kinds of failure that are shrunk and shown
+EVERY_S = 60.0  # from one line of progress to the next
 
 
 @dataclass
@@ -45,24 +46,32 @@ class Failed:
 class Totals:
     schedules: int = 0
     events: int = 0
+    cpu_s: float = 0.0
+    families: dict[str, int] = field(default_factory=dict)
     failed: list[Failed] = field(default_factory=list)
 
     def add(self, other: Totals) -> None:
         self.schedules += other.schedules
         self.events += other.events
+        self.cpu_s += other.cpu_s
+        for family, schedules in other.families.items():
+            self.families[family] = self.families.get(family, 0) + schedules
         self.failed += other.failed
 
 
 def work(seeds: list[int], family: str | None, topology: str | None) -> Totals:
     totals = Totals()
+    began = time.process_time()
     for seed in seeds:
         name = family or family_of(seed, topology)
         run, failure = explore(seed, name, topology)
         totals.schedules += 1
+        totals.families[name] = totals.families.get(name, 0) + 1
         totals.events += len(run.world.history)
         if failure is not None:
             text = f"{type(failure).__name__}: {failure}" if not isinstance(failure, AssertionError) else str(failure)
             totals.failed.append(Failed(seed, name, kind_of_failure(failure), text.split("\n", 1)[0][:300]))
+    totals.cpu_s = time.process_time() - began
     return totals
 
 
@@ -93,7 +102,7 @@ def results(options: argparse.Namespace, seeds: Iterator[int], until: float | No
 
 def simulate(options: argparse.Namespace) -> int:
     chosen = "".join(f" --{n} {v}" for n in ("topology", "family") if (v := getattr(options, n)) is not None)
-    fresh = random.SystemRandom().randrange(10**6, 10**9)
+    fresh = int.from_bytes(os.urandom(4), "big")
     seeds: range | None = (options.seeds or DEFAULT_SEEDS) if options.seconds is None else None
     first = seeds.start if seeds is not None else fresh
     which = span(seeds) if seeds is not None else f"from {fresh} on, for {options.seconds:g} s"
@@ -101,26 +110,49 @@ def simulate(options: argparse.Namespace) -> int:
     began = time.monotonic()
     until = began + options.seconds if options.seconds is not None else None
     totals = Totals()
+    progress = Progress()
     for result in results(options, iter(seeds if seeds is not None else count(fresh)), until):
         totals.add(result)
+        progress.tell(totals, time.monotonic() - began)
         for failed in result.failed:
             print(f"seed {failed.seed} ({failed.family}): {failed.text}", flush=True)
-    took = max(time.monotonic() - began, 1e-9)
+    progress.end()
     totals.failed.sort(key=lambda failed: failed.seed)
     shown: set[str] = set()
     for failed in totals.failed:
         if failed.kind not in shown and len(shown) < SHRUNK:
             shown.add(failed.kind)
             show(failed, options.topology, options.out)
+    per_cpu_s = totals.schedules / max(totals.cpu_s, 1e-9)
+    by_family = ", ".join(f"{family} {number}" for family, number in sorted(totals.families.items()))
     print(
-        f"{totals.schedules} schedules, {totals.events} events, {totals.schedules / took:.0f} schedules/s, "
-        f"{len(totals.failed)} violations"
+        f"{totals.schedules} schedules ({by_family}), {totals.events} events, {time.monotonic() - began:.0f} s, "
+        f"{per_cpu_s:.0f} schedules per CPU second, {len(totals.failed)} violations"
     )
     again = "--seeds " + span(range(first, first + totals.schedules))
     if totals.failed:
         again = f"--seed {totals.failed[0].seed}"
     print(f"rerun: {COMMAND} {again}{chosen}")
     return 1 if totals.failed else 0
+
+
+class Progress:
+    """How far it is, on stderr: a line that changes on a terminal, else one a minute."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self.next = 0.0 if self.terminal else EVERY_S
+
+    def tell(self, totals: Totals, after_s: float) -> None:
+        if after_s < self.next:
+            return
+        self.next = after_s + (0.2 if self.terminal else EVERY_S)
+        text = f"{after_s:5.0f} s: {totals.schedules} schedules, {len(totals.failed)} violations"
+        print(text, end="\r" if self.terminal else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self.terminal:
+            print("\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def show(failed: Failed, topology: str | None, out: Path | None) -> None:

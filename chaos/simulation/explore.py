@@ -27,8 +27,9 @@ from router.router import Router
 
 FRESH_FRAME_S = 1.5  # no frame of a client that brings no epochs lies unread for longer: proof_after is 2 s
 SETTLING = 30_000
+LOOK = 6  # events from one look at how likely faults are to the next
 SLACK_S = 15.0  # what may pass at the end beside the timeouts
-FAULT_KINDS = frozenset((*FAULT_WEIGHTS, "kill", "full", "twin", "away")) - {"tick"}
+FAULT_KINDS = frozenset((*FAULT_WEIGHTS, "kill", "full", "twin", "away"))
 
 
 class Run:
@@ -75,13 +76,6 @@ class Run:
         links = site.router.core.publishers.values() if site is not None else ()
         server = publisher.pipe.server
         return any(link.port in server.ports and link.phase is Phase.READY for link in links)
-
-    def possible(self) -> list[Event]:
-        events = self.usual()
-        events += self.faults()
-        if self.may_tick():
-            events.append(("tick",))
-        return events
 
     def usual(self) -> list[Event]:
         """Without faults: what would happen by itself, in any order and in any pieces, and what applications may do."""
@@ -148,6 +142,8 @@ class Run:
         clients: list[Publisher | Subscriber] = [*w.publishers, *w.subscribers]
         for client in clients:
             events += self.of_client(client)
+        if self.may_tick():
+            events.append(("tick",))
         return events
 
     def between_routers(self) -> Iterator[Event]:
@@ -236,7 +232,7 @@ class Run:
             return wire is not None and wire.held is not None and len(wire.held) >= event[3]
         if kind in FAULT_KINDS:
             return event in self.faults()
-        return self.may_tick() if kind == "tick" else event in self.usual()
+        return event in self.usual()
 
     # ------------------------------------------------------------------ letting it happen
     def step(self, event: Event) -> None:
@@ -258,16 +254,20 @@ class Run:
         return events[bisect(sums, self.rng.random() * sums[-1], 0, len(events) - 1)]
 
     def chaos(self) -> None:
-        rng = self.rng
+        rng, weights = self.rng, self.weights
         slow: Event | None = None
-        for _ in range(self.plan.length):
-            events = self.possible()
-            if not events:
+        likely = 0.0  # what all faults weigh that are possible, or were a few events ago
+        for number in range(self.plan.length):
+            if number % LOOK == 0:
+                likely = sum([weights[e[0]] for e in self.faults()])
+            usual = self.usual()
+            if rng.random() < 0.02 and usual:  # one channel stands still for a while
+                slow = rng.choice(usual)[:2] if rng.random() < 0.7 else None
+            events = [e for e in usual if e[:2] != slow] if slow is not None else usual
+            if rng.random() * (sum([weights[e[0]] for e in events]) + likely) <= likely:
+                events = self.faults() or events
+            if not events and not (events := usual):
                 return
-            if rng.random() < 0.02:  # one channel stands still for a while
-                slow = rng.choice(events)[:2] if rng.random() < 0.7 else None
-            if slow is not None:
-                events = [e for e in events if e[:2] != slow] or events
             self.step(self.pick(events))
 
     def calm(self, choose: Callable[[list[Event]], Event]) -> None:

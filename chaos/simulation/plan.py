@@ -186,13 +186,13 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
         length=rng.choice([80, 150, 300, 500]),
     )  # fmt: skip
     if fam.silence:
-        plan.config.update(heartbeat_s=0.5, dead_after_s=3.0)
+        plan.config.update(heartbeat_s=1.5, dead_after_s=4.5)
         plan.weights["tick"] *= 5
     if fam.expiry:
         plan = _short_timeouts(plan, rng)
     if fam.modes:
         plan = _modes(plan, rng)
-    return _unusual(plan, rng)
+    return _unusual(plan, rng) if rng.random() < 0.5 else plan
 
 
 def _short_timeouts(plan: Plan, rng: random.Random) -> Plan:
@@ -251,6 +251,11 @@ def _unusual(plan: Plan, rng: random.Random) -> Plan:
             client.habits["frame"] = 4096
             if client.publishes:
                 client.habits["size"] = rng.choice([100, 5000, 9000])
+    if rng.random() < 0.25 and all(client.kind == OURS for client in plan.clients):
+        config["max_frame_size"] = 512  # maps in parts (7.7), both ways
+        plan = replace(plan, clients=tuple(replace(c, number=max(c.number, 20)) for c in plan.clients))
+        for client in plan.clients:
+            client.habits["frame"] = 512
     if rng.random() < 0.1 and "hold" not in budget and len(plan.names) > 1:
         budget["hold"] = rng.choice([1, 3])
     return plan
