@@ -83,6 +83,8 @@ class Ingest:
     async def _receive(self, connection: Connection, slot: int, topic: str) -> None:
         subscriber = await connection.subscriber(topic, name=self._wal.subscription, credit=self._config["credit"])
         writer = self._journal.writer(topic)
+        if writer.tail.end or writer.tail.torn:
+            _say(writer.tail.report(writer.directory))
         self._receivers[slot] = Receiver(subscriber, writer, self._backlog, self._config["group_rows"])
         self._backlog.begin(slot, writer.durable)
         self._tell({"up": slot, "end": writer.durable})
