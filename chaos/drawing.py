@@ -62,7 +62,7 @@ def draw(timeline: Timeline) -> str:
     flow_top = 8 + faults_height + (GAP if lanes else 14)
     latency_top = flow_top + PANEL + GAP
     height = latency_top + PANEL + 24
-    x = _scale(0.0, max(timeline.seconds, 1e-3), LEFT, WIDTH - RIGHT)
+    x = _scale(_begin(timeline), max(timeline.seconds, 1e-3), LEFT, WIDTH - RIGHT)
     parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="Faults, deliveries and latency over time">']
     parts += _time_axis(timeline, x, 8, latency_top + PANEL)
     parts += _strokes(timeline.faults, x, flow_top, latency_top + PANEL)
@@ -87,10 +87,18 @@ def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{style}"/>'
 
 
+def _begin(timeline: Timeline) -> float:
+    """The tick before anything happens: routers and clients take seconds to start, longer than a short run itself."""
+    moving = (index for index, one in enumerate(timeline.stretches) if one.received or one.accepted)
+    firsts = [index * timeline.step_s for index in moving][:1] + [fault.at for fault in timeline.faults]
+    step = clock_step(timeline.seconds)
+    return math.floor(min(firsts) / step) * step if firsts else 0.0
+
+
 def _time_axis(timeline: Timeline, x: Scale, top: float, bottom: float) -> list[str]:
     step = clock_step(timeline.seconds)
     parts = []
-    for index in range(int(timeline.seconds / step + 1e-9) + 1):
+    for index in range(round(_begin(timeline) / step), int(timeline.seconds / step + 1e-9) + 1):
         at = round(index * step, 9)
         parts.append(_line(x(at), top, x(at), bottom, "grid"))
         parts.append(_text(x(at), bottom + 18, clock(at, timeline.seconds), "tick", "middle"))

@@ -9,6 +9,7 @@ drawing.py draws, style.py dresses.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -181,7 +182,7 @@ def _recovery(recovered: Sequence[Recovery]) -> str:
                 _n(len(times)),
                 _s(statistics.median(one.attached_s for one in ones)),
                 _s(statistics.median(times)),
-                _s(times[int(0.9 * (len(times) - 1))]),
+                _s(times[math.ceil(0.9 * len(times)) - 1]),
                 _s(times[-1]),
             )
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.drawing import clock, clock_step, duration
+from chaos.drawing import clock, clock_step, draw, duration
 from chaos.history import read
 from chaos.judge import judge
 from chaos.report import main, times_text, write_report
@@ -171,6 +171,23 @@ def test_a_router_is_drawn_as_gone_until_it_is_ready(tmp_path: Path) -> None:
     ((router, gone, back),) = figures(history).downs
     assert (router, back) == ("a", pytest.approx(gone + 0.501))
     assert "router a gone at" in Page(written(tmp_path)).text
+
+
+def test_the_drawing_begins_where_something_happens(tmp_path: Path) -> None:
+    history = History(tmp_path).later(17).ready().send(0).receive(0).later(10).send(1).receive(1).end()
+    ticks = re.findall(r">([0-9]+) s</text>", draw(figures(history)))
+    assert ticks[0] != "0"
+    assert int(ticks[0]) <= 17 < int(ticks[1])
+
+
+def test_ninety_percent_are_no_fewer_than_half(tmp_path: Path) -> None:
+    history = History(tmp_path, subscribers=("s0", "s1")).attached("s0", "a").attached("s1", "a").ready("s0")
+    history.ready("s1").send(0, 2).fault("kill", "router a").later(0.1).attached("s0", "b").receive(0)
+    history.later(0.5).attached("s1", "b").receive(0, s="s1").end().close()
+    page = written(tmp_path)
+    row = page[page.index("Recovery from kills") :]
+    cells = re.findall(r'<td class="n">([^<]*)</td>', row)
+    assert cells[3] == cells[4]  # of two, nine in ten are both
 
 
 def test_percentiles_are_within_five_percent() -> None:
