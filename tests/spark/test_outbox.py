@@ -22,6 +22,7 @@ from onceway.spark.outbox import Outbox
 from onceway.spark.outbox_journal import OutboxJournal
 from onceway.spark.publishing import Terms, commit_batch
 from onceway.spark.sink_errors import OutboxError, OutboxLocked, PublishFailed, RowsInDoubt, RowsRefused
+from tests.onceway.client.fake_network import FakeNetwork
 from tests.spark.outbox_world import BOUND_S, OWNER, Network, commit, ended, rows, staged, start
 
 Part = list[tuple[str, bytes]]
@@ -304,6 +305,56 @@ def test_rows_in_doubt_are_sent_again_where_that_is_asked_for(network: Network, 
     assert bodies[:500] == rows(0, "orders", 0, 500)
     assert bodies[500:] == rows(0, "orders", 0, 2000)
     assert network.faults() == []
+
+
+@pytest.fixture
+def forgetful(network: Network) -> None:
+    """Loses the connection with 500 messages under way, once, and says then that it knows the publisher no more."""
+    events: list[str] = []
+
+    def refuses(event: Event) -> bool:
+        if isinstance(event, LinkAttaching):
+            events.append("attach")
+            network.fake.refuse_with = "onceway:publisher-expired" if len(events) == 3 else None
+        return False
+
+    def drops(event: Event) -> bool:
+        if isinstance(event, Transfers) and len(network.fake.published) == 500 and events == ["attach"]:
+            events.append("drop")
+            network.fake.hold_outcomes = False
+            return True
+        return False
+
+    def prepare(fake: FakeNetwork) -> None:
+        fake.hold_outcomes, fake.drop_when, fake.drop_unsent = True, refuses, drops
+
+    network.do(prepare)
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_publisher_forgotten_while_it_is_away_stops_and_says_why(network: Network, location: Path) -> None:
+    part: Part = [("orders", body) for body in rows(0, "orders", 0, 2000)]
+    with pytest.raises(
+        RowsInDoubt, match=r"\(orders: onceway:publisher-expired.*in doubt of 2000; namely orders number 0"
+    ):
+        commit(location, network.url, "batch-0", staged(location, "batch-0", [part]))
+    commit(location, network.url, "batch-0", [], on_undecided="skip")
+    bodies = network.bodies()
+    assert len(bodies) == len(set(bodies))
+    assert bodies[-1] == part[-1][1]
+
+
+@pytest.mark.usefixtures("forgetful")
+def test_a_publisher_forgotten_while_it_is_away_sends_again_where_that_is_asked_for(
+    network: Network, location: Path
+) -> None:
+    part: Part = [("orders", body) for body in rows(0, "orders", 0, 2000)]
+    commit(location, network.url, "batch-0", staged(location, "batch-0", [part]), on_undecided="resend")
+    bodies = network.bodies()
+    assert set(bodies) == {body for _, body in part}
+    assert {body for body in bodies if bodies.count(body) > 1} == set(rows(0, "orders", 0, 500))  # those in doubt
+    assert network.faults() == []
+    assert network.unsettled() == 0
 
 
 def test_no_outcome_for_too_long_fails_the_query_and_a_restart_goes_on(network: Network, location: Path) -> None:

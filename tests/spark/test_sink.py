@@ -106,16 +106,21 @@ def put(directory: Path, number: int, some: list[dict[str, Any]]) -> None:
 
 
 def run(spark: Any, base: Path, url: str, **options: str) -> None:
-    """Everything there is, in batches of one file each."""
-    stream = spark.readStream.schema(FIELDS).option("maxFilesPerTrigger", 1).json(str(base / "in"))
-    writer = stream.writeStream.format("onceway").trigger(availableNow=True)
-    for name, value in {"url": url, "outboxLocation": str(base / "outbox"), **options}.items():
-        writer = writer.option(name, value)
-    query = writer.option("checkpointLocation", str(base / "checkpoint")).start()
+    """Everything there is."""
+    query = start(spark, base, url, **options)
     try:
         assert query.awaitTermination(BOUND_S)
     finally:
         query.stop()
+
+
+def start(spark: Any, base: Path, url: str, **options: str) -> Any:
+    """A query over everything there is, in batches of one file each."""
+    stream = spark.readStream.schema(FIELDS).option("maxFilesPerTrigger", 1).json(str(base / "in"))
+    writer = stream.writeStream.format("onceway").trigger(availableNow=True)
+    for name, value in {"url": url, "outboxLocation": str(base / "outbox"), **options}.items():
+        writer = writer.option(name, value)
+    return writer.option("checkpointLocation", str(base / "checkpoint")).start()
 
 
 def check(audience: Audience, count: int) -> None:
@@ -145,6 +150,22 @@ def test_a_batch_that_spark_repeats_is_published_once(
     check(audience, 200)
     outbox = sorted(path.name for path in (tmp_path / "outbox").glob("batch-*"))
     assert outbox == [f"batch-{number}.{suffix}" for number in range(4) for suffix in ("done", "json")]
+
+
+def test_a_query_that_is_stopped_publishes_the_batch_that_it_has_begun(
+    spark: Any, network: Any, audience: Audience, tmp_path: Path
+) -> None:
+    put(tmp_path / "in", 0, rows(0, 1500))
+    audience.limit = 500
+    query = start(spark, tmp_path, network.urls(), publishTimeout="60s")
+    wait_until(lambda: len(audience.messages) > 450, "a batch half published", BOUND_S)
+    stopping = threading.Thread(target=query.stop)  # Spark 4.3 does not interrupt a commit
+    stopping.start()
+    audience.go_on()
+    stopping.join(BOUND_S)
+    assert not stopping.is_alive()
+    assert (tmp_path / "outbox" / "batch-0.done").exists()
+    check(audience, 1500)
 
 
 def test_what_spark_says_of_options_and_columns_is_what_we_say(spark: Any, tmp_path: Path) -> None:
