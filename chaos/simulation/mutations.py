@@ -350,7 +350,7 @@ AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
     # 4.4: nobody knows who is to be waited for, and A accepts
     "accepts_before_it_knows_anything": ([(Ingress, "_may_accept", always(True))], "all-die", "G1"),
     # 7.2: those who go on without S have not heard of it
-    "confirms_before_everybody_knows": ([(Egress, "_barrier", own_word)], "all-die", "G1"),
+    "confirms_before_everybody_knows": ([(Egress, "_barrier", own_word)], "modes", "G1"),
     # 7.4: what was sent before a subscription was known is not part of its stream
     "owes_no_backlog": (
         [(Address, "_owe_backlog", always(None)), (Ingress, "_entries", only_what_is_owed)],
