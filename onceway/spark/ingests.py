@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from onceway.client.urls import parse_urls
 from onceway.spark.errors import IngestFailed
 from onceway.spark.options import SourceOptions
 from onceway.spark.wal import Wal
@@ -33,7 +33,7 @@ class Ingests:
 
     def __init__(self, options: SourceOptions, wal: Wal) -> None:
         self._options = options
-        self._changed = threading.Condition()  # over everything that the threads write; reentrant, for signals
+        self._changed = threading.Condition()  # over everything that the threads write; reentrant, since signals stop
         self._ingests: list[_Ingest] = []
         count = min(options.receivers, len(options.topics))
         for number in range(count):
@@ -57,8 +57,6 @@ class Ingests:
         }
 
     def begin(self) -> None:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._terminated)
         if self._options.receivers > len(self._ingests):
             print(  # noqa: T201
                 f"onceway: receivers={self._options.receivers}, but a topic has one link: "
@@ -85,8 +83,9 @@ class Ingests:
             up = self._wait(lambda: all(len(one.up) == len(one.slots) for one in self._ingests), ATTACH_WITHIN_S)
             if not up:
                 states = ", ".join(str(ingest.state.get("state", "starting")) for ingest in self._ingests)
+                routers = ", ".join(map(str, parse_urls(self._options.url)))  # without the password
                 raise IngestFailed(
-                    f"no subscription at {self._options.url} within {ATTACH_WITHIN_S:g} s ({states}); "
+                    f"no subscription at {routers} within {ATTACH_WITHIN_S:g} s ({states}); "
                     "the network may be recovering: its routers' /readyz says so"
                 )
             self._drains += 1
@@ -138,12 +137,6 @@ class Ingests:
             ingest.hang_up()
         for ingest in self._ingests:
             ingest.wait(STOP_WITHIN_S)
-
-    def _terminated(self, number: int, frame: object) -> None:
-        """SIGTERM: query.stop(), which may send it again."""
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self.stop()
-        os._exit(0)
 
 
 class _Ingest:

@@ -7,6 +7,8 @@ first of those calls.  Knows Spark's classes and nothing of the network: read `s
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -96,8 +98,15 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
     def stream(self) -> Stream:
         if self._stream is None:
             self._stream = Stream(self.options)
+            signal.signal(signal.SIGTERM, self._terminated)
             self._stream.begin()
         return self._stream
+
+    def _terminated(self, number: int, frame: object) -> None:
+        """SIGTERM is what query.stop() comes down to; it may come again."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        self.stop()
+        os._exit(0)  # Spark's loop would write down an error that nobody reads
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self.stream.initial().as_dict()

@@ -79,7 +79,8 @@ class Watch:
         try:
             self._file.write(self._born, gaps)
         except OSError as error:
-            raise explain(error, self._file.path, "noting a gap") from error
+            # the journal's failure from here on: no credit is granted and no row is appended
+            self._writer.fail(explain(error, self._file.path, "noting a gap"))
 
     def contact(self, wall_us: int, timeout_s: float) -> None:
         self._part.contact(wall_us, timeout_s)

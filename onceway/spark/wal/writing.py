@@ -134,7 +134,7 @@ class SlotWriter:
         try:
             self._take_over(epoch)
         except OSError as error:
-            raise self._fail(explain(error, self.directory, "taking the log over")) from error
+            raise self.fail(explain(error, self.directory, "taking the log over")) from error
         self._thread = threading.Thread(target=self._work, name=f"wal {self.directory}", daemon=True)
         self._thread.start()
 
@@ -167,7 +167,7 @@ class SlotWriter:
         """Not what fencing rests on: it tells a process that was fenced off that it was."""
         epochs = self._epoch_reader.get()
         if epochs is None or epochs.epoch != self._epoch:
-            raise self._fail(
+            raise self.fail(
                 WalFenced(
                     f"{self.directory}: a later process has taken this log over; what this one received since comes "
                     "to that one.  Stop one of the two queries; if flock does not reach other hosts on this file "
@@ -250,7 +250,7 @@ class SlotWriter:
             try:
                 task()
             except OSError as error:
-                self._fail(explain(error, self.directory, "writing what the link needs to remember"))
+                self.fail(explain(error, self.directory, "writing what the link needs to remember"))
             return
         with self._condition:
             due = time.monotonic() + within_s
@@ -279,11 +279,11 @@ class SlotWriter:
             while self._step():
                 pass
         except OSError as error:
-            self._fail(explain(error, self.directory, "writing the log"))
+            self.fail(explain(error, self.directory, "writing the log"))
         except WalError as error:
-            self._fail(error)
+            self.fail(error)
         except BaseException as error:
-            self._fail(WalError(f"{self.directory}: a defect in onceway: {error!r}; stopped, nothing is lost"))
+            self.fail(WalError(f"{self.directory}: a defect in onceway: {error!r}; stopped, nothing is lost"))
             raise
 
     def _step(self) -> bool:
@@ -371,7 +371,7 @@ class SlotWriter:
         self._whole = [segment for segment in self._whole if segment.first >= start]
         trimming.remove_leftovers(self._disk, self.directory, start)
 
-    def _fail(self, error: WalError) -> WalError:
+    def fail(self, error: WalError) -> WalError:
         with self._condition:
             if self.failure is None:
                 self.failure = error
