@@ -338,6 +338,10 @@ def remembered_by(router: Router) -> list[str]:
     left = [f"{[*address.subscriptions]} {[*address.publishers]}" for address in core.addresses.values()]
     if core.meter or core.publishers or core.subscribers:
         left.append(f"{core.meter} bytes, {core.publishers}, {core.subscribers}")
+    octets = {"at most once": core.presettled, "incomplete": router.held, "unread": router.unread}
+    left += [f"{size} bytes {what}" for what, size in octets.items() if size]
+    if core.parts:
+        left.append("parts of maps")
     return left
 
 
