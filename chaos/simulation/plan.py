@@ -53,7 +53,7 @@ class Family:
 APART = {"part": (0, 1, 1, 2), "suspect": (0, 1, 2), "cut": (0, 1, 2)}
 CROSSING = {"heal": 0.03, "rnotice": 0.05, "part": 0.3, "cdrop": 0.4, "connect": 6, "crash": 0.05}
 OURS_WEIGHTS: dict[str, float] = {
-    "disk": 8, "kill": 0.3, "full": 0.1, "start": 3, "twin": 0.3, "clock": 0.03, "away": 0.5, "all": 1.5,
+    "disk": 8, "kill": 2, "full": 0.5, "start": 3, "twin": 2, "clock": 0.03, "away": 3, "all": 1.5,
 }  # fmt: skip
 OURS_FAULTS = {"kill": (0, 2, 4), "full": (0, 0, 1), "reject": (0, 0, 2), "release": (0, 0, 2), "srestart": (0,)}
 # Where routers can be cut off from each other, publishers with memory and without epochs are left out: they may be
@@ -253,9 +253,12 @@ def _unusual(plan: Plan, rng: random.Random) -> Plan:
                 client.habits["size"] = rng.choice([100, 5000, 9000])
     if rng.random() < 0.25 and all(client.kind == OURS for client in plan.clients):
         config["max_frame_size"] = 512  # maps in parts (7.7), both ways
-        plan = replace(plan, clients=tuple(replace(c, number=max(c.number, 20)) for c in plan.clients))
+        plan = replace(plan, clients=tuple(replace(c, number=60 if c.publishes else 30) for c in plan.clients))
+        plan.weights["accept"] *= 0.3
         for client in plan.clients:
             client.habits["frame"] = 512
+            if client.publishes:
+                client.habits["burst"] = 10
     if rng.random() < 0.1 and "hold" not in budget and len(plan.names) > 1:
         budget["hold"] = rng.choice([1, 3])
     return plan
