@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.simulation import real_scenarios  # noqa: F401  # theirs are among SCENARIOS
+from chaos.simulation.client_defects import CLIENT, CLIENT_AT_RANDOM
 from chaos.simulation.explore import explore
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.world import World
@@ -377,6 +379,8 @@ for _each in (
     *(Mutation(name, tuple(p), expected, schedule=name) for name, (p, expected) in TAKEN.items()),
     *(Mutation(f"condition_{name}", tuple(p), expected, schedule=name) for name, (p, expected) in EASY_TO_LOSE.items()),
     *(Mutation(name, tuple(p), expected, family=family) for name, (p, family, expected) in AT_RANDOM.items()),
+    *(Mutation(name, tuple(p), expected, schedule=schedule) for name, (p, schedule, expected) in CLIENT.items()),
+    *(Mutation(name, tuple(p), expected, family=family) for name, (p, family, expected) in CLIENT_AT_RANDOM.items()),
 ):
     assert _each.name not in MUTATIONS, _each.name
     MUTATIONS[_each.name] = _each

@@ -1,0 +1,207 @@
+"""Named schedules of the library's own clients: what each rule of PROTOCOL 15 is there for.
+
+They join `SCENARIOS`; `client_defects.py` takes the rule away from the real client and names what must break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from chaos.simulation.real_clients import RealPublisher, RealSubscriber
+from chaos.simulation.real_world import RealWorld
+from chaos.simulation.scenarios import EXPIRY_S, SHORT, finish, scenario
+from chaos.simulation.schedule import Schedule
+from chaos.simulation.world import World
+from router.config import AddressConfig
+
+Worlds = Callable[..., World]
+PUBLISHER_EXPIRY_S = 106.0
+
+
+def up(journal: str = "torn", *, strict: bool = True, address: AddressConfig | None = None) -> Schedule:
+    """One of each on router A."""
+    publisher = RealPublisher(journal=journal)
+    subscriber = RealSubscriber()
+    twin = RealSubscriber("s0+", twin_of=subscriber)
+    world = RealWorld("AB", [publisher], [subscriber, twin], strict=strict, address=address)
+    return Schedule(world).up(("s0", "A"), ("p0", "A"))
+
+
+def again(s: Schedule, client: str) -> None:
+    s.hold.clear()
+    s.run(place=((client, "A"),))
+
+
+@scenario
+def client_killed_before_it_has_forgotten(world: Worlds) -> None:
+    """P has its outcome; its process dies before the journal knows."""
+    s = up()
+    s.send("p0")
+    s.step("disk", "p0")
+    s.hold.append(("disk", "p0"))
+    s.run()
+    s.step("kill", "p0", 0)
+    again(s, "p0")
+    finish(s)
+
+
+@scenario
+def client_killed_before_it_has_written(world: Worlds) -> None:
+    """P's process dies when its journal does not know of m0; the next one gives m1 the same number."""
+    s = up()
+    s.hold.append(("disk", "p0"))
+    s.send("p0")
+    s.run()
+    s.notice(s.drop("s0"))
+    s.step("kill", "p0", 0)
+    again(s, "p0")
+    s.send("p0")
+    s.run()
+    again(s, "s0")
+    finish(s)
+
+
+@scenario
+def client_killed_before_it_has_accepted(world: Worlds) -> None:
+    """S's application has accepted; its process dies before the journal knows: it gets it again."""
+    s = up()
+    s.hold.append(("disk", "s0"))
+    s.send("p0")
+    s.run()
+    s.step("kill", "s0", 0)
+    again(s, "s0")
+    finish(s)
+
+
+@scenario
+def client_sends_again_what_it_does_not_know(world: Worlds) -> None:
+    """P's connection is lost with two messages that S has in hand."""
+    s = up()
+    s.hold.append(("accept",))
+    s.send("p0")
+    s.send("p0")
+    s.run()
+    s.notice(s.drop("p0"))
+    s.hold.clear()
+    s.hold.append(("accept",))
+    s.run(place=(("p0", "A"),))
+    finish(s)
+
+
+@scenario
+def client_sends_again_in_order(world: Worlds) -> None:
+    """P's connection is lost with two messages that nobody has read."""
+    s = up()
+    s.hold.append(("c2r",))
+    s.send("p0")
+    s.send("p0")
+    s.run()
+    s.notice(s.drop("p0"))
+    again(s, "p0")
+    finish(s)
+
+
+@scenario
+def client_knows_what_it_has_accepted(world: Worlds) -> None:
+    """S has accepted; its connection is lost before P has settled."""
+    s = up()
+    s.hold.append(("disk", "p0"))
+    s.send("p0")
+    s.step("disk", "p0")
+    s.run()
+    s.notice(s.drop("s0"))
+    s.hold.append(("disk", "p0"))
+    s.run(place=(("s0", "A"),))
+    s.hold.clear()
+    finish(s)
+
+
+@scenario
+def client_needs_a_payload(world: Worlds) -> None:
+    """S's application has noted what it was handed, and its process dies: it still needs the payload."""
+    s = up()
+    subscriber = s.w.subscriber("s0")
+    assert isinstance(subscriber, RealSubscriber)
+    subscriber.notes = True
+    s.hold.append(("accept",))
+    s.send("p0")
+    s.run()
+    s.step("kill", "s0", 99)
+    s.hold.clear()
+    s.hold.append(("accept",))
+    s.run(place=(("s0", "A"),))
+    assert subscriber.in_hand
+    finish(s)
+
+
+@scenario
+def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
+    """P has not heard that m0 was accepted, and is away until nobody knows m0 any more."""
+    s = up(strict=False, address=SHORT)
+    s.send("p0")
+    s.step("disk", "p0")
+    s.hold.append(("r2c", s.w.clients["p0"].pipe.cid))  # type: ignore[union-attr]
+    s.run()
+    s.notice(s.drop("p0"))
+    s.run()
+    s.pass_time(PUBLISHER_EXPIRY_S)
+    again(s, "p0")
+    assert s.w.checker.told == [("p0", s.w.checker.told[0][1])]
+    finish(s)
+
+
+@scenario
+def client_away_for_too_long_from_its_subscription(world: Worlds) -> None:
+    """S is away until m0 is accepted without it."""
+    s = up(strict=False, address=replace(SHORT, no_subscribers="accept"))
+    s.notice(s.drop("s0"))
+    s.send("p0")
+    s.run()
+    s.pass_time(EXPIRY_S)
+    s.run()
+    assert s.w.checker.missed
+    again(s, "s0")
+    finish(s)
+
+
+@scenario
+def client_and_its_twin(world: Worlds) -> None:
+    """Another process of S has read the journal; then S accepts, which nobody hears of; then the other one attaches."""
+    s = up()
+    s.step("twin", "s0")
+    s.step("connect", "s0+", "B")
+    s.hold += [("c2r", ("s0+", 1)), ("accept",)]
+    s.send("p0")
+    s.run()
+    s.hold.append(("c2r", ("s0", 1)))
+    s.step("accept", "s0", 0)
+    s.run()
+    s.release(("c2r", ("s0+", 1)), ("accept",))
+    s.run()
+    finish(s)
+
+
+@scenario
+def client_comes_back(world: Worlds) -> None:
+    """Both lose their connection."""
+    s = up()
+    for client in ("s0", "p0"):
+        s.notice(s.drop(client))
+        again(s, client)
+    s.send("p0")
+    finish(s)
+
+
+@scenario
+def client_whose_last_life_was_ahead(world: Worlds) -> None:
+    """P has no journal, and its clock is set back between two processes."""
+    s = up("none")
+    s.step("clock", "p0", -7200)
+    s.step("kill", "p0", 0)
+    publisher = s.w.clients["p0"]
+    assert isinstance(publisher, RealPublisher)
+    publisher.haunted = False  # its connection is known to be gone
+    again(s, "p0")
+    s.send("p0")
+    finish(s)

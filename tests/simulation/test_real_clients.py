@@ -1,0 +1,108 @@
+"""The library's own clients in the simulated world: their journals, and the rules of PROTOCOL 15 taken away."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from amqp10.outcomes import ACCEPTED, write_state
+from chaos.simulation.client_defects import CLIENT
+from chaos.simulation.explore import explore
+from chaos.simulation.mutations import MUTATIONS, caught
+from chaos.simulation.real_clients import RealPublisher, RealSubscriber
+from chaos.simulation.real_world import RealWorld
+from chaos.simulation.scenarios import finish
+from chaos.simulation.schedule import Schedule
+from chaos.simulation.torn_journal import Disk, File
+
+OUTCOME = write_state(ACCEPTED)
+
+
+class Heard:
+    """What journals tell."""
+
+    def __init__(self) -> None:
+        self.tags: list[bytes] = []
+
+    def forgetting(self, first: int, last: int) -> None: ...
+
+    def accepted(self, tags: Sequence[bytes], outcome: bytes) -> None:
+        self.tags += tags
+
+    def took_over(self) -> None: ...
+
+
+@pytest.mark.parametrize("name", CLIENT)
+def test_without_its_rule_the_client_breaks_the_guarantee(name: str) -> None:
+    assert caught(MUTATIONS[name]) is not None
+
+
+@pytest.mark.parametrize("family", ["ours", "ours-apart"])
+def test_no_random_schedule_of_our_clients_breaks_a_guarantee(family: str) -> None:
+    for seed in range(1000, 1015):
+        _, failure = explore(seed, family)
+        assert failure is None, f"{family} {seed}: {failure!r}"
+
+
+def test_a_journal_tears_at_any_write() -> None:
+    for keep in range(4):
+        disk, heard = Disk(), Heard()
+        journal = disk.open(heard)
+        journal.publisher("orders", "p").publish(0, [b"a", b"b", b"c"])
+        journal.sync()
+        journal.crash(keep)
+        record = disk.open(heard).publisher("orders", "p").record
+        assert record.undecided == [(0, b"a"), (1, b"b"), (2, b"c")][:keep]
+        assert record.sequence == keep
+
+
+def test_what_a_fenced_off_process_writes_fails_and_is_not_there() -> None:
+    disk, old, new = Disk(), Heard(), Heard()
+    first, second = disk.open(old), disk.open(new)
+    one, two = first.subscriber("orders", "s"), second.subscriber("orders", "s")
+    one.attached(1)
+    one.accept([b"x"], OUTCOME)
+    first.sync()
+    first.advance()
+    one.accept([b"y"], OUTCOME)
+    first.sync()
+    assert two.attached(2) == {b"x": OUTCOME}
+    first.advance()
+    assert first.failure is not None
+    assert (old.tags, disk.subscriber.unsettled) == ([b"x"], {b"x": OUTCOME})
+
+
+def test_the_stepped_sqlite_journal_loses_whole_transactions() -> None:
+    for keep in (0, 1):
+        file, heard = File(), Heard()
+        journal = file.open(heard)
+        journal.open("c", lambda: None)
+        part = journal.subscriber("orders", "s")
+        part.accept([b"x", b"y"], OUTCOME)
+        assert journal.sync() > journal.durable
+        journal.crash(keep)
+        assert heard.tags == [b"x", b"y"] * keep
+        again = file.open(heard)
+        again.open("c", lambda: None)
+        assert list(again.subscriber("orders", "s").record.unsettled) == [b"x", b"y"] * keep
+
+
+@pytest.mark.parametrize("keep", [0, 1, 2, 99])
+@pytest.mark.parametrize("journal", ["torn", "sqlite"])
+def test_killed_at_any_write_our_client_sends_and_accepts_each_message_once(journal: str, keep: int) -> None:
+    world = RealWorld("AB", [RealPublisher(total=6, journal=journal, burst=3)], [RealSubscriber(journal=journal)])
+    s = Schedule(world).up(("s0", "A"), ("p0", "B"))
+    rng = random.Random(keep)
+    for _ in range(40):
+        events = world.enabled()
+        if not events:
+            break
+        s.step(*rng.choice(events))
+    for name in ("p0", "s0"):
+        s.step("kill", name, keep)
+    s.run(place=(("p0", "A"), ("s0", "B")), sends=True)
+    finish(s)
+    assert world.checker.ever_accepted["s0"] == world.checker.seen["s0"]
+    assert ("p0", 5) in world.checker.ever_accepted["s0"]
