@@ -139,7 +139,7 @@ def rate(spark: SparkSession, sink: str, rows: int, size: int) -> Run:
         return Run(f"rate to {sink}", counted, seconds, per_row(before, cpu(), counted))
     finally:
         query.stop()
-        shutil.rmtree(home)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespace) -> Run:
@@ -169,7 +169,7 @@ def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespa
                 raise AssertionError(f"{counted} rows of {total} messages")
         finally:
             query.stop()
-    shutil.rmtree(home)
+    shutil.rmtree(home, ignore_errors=True)  # the ingest may be about to end
     rows = total - WARM_UP_ROWS
     costs = {"publishers": spent / rows * 1e6, **per_row(before, after, rows)}
     return Run(f"{routers} router{'s' * (routers > 1)} to {sink}", rows, seconds, costs)
