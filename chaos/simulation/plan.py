@@ -23,7 +23,7 @@ MESH, RING, LINE, STAR = TOPOLOGIES = ("mesh", "ring", "line", "star")
 
 WEIGHTS: dict[str, float] = {
     "msg": 8, "c2r": 8, "gulp": 3, "bit": 6, "cbit": 6, "r2c": 8, "turn": 8, "up": 4, "down": 3, "rnotice": 1,
-    "cnotice": 3, "connect": 3, "send": 4, "settle": 3, "accept": 3, "release": 1, "reject": 0.5, "hb": 0.3,
+    "cnotice": 3, "connect": 3, "send": 4, "settle": 3, "accept": 3, "release": 1, "reject": 2, "hb": 0.3,
 }  # fmt: skip
 FAULT_WEIGHTS: dict[str, float] = {
     "restart": 1, "heal": 0.3, "crash": 0.25, "cdrop": 0.3, "rdrop": 0.3, "part": 0.3, "suspect": 0.3, "cut": 0.3,

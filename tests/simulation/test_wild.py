@@ -1,0 +1,120 @@
+"""What random schedules may do to connections and trunks: pieces, full transports, silence; and plans made small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chaos.simulation.clients import Publisher, Subscriber
+from chaos.simulation.explore import remembered_by
+from chaos.simulation.plan import draw
+from chaos.simulation.schedule import Schedule
+from chaos.simulation.shrink import shrink, simpler
+from chaos.simulation.wild import Wild
+from router.ingress import Ingress
+
+
+def network(names: str, publisher: Publisher, subscriber: Subscriber, **config: Any) -> tuple[Wild, Schedule]:
+    world = Wild(names, [publisher], [subscriber], **config)
+    return world, Schedule(world)
+
+
+def read_octet_by_octet(world: Wild) -> int:
+    """Every frame that waits, all but its last octet, which `c2r` and `r2c` are for."""
+    pieces = 0
+    for cid, pipe in list(world.pipes.items()):
+        for kind, waiting, read in (("bit", pipe.c2r, pipe.c2r_read), ("cbit", pipe.r2c, pipe.r2c_read)):
+            for _ in range(len(waiting[0]) - read - 1 if waiting else 0):
+                world.step((kind, cid, 1))
+                pieces += 1
+    return pieces
+
+
+def test_frames_that_come_octet_by_octet_say_the_same() -> None:
+    world, schedule = network("AB", Publisher(total=3), Subscriber())
+    schedule.run()
+    world.step(("connect", "s0", "A"))
+    world.step(("connect", "p0", "B"))
+    pieces = 0
+    while world.clients["s0"].unsettled or len(schedule.accepted("s0")) < 3:
+        pieces += read_octet_by_octet(world)
+        world.step(world.enabled()[0])
+    assert pieces > 1000
+    schedule.end()
+
+
+def test_router_writes_no_more_deliveries_to_a_client_that_reads_nothing() -> None:
+    world, schedule = network("A", Publisher(total=60), Subscriber(credit=100))
+    world.high = 300
+    schedule.up(("s0", "A"), ("p0", "A"))
+    cid = ("s0", 1)
+    world.step(("stall", cid))
+    schedule.run(sends=True)
+    waiting = world.pipes[cid]
+    assert waiting.server.output_paused
+    assert 300 < waiting.unread < 600
+    world.step(("unstall", cid))
+    schedule.run(sends=True)
+    assert len(schedule.accepted("s0")) == 60
+    schedule.end()
+    assert world.site("A").router.unread == 0
+
+
+def test_silence_in_one_direction_ends_the_session_until_it_is_over() -> None:
+    world, schedule = network("AB", Publisher(), Subscriber(), heartbeat_s=0.5, dead_after_s=3.0, strict=False)
+    schedule.run()
+    assert "A" in world.site("B").router.core.up
+    world.step(("hold", "A", "B"))
+    world.advance(4.0)
+    schedule.run()
+    assert "A" not in world.site("B").router.core.up
+    assert "B" not in world.site("A").router.core.up
+    world.step(("let", "A", "B"))
+    world.advance(4.0)
+    schedule.run()
+    assert "A" in world.site("B").router.core.up
+
+
+def test_trunk_that_breaks_within_a_packet_loses_nothing() -> None:
+    world, schedule = network("AB", Publisher(total=2), Subscriber(), strict=False)
+    schedule.up(("s0", "A"), ("p0", "B"))
+    world.step(("hold", "B", "A"))
+    schedule.run(sends=True)
+    assert world.held()
+    world.step(("drip", "B", "A", 7))
+    world.step(("cut", "A", "B"))
+    schedule.run()
+    world.step(("let", "B", "A"))
+    schedule.end()
+    assert len(schedule.accepted("s0")) == 2
+
+
+def test_what_is_left_at_the_end_is_seen() -> None:
+    world, schedule = network("A", Publisher(total=1), Subscriber())
+    schedule.up(("s0", "A"), ("p0", "A"))
+    assert remembered_by(world.site("A").router)
+
+
+def test_plans_are_made_small_in_every_respect() -> None:
+    plan = draw(5, "sparse")
+    plan = replace(plan, names="ABC", config={"window_messages": 1}, turns=True, high=100)
+    found = list(simpler(plan))
+    assert any(len(each.clients) < len(plan.clients) for each in found)
+    assert {"BC", "AC", "AB"} <= {each.names for each in found}
+    assert any(each.config == {} for each in found)
+    assert any(not each.turns for each in found)
+    assert any(each.high is None for each in found)
+    for each in found:
+        assert all(router in each.names for _, router in each.places)
+
+
+def test_violation_is_shrunk_to_those_who_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ingress, "_may_accept", lambda self, *arguments: True)
+    found = shrink(66, "all-die", tries=600)
+    assert found is not None
+    assert sorted(client.publishes for client in found.plan.clients) == [False, True]
+    assert len(found.plan.names) == 1
+    assert [client.number for client in found.plan.clients if client.publishes] == [1]
+    assert sum(event[0] == "crash" for event in found.events) == 1
