@@ -27,7 +27,8 @@ from onceway.spark.columns import COLUMNS, decode
 from onceway.spark.errors import OptionError
 from onceway.spark.offsets import offset_of
 from onceway.spark.options import SourceOptions
-from onceway.spark.stream import Range, Stream, batch_ranges
+from onceway.spark.readable import Range, batch_ranges
+from onceway.spark.stream import Stream
 from onceway.spark.wal.frames import SCHEMA
 
 if TYPE_CHECKING:

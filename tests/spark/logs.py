@@ -10,7 +10,7 @@ from typing import Any
 from onceway.client.bodies import encode_body
 from onceway.client.journal import SubscriberJournal
 from onceway.spark.journal import WalJournal
-from onceway.spark.stream import Range
+from onceway.spark.readable import Range
 from onceway.spark.wal import SlotWriter, Wal, WalSettings
 
 WITHIN_S = 20.0

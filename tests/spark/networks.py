@@ -13,7 +13,8 @@ import onceway
 import onceway.errors
 from onceway.spark.offsets import Offset
 from onceway.spark.options import source_options
-from onceway.spark.stream import Stream, batch_ranges
+from onceway.spark.readable import batch_ranges
+from onceway.spark.stream import Stream
 from tests.spark.logs import rows
 
 WITHIN_S = 60.0

@@ -179,7 +179,7 @@ def test_driver_and_router_are_killed_and_every_message_is_in_the_lake_once(
     network = live_network("a", "b", links=[("a", "b")], addresses=addresses)
     command = [sys.executable, "-m", "tests.spark.driver", network.urls(), "orders", str(tmp_path)]
     with Program(command) as driver:
-        wait_until(lambda: (tmp_path / "wal" / "0" / "epoch").exists(), "the query is attached", 120.0, 0.2)
+        wait_until((tmp_path / "wal" / "0" / "epoch").exists, "the query is attached", 120.0, 0.2)
         publishing = Publishing(network.urls(), "orders", bodies(20_000), pace_s=0.05)
         batches(driver, 2)
         kill(driver)

@@ -13,7 +13,8 @@ from onceway.spark.errors import DataLoss, IngestFailed
 from onceway.spark.gaps import Gap, GapFile
 from onceway.spark.offsets import Offset
 from onceway.spark.options import SourceOptions, source_options
-from onceway.spark.stream import Stream, batch_ranges
+from onceway.spark.readable import batch_ranges
+from onceway.spark.stream import Stream
 from onceway.spark.wal import Retention, Wal
 from tests.spark.logs import Log, rows
 
@@ -188,6 +189,19 @@ def test_trimming_lags_one_batch_behind_what_is_committed(rig: Rig) -> None:
         stream.commit(Offset(uuid, {0: 30}))
         assert rig.ingests.trimmed == [{0: 10}, {0: 20}]
         assert rig.ingests.done == {0: 30}
+
+
+def test_runs_of_a_single_batch_each_trim_what_the_run_before_had_committed(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        uuid = log.wal.uuid
+        for position in (10, 20, 5, 7):  # the third checkpoint was rolled back
+            rig.stream().commit(Offset(uuid, {0: position}))
+        assert rig.ingests.trimmed == [{0: 10}, {0: 5}]
+    (rig.location / "committed.json").write_text("{torn")
+    rig.stream().commit(Offset(uuid, {0: 9}))
+    rig.stream().commit(Offset("another", {0: 99}))
+    rig.stream().commit(Offset(uuid, {0: 11}))
+    assert rig.ingests.trimmed[2:] == [{0: 9}]
 
 
 def test_after_a_restart_a_batch_under_way_is_read_again_as_it_was(rig: Rig) -> None:
