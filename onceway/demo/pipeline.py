@@ -162,7 +162,8 @@ def run(spark: SparkSession, source: DataFrame, home: Path, every: str, stop: th
 
 def _attached(progress: StreamingQueryProgress) -> bool:
     """The source says how it is beside its latest offset."""
-    return any(json.loads(source.latestOffset or "{}").get("state") == "receiving" for source in progress.sources)
+    states = [json.loads(source.latestOffset or "{}").get("state") for source in progress.sources]
+    return any(state in ("receiving", "backlogged") for state in states)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
