@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
+from math import inf
 from random import Random
 from typing import Any, Literal
 
@@ -74,6 +75,7 @@ class ClientLink(ABC):
     """Base of PublisherLink and SubscriberLink.  `events` is taken by the owner after every call."""
 
     role: Literal["publisher", "subscriber"]
+    unknown_absence_s = 0.0  # what is assumed where the clock does not say
 
     def __init__(
         self,
@@ -389,14 +391,17 @@ class ClientLink(ABC):
         if self._contact is not None:
             return now - self._contact
         if self._contact_us:
-            return max(0.0, (self._wall_us() - self._contact_us) / 1e6)
+            away = (self._wall_us() - self._contact_us) / 1e6
+            # A clock that was set back while no process was there says nothing; a little is drift.
+            return max(0.0, away) if away > -margin_s(self.timeout_s) else self.unknown_absence_s
         return 0.0
 
     def _check_absence(self, now: float) -> None:
         timeout = self.timeout_s
         away = self._absence_s(now)
         if timeout and away > timeout - margin_s(timeout):
-            self._expired(f"no contact for {away:.0f} s, and the network waits for {timeout:.0f} s", now)
+            known = "an unknown time: the clock was set back" if away == inf else f"{away:.0f} s"
+            self._expired(f"no contact for {known}, and the network waits for {timeout:.0f} s", now)
 
     def _offered(self, link: Link, answer: Attach) -> Guarantee:
         word = (answer.properties or {}).get(GUARANTEE)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Mapping
+from math import inf
 from struct import Struct, pack
 from typing import Any, Literal
 
@@ -55,6 +56,7 @@ def tags_of(first: int, count: int) -> list[bytes]:
 class PublisherLink(ClientLink):
     """`put` takes messages, `room` says how many; outcomes come as `Decided` ranges."""
 
+    unknown_absence_s = inf  # a subscriber that was away for too long is told by the network; this is not
     role: Literal["publisher"] = "publisher"
 
     def __init__(self, address: str, name: str, *, journal_part: PublisherJournal, **common: Any) -> None:

@@ -274,6 +274,31 @@ def test_away_for_longer_than_the_network_waits_it_reports_and_begins_anew() -> 
     assert number_of(link, "onceway:incarnation") == epoch_of(link)
 
 
+def test_where_the_clock_was_set_back_between_two_processes_nobody_knows_for_how_long_it_was_away() -> None:
+    """What it sent again might have been forgotten by everybody, and come twice."""
+
+    class Part:
+        record = PublisherRecord(900_000, 800_000, 1, contact_us=90_000_000, timeout_s=120.0)
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *arguments: None
+
+    class Kept(MemoryJournal):
+        def publisher(self, address: str, name: str) -> Part:  # type: ignore[override]
+            return Part()
+
+    Part.record.undecided.append((0, payload(0)))
+    rig = Rig(Kept())
+    rig.wall_us = 80_000_000
+    rig.connect()
+    publisher = rig.publisher()
+    (event,) = publisher.take_events()
+    assert isinstance(event, Undecided)
+    assert event.publications == [(0, payload(0))]
+    assert "the clock was set back" in event.reason
+    assert map_of(rig.attaching()) is None
+
+
 def test_the_journal_is_told_with_which_outcome_a_number_is_forgotten() -> None:
     class Part:
         record = PublisherRecord()
