@@ -80,6 +80,32 @@ def test_one_router_delivers_once_and_names_the_publisher(live_network: LiveNetw
     run(scene)
 
 
+def test_draining_brings_what_is_there_and_says_when_that_was_all(live_network: LiveNetworks) -> None:
+    network = live_network("a")
+
+    async def scene() -> None:
+        async with onceway.connect(network.urls(), container="shop") as connection:
+            subscriber = await connection.subscriber("orders", name="billing", credit=50)
+            assert await subscriber.drain()
+            publisher = await connection.publisher("orders", name="till")
+            publishing = asyncio.create_task(publish(publisher, messages(500)))
+            received: list[Any] = []
+            batches = subscriber.batches(max_messages=50)
+            while len(received) < 500:
+                await subscriber.drain()
+                assert subscriber.waiting <= 50
+                if subscriber.waiting:
+                    batch = await anext(batches)
+                    received += batch.bodies
+                    await batch.accept()
+            await publishing
+            assert await subscriber.drain()
+            assert subscriber.waiting == 0
+            check(received, 1, 500)
+
+    run(scene)
+
+
 def test_a_message_of_ten_megabytes_goes_through_whole(live_network: LiveNetworks) -> None:
     network = live_network("a")
     large = bytes(range(256)) * (10 * 4096)
