@@ -21,10 +21,12 @@ from itertools import count, islice
 from pathlib import Path
 
 from chaos.simulation.diagram import diagram
+from chaos.simulation.everything import everything
 from chaos.simulation.explore import explore, kind_of_failure
 from chaos.simulation.mutations import MUTATIONS, SEEDS, caught
 from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on, family_of
 from chaos.simulation.shrink import replay, shrink
+from chaos.simulation.smallest import WORLDS
 from chaos.simulation.trace import Trace
 
 COMMAND = "python -m chaos.simulate"
@@ -255,6 +257,24 @@ def jobs(text: str) -> int:
     return int(text)
 
 
+def few(text: str) -> int:
+    if text not in ("0", "1", "2", "3"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 3")
+    return int(text)
+
+
+def check_exhaustive(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    for name in ("seeds", "topology", "family", "mutations"):
+        if getattr(options, name):
+            parser.error(
+                f"--exhaustive goes with --world, --crashes, --drops, --limit-states, --seconds, --jobs and "
+                f"--out, not with --{name}"
+            )
+    unknown = [name for name in (options.world or "all").split(",") if name != "all" and name not in WORLDS]
+    if unknown:
+        parser.error(f"no world {', '.join(unknown)}; there are: {', '.join(WORLDS)}, all")
+
+
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(COMMAND, description=(__doc__ or "").split("\n", 1)[0])
     which = parser.add_mutually_exclusive_group()
@@ -268,7 +288,22 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--mutations", action="store_true", help="put deliberate defects in, one at a time, to be caught"
     )
+    parser.add_argument(
+        "--exhaustive", action="store_true", help="go through everything that can happen in the smallest worlds"
+    )
+    parser.add_argument(
+        "--world", metavar="NAMES", help="of these smallest worlds, or all; default: those that are quick"
+    )
+    parser.add_argument(
+        "--crashes", type=few, metavar="N", help="routers that die in them; default: each world its own"
+    )
+    parser.add_argument("--drops", type=few, metavar="N", help="connections that clients lose in them")
+    parser.add_argument("--limit-states", type=jobs, metavar="N", help="cut a world there")
     options = parser.parse_args(arguments)
+    if options.exhaustive:
+        check_exhaustive(parser, options)
+    elif any(getattr(options, name) is not None for name in ("world", "crashes", "drops", "limit_states")):
+        parser.error("--world, --crashes, --drops and --limit-states go with --exhaustive")
     if options.mutations:
         for name in ("seconds", "topology", "family", "out"):
             if getattr(options, name) is not None:
@@ -281,6 +316,8 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
 
 def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
+    if options.exhaustive:
+        return everything(options, COMMAND, commit())
     return mutate(options) if options.mutations else simulate(options)
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 import time
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from chaos.simulation.checker import Violation
@@ -34,7 +33,7 @@ LOOK_EVERY = 256  # situations, at the clock
 
 @dataclass
 class Finding:
-    failure: BaseException
+    text: str
     path: list[Event]
 
 
@@ -44,6 +43,7 @@ class Result:
     transitions: int = 0
     merged: int = 0
     depth: int = 0
+    whole_depth: int = 0  # up to which everything has been tried
     quiet: int = 0
     closed: int = 0
     processes: int = 0  # situations of single routers and clients
@@ -66,7 +66,6 @@ class Search:
     limit: int = 10**6
     seconds: float = float("inf")
     reduce: bool = True
-    tell: Callable[[Result], None] | None = None
     result: Result = field(default_factory=Result)
 
     def __post_init__(self) -> None:
@@ -77,6 +76,8 @@ class Search:
         self.parents, self.events, self.depths = array("q"), array("q"), array("q")
         self.sample: list[tuple[int, Event]] = []
         self.rng = random.Random(1)
+        self.gone = 0
+        self.warm: list[Event] = []
         self.quiet: list[int] = []
         self.ends: dict[tuple[int, ...], None] = {}
 
@@ -89,9 +90,10 @@ class Search:
                 self.drain_some()
             self.compare()
         except Beyond as beyond:
-            result.finding = Finding(beyond.failure, beyond.path)
+            result.finding = Finding(str(beyond), beyond.path)
         result.states = len(self.order)
         result.unexplored = self.unexplored()
+        result.whole_depth = self.depths[self.gone] - 1 if self.unexplored() else result.depth
         result.processes = len(self.product.locals.routers) + len(self.product.locals.clients)
         result.quiet = len(self.quiet)
         result.seconds = self.spent()
@@ -102,17 +104,16 @@ class Search:
 
     # ------------------------------------------------------------------ going through it
     def go_through(self) -> None:
-        state, self.warm = self.product.begin()
+        try:
+            state, self.warm = self.product.begin()
+        except Found as found:
+            raise Beyond(found.failure, self.product.begun) from None
         self.add(state, -1, ("begin",))
-        self.gone = 0
         while self.gone < len(self.order):
             if len(self.order) >= self.limit or (self.gone % LOOK_EVERY == 0 and self.spent() > self.seconds):
                 return
             self.expand(self.gone)
             self.gone += 1
-            if self.tell is not None and self.gone % LOOK_EVERY == 0:
-                self.result.states = len(self.order)
-                self.tell(self.result)
 
     def unexplored(self) -> int:
         return len(self.order) - self.gone
@@ -206,7 +207,7 @@ class Search:
 
     def drain_some(self) -> None:
         """Where it was cut: from some of what is left, without another fault, until it is quiet."""
-        for place in self.rng.sample(range(self.gone, len(self.order)), min(SAMPLED * 5, self.unexplored())):
+        for place in self.rng.sample(range(self.gone, len(self.order)), min(SAMPLED, self.unexplored())):
             state = self.order[place]
             further: list[Event] = []
             while True:
@@ -232,8 +233,9 @@ class Beyond(Exception):
     """Something is wrong at the end of this path."""
 
     def __init__(self, failure: BaseException, path: list[Event]) -> None:
-        super().__init__(str(failure))
-        self.failure, self.path = failure, path
+        name = "" if isinstance(failure, AssertionError) else f"{type(failure).__name__}: "
+        super().__init__(f"{name}{failure}")
+        self.path = path
 
 
 def agree(setting: Setting, product: Product, path: list[Event], rng: random.Random) -> None:

@@ -105,7 +105,8 @@ class Product:
 
     # ------------------------------------------------------------------ beginning
     def begin(self) -> tuple[State, list[Event]]:
-        """Every router has started and every client has attached where it begins; what happened until then."""
+        """Every router has started and every client has attached where it begins; what happened until then, also
+        where it ends with Found (`begun`)."""
         rest = Rest(
             tuple(self.setting.faults.get(fault, 0) for fault in FAULTS), (1,) * self.n, (0,) * self.m, False, 0
         )
@@ -114,24 +115,25 @@ class Product:
         draft.inboxes = [(UP,)] * self.pairs
         draft.clients = [self.locals.first[client.name] for client in self.who]
         draft.channels, draft.checker, draft.rest = [], self.checkers.first, rest
-        state, path = self.quiet(self.packed(draft), [])
+        self.begun: list[Event] = []
+        state = self.quiet(self.packed(draft))
         for name, place in self.setting.placed():
-            steps: list[Event] = [("connect", name, place)]
+            state = self.quiet(self.then(state, ("connect", name, place)))
             if isinstance(self.who[self.places[name]], Publisher):
-                steps.append(("show", name))
-            for event in steps:
-                path.append(event)
-                state, path = self.quiet(self.step(state, event), path)
-        return state, path
+                state = self.quiet(self.then(state, ("show", name)))
+        return state, self.begun
 
-    def quiet(self, state: State, path: list[Event]) -> tuple[State, list[Event]]:
+    def then(self, state: State, event: Event) -> State:
+        self.begun.append(event)
+        return self.step(state, event)
+
+    def quiet(self, state: State) -> State:
         """Everything has happened that happens by itself, but for applications that send."""
         while True:
             events = [e for e in self.progress(state) if e[0] not in ("send", "connect")]
             if not events:
-                return state, path
-            path.append(events[0])
-            state = self.step(state, events[0])
+                return state
+            state = self.then(state, events[0])
 
     # ------------------------------------------------------------------ what can happen
     def progress(self, state: State) -> list[Event]:

@@ -1,0 +1,113 @@
+"""Everything that can happen in the smallest worlds: they are gone through, and what is wrong there is found."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from chaos.simulate import main
+from chaos.simulation.clients import MEMORY, PLAIN, UNIQUE
+from chaos.simulation.exhaustive import Search, agree
+from chaos.simulation.mutations import MUTATIONS, defective
+from chaos.simulation.product import Draft, Product
+from chaos.simulation.smallest import ACROSS, WORLDS, Setting
+
+BAD = (
+    ["--exhaustive", "--world", "nowhere"], ["--exhaustive", "--seeds", "0-5"], ["--exhaustive", "--crashes", "9"],
+    ["--exhaustive", "--mutations"], ["--exhaustive", "--limit-states", "0"], ["--crashes", "1"], ["--world", "calm"],
+)  # fmt: skip
+
+
+def test_smallest_world_is_gone_through_completely(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--exhaustive", "--world", "calm,trunk-1-one"]) == 0
+    first, head, calm, trunk, summary, rerun = capsys.readouterr().out.splitlines()
+    assert re.match(r"2 worlds; options --world calm,trunk-1-one, --jobs 1; commit \S+$", first)
+    assert head.split()[:6] == ["world", "states", "transitions", "merged", "depth", "quiet"]
+    for line in (calm, trunk):
+        assert line.endswith("completely; 20 paths in whole worlds, too")
+    assert int(trunk.split()[1]) > 500
+    assert re.match(r"2 worlds, 2 gone through completely, 0 cut, 0 violations, ", summary)
+    assert rerun == "rerun: python -m chaos.simulate --exhaustive --world calm,trunk-1-one"
+
+
+def test_world_that_is_cut_says_how_far_it_was_gone_through(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--exhaustive", "--world", "calm", "--crashes", "2", "--drops", "1", "--limit-states", "300"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert re.search(r"to depth \d+, \d+ situations left, 20 of them drained$", lines[2])
+    assert "0 gone through completely, 1 cut, 0 violations" in lines[-2]
+
+
+@pytest.mark.parametrize("arguments", BAD, ids=" ".join)
+def test_bad_options_end_with_2_and_a_reason(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def quiet_situations(setting: Setting, reduce: bool) -> tuple[set[tuple[object, ...]], int]:
+    """Of each: what is under way, who is connected where, what is left of faults; and how many states there were."""
+    search = Search(setting, reduce=reduce)
+    result = search.run()
+    assert result.complete
+    product = search.product
+    found = set()
+    for place in search.quiet:
+        draft = Draft(product, search.order[place])
+        view = product.view(search.order[place])
+        found.add((str(view.inboxes), str(view.pipes), draft.rest))
+    assert len(search.quiet) == result.quiet
+    return found | {(result.quiet,)}, result.states
+
+
+@pytest.mark.parametrize("name", ["calm", "calm-2", "trunk-1-one"])
+def test_what_is_left_out_leads_nowhere_else(name: str) -> None:
+    """Persistent sets: every quiet situation is found without trying every order."""
+    reduced, few = quiet_situations(WORLDS[name], True)
+    whole, many = quiet_situations(WORLDS[name], False)
+    assert reduced == whole
+    assert few < many
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        replace(WORLDS["crash-2-drop-of-2"], faults={"crash": 2, "cdrop": 2, "rdrop": 1, "srestart": 1}),
+        Setting((UNIQUE,), (PLAIN,), places=ACROSS, faults={"crash": 2, "cdrop": 1}),
+        Setting((MEMORY,), (MEMORY,), places=ACROSS, faults={"crash": 1, "cdrop": 1}),
+        Setting(places=ACROSS, faults={"cut": 2, "cdrop": 1}, strict=False),
+    ],
+    ids=["recovering", "plain", "memory", "trunk"],
+)
+def test_situations_put_together_look_like_whole_worlds(setting: Setting) -> None:
+    """Random paths, faults and time among them, after each event."""
+    product = Product(setting)
+    for seed in range(3):
+        rng = random.Random(seed)
+        state, path = product.begin()
+        path = list(path)
+        for _ in range(60):
+            possible = product.progress(state) + product.faults(state) or [("pause",)]
+            event = rng.choice(possible)
+            state = product.step(state, event)
+            path.append(event)
+        agree(setting, product, path, rng)
+
+
+def test_rule_taken_away_is_found_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with defective(MUTATIONS["unresolved_not_listed"].patches):
+        assert main(["--exhaustive", "--world", "drops-1-one", "--out", str(tmp_path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "1 violations" in lines[-2]
+    rows = [line for line in lines if re.match(r" *\d+ +\d+\.\d{4} ", line)]
+    assert any("! s0         loses its connection to" in row for row in rows)
+    assert re.search(r" = +G4 left over: p0 unsettled", rows[-1])
+    assert not any("in the whole world this ends well" in line for line in lines)
+    (drawn,) = tmp_path.glob("world-drops-1-one.svg")
+    assert f"diagram: {drawn}" in lines
+    assert "loses its connection to" in " ".join(ET.parse(drawn).getroot().itertext())
