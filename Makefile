@@ -25,11 +25,13 @@ check: tools ## ruff, mypy --strict, import-linter
 unit: tools ## the tests that take a moment: no processes, no interop
 	@$(PYTEST) tests/amqp10 tests/router tests/interrouter tests/onceway -m "not slow" $(ARGS)
 
-sim: tools ## five minutes of random schedules in virtual time, and deliberate defects that it must catch
+sim: tools ## in virtual time: deliberate defects that must be caught, the smallest worlds, five minutes of random schedules
 	@$(BIN)/python -m chaos.simulate --mutations
+	@$(BIN)/python -m chaos.simulate --exhaustive
 	@$(BIN)/python -m chaos.simulate --seconds 300 $(ARGS)
 
-sim-long: tools ## 100,000 schedules: SEEDS=0-99999
+sim-long: tools ## all of the smallest worlds, 100,000 schedules: SEEDS=0-99999
+	@$(BIN)/python -m chaos.simulate --exhaustive --world all --seconds 120 --jobs 2
 	@$(BIN)/python -m chaos.simulate --seeds $(SEEDS) --jobs 2 $(ARGS)
 
 chaos: tools ## live networks under faults: every short schedule of chaos/schedules, judged
