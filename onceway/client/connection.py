@@ -133,6 +133,7 @@ class Connection:
         self._wire: Wire | None = None
         self._lost: asyncio.Future[str] | None = None  # set when the connection at hand is over: why
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # ours to remember: uvloop's handle for a time that has come is none with a `when`
         self._scheduled = False
         self._durable: list[tuple[int, int, asyncio.Future[None]]] = []  # (number, tie, waiter), a heap
         self._ties = count()
@@ -459,10 +460,11 @@ class Connection:
         if deadline is None:
             return
         if timer is not None:
-            if timer.when() <= deadline:
+            if self._timer_at <= deadline:
                 return
             timer.cancel()
-        self._timer = self._loop.call_at(max(deadline, now), self._tick)
+        self._timer_at = max(deadline, now)
+        self._timer = self._loop.call_at(self._timer_at, self._tick)
 
     def _tick(self) -> None:
         self._timer = None

@@ -820,3 +820,22 @@ def test_every_public_name_is_there() -> None:
     assert isinstance(onceway.connect("amqp://127.0.0.1"), Connection)
     with pytest.raises(AttributeError):
         _ = onceway.disconnect
+
+
+def test_a_deadline_that_has_come_is_armed_for_an_earlier_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop's handle for a time within half a millisecond is a plain one: it cannot say when."""
+    uvloop = pytest.importorskip("uvloop")
+
+    async def scene() -> None:
+        network = FakeNetwork()
+        await network.router("r0")
+        async with onceway.connect(network.url(), container="c") as connection:
+            now = asyncio.get_running_loop().time()
+            for deadline in (now, now - 1.0, now + 0.0002):
+                monkeypatch.setattr(connection._endpoint, "next_deadline", lambda deadline=deadline: deadline)
+                connection._arm(now)
+            monkeypatch.undo()
+        await network.stop()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(scene(), BOUND_S))
