@@ -6,6 +6,7 @@ world moves their bytes; the checker hears what their applications see. The libr
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from amqp10.connection import Connection
@@ -65,6 +66,7 @@ class Client:
     closing = False
     part = 0  # entries of its map that it says in one attach (PROTOCOL 7.7); 0: all
     frame: int | None = None  # its max-frame-size
+    heard = 0.0  # when it read something last
 
     def __init__(self, name: str, kind: str) -> None:
         self.name, self.kind = name, kind
@@ -112,6 +114,7 @@ class Client:
     def receive(self, data: bytes) -> None:
         conn = self.conn
         assert conn is not None
+        self.heard = self.world.now
         for event in conn.receive_data(data, self.world.now):
             if conn is self.conn:
                 self.handle(event)
@@ -173,10 +176,14 @@ class Publisher(Client):
         self.snd = SND_UNSETTLED
         self.size = 0  # octets of a message
         self.connections = 0
+        self.gives_up_s = math.inf  # of silence, after which what it has sent may be forgotten everywhere
 
     def attach(self, session: Any) -> None:
         properties: dict[str, Any] = {}
         unsettled: dict[bytes, Any] | None = None
+        if self.unsettled and self.world.now - self.heard > self.gives_up_s:  # PROTOCOL 15
+            self.world.checker.publisher_told(self.name, "undecided")
+            self.unsettled, self.want_fresh = {}, True
         fresh, self.want_fresh = self.want_fresh, False
         if fresh:
             self.answered = False
@@ -471,6 +478,8 @@ class Subscriber(Client):
     def grant(self) -> None:
         """A window of `credit` undecided new deliveries, and one transfer for each resumption."""
         wanted = max(0, self.credit - len(self.in_hand)) + max(0, self.unresumed)
+        if self.link.held_size and wanted:  # one is counted already, and not in hand before its last frame
+            wanted -= 1
         if wanted > self.link.credit:
             self.link.grant(wanted)
 

@@ -22,6 +22,7 @@ from chaos.simulation.schedule import Schedule
 from chaos.simulation.wild import Wild
 from chaos.simulation.world import STALL_S, Event, World
 from interrouter.events import PeerDown, PeerUp
+from router.parts import KEPT_S
 from router.publisher import Phase
 from router.router import Router
 
@@ -51,6 +52,7 @@ class Run:
         checker.at_least_once |= {c.name for c in (*publishers, *subscribers) if c.rcv == RCV_FIRST}
         self.patient = all(publisher.kind == RECOVERING for publisher in publishers)
         """Nobody's frames prove anything by having come late: they may lie unread for seconds."""
+        self.slack_s = SLACK_S + KEPT_S * any(client.part for client in (*publishers, *subscribers))
         self.ticks = 0
         self.beats: dict[str, float] = {}  # client -> when it last sent a heartbeat
         self.events: list[Event] = []
@@ -212,6 +214,8 @@ class Run:
             late = w.now + STALL_S - FRESH_FRAME_S
             if any(pipe.since < late and pipe.c2r and pipe.r_open for pipe in w.pipes.values()):
                 return False
+        if self.family.expiry and any(p.c_open and (p.r2c or not p.r_open) for p in w.pipes.values()):
+            return False  # a loss becomes known, and what was said is read, within the margin
         if not self.family.strict:
             return True
         return not w.held() and not any(any(site.inbox.values()) for site in w.sites.values() if site is not None)
@@ -306,7 +310,7 @@ class Run:
     def drain(self, choose: Callable[[list[Event]], Event], left: Callable[[], list[str]]) -> None:
         """Liveness: in what the timeouts add up to, and a little more."""
         w, address = self.world, self.address
-        until = w.now + SLACK_S + address.subscription_timeout_s + 3 * address.margin_s + address.publisher_expires_s
+        until = w.now + self.slack_s + address.subscription_timeout_s + 3 * address.margin_s + address.publisher_expires_s
         for _ in range(SETTLING):
             events = self.progress()
             if events:
