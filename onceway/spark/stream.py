@@ -150,6 +150,8 @@ class Stream:
             return
         self._ingests.processed(end.positions)
         before = self._committed.read(self.wal.uuid)
+        if before == end.positions:
+            return  # said again after a restart
         if before is not None and all(position <= end.positions.get(slot, -1) for slot, position in before.items()):
             self._ingests.trim(before)  # else the checkpoint was rolled back
         self._committed.write(end)

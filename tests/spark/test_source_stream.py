@@ -194,7 +194,7 @@ def test_trimming_lags_one_batch_behind_what_is_committed(rig: Rig) -> None:
 def test_runs_of_a_single_batch_each_trim_what_the_run_before_had_committed(rig: Rig) -> None:
     with Log(rig.location) as log:
         uuid = log.wal.uuid
-        for position in (10, 20, 5, 7):  # the third checkpoint was rolled back
+        for position in (10, 10, 20, 5, 7):  # told twice, and rolled back
             rig.stream().commit(Offset(uuid, {0: position}))
         assert rig.ingests.trimmed == [{0: 10}, {0: 5}]
     (rig.location / "committed.json").write_text("{torn")
