@@ -11,16 +11,29 @@ It only reads.  It shares the loop with the router so that an answer proves that
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from onceway.metrics import Metrics
 from onceway.status import Document, complete
 from onceway.topology import HostPort
 
 _PAGES: Final = ("/status", "/healthz", "/readyz", "/metrics")
+
+
+class _Strangers(logging.Filter):
+    """What is no HTTP is answered with 400; a traceback for each would let anybody fill the router's log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+_LOGGER: Final = logging.getLogger("onceway.admin")
+_LOGGER.addFilter(_Strangers())
 
 
 class AdminServer:
@@ -46,7 +59,7 @@ class AdminServer:
                 web.get("/metrics", self._metrics_page),
             ]
         )
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(application, access_log=None, logger=_LOGGER, shutdown_timeout=1.0)
         await self._runner.setup()
         host, port = address
         await web.TCPSite(self._runner, host, port).start()
