@@ -86,13 +86,14 @@ def test_available_now_receives_what_is_waiting_and_no_more(network: LiveNetwork
     first = orders.start()
     first.freeze()
     first.stop()
-    publishing = Publishing(network.urls(), "waiting", bodies(3000))
-    wait_until(lambda: network["a"].status()["addresses"]["waiting"]["publishers_known"], "the publisher is attached")
+    publishing = Publishing(network.urls(), "waiting", bodies(500))
+    waiting = network["a"].status
+    wait_until(lambda: [one["owed"] for one in waiting()["addresses"]["waiting"]["subscriptions"]] == [500], "500 wait")
     again = orders.start()
     again.freeze()
     end, values = batch(again)
     publishing.join()
-    assert values == bodies(3000)
+    assert values == bodies(500)
     Publishing(network.urls(), "waiting", bodies(1)).join()
     assert again.latest(end, limited=False) == end
 
