@@ -401,6 +401,8 @@ class RealSubscriber(RealClient, Subscriber):
 
     def accepted(self, tags: Sequence[bytes], outcome: bytes) -> None:
         state = read_state(outcome, 0, len(outcome))[0]
+        if self.closing:  # its subscription is no more
+            return
         for tag in tags:
             mid = self.mid_of_tag[tag]
             self.world.checker.accepted(self.identity, mid)
@@ -451,6 +453,7 @@ class RealSubscriber(RealClient, Subscriber):
         other = self.original or self.twin
         if other is not None:
             other.storage = self.storage
+            other.haunted = other.clock_us != 0
             if other.state != "down":
                 other.stop()
         if self.state != "down":
