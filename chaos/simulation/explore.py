@@ -7,6 +7,7 @@ can be made small (`shrink.py`). `python -m chaos.simulate` is how to run them.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from bisect import bisect
@@ -26,7 +27,7 @@ from router.parts import KEPT_S
 from router.publisher import Phase
 from router.router import Router
 
-FRESH_FRAME_S = 1.5  # no frame of a client that brings no epochs lies unread for longer: proof_after is 2 s
+FRESH_FRAME_S = 1.5  # proof_after is 2 s, which those count on who bring no epochs
 SETTLING = 30_000
 LOOK = 6  # events from one look at how likely faults are to the next
 SLACK_S = 15.0  # what may pass at the end beside the timeouts
@@ -48,10 +49,16 @@ class Run:
         self.world.high = plan.high
         for subscriber in subscribers:
             subscriber.most = self.address.max_redeliveries
+        for publisher in publishers:
+            publisher.gives_up_s = self.address.publisher_expires_s - self.address.margin_s
         checker = self.world.checker
         checker.at_least_once |= {c.name for c in (*publishers, *subscribers) if c.rcv == RCV_FIRST}
-        self.patient = all(publisher.kind == RECOVERING for publisher in publishers)
-        """Nobody's frames prove anything by having come late: they may lie unread for seconds."""
+        self.fresh_s = FRESH_FRAME_S
+        """No frame of a client lies unread for longer."""
+        if self.family.expiry:
+            self.fresh_s = min(self.address.margin_s, FRESH_FRAME_S)
+        elif all(publisher.kind == RECOVERING for publisher in publishers):
+            self.fresh_s = math.inf  # nobody's frames prove anything by having come late
         self.slack_s = SLACK_S + KEPT_S * any(client.part for client in (*publishers, *subscribers))
         self.ticks = 0
         self.beats: dict[str, float] = {}  # client -> when it last sent a heartbeat
@@ -210,13 +217,12 @@ class Run:
         w = self.world
         if (self.ticks + 1) * STALL_S >= self.family.lasts_s:
             return False
-        if not self.patient:
-            late = w.now + STALL_S - FRESH_FRAME_S
-            if any(pipe.since < late and pipe.c2r and pipe.r_open for pipe in w.pipes.values()):
-                return False
+        late = w.now + STALL_S - self.fresh_s
+        if any(pipe.since < late and pipe.c2r and pipe.r_open for pipe in w.pipes.values()):
+            return False
         if self.family.expiry and any(p.c_open and (p.r2c or not p.r_open) for p in w.pipes.values()):
             return False  # a loss becomes known, and what was said is read, within the margin
-        if not self.family.strict:
+        if not self.family.strict and not self.family.expiry:
             return True
         return not w.held() and not any(any(site.inbox.values()) for site in w.sites.values() if site is not None)
 
@@ -310,7 +316,9 @@ class Run:
     def drain(self, choose: Callable[[list[Event]], Event], left: Callable[[], list[str]]) -> None:
         """Liveness: in what the timeouts add up to, and a little more."""
         w, address = self.world, self.address
-        until = w.now + self.slack_s + address.subscription_timeout_s + 3 * address.margin_s + address.publisher_expires_s
+        until = (
+            w.now + self.slack_s + address.subscription_timeout_s + 3 * address.margin_s + address.publisher_expires_s
+        )
         for _ in range(SETTLING):
             events = self.progress()
             if events:

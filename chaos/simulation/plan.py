@@ -199,9 +199,7 @@ def _short_timeouts(plan: Plan, rng: random.Random) -> Plan:
     timeout = rng.choice([2.0, 4.0])
     address = replace(plan.address, subscription_timeout_s=timeout, publisher_timeout_s=timeout * 2)
     for client in plan.clients:
-        if client.publishes:
-            client.habits["gives_up_s"] = address.publisher_expires_s - address.margin_s
-        elif rng.random() < 0.3:
+        if not client.publishes and rng.random() < 0.3:
             client.habits["timeout"] = rng.choice([0, 1, FOREVER])
             client.habits["policy"] = rng.choice(["link-detach", "connection-close", "never"])
     plan.weights["tick"] *= rng.choice([2, 5])
