@@ -1,6 +1,7 @@
 """Rows per second into Spark: publishers -> routers -> ingest's log -> Spark's batches, beside Spark's own rate source.
 
-    python -m bench.spark [--rows 500000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--json FILE]
+    python -m bench.spark [--rows 500000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--every "1 second"]
+                          [--json FILE]
 
 Every run is the whole way: publishers that count a message when it is settled, one router or three in line in the full
 exactly-once protocol, `readStream.format("onceway")`, and a sink.  The clock runs from the start of the first publisher
@@ -71,6 +72,7 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=100, help="bytes in a body")
     parser.add_argument("--routers", default="1,3", help="sizes of the networks, in line")
     parser.add_argument("--sinks", default="noop,parquet")
+    parser.add_argument("--every", default="1 second", help="between two batches: each costs the JVM some 0.1 s of CPU")
     parser.add_argument("--publishers", type=int, default=1)
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
     return parser.parse_args(argv)
@@ -111,11 +113,11 @@ def line(run: Run) -> str:
     )
 
 
-def write(frame: DataFrame, sink: str, home: Path) -> StreamingQuery:
+def write(frame: DataFrame, sink: str, home: Path, every: str) -> StreamingQuery:
     writer = frame.writeStream.format(sink).option("checkpointLocation", str(home / "checkpoint"))
     if sink != "noop":
         writer = writer.option("path", str(home / "out"))
-    return writer.trigger(processingTime="0 seconds").start()
+    return writer.trigger(processingTime=every).start()
 
 
 def rows_of(query: StreamingQuery) -> int:
@@ -130,7 +132,7 @@ def rate(spark: SparkSession, sink: str, rows: int, size: int) -> Run:
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", batch).option("numPartitions", 1)
     frame = source.load().selectExpr("timestamp", "value AS offset", f"repeat('x', {size}) AS value")
     home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
-    query = write(frame, sink, home)
+    query = write(frame, sink, home, "0 seconds")  # its batches are as large as they are
     try:
         wait_until(lambda: rows_of(query) >= batch, "the first batch", BOUND_S)
         before, warm, began = cpu(), rows_of(query), time.monotonic()
@@ -155,7 +157,7 @@ def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespa
             .option("walLocation", str(home / "log"))
             .load()
         )
-        query = write(frame, sink, home)
+        query = write(frame, sink, home, args.every)
         try:
             wait_until(lambda: attached(query), "the subscription", BOUND_S)
             publish(live[names[0]].url, WARM_UP_ROWS, args.size, 1)
