@@ -78,7 +78,7 @@ def all_(out: Path | None, seed: int | None, strict: bool) -> None:
         schedule = load_schedule(path)
         if schedule.long:
             continue
-        if (reason := reason_to_skip(schedule)) is not None:
+        if (reason := reason_to_skip(schedule) or missing_client(schedule)) is not None:
             skipped[path.stem] = reason
             continue
         where = None if out is None else out / path.stem
@@ -96,6 +96,17 @@ def reason_to_skip(schedule: Schedule) -> str | None:
     from chaos.netns import is_inside, reason_against
 
     return reason_against() if schedule.needs_namespaces and not is_inside() else None
+
+
+def missing_client(schedule: Schedule) -> str | None:
+    """Which of its clients' libraries is not installed."""
+    from chaos.processes import check_clients
+
+    try:
+        check_clients(schedule.clients)
+    except UsageError as error:
+        return str(error)
+    return None
 
 
 def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
