@@ -22,6 +22,8 @@ from tests.spark.driver import start
 from tests.spark.logs import Log
 from tests.spark.networks import Publishing, bodies
 
+DRIVER_WITHIN_S = 300.0  # ten seconds on a machine that has nothing else to do
+
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
@@ -167,19 +169,19 @@ def kill(driver: Program) -> None:
 
 def batches(driver: Program, count: int) -> None:
     for _ in range(count):
-        assert re.fullmatch(r"batch \d+", driver.line(120.0))
+        assert re.fullmatch(r"batch \d+", driver.line(DRIVER_WITHIN_S))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_driver_and_router_are_killed_and_every_message_is_in_the_lake_once(
     spark: Any, live_network: LiveNetworks, tmp_path: Path
 ) -> None:
-    addresses = [{"match": "*", "subscription_timeout": "5m"}]  # drivers take their time on a busy machine
+    addresses = [{"match": "*", "subscription_timeout": "10m"}]  # drivers take their time on a busy machine
     network = live_network("a", "b", links=[("a", "b")], addresses=addresses)
     command = [sys.executable, "-m", "tests.spark.driver", network.urls(), "orders", str(tmp_path)]
     with Program(command) as driver:
-        wait_until((tmp_path / "wal" / "0" / "epoch").exists, "the query is attached", 120.0, 0.2)
+        wait_until((tmp_path / "wal" / "0" / "epoch").exists, "the query is attached", DRIVER_WITHIN_S, 0.2)
         publishing = Publishing(network.urls(), "orders", bodies(20_000), pace_s=0.05)
         batches(driver, 2)
         kill(driver)
