@@ -340,7 +340,7 @@ class World:
                         events.append(("up", x, y))
                     elif head is PeerMessage:
                         events.append(("msg", y, x))
-                    if head is PeerDown or any(e.__class__ is PeerDown for e in inbox):
+                    if head is PeerDown or (len(inbox) > 1 and PeerDown in [e.__class__ for e in inbox]):
                         events.append(("down", x, y))
         for cid, pipe in self.pipes.items():
             if pipe.r_open:
