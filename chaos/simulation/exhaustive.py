@@ -28,6 +28,7 @@ PATIENCE = 60  # pauses in which everything must have drained
 CLOSED = 200  # quiet situations in which everything is closed, too
 SAMPLED = 20  # paths that are gone in a whole world
 BEYOND = 25  # events after them
+TALK = 5000  # events in which everything must have been said
 LOOK_EVERY = 256  # situations, at the clock
 
 
@@ -191,7 +192,9 @@ class Search:
             for name in names:
                 state = self.step(place, state, ("close", name), further)
                 further.append(("close", name))
-            for _ in range(PATIENCE * 20):
+            while True:
+                if len(further) > TALK:
+                    raise Beyond(Violation("G4 there is no end to it"), [*self.path(place), *further])
                 progress = product.progress(state)
                 if progress:
                     event = progress[0]
@@ -211,6 +214,8 @@ class Search:
             state = self.order[place]
             further: list[Event] = []
             while True:
+                if len(further) > TALK:
+                    raise Beyond(Violation("G4 there is no end to it"), [*self.path(place), *further])
                 progress = self.product.progress(state)
                 if not progress:
                     left = self.product.left_over(state)

@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 @dataclass(frozen=True)
 class Clock:
-    """A router's wall clock, and which connection of the world's made it what it is."""
+    """A router's wall clock, standing still. Unlike a function of the world it can be part of a snapshot."""
 
     us: int
 
