@@ -40,6 +40,7 @@ WINDOW = "1 second"
 LATE_AFTER = "10 minutes"
 WATERMARK = "15 minutes"  # more than LATE_AFTER by what clocks and topics may differ
 LOOK_EVERY_S = 0.5
+FAILURES = 5  # one after the other, with no batch in between
 Tell = Callable[[bool, int], None]
 """Whether the network is reached, and how many messages this run has put into the lake."""
 
@@ -141,29 +142,39 @@ def totals(spark: SparkSession, home: Path) -> DataFrame:
 
 
 def run(spark: SparkSession, source: DataFrame, home: Path, every: str, stop: threading.Event, tell: Tell) -> None:
-    """Both queries until `stop` is set, or until one of them fails: that is raised."""
-    lake, sums = to_lake(source, home, every), to_totals(spark, home, every)
+    """Both queries until `stop` is set.  One that fails goes on from its checkpoint, but not again and again."""
+    starts: dict[str, Callable[[], StreamingQuery]] = {
+        "lake": lambda: to_lake(source, home, every),
+        "totals": lambda: to_totals(spark, home, every),
+    }
+    queries = {name: start() for name, start in starts.items()}
     rows: dict[int, int] = {}
+    failures = 0
     try:
-        while not stop.wait(LOOK_EVERY_S) and lake.isActive and sums.isActive:
-            for progress in lake.recentProgress:
+        while not stop.wait(LOOK_EVERY_S):
+            for name, query in queries.items():
+                if (error := query.exception()) is not None:
+                    failures += 1
+                    if failures > FAILURES:
+                        raise error
+                    print(f"{name} failed and goes on from its checkpoint: {error}", file=sys.stderr)  # noqa: T201
+                    queries[name] = starts[name]()
+            for progress in queries["lake"].recentProgress:
+                if progress.batchId not in rows:
+                    failures = 0
                 rows[progress.batchId] = progress.numInputRows
                 tell(_attached(progress), sum(rows.values()))
-        if stop.is_set():
-            lake.stop()
-            sums.processAllAvailable()  # so that the totals say what the lake says
+        queries["lake"].stop()
+        queries["totals"].processAllAvailable()  # so that the totals say what the lake says
     finally:
-        lake.stop()
-        sums.stop()
-    for query in (lake, sums):
-        if (error := query.exception()) is not None:
-            raise error
+        for query in queries.values():
+            query.stop()
 
 
 def _attached(progress: StreamingQueryProgress) -> bool:
     """The source says how it is beside its latest offset."""
-    states = [json.loads(source.latestOffset or "{}").get("state") for source in progress.sources]
-    return any(state in ("receiving", "backlogged") for state in states)
+    offsets = [json.loads(source.latestOffset or "null") for source in progress.sources]
+    return any(offset and offset.get("state") in ("receiving", "backlogged") for offset in offsets)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

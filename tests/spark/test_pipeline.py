@@ -32,7 +32,7 @@ def arrive(spark: Any, directory: Path, first: int, when: datetime, bodies: Iter
     spark.createDataFrame(rows, COLUMNS).coalesce(1).write.mode("append").parquet(str(directory))
 
 
-def until(spark: Any, directory: Path, home: Path, rows: int) -> None:
+def until(spark: Any, directory: Path, home: Path, rows: int, value: str = "value") -> None:
     """Runs the pipeline from the files until this run has put `rows` messages into the lake."""
     stop = threading.Event()
     seen = []
@@ -42,12 +42,28 @@ def until(spark: Any, directory: Path, home: Path, rows: int) -> None:
         if so_far >= rows:
             stop.set()
 
+    from pyspark.sql.functions import expr
+
     source = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", "1").parquet(str(directory))
-    run(spark, source, home, "0 seconds", stop, tell)
+    run(spark, source.withColumn("value", expr(value)), home, "0 seconds", stop, tell)
     assert seen[-1] == rows
 
 
-def test_every_order_is_in_the_lake_and_in_one_total_across_a_restart(spark: Any, tmp_path: Path) -> None:
+def fails_once(spark: Any, directory: Path) -> str:
+    """The value; but the first task that asks for it fails, as it does when its worker dies."""
+    flag = directory / "failed"
+
+    def value(octets: bytearray) -> bytearray:
+        if not flag.exists():
+            flag.touch()
+            raise RuntimeError("this once")
+        return octets
+
+    spark.udf.register("fails_once", value, "binary")
+    return "fails_once(value)"
+
+
+def test_every_order_is_in_the_lake_and_in_one_total_across_a_restart_and_a_failure(spark: Any, tmp_path: Path) -> None:
     source, home = tmp_path / "source", tmp_path / "home"
     on_time = [order("web", n, NOON + timedelta(seconds=n)) for n in range(4)]
     arrive(spark, source, 0, NOON + timedelta(seconds=5), [*on_time, b"not an order"])
@@ -58,7 +74,8 @@ def test_every_order_is_in_the_lake_and_in_one_total_across_a_restart(spark: Any
     ahead = order("web", 6, later + timedelta(days=1), 7)
     arrive(spark, source, 5, later, [*late, ahead])
     arrive(spark, source, 8, later, [order("phone", 0, later - timedelta(minutes=9), 5)])
-    until(spark, source, home, 4)
+    until(spark, source, home, 4, fails_once(spark, tmp_path))
+    assert (tmp_path / "failed").exists()
     found = audit(spark, home)
     sums = Sums(orders=8, late=2, cents=612)
     assert found == Audit((Publisher("phone", 1, 0, 0, 0), Publisher("web", 7, 0, 0, 0)), 9, 0, 0, sums, sums)
