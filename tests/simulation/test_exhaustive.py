@@ -13,7 +13,7 @@ import pytest
 from chaos.simulate import main
 from chaos.simulation.clients import MEMORY, PLAIN, UNIQUE
 from chaos.simulation.exhaustive import Search, agree
-from chaos.simulation.mutations import MUTATIONS, defective
+from chaos.simulation.mutations import MUTATIONS, caught, defective
 from chaos.simulation.product import Draft, Product
 from chaos.simulation.smallest import ACROSS, WORLDS, Setting
 
@@ -102,18 +102,32 @@ def test_situations_put_together_look_like_whole_worlds(setting: Setting) -> Non
         agree(setting, product, path, rng)
 
 
-def test_rule_taken_away_is_found_told_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with defective(MUTATIONS["unresolved_not_listed"].patches):
-        assert main(["--exhaustive", "--world", "drops-1-one", "--out", str(tmp_path)]) == 1
+@pytest.mark.parametrize(
+    ("defect", "world", "fault", "end"),
+    [
+        (
+            "condition_orphan_is_covered_nowhere",
+            "restart-1-one",
+            "restarts from its journal",
+            "G1 ('p0', 0) is accepted",
+        ),
+        ("unresolved_not_listed", "drops-1-one", "loses its connection to", "G4 left over: p0 unsettled"),
+    ],
+)
+def test_rule_taken_away_is_found_told_and_drawn(
+    defect: str, world: str, fault: str, end: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with defective(MUTATIONS[defect].patches):
+        assert main(["--exhaustive", "--world", world, "--out", str(tmp_path)]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert "1 violations" in lines[-2]
     rows = [line for line in lines if re.match(r" *\d+ +\d+\.\d{4} ", line)]
-    assert any("! s0         loses its connection to" in row for row in rows)
-    assert re.search(r" = +G4 left over: p0 unsettled", rows[-1])
+    assert any(f"! s0         {fault}" in row for row in rows)
+    assert re.search(rf" = +{re.escape(end)}", rows[-1])
     assert not any("in the whole world this ends well" in line for line in lines)
-    (drawn,) = tmp_path.glob("world-drops-1-one.svg")
+    (drawn,) = tmp_path.glob(f"world-{world}.svg")
     assert f"diagram: {drawn}" in lines
-    assert "loses its connection to" in " ".join(ET.parse(drawn).getroot().itertext())
+    assert fault in " ".join(ET.parse(drawn).getroot().itertext())
 
 
 def test_defect_that_does_nothing_here_is_gone_through_like_the_code_itself() -> None:
@@ -123,3 +137,8 @@ def test_defect_that_does_nothing_here_is_gone_through_like_the_code_itself() ->
         found = Search(WORLDS["calm"]).run()
     assert found.complete
     assert (found.states, found.transitions) == (calm.states, calm.transitions)
+
+
+def test_defect_is_said_to_be_caught_by_the_world_that_has_it() -> None:
+    found = caught(MUTATIONS["condition_orphan_is_covered_nowhere"])
+    assert found == "world restart-1-one: G1 ('p0', 0) is accepted but s0 has not accepted it"
