@@ -527,9 +527,12 @@ class World:
         """Timers fire when they are due. step: the longest jump."""
         end = self.now + seconds
         while self.now < end:
-            due = min([self.deadline(name) for name in self.names], default=end)
-            self.now = min(end, self.now + step, max(due, self.now + TICK))
-            self.tick_all()
+            deadlines = [(self.deadline(name), name) for name in self.names]
+            due = min(deadlines)[0]
+            self.now = now = min(end, self.now + step, max(due, self.now + TICK))
+            for deadline, name in deadlines:
+                if deadline <= now and self.sites[name] is not None:
+                    self.tick(name)
 
     def stand_still(self, seconds: float) -> None:
         """Timers fire late: all that were due by now. At most STALL_S."""
@@ -546,12 +549,13 @@ class World:
         site = self.sites[name]
         if site is None:
             return math.inf
-        deadlines = [site.network.next_deadline(), site.router.next_deadline()]
-        deadlines += [server.next_deadline() for server in site.router.connections]
-        for (a, b), (left, right) in self.trunks.items():
-            if name in (a, b):
-                deadlines.append((left if name == a else right).next_deadline())
-        return min([deadline for deadline in deadlines if deadline is not None])
+        found = site.network.next_deadline()
+        others = [site.router.next_deadline(), *[server.next_deadline() for server in site.router.connections]]
+        others += [ends[pair.index(name)].next_deadline() for pair, ends in self.trunks.items() if name in pair]
+        for deadline in others:
+            if deadline is not None and deadline < found:
+                found = deadline
+        return found
 
     def tick(self, name: str) -> None:
         site = self.site(name)
