@@ -8,8 +8,8 @@ exactly-once protocol, `readStream.format("onceway")`, and a sink.  The clock ru
 to the end of the batch with the last row.  `rate` is Spark's `rate-micro-batch` with a column of as many bytes in the
 same session: what Spark takes for itself.
 
-CPU microseconds a row are by process, since they hardly depend on who else is running: rows per second on c idle cores
-are at most c / their sum, and 1 / the largest, which is said at the end of the line.  JVM: driver and executors.
+CPU microseconds a row are by process, since they depend less on who else is running: rows per second on c idle cores are
+at most c / their sum, which is said at the end of the line.  JVM: driver and executors, compiling and planning included.
 """
 
 from __future__ import annotations
@@ -106,10 +106,9 @@ def line(run: Run) -> str:
     parts = ", ".join(f"{name} {cost:.1f}" for name, cost in run.cpu_us.items() if cost >= 0.05)
     worst = max(run.cpu_us, key=lambda name: run.cpu_us[name])
     cores = os.cpu_count() or 1
-    bound = min(cores / run.sum_us, 1 / run.cpu_us[worst] if worst != "JVM" else cores / run.sum_us) * 1e6
     return (
         f"{run.label:24} {run.rows_per_s:>9,.0f} rows/s   CPU {run.sum_us:5.1f} us a row ({parts}): "
-        f"at most {bound:,.0f} rows/s on {cores} cores; most in {worst}"
+        f"at most {cores / run.sum_us * 1e6:,.0f} rows/s on {cores} cores; most in {worst}"
     )
 
 
@@ -218,7 +217,8 @@ def cpu() -> dict[str, float]:
 
 
 def per_row(before: Mapping[str, float], after: Mapping[str, Any], rows: int) -> dict[str, float]:
-    spent = {part: after[part] - before.get(part, 0.0) for part in PARTS.values() if part in after}
+    # Of a worker that was given up in between, what it had spent before is missing from `after`.
+    spent = {part: max(0.0, after[part] - before.get(part, 0.0)) for part in PARTS.values() if part in after}
     return {part: seconds / rows * 1e6 for part, seconds in spent.items()}
 
 
