@@ -8,8 +8,8 @@ exactly-once protocol, `readStream.format("onceway")`, and a sink.  The clock ru
 to the end of the batch with the last row.  `rate` is Spark's `rate-micro-batch` with a column of as many bytes in the
 same session: what Spark takes for itself.
 
-CPU microseconds a row are by process, since they depend less on who else is running: rows per second on c idle cores are
-at most c / their sum, which is said at the end of the line.  JVM: driver and executors, compiling and planning included.
+CPU microseconds a row are by process, since they depend less on who else is running: rows per second on c idle cores
+are at most c / their sum, which ends the line.  JVM: driver and executors, its compiling and planning included.
 """
 
 from __future__ import annotations
