@@ -113,8 +113,18 @@ class Address:
             self._publisher_due(entry)
         return entry
 
+    def note_newer(self, entry: PublisherEntry) -> None:
+        """A subscriber's map has deliveries of a later incarnation than is known here, whose routers have died or are
+        cut off. Only that life of the publisher can speak for them, so they wait for it as for one without a home: a
+        publisher that works here under an older one would never let the entry go."""
+        entry.newer_since = self.core.now
+        self.core.due(entry.newer_since + self._publisher_forgotten_after())
+
+    def _publisher_forgotten_after(self) -> float:
+        return self.config.publisher_expires_s + self.config.margin_s
+
     def _publisher_due(self, entry: PublisherEntry) -> None:
-        self.core.due(entry.since + self.config.publisher_expires_s + self.config.margin_s)
+        self.core.due(entry.since + self._publisher_forgotten_after())
 
     def on_pubdown(self, sender: str, message: m.PubDown) -> None:
         """8.4."""
@@ -134,13 +144,17 @@ class Address:
     def on_pubclose(self, sender: str, message: m.PubClose) -> None:
         """8.4: closed for good; the entry stays, because an older ingress may still speak on another stream."""
         known = self.publishers.get(message.publisher)
-        if known is None or known.term <= message.term:
+        if known is None or self._close_is_news(known, message):
             below = message.incarnation + 1
             if known is not None:
                 self._bury(message)
         else:
             below = min(message.incarnation + 1, known.incarnation)
         self.egress.settle_incarnations(message.publisher, below)
+
+    def _close_is_news(self, known: PublisherEntry, message: m.PubClose) -> bool:
+        """An incarnation that has gone back takes nothing from the later one, not even with a later term."""
+        return known.term <= message.term and known.incarnation <= message.incarnation
 
     def _bury(self, message: m.PubClose) -> None:
         entry = self._enter(message.publisher, message.incarnation, message.term, None, self.core.now, False)
@@ -353,12 +367,15 @@ class Address:
         for entry in list(self.subscriptions.values()):
             if entry.home is None and now >= entry.since + self._forgotten_after(entry):
                 self._forget_subscription(entry)
-        forgotten = self.config.publisher_expires_s + self.config.margin_s
+        forgotten = self._publisher_forgotten_after()
         for known in list(self.publishers.values()):
             if known.home is None and now >= known.since + forgotten:
                 self.egress.void(known.publisher)
                 self.egress.settle_where(known.publisher, lambda delivery: True)
                 del self.publishers[known.publisher]
+            elif known.newer_since is not None and now >= known.newer_since + forgotten:
+                known.newer_since = None
+                self.egress.settle_newer(known.publisher, known.incarnation)
         for link in list(self.ingress.publishers.values()):
             if link.flush_at is not None and now >= link.flush_at:
                 self.ingress.flush_due(link)
@@ -366,8 +383,9 @@ class Address:
     def deadlines(self) -> list[float]:
         """When something is due next."""
         found = [e.since + self._forgotten_after(e) for e in self.subscriptions.values() if e.home is None]
-        forgotten = self.config.publisher_expires_s + self.config.margin_s
+        forgotten = self._publisher_forgotten_after()
         found += [e.since + forgotten for e in self.publishers.values() if e.home is None]
+        found += [e.newer_since + forgotten for e in self.publishers.values() if e.newer_since is not None]
         found += [link.flush_at for link in self.ingress.publishers.values() if link.flush_at is not None]
         return found
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from router import messages as m
 from router.arrivals import ArrivalRun, Arrivals
-from router.directory import PublisherEntry
+from router.directory import PublisherEntry, incarnation_of
 from router.intervals import IntervalSet, Range
 from router.irregular import Irregular, Resume, State
 from router.ports import Outcome, Term
@@ -142,12 +142,17 @@ class Deliveries:
             listed = {tag for entries in message.entries for tag in entries.tags}
             listed.update(message.expected)
             for delivery in list(link.irregular.get(message.publisher, {}).values()):
-                if delivery.tag not in listed:
+                if delivery.tag not in listed and self._speaks_for(message.incarnation, delivery):
                     self.settle_single(link, delivery)
         for entries in message.entries:
             self._deliver_entries(link, sender, entries)
         link.classify(known)
         link.pump()
+
+    def _speaks_for(self, incarnation: int, delivery: Irregular) -> bool:
+        """5.5, 7.5, 8.5: what an ingress leaves out is settled, but not what a later life of the publisher has sent,
+        of which this one knows nothing: two processes of one identity, and the router of the later one has died."""
+        return incarnation_of(delivery.tag) <= incarnation
 
     def _check_not_synced(self, link: Subscriber, message: m.Sync) -> None:
         if message.publisher in link.synced:
@@ -431,7 +436,8 @@ class Deliveries:
         for link in list(self.subscribers.values()):
             if link.synced.get(message.publisher) == (sender, message.term):
                 for delivery in list(link.irregular.get(message.publisher, {}).values()):
-                    if delivery.position < 0 and delivery.ingress is None:
+                    bound = delivery.position >= 0 or delivery.ingress is not None
+                    if not bound and self._speaks_for(message.incarnation, delivery):
                         self.settle_single(link, delivery)
                 link.pump()
 

@@ -48,7 +48,7 @@ class PublisherEntry:
     """A publisher.  `special` belongs to `router.egress`: the local subscriptions to which its stream does not flow
     plainly, because they are not synced or hold deliveries of it that are found by tag."""
 
-    __slots__ = ("closed", "home", "incarnation", "publisher", "real", "since", "special", "term")
+    __slots__ = ("closed", "home", "incarnation", "newer_since", "publisher", "real", "since", "special", "term")
 
     def __init__(
         self, publisher: bytes, incarnation: int, term: Term, home: str | None, since: float, real: bool
@@ -60,6 +60,7 @@ class PublisherEntry:
         self.since = since  # without a home since then
         self.real = real
         self.closed = False  # under this incarnation and term
+        self.newer_since: float | None = None  # when a map last showed deliveries of a later incarnation (7.2)
         self.special: dict[Subscriber, None] = {}
 
     def age(self, now: float) -> float:

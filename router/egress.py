@@ -102,8 +102,11 @@ class Egress(Deliveries):
         known = self.address.publishers.get(tag[:8])
         if known is None:
             known = self.address.learn(tag[:8], incarnation_of(tag), NO_TERM, None, self.core.now, False)
-        if incarnation_of(tag) < known.incarnation:  # superseded: settled
+        incarnation = incarnation_of(tag)
+        if incarnation < known.incarnation:  # superseded: settled
             return
+        if incarnation > known.incarnation:
+            self.address.note_newer(known)
         final = state in (MapState.ACCEPTED, MapState.REJECTED)
         delivery = Irregular(tag, State.ACCEPTED if final else State.SENT)
         delivery.rejected = state is MapState.REJECTED
@@ -249,6 +252,10 @@ class Egress(Deliveries):
         """Deliveries of incarnations below that one are settled (5.5, 5.6)."""
         self.settle_where(publisher, lambda delivery: incarnation_of(delivery.tag) < below)
 
+    def settle_newer(self, publisher: bytes, above: int) -> None:
+        """Deliveries of incarnations above that one are settled: their publisher was away for too long (8.4)."""
+        self.settle_where(publisher, lambda delivery: incarnation_of(delivery.tag) > above)
+
     def settle_where(self, publisher: bytes, condition: Condition) -> None:
         """Settles the publisher's deliveries for which that holds; all of them must be in doubt (after `void`)."""
         for link in list(self.subscribers.values()):
@@ -269,7 +276,10 @@ class Egress(Deliveries):
             known = link.irregular.get(message.publisher, {})
             for delivery in list(known.values()):
                 if incarnation_of(delivery.tag) < message.incarnation or (
-                    infer and expected is not None and delivery.tag not in expected
+                    infer
+                    and expected is not None
+                    and delivery.tag not in expected
+                    and self._speaks_for(message.incarnation, delivery)
                 ):
                     self.settle_single(link, delivery)
             if here:

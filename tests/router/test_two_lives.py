@@ -1,0 +1,106 @@
+"""Two processes of one publisher, each with a journal of its own: which of them may speak for what a subscriber holds.
+
+PROTOCOL 5.5, 7.2, 7.5, 8.4, 8.5.  The later life works at b, which is cut off and dies; a knows only the earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from router.config import AddressConfig
+from router.ports import STOLEN, MapState
+from tests.router.harness import TOPIC, Mesh, PublisherEnd, SubscriberEnd
+
+SHORT = AddressConfig(subscription_timeout_s=8.0, publisher_timeout_s=20.0)
+
+
+def later_life_at_b(mesh: Mesh) -> Mapping[bytes, MapState]:
+    """The map of s, which has accepted m0 of incarnation 5 at b.  Then b dies."""
+    subscriber = mesh.subscriber("b", epoch=1, born=1)
+    mesh.part("a", "b")
+    later = mesh.publisher("b", epoch=5, incarnation=5)
+    later.send("m0")
+    assert later.accepted() == [0]
+    held = subscriber.map(MapState.ACCEPTED)
+    mesh.crash("b")
+    return held
+
+
+def resume_both(mesh: Mesh, held: Mapping[bytes, MapState]) -> tuple[PublisherEnd, SubscriberEnd]:
+    earlier = mesh.publisher("a", epoch=3, incarnation=3, unsettled={})
+    return earlier, mesh.subscriber("a", epoch=2, born=1, unsettled=dict(held))
+
+
+def send_m0_again(mesh: Mesh, subscriber: SubscriberEnd) -> None:
+    """The later life comes to a with what it has not been told."""
+    later = mesh.publisher("a", epoch=10, incarnation=5, unsettled={b"m0": None})
+    later.send("m0")
+    assert later.accepted() == [0]
+    assert "m0" not in subscriber.bodies(), "it is known by its tag"
+    later.settle(0)
+    mesh.assert_settled()
+
+
+def test_an_earlier_life_that_synchronises_settles_nothing_of_a_later_one() -> None:
+    mesh = Mesh("ab")
+    held = later_life_at_b(mesh)
+    earlier, subscriber = resume_both(mesh, held)
+    earlier.send("old")
+    assert [got.tag for got in subscriber.unsettled()] == [*held, subscriber.got[-1].tag]
+    send_m0_again(mesh, subscriber)
+    assert earlier.condition == STOLEN
+
+
+def test_an_earlier_life_that_attaches_again_settles_nothing_of_a_later_one() -> None:
+    mesh = Mesh("ab")
+    held = later_life_at_b(mesh)
+    _, subscriber = resume_both(mesh, held)
+    mesh.publisher("a", epoch=4, incarnation=3, unsettled={})
+    assert subscriber.map(MapState.ACCEPTED) == held
+    send_m0_again(mesh, subscriber)
+
+
+def test_an_earlier_life_that_flushes_settles_nothing_of_a_later_one() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    held = later_life_at_b(mesh)
+    mesh.publisher("a", epoch=3, incarnation=3, unsettled={b"lost": None})  # expected, and never sent again
+    mesh.pass_time(5.0)
+    subscriber = mesh.subscriber("a", epoch=2, born=1, unsettled=dict(held))
+    mesh.pass_time(17.0)
+    assert mesh.cores["a"].addresses[TOPIC].ingress.publishers
+    assert subscriber.map(MapState.ACCEPTED) == held
+    send_m0_again(mesh, subscriber)
+
+
+def test_what_a_later_life_has_sent_is_settled_when_it_stays_away_for_too_long() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    held = later_life_at_b(mesh)
+    earlier, subscriber = resume_both(mesh, held)
+    earlier.send("old")
+    earlier.settle(0)
+    mesh.pass_time(20.0)
+    assert subscriber.map(MapState.ACCEPTED) == held
+    mesh.pass_time(3.0)  # publisher_timeout and margin
+    assert earlier.condition is None
+    mesh.assert_settled()
+    assert mesh.cores["a"].next_deadline() is None
+
+
+def test_an_earlier_life_that_closes_buries_nothing_of_a_later_one() -> None:
+    mesh = Mesh("ab")
+    mesh.part("a", "b")
+    subscriber = mesh.subscriber("b", accepts=False)
+    later = mesh.publisher("b", epoch=5, incarnation=5)
+    later.send("m0")
+    earlier = mesh.publisher("a", epoch=9, incarnation=3)
+    mesh.held.update({("a", "b"), ("b", "a")})
+    mesh.join("a", "b")
+    earlier.leave(closed=True)  # before a has read who works at b
+    assert mesh.pending("a", "b")[-1] == "PubClose"
+    mesh.held.remove(("a", "b"))
+    mesh.run()
+    mesh.crash("a")
+    subscriber.accept(subscriber.got[0].id)
+    assert later.accepted() == [0]
+    later.settle(0)
+    mesh.assert_settled()
