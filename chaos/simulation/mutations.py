@@ -251,6 +251,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "expiry_seen_differently": ([(Address, "_forgotten_after", forget_at_the_timeout)], "hole"),
     # 8.4: A's late SYNC is that of a publisher nobody has heard of
     "closed_publisher_and_old_ingress": ([(Address, "_bury", forget_at_once)], "G2"),
+    # 5.5, 7.5, 8.5: A's SYNC leaves out what a later life of P has sent through B, and settles it
+    "earlier_life_knows_nothing_of_the_later": ([(Egress, "_speaks_for", always(True))], "G2"),
     # 8.5: the abandoned ingress settles at S what P is about to send again elsewhere
     "flush_by_an_abandoned_ingress": ([(Ingress, "flush_due", flush_unproved)], "G2"),
 }

@@ -205,3 +205,28 @@ def client_whose_last_life_was_ahead(world: Worlds) -> None:
     again(s, "p0")
     s.send("p0")
     finish(s)
+
+
+@scenario
+def earlier_life_knows_nothing_of_the_later(world: Worlds) -> None:
+    """Two processes of P: the later one works at B, and S has accepted what it sent there; B dies, and with it all that
+    was known of it.  S comes to A, where the earlier one works, which must not settle m0: it comes again."""
+    earlier, subscriber = RealPublisher(), RealSubscriber()
+    later = RealPublisher("p0+", twin_of=earlier)
+    s = Schedule(RealWorld("AB", [earlier, later], [subscriber], strict=False)).up(("s0", "B"))
+    s.step("part", "A")
+    s.run()
+    s.run(place=(("p0", "A"),))
+    s.step("twin", "p0")
+    s.run(place=(("p0+", "B"),))
+    s.hold.append(("r2c", ("p0+", 1)))
+    s.send("p0+")
+    s.run()
+    assert s.accepted("s0") == {("p0+", 0)}
+    s.drop("p0+")
+    s.step("crash", "B")
+    s.step("restart", "B")
+    s.step("heal")
+    s.run(place=(("s0", "A"),))
+    s.run(place=(("p0+", "A"),))
+    finish(s)
