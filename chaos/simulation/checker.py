@@ -100,6 +100,13 @@ class Checker:
         if self.strict:
             raise Violation(f"G6 {name} was told of an interruption without cause")
 
+    def began_anew(self, name: str) -> None:
+        """A process that knew of no subscription was answered, and told that its own is a new one: the life of the one
+        before is over. Where no fault excuses a loss it goes on nevertheless: the new one gets all that is unsettled.
+        """
+        if not self.strict:
+            self._end(name, "told")
+
     def _end(self, name: str, how: str) -> None:
         life = self.current.pop(name, None)
         if life is not None:

@@ -356,6 +356,7 @@ class RealSubscriber(RealClient, Subscriber):
         self.positions: list[int] = []
         self.notes = False  # keeps the tags of what it has been handed, without payload
         self.mid_of_tag: dict[bytes, Mid] = {}
+        self.knows = False  # of a subscription: from the journal as the process found it, or by an answer
         self.set_up(journal, twin_of)
         if twin_of is not None:
             assert twin_of.storage.shared
@@ -366,6 +367,11 @@ class RealSubscriber(RealClient, Subscriber):
             ADDRESS, "in", "exactly-once", self.world.now, credit=self.credit, credit_bytes=1 << 30,
             subscription_timeout_s=None,
         )  # fmt: skip
+
+    def begin(self) -> None:
+        super().begin()
+        assert self.real is not None
+        self.knows = self.real._confirmed
 
     def holds(self) -> bool:
         """Whether what it accepts counts: no other process has the journal."""
@@ -390,8 +396,12 @@ class RealSubscriber(RealClient, Subscriber):
             for position, (_, mid) in zip(self.positions, self.in_hand, strict=True):
                 if position in void:  # its accept has no effect any more
                     checker.gave_back(self.identity, mid)
-        elif isinstance(event, Attached) and self.identity not in checker.current:
-            checker.confirmed(self.identity)
+        elif isinstance(event, Attached):
+            if not self.knows:  # of the one that another process has, or had, and maybe lost
+                checker.began_anew(self.identity)
+            self.knows = True
+            if self.identity not in checker.current:
+                checker.confirmed(self.identity)
 
     def took_over(self) -> None:
         checker = self.world.checker

@@ -183,6 +183,33 @@ def client_and_its_twin(world: Worlds) -> None:
 
 
 @scenario
+def client_whose_twin_subscribes_anew(world: Worlds) -> None:
+    """Another process of S has read the journal before S was answered. S is away until m0 is accepted without it, and
+    dies; then the other one's attach is read, which is that of a new subscription: whoever it belongs to is told so."""
+    publisher, subscriber = RealPublisher(), RealSubscriber()
+    twin = RealSubscriber("s0+", twin_of=subscriber)
+    address = replace(SHORT, no_subscribers="accept")
+    s = Schedule(RealWorld("AB", [publisher], [subscriber, twin], strict=False, address=address))
+    s.run()
+    s.step("twin", "s0")
+    s.hold.append(("c2r", ("s0+", 1)))
+    s.run(place=(("s0+", "B"),))
+    s.up(("s0", "A"), ("p0", "A"))
+    s.notice(s.drop("s0"))
+    s.send("p0")
+    s.run()
+    s.pass_time(EXPIRY_S)
+    s.run()
+    assert s.w.checker.missed
+    s.step("kill", "s0", 0)
+    s.release(("c2r", ("s0+", 1)))
+    s.run()
+    (before, after) = s.w.checker.lives
+    assert (before.ended, after.ended) == ("told", None)
+    finish(s)
+
+
+@scenario
 def client_comes_back(world: Worlds) -> None:
     """Both lose their connection."""
     s = up()
