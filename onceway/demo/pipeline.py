@@ -159,11 +159,13 @@ def run(spark: SparkSession, source: DataFrame, home: Path, every: str, stop: th
                         raise error
                     print(f"{name} failed and goes on from its checkpoint: {error}", file=sys.stderr)  # noqa: T201
                     queries[name] = starts[name]()
-            for progress in queries["lake"].recentProgress:
+            recent = queries["lake"].recentProgress
+            for progress in recent:
                 if progress.batchId not in rows:
                     failures = 0
                 rows[progress.batchId] = progress.numInputRows
-                tell(_attached(progress), sum(rows.values()))
+            if recent:
+                tell(_attached(recent[-1]), sum(rows.values()))
         queries["lake"].stop()
         queries["totals"].processAllAvailable()  # so that the totals say what the lake says
     finally:
