@@ -72,7 +72,7 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=100, help="bytes in a body")
     parser.add_argument("--routers", default="1,3", help="sizes of the networks, in line")
     parser.add_argument("--sinks", default="noop,parquet")
-    parser.add_argument("--every", default="1 second", help="between two batches: each costs the JVM 0.1 to 0.2 s of CPU")
+    parser.add_argument("--every", default="1 second", help="between batches; each costs the JVM 0.1 to 0.2 s of CPU")
     parser.add_argument("--publishers", type=int, default=1)
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
     return parser.parse_args(argv)
