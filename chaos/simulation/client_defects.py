@@ -139,7 +139,7 @@ CLIENT: dict[str, tuple[list[Patch], str, str]] = {
     ),
     # away for too long: nobody knows any more what it sends again
     "client_sends_again_after_it_has_expired": (
-        [(PublisherLink, "_check_absence", nothing)], "client_away_for_too_long_with_something_undecided", "G2",
+        [(PublisherLink, "_overdue", nothing)], "client_away_for_too_long_with_something_undecided", "G2",
     ),
     # a lower incarnation is refused whatever its epoch
     "client_keeps_a_refused_incarnation": (

@@ -277,6 +277,11 @@ class ClientLink(ABC):
             self.state = DETACHING
             link.detach(closed=self._leaving)
             return
+        overdue = self._overdue(now)
+        if overdue is not None and self._answered_late(overdue, now):
+            self.state = DETACHING
+            link.detach(closed=False)  # and attach anew
+            return
         self.state = ON
         self._on_at = now
         self._failures = 0
@@ -396,12 +401,19 @@ class ClientLink(ABC):
             return max(0.0, away) if away > -margin_s(self.timeout_s) else self.unknown_absence_s
         return 0.0
 
-    def _check_absence(self, now: float) -> None:
+    def _overdue(self, now: float) -> str | None:
+        """Why the network may have forgotten this link; None: it has not."""
         timeout = self.timeout_s
         away = self._absence_s(now)
-        if timeout and away > timeout - margin_s(timeout):
-            known = "an unknown time: the clock was set back" if away == inf else f"{away:.0f} s"
-            self._expired(f"no contact for {known}, and the network waits for {timeout:.0f} s", now)
+        if not timeout or away <= timeout - margin_s(timeout):
+            return None
+        known = "an unknown time: the clock was set back" if away == inf else f"{away:.0f} s"
+        return f"no contact for {known}, and the network waits for {timeout:.0f} s"
+
+    def _check_absence(self, now: float) -> None:
+        overdue = self._overdue(now)
+        if overdue is not None:
+            self._expired(overdue, now)
 
     def _offered(self, link: Link, answer: Attach) -> Guarantee:
         word = (answer.properties or {}).get(GUARANTEE)
@@ -437,6 +449,10 @@ class ClientLink(ABC):
 
     @abstractmethod
     def _answered(self, link: Link, answer: Attach, now: float) -> None: ...
+
+    @abstractmethod
+    def _answered_late(self, reason: str, now: float) -> bool:
+        """The network knew us when we attached; perhaps no more when it read that.  Whether to attach anew."""
 
     @abstractmethod
     def _lost(self) -> None:

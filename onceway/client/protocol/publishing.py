@@ -291,6 +291,13 @@ class PublisherLink(ClientLink):
         self._held = 0
         self.events.append(Undecided(reason, undecided))
 
+    def _answered_late(self, reason: str, now: float) -> bool:
+        # What we sent again would be new to a network that has forgotten us, and come twice.
+        if not self._payloads:
+            return False
+        self._expired(reason, now)
+        return True
+
     def _broken(self, condition: str, reason: str, now: float) -> bool:
         if condition not in (PUBLISHER_UNKNOWN, PUBLISHER_EXPIRED):
             return False

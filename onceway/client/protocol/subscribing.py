@@ -591,6 +591,9 @@ class SubscriberLink(ClientLink):
             self._confirmed = False
             self._gap = reason  # told when it has joined again, with what that drops
 
+    def _answered_late(self, reason: str, now: float) -> bool:
+        return False  # 7.3: routers that do not wait for it any more have answered that it is broken
+
     def _broken(self, condition: str, reason: str, now: float) -> bool:
         if condition != SUBSCRIPTION_BROKEN:
             return False

@@ -274,6 +274,47 @@ def test_away_for_longer_than_the_network_waits_it_reports_and_begins_anew() -> 
     assert number_of(link, "onceway:incarnation") == epoch_of(link)
 
 
+def test_an_attach_that_lay_unread_until_the_network_may_have_forgotten_it_sends_nothing_again() -> None:
+    rig = Rig()
+    publisher, _ = attached_publisher(rig)
+    put(rig, publisher, 0, 1)
+    rig.drop()
+    publisher.take_events()
+    rig.now += 120 - 5 - 0.1
+    rig.connect()
+    assert publisher.take_events() == []
+    rig.received()
+    rig.now += 11
+    late = rig.answer_publisher()
+    (event,) = publisher.take_events()
+    assert isinstance(event, Undecided)
+    assert event.publications == [(0, payload(0)), (1, payload(1))]
+    assert "126 s" in event.reason
+    late.detach(closed=False)
+    rig.run()
+    anew = rig.attaching()
+    assert map_of(anew) is None
+    assert number_of(anew, "onceway:incarnation") == epoch_of(anew)
+    rig.heard.append(LinkAttaching(anew))
+    rig.answer_publisher()
+    put(rig, publisher, 2)
+    assert rig.received() == [payload(2)]
+
+
+def test_with_nothing_undecided_a_late_answer_is_as_good_as_any() -> None:
+    rig = Rig()
+    publisher, _ = attached_publisher(rig)
+    rig.drop()
+    rig.now += 120 - 5 - 0.1
+    rig.connect()
+    rig.now += 11
+    publisher.take_events()
+    rig.answer_publisher()
+    assert publisher.take_events() == [Attached(True, "exactly-once", 120.0)]
+    put(rig, publisher, 0)
+    assert rig.received() == [payload(0)]
+
+
 def test_where_the_clock_was_set_back_between_two_processes_nobody_knows_for_how_long_it_was_away() -> None:
     """What it sent again might have been forgotten by everybody, and come twice."""
 
