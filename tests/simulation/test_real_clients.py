@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from amqp10.outcomes import ACCEPTED, write_state
 from chaos.simulation.client_defects import CLIENT
-from chaos.simulation.explore import explore
+from chaos.simulation.explore import Run, explore
 from chaos.simulation.mutations import MUTATIONS, caught
-from chaos.simulation.real_clients import RealPublisher, RealSubscriber
+from chaos.simulation.plan import ClientPlan, draw
+from chaos.simulation.real_clients import OURS, RealPublisher, RealSubscriber
 from chaos.simulation.real_world import RealWorld
 from chaos.simulation.scenarios import finish
 from chaos.simulation.schedule import Schedule
@@ -106,3 +108,23 @@ def test_killed_at_any_write_our_client_sends_and_accepts_each_message_once(jour
     finish(s)
     assert world.checker.ever_accepted["s0"] == world.checker.seen["s0"]
     assert ("p0", 5) in world.checker.ever_accepted["s0"]
+
+
+def test_a_list_in_small_frames_takes_as_many_waits_as_it_has_parts() -> None:
+    """Nobody knows the publisher of what S holds any more; 9 of 19 are listed at a time, and waited for."""
+    clients = (
+        ClientPlan("s0", False, OURS, 30, habits={"frame": 512}),
+        ClientPlan("p0", True, OURS, 19, habits={"burst": 19}),
+    )
+    run = Run(replace(draw(1, "ours"), names="A", clients=clients, places=(), config={}, turns=False, high=None))
+    s = Schedule(run.world).up(("s0", "A"), ("p0", "A"))
+    s.hold.append(("accept",))
+    s.send("p0")
+    s.run()
+    s.step("close", "p0")
+    s.notice(s.drop("s0"))
+    s.run()
+    began = run.world.now
+    run.calm(lambda possible: possible[0])
+    assert len(s.accepted("s0")) == 19
+    assert run.world.now - began > 2 * run.address.publisher_expires_s
