@@ -41,6 +41,9 @@ class Checker:
     """Publishers who may be told that they are not known: who knew them is dead."""
     at_least_once: set[str] = field(default_factory=set)
     """Publishers and subscribers in mode first: what they send or get may come again."""
+    overtaken: set[Mid] = field(default_factory=set)
+    """Undecided at a process of whose publisher another process has begun a later life: where all who know of that are
+    dead or cut off, they may come again."""
     rejections: dict[Mid, dict[str, bool]] = field(default_factory=dict)
     """Who has rejected it, and whether that is still the last word."""
     presettled: dict[Mid, int] = field(default_factory=dict)  # at most once -> the connection that it was sent on
@@ -144,7 +147,8 @@ class Checker:
             return
         if name in self.rejections.get(mid, ()):  # given back too often, which was not read everywhere
             self.rejections[mid][name] = False
-        if name in self.at_least_once or mid[0] in self.at_least_once:
+        again = mid in self.overtaken and not self.strict
+        if again or name in self.at_least_once or mid[0] in self.at_least_once:
             self.ever_accepted.get(name, set()).discard(mid)
             self.in_hand.get(name, set()).discard(mid)
         if mid in self.ever_accepted.get(name, ()):

@@ -277,6 +277,7 @@ class RealPublisher(RealClient, Publisher):
         self.burst = burst
         self.mids: dict[int, Mid] = {}  # number -> what was put last under it
         self.said: dict[int, tuple[str, int]] = {}  # number -> the router that has told its outcome
+        self.incarnation = 0  # that its process has, or had
         self.set_up(journal, twin_of)
 
     def make_link(self, endpoint: Endpoint) -> PublisherLink:
@@ -298,6 +299,19 @@ class RealPublisher(RealClient, Publisher):
         put = self.real.put([body_of(mid) for mid in mids], self.world.now)
         assert put == first
         self.look()
+
+    def look(self) -> None:
+        if self.real is not None:
+            self.incarnation = self.real.incarnation
+            for one, other in ((self, self.original or self.twin), (self.original or self.twin, self)):
+                if isinstance(one, RealPublisher) and isinstance(other, RealPublisher):
+                    one.look_for_later_life(other)
+        super().look()
+
+    def look_for_later_life(self, other: RealPublisher) -> None:
+        """What it has sent under an earlier incarnation is settled wherever the other's is known."""
+        if self.real is not None and self.incarnation < other.incarnation:
+            self.world.checker.overtaken |= {self.mids[number] for number, _ in self.real.undecided}
 
     def hear(self, event: LinkEvent) -> None:
         super().hear(event)

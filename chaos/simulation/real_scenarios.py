@@ -152,6 +152,28 @@ def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
 
 
 @scenario
+def client_whose_attach_is_read_too_late(world: Worlds) -> None:
+    """P comes back in time with m0 undecided, which S has accepted; but its attach lies unread until nobody knows P."""
+    s = up(strict=False, address=SHORT)
+    s.send("p0")
+    s.step("disk", "p0")
+    s.hold.append(("r2c", s.w.clients["p0"].pipe.cid))  # type: ignore[union-attr]
+    s.run()
+    s.notice(s.drop("p0"))
+    s.run()
+    s.pass_time(PUBLISHER_EXPIRY_S - 13)
+    s.hold.append(lambda event, world: event[:2] == ("c2r", ("p0", 2)) and s.next_frame(event[1]) == "attach")
+    s.run(place=(("p0", "A"),))
+    assert not s.w.checker.told
+    s.pass_time(14)
+    s.run()
+    s.hold.clear()
+    s.run()
+    assert s.w.checker.told == [("p0", s.w.checker.told[0][1])]
+    finish(s)
+
+
+@scenario
 def client_away_for_too_long_from_its_subscription(world: Worlds) -> None:
     """S is away until m0 is accepted without it."""
     s = up(strict=False, address=replace(SHORT, no_subscribers="accept"))
@@ -255,5 +277,6 @@ def earlier_life_knows_nothing_of_the_later(world: Worlds) -> None:
     s.step("restart", "B")
     s.step("heal")
     s.run(place=(("s0", "A"),))
+    s.hold.append(("r2c", ("p0", 1)))  # told that its link is stolen, it would begin a life that is later still
     s.run(place=(("p0+", "A"),))
     finish(s)

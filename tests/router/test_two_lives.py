@@ -104,3 +104,18 @@ def test_an_earlier_life_that_closes_buries_nothing_of_a_later_one() -> None:
     assert later.accepted() == [0]
     later.settle(0)
     mesh.assert_settled()
+
+
+def test_limit_what_an_earlier_life_has_undecided_comes_again_where_nobody_remembers_the_later_one() -> None:
+    """docs/decisions/core-in-ranges.md: the later life's PUB settles it, and every router that heard of it dies."""
+    mesh = Mesh("ab")
+    first = mesh.subscriber("b", epoch=1, born=1)
+    mesh.part("a", "b")
+    mesh.publisher("b", epoch=3, incarnation=3).send("m0")
+    mesh.publisher("b", epoch=5, incarnation=5)
+    assert first.bodies() == ["m0"]
+    assert not first.unsettled()
+    mesh.crash("b")
+    moved = mesh.subscriber("a", epoch=2, born=1, unsettled={})
+    mesh.publisher("a", epoch=7, incarnation=3, unsettled={b"m0": None}).send("m0")
+    assert moved.bodies() == ["m0"]

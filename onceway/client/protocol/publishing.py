@@ -86,6 +86,11 @@ class PublisherLink(ClientLink):
         return len(self._payloads) + self._deciding
 
     @property
+    def incarnation(self) -> int:
+        """What sets the tags of this life of the publisher apart (PROTOCOL 1); 0 before its first attach."""
+        return self._incarnation
+
+    @property
     def undecided(self) -> list[tuple[int, bytes]]:
         return list(self._payloads.items())
 
