@@ -141,6 +141,9 @@ CLIENT: dict[str, tuple[list[Patch], str, str]] = {
     "client_sends_again_after_it_has_expired": (
         [(PublisherLink, "_overdue", nothing)], "client_away_for_too_long_with_something_undecided", "G2",
     ),
+    "client_sends_again_after_a_late_answer": (
+        [(PublisherLink, "_answered_late", nothing)], "client_whose_attach_is_read_too_late", "G2",
+    ),
     # a lower incarnation is refused whatever its epoch
     "client_keeps_a_refused_incarnation": (
         [(PublisherLink, "_overtaken", nothing)], "client_whose_last_life_was_ahead", "G4",
