@@ -225,7 +225,7 @@ def client_whose_twin_subscribes_anew(world: Worlds) -> None:
     assert s.w.checker.missed
     s.step("kill", "s0", 0)
     s.release(("c2r", ("s0+", 1)))
-    s.run()
+    s.run(place=(("s0+", "B"),))  # it has given up the connection on which nobody read its attach
     (before, after) = s.w.checker.lives
     assert (before.ended, after.ended) == ("told", None)
     finish(s)
