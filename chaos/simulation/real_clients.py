@@ -59,8 +59,14 @@ class RealClient(Client):
         self.lives = 0
         self.clock_us = 0  # how much its clock is wrong
         self.seed = 0
-        self.haunted = False  # its memory and its clock are behind an earlier life's, whose frames may be read late
+        self.jumped = False  # has its clock ever?
+        self.forgotten = False  # an earlier life, whose frames may be read late
         self.place = ("", 0)  # the router that it talks to, or talked to last
+
+    @property
+    def haunted(self) -> bool:
+        """Memory and clock may be behind those of an earlier life, whose frames are read late."""
+        return self.forgotten and self.jumped
 
     # ------------------------------------------------------------------ processes
     def begin(self) -> None:
@@ -77,6 +83,10 @@ class RealClient(Client):
 
     def wall_us(self) -> int:
         return START_US + int(self.world.now * 1e6) + self.clock_us
+
+    def set_clock(self, seconds: int) -> None:
+        self.clock_us += seconds * 1_000_000
+        self.jumped = True
 
     def kill(self, keep: int) -> None:
         """kill -9, and another process starts when it connects. keep: of the pending writes."""
@@ -101,6 +111,8 @@ class RealClient(Client):
         self.hang_up()
         self.gone()
         self.state = "down"
+        if not self.storage.lasting:
+            self.forget()
 
     def start(self) -> None:
         self.state, self.closed = "off", False
@@ -336,7 +348,7 @@ class RealPublisher(RealClient, Publisher):
 
     def forget(self) -> None:
         """The journal is lost."""
-        self.haunted = self.clock_us != 0
+        self.forgotten = True
         self.storage = JOURNALS[self.journal_kind]()
         if self.state != "down":
             self.hang_up()
@@ -472,12 +484,12 @@ class RealSubscriber(RealClient, Subscriber):
     def forget(self) -> None:
         """The journal is lost, and with it every process of this identity."""
         self.world.checker.forgot(self.identity)
-        self.haunted = self.clock_us != 0
+        self.forgotten = True
         self.storage = JOURNALS[self.journal_kind]()
         other = self.original or self.twin
         if other is not None:
             other.storage = self.storage
-            other.haunted = other.clock_us != 0
+            other.forgotten = True
             if other.state != "down":
                 other.stop()
         if self.state != "down":

@@ -250,7 +250,7 @@ def client_whose_last_life_was_ahead(world: Worlds) -> None:
     s.step("kill", "p0", 0)
     publisher = s.w.clients["p0"]
     assert isinstance(publisher, RealPublisher)
-    publisher.haunted = False  # its connection is known to be gone
+    publisher.forgotten = False  # its connection is known to be gone
     again(s, "p0")
     s.send("p0")
     finish(s)

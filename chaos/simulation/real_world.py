@@ -62,7 +62,7 @@ class RealWorld(World):
 
     def do_clock(self, name: str, seconds: int) -> None:
         if name in self.clients:
-            self.one(name).clock_us += seconds * 1_000_000
+            self.one(name).set_clock(seconds)
         else:
             self.wall_offset[name] += seconds * 1_000_000
 

@@ -128,3 +128,37 @@ def test_a_list_in_small_frames_takes_as_many_waits_as_it_has_parts() -> None:
     run.calm(lambda possible: possible[0])
     assert len(s.accepted("s0")) == 19
     assert run.world.now - began > 2 * run.address.publisher_expires_s
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_earlier_life_that_is_read_late_may_take_the_link_of_one_behind_it(order: int) -> None:
+    """It has lost its memory, and its clock was set back, in either order."""
+    subscriber = RealSubscriber(journal="none")
+    s = Schedule(RealWorld("AB", [], [subscriber], strict=False))
+    s.run()
+    s.run(until=lambda: s.next_frame(("s0", 1)) == "attach", place=(("s0", "B"),))
+    s.hold += [("c2r", ("s0", 1)), ("rnotice", ("s0", 1))]
+    for event in [("kill", "s0", 0), ("clock", "s0", -40)][::order]:
+        s.step(*event)
+    s.run(place=(("s0", "A"),))
+    s.release(("c2r", ("s0", 1)))
+    s.run()
+    assert "taken over" in subscriber.refusals[-1]
+    finish(s)
+
+
+def test_application_without_a_journal_that_gives_up_knows_nothing_of_what_it_has_accepted() -> None:
+    """m0 is not settled: it comes again, to the process that is started in its place."""
+    subscriber = RealSubscriber(journal="none")
+    s = Schedule(RealWorld("AB", [RealPublisher()], [subscriber])).up(("s0", "A"), ("p0", "A"))
+    s.hold.append(("disk", "p0"))
+    s.send("p0")
+    s.step("disk", "p0")
+    s.run()
+    assert s.accepted("s0") == {("p0", 0)}
+    subscriber.stop()
+    assert s.accepted("s0") == set()
+    s.step("start", "s0")
+    s.run(place=(("s0", "B"),))
+    assert s.accepted("s0") == {("p0", 0)}
+    finish(s)
