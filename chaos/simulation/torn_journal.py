@@ -253,7 +253,12 @@ class _TornSubscriber:
             disk.tenure += 1
             self._tenure = disk.tenure
             self._journal.listener.took_over()
-        meanwhile = {tag: outcome for tag, outcome in self._stored.unsettled.items() if tag not in self._known}
+        known = self._known
+        meanwhile = {
+            tag: outcome
+            for tag, outcome in self._stored.unsettled.items()
+            if tag not in known or (known[tag] is None and outcome is not None)  # noted then, decided now
+        }
         self._known.update(meanwhile)
         born = self._born
 

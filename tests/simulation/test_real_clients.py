@@ -162,3 +162,18 @@ def test_application_without_a_journal_that_gives_up_knows_nothing_of_what_it_ha
     s.run(place=(("s0", "B"),))
     assert s.accepted("s0") == {("p0", 0)}
     finish(s)
+
+
+def test_journal_tells_what_was_only_noted_when_it_was_read_and_has_been_decided_since() -> None:
+    disk, heard = Disk(), Heard()
+    one = disk.open(heard)
+    part = one.subscriber("orders", "s")
+    part.attached(1)
+    one.note([b"x", b"y"])
+    one.crash(99)
+    again = disk.open(heard)
+    later = again.subscriber("orders", "s")
+    assert later.record.unsettled == {b"x": None, b"y": None}
+    part.accept([b"x"], OUTCOME)
+    one.crash(99)
+    assert later.attached(2) == {b"x": OUTCOME}
