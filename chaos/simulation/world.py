@@ -400,6 +400,8 @@ class World:
         self.settle_network((name,))
 
     def do_up(self, x: str, y: str) -> None:
+        if self.turns:  # what was said in an earlier session goes before the next one begins (`Network.take_events`)
+            self.emit(self.site(x))
         event = self.site(x).inbox[y].popleft()
         assert isinstance(event, PeerUp)
         self.site(x).router.peer_up(y, self.now)
