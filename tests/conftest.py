@@ -22,6 +22,7 @@ _HERE = Path(__file__).parent
 _PROCESSES = (
     "chaos/",
     "cli/",
+    "fuzz/test_attacks_live.py",
     "interop/",
     "onceway/client/test_with_router.py",
     "onceway/test_supervisor.py",

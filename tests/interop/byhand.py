@@ -248,11 +248,12 @@ class ByHand:
         self.send(attach_sender(name, handle, address, second=second))
         self.next(ATTACH)
 
-        def credit() -> int:
-            flows = [f for f in self.all(FLOW) if f.fields[4] == handle and f.fields[6]]
-            return int(flows[-1].fields[6]) if flows else 0
+        return int(self.wait(lambda: self.limit(handle), "credit"))
 
-        return int(self.wait(credit, "credit"))
+    def limit(self, handle: int = 0) -> int:
+        """How many deliveries the last flow of this sending link allows in all: delivery-count and link-credit."""
+        flows = [f for f in self.all(FLOW) if f.fields[4] == handle]
+        return int(flows[-1].fields[5] + flows[-1].fields[6]) if flows else 0
 
     def subscriber(self, name: str, address: str, handle: int = 1, credit: int = 100, **options: Any) -> None:
         self.send(attach_receiver(name, handle, address, **options))

@@ -48,7 +48,10 @@ def test_a_publisher_that_vanishes_leaves_nothing_behind(at: str, second: bool) 
     with Subscriber(at, address, mode="second") as subscriber:
         client = ByHand(at).start(unique("vanishing"))
         client.publisher("p", address, second=second)
-        client.send(*[byhand.transfer(0, number, BODY) for number in range(20)])
+        for number in range(20):
+            client.wait(lambda number=number: client.limit() > number, "credit")  # type: ignore[misc]
+            client.send(byhand.transfer(0, number, BODY))
+        client.wait(lambda: client.limit() > 20, "credit")
         client.send(byhand.transfer(0, 20, BODY[:50], more=True))
         client.wait(lambda: client.all(DISPOSITION), "an outcome")
         client.reset()
@@ -98,8 +101,7 @@ def test_a_subscriber_that_stops_reading_slows_its_own_topic_only(at: str) -> No
             sent = 0
             # As long as there is credit: until the stalled one's window is full.
             while sent < 5_000:
-                flows = [f for f in publisher.all(FLOW) if f.fields[4] == 0]
-                limit = flows[-1].fields[5] + flows[-1].fields[6]
+                limit = publisher.limit()
                 if sent < limit:
                     count = min(limit - sent, 200)
                     publisher.send(*[byhand.transfer(0, sent + n, data_section(b"y" * 4_000)) for n in range(count)])
@@ -139,12 +141,14 @@ def test_transfers_beyond_the_session_window_end_the_session(network: LiveNetwor
         stalled.start(unique("stalled"))
         stalled.subscriber("s", address, credit=0)
         client.start(unique("flooding"))
-        client.publisher("p", address)
-        large = data_section(b"z" * 200_000)
-        client.send(*[byhand.transfer(0, number, large) for number in range(25)])
+        large = data_section(b"z" * 1_000_000)
+        links = 6  # one alone is not given so much credit
+        for handle in range(links):
+            client.publisher(f"p{handle}", address, handle)
+            client.send(byhand.transfer(handle, handle, large))
         wait_until(lambda: network["a"].status()["sessions_closed_for_memory"], "the window to close")
         window = client.all(BEGIN)[0].fields[2]
-        client.send(*[byhand.transfer(0, 25, b"", more=True) for _ in range(window + 1)])
+        client.send(*[byhand.transfer(0, links, b"", more=True) for _ in range(window + 1)])
         assert client.next(END).error == "amqp:session:window-violation"
 
 
