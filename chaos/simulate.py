@@ -24,7 +24,7 @@ from chaos.simulation.diagram import diagram
 from chaos.simulation.everything import everything
 from chaos.simulation.explore import explore, kind_of_failure
 from chaos.simulation.mutations import MUTATIONS, SEEDS, caught
-from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on, family_of
+from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on
 from chaos.simulation.shrink import replay, shrink
 from chaos.simulation.smallest import WORLDS
 from chaos.simulation.trace import Trace
@@ -65,7 +65,8 @@ def work(seeds: list[int], family: str | None, topology: str | None) -> Totals:
     totals = Totals()
     began = time.process_time()
     for seed in seeds:
-        name = family or family_of(seed, topology)
+        names = family.split(",") if family else families_on(topology)
+        name = names[seed % len(names)]
         run, failure = explore(seed, name, topology)
         totals.schedules += 1
         totals.families[name] = totals.families.get(name, 0) + 1
@@ -282,7 +283,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
     which.add_argument("--seed", type=one_seed, dest="seeds", metavar="N", help="this one")
     which.add_argument("--seconds", type=positive, metavar="S", help="fresh seeds for so long")
     parser.add_argument("--topology", choices=TOPOLOGIES, help="default: each seed draws its own")
-    parser.add_argument("--family", choices=FAMILIES, help="the kind of faults; default: each seed has its own")
+    parser.add_argument("--family", metavar="NAMES", help="the kinds of faults; default: all, each seed has its own")
     parser.add_argument("--jobs", type=jobs, default=1, metavar="N", help="processes; default 1")
     parser.add_argument("--out", type=Path, metavar="DIR", help="where diagrams go; default: a new temporary directory")
     parser.add_argument(
@@ -308,9 +309,12 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
         for name in ("seconds", "topology", "family", "out"):
             if getattr(options, name) is not None:
                 parser.error(f"--mutations goes with --seeds, --seed and --jobs, not with --{name}")
-    if options.family is not None and options.family not in families_on(options.topology):
-        shapes = ", ".join(FAMILIES[options.family].shapes)
-        parser.error(f"family {options.family} is not played on a {options.topology}, only on: {shapes}")
+    for name in (options.family or "").split(",") if options.family is not None else ():
+        if name not in FAMILIES:
+            parser.error(f"no family {name!r}; there are: {', '.join(FAMILIES)}")
+        if name not in families_on(options.topology):
+            shapes = ", ".join(FAMILIES[name].shapes)
+            parser.error(f"family {name} is not played on a {options.topology}, only on: {shapes}")
     return options
 
 
