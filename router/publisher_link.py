@@ -234,9 +234,10 @@ class PublisherLink:
         link = self.link
         if self.withheld or link.detached:
             return
-        credit = self.credit.change(link.delivery_count)
+        again = self.credit.ask_again(link.delivery_count)
+        credit = again if again is not None else self.credit.change(link.delivery_count)
         if credit is not None:
-            link.grant(credit)
+            link.grant(credit, echo=again is not None)
             self.proof.granted(self.credit.limit)
             self.connection.touch()
 

@@ -106,6 +106,21 @@ def test_a_question_after_credit_was_taken_back_has_a_limit_of_its_own() -> None
     assert credit.limit == 1
 
 
+def test_a_question_whose_limit_was_gone_beyond_has_another_that_was_never_told() -> None:
+    credit = credit_with(10, 8 << 20, 1)
+    credit.change(0)  # limit 10
+    credit.window(0, 0)
+    credit.change(0)  # limit 0
+    assert credit.ask_again(5) is None, "no question is open"
+    assert credit.ask(0) == 1
+    assert credit.ask_again(1) is None, "a flow can still show it"
+    assert credit.ask_again(9) == 2, "10 has been told before"
+    assert credit.limit == 11
+    assert credit.change(9) is None, "not taken back before the answer"
+    credit.answered()
+    assert credit.ask_again(20) is None
+
+
 def opened(threshold: int = 10, seen: tuple[int, ...] = (10,), now: float = 0.0) -> Proof:
     proof = Proof()
     proof.start(now, threshold=threshold, seen=seen)

@@ -581,6 +581,27 @@ def test_what_was_sent_before_the_question_does_not_answer_it(clients: Clients, 
     assert core.named("answered") == []
 
 
+def test_a_question_that_transfers_on_credit_taken_back_cross_is_asked_again(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    link = client.sender()
+    port = core.publishers[0]
+    link.send([b"1", b"2", b"3"], [BODY, BODY, BODY])
+    data = client.connection.data_to_send()
+    port.set_window(0, 0, "window full")
+    clients.router.flush(clients.now)
+    port.ask()  # at limit 1: its reader has sent 3 and can show no limit but that
+    clients.router.flush(clients.now)
+    question = client.served.data_to_send()
+    client.served.receive_data(data, clients.now)
+    port.set_window(0, 0, "window full")
+    client.events += client.connection.receive_data(question, clients.now)
+    clients.to_router(client)
+    assert core.named("answered") == []
+    clients.exchange()
+    assert core.named("answered") == [(port, clients.now)]
+    assert link.credit == 0, "taken back after the answer"
+
+
 def test_a_transfer_beyond_the_old_limit_answers(clients: Clients, core: Any) -> None:
     client, link, _ = asked(clients, core)
     client.served.data_to_send()
