@@ -41,6 +41,7 @@ MODES: dict[Guarantee, tuple[int, int]] = {
 LONGEST = 0xFFFFFFFF  # a terminus timeout, s (3.5.3): as long as the address allows
 BACKOFF_FIRST_S = 0.05
 BACKOFF_LAST_S = 5.0
+LATER_US = 1 << 20  # how far above a refused epoch the next one may be: about 1 s of clock
 SETTLED_IN_S = 5.0  # attached for this long, a link that is stolen was not merely refused late (PROTOCOL 5.3, 5.6)
 
 # Trying again gives the same answer.
@@ -184,9 +185,12 @@ class ClientLink(ABC):
             return
         due = self._contact_due()
         if due is not None and now >= due:
+            assert self.link is not None
             self._refusals = 0
-            self._heard(now)
-            self._note_contact(now)
+            # a connection that is half open is up, too: only what came on it says that the network is there
+            heard = self.link.session.connection.last_read
+            self._heard(heard)
+            self._note_contact(now, now - heard)
             self._journal.sync()
 
     def _contact_due(self) -> float | None:
@@ -335,7 +339,9 @@ class ClientLink(ABC):
         if isinstance(known, list | tuple) and known:
             known = known[0]
         if isinstance(known, int):
-            self._refused_epoch = max(self._refused_epoch, known)
+            # Two lives without memory may be refused for the same epoch by routers that are apart.  Going on from it
+            # with the same one they would share an incarnation, and their tags would be each other's repeats.
+            self._refused_epoch = max(self._refused_epoch, known + self._rng.randrange(LATER_US))
         # Refused, the network has seen a later epoch than ours: one more attach settles whether that was an older
         # life of ours with a faster clock.  Taken away from a link that worked, or refused again: somebody else is
         # alive under our name, and taking it back would go on for ever.
@@ -386,9 +392,9 @@ class ClientLink(ABC):
     def _heard(self, at: float) -> None:
         self._contact = at if self._contact is None else max(self._contact, at)
 
-    def _note_contact(self, now: float) -> None:
+    def _note_contact(self, now: float, ago_s: float = 0.0) -> None:
         self._noted = now
-        self._contact_us = self._wall_us()
+        self._contact_us = self._wall_us() - round(ago_s * 1e6)
         self._write_contact(self._contact_us, self.timeout_s)
 
     def _absence_s(self, now: float) -> float:

@@ -41,13 +41,18 @@ class Rig:
     """`client` is the endpoint under test; `router` the connection at the other end; time stands still unless moved."""
 
     def __init__(
-        self, journal: Journal | None = None, *, router_frame: int = 1 << 20, client_frame: int = 1 << 20
+        self,
+        journal: Journal | None = None,
+        *,
+        router_frame: int = 1 << 20,
+        client_frame: int = 1 << 20,
+        seed: int = 1,
     ) -> None:
         self.now = 100.0
         self.wall_us = 1_000_000
         self.journal = journal if journal is not None else MemoryJournal()
         self.container = self.journal.open("client", lambda: None)
-        self.client = Endpoint(self.container, self.journal, wall_us=lambda: self.wall_us, rng=random.Random(1))
+        self.client = Endpoint(self.container, self.journal, wall_us=lambda: self.wall_us, rng=random.Random(seed))
         self.router: Connection | None = None
         self.router_frame = router_frame
         self.client_frame = client_frame
