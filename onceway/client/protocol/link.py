@@ -185,12 +185,9 @@ class ClientLink(ABC):
             return
         due = self._contact_due()
         if due is not None and now >= due:
-            assert self.link is not None
             self._refusals = 0
-            # a connection that is half open is up, too: only what came on it says that the network is there
-            heard = self.link.session.connection.last_read
-            self._heard(heard)
-            self._note_contact(now, now - heard)
+            self._heard(now)
+            self._note_contact(now)
             self._journal.sync()
 
     def _contact_due(self) -> float | None:
@@ -392,9 +389,9 @@ class ClientLink(ABC):
     def _heard(self, at: float) -> None:
         self._contact = at if self._contact is None else max(self._contact, at)
 
-    def _note_contact(self, now: float, ago_s: float = 0.0) -> None:
+    def _note_contact(self, now: float) -> None:
         self._noted = now
-        self._contact_us = self._wall_us() - round(ago_s * 1e6)
+        self._contact_us = self._wall_us()
         self._write_contact(self._contact_us, self.timeout_s)
 
     def _absence_s(self, now: float) -> float:
