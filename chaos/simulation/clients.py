@@ -66,7 +66,7 @@ class Client:
     closing = False
     part = 0  # entries of its map that it says in one attach (PROTOCOL 7.7); 0: all
     frame: int | None = None  # its max-frame-size
-    heard = 0.0  # when it read something last
+    heard = 0.0  # when it read something last on a link that worked: only that shows that it is known
 
     def __init__(self, name: str, kind: str) -> None:
         self.name, self.kind = name, kind
@@ -114,10 +114,11 @@ class Client:
     def receive(self, data: bytes) -> None:
         conn = self.conn
         assert conn is not None
-        self.heard = self.world.now
         for event in conn.receive_data(data, self.world.now):
             if conn is self.conn:
                 self.handle(event)
+        if self.state == "on":
+            self.heard = self.world.now
         if conn is self.conn:
             self.flush()
 
@@ -181,9 +182,7 @@ class Publisher(Client):
     def attach(self, session: Any) -> None:
         properties: dict[str, Any] = {}
         unsettled: dict[bytes, Any] | None = None
-        if self.unsettled and self.world.now - self.heard > self.gives_up_s:  # PROTOCOL 15
-            self.world.checker.publisher_told(self.name, "undecided")
-            self.unsettled, self.want_fresh = {}, True
+        self.give_up_if_forgotten()
         fresh, self.want_fresh = self.want_fresh, False
         if fresh:
             self.answered = False
@@ -210,12 +209,23 @@ class Publisher(Client):
             properties={Symbol(k): v for k, v in properties.items()} or None,
         )
 
+    def give_up_if_forgotten(self) -> bool:
+        """PROTOCOL 15: after so long a silence what it would send again may be new to everybody."""
+        if not self.unsettled or self.world.now - self.heard <= self.gives_up_s:
+            return False
+        self.world.checker.publisher_told(self.name, "undecided")
+        self.unsettled, self.want_fresh = {}, True
+        return True
+
     def new_link(self, session: Any) -> SenderLink:
         link: SenderLink = session.sender("out")
         return link
 
     def handle(self, event: Event) -> None:
         super().handle(event)
+        if isinstance(event, LinkAttached) and self.give_up_if_forgotten():  # it, or the attach, lay unread
+            self.hang_up()
+            return
         if isinstance(event, LinkFlow) and self.link is not None:
             if self.link.credit > 0:
                 self.state, self.known = "on", True
@@ -355,6 +365,7 @@ class Subscriber(Client):
         self.marks: set[tuple[int, str]] = set()
         self.done_tags: set[bytes] = set()
         self.words: dict[bytes, str] = {}  # what it has said of them
+        self.mid_of_tag: dict[bytes, tuple[str, int]] = {}
 
     def attach(self, session: Any) -> None:
         fresh, self.want_fresh = self.want_fresh or not self.confirmed, False
@@ -450,6 +461,7 @@ class Subscriber(Client):
         if tag in self.unsettled:
             raise AssertionError(f"G2 {self.name}: unsettled {mid} is delivered as new")
         self.unsettled[tag] = "received"
+        self.mid_of_tag[tag] = mid
         self.in_hand.append((tag, mid))
         if self.kind == RECOVERING:  # others' placeholders (7.6) leave their credit to what comes meanwhile
             assert len(self.in_hand) <= self.credit, f"credit: {self.name} has {len(self.in_hand)} in hand"
@@ -557,7 +569,8 @@ class Subscriber(Client):
             if self.closing:
                 self.closed = True
             else:
-                self.world.checker.subscriber_told(self.name)
+                held = {self.mid_of_tag[tag] for tag in self.unsettled}
+                self.world.checker.subscriber_told(self.name, held)
                 self.want_fresh, self.confirmed = True, False
         elif not condition and self.closing:
             self.closed = True

@@ -381,7 +381,6 @@ class RealSubscriber(RealClient, Subscriber):
         Subscriber.__init__(self, name, OURS, credit)
         self.positions: list[int] = []
         self.notes = False  # keeps the tags of what it has been handed, without payload
-        self.mid_of_tag: dict[bytes, Mid] = {}
         self.knows = False  # of a subscription: from the journal as the process found it, or by an answer
         self.set_up(journal, twin_of)
         if twin_of is not None:
@@ -416,8 +415,8 @@ class RealSubscriber(RealClient, Subscriber):
             if isinstance(self.journal, TornJournal) and self.notes:
                 self.journal.note(event.tags)
         elif isinstance(event, Gap):
-            checker.subscriber_told(self.identity)
             assert self.real is not None
+            checker.subscriber_told(self.identity, {self.mid_of_tag[tag] for tag in self.real._held})
             void = self.real._settled_early
             for position, (_, mid) in zip(self.positions, self.in_hand, strict=True):
                 if position in void:  # its accept has no effect any more

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from chaos.simulation.checker import Checker, Violation
 from chaos.simulation.clients import Publisher, Subscriber
 from chaos.simulation.explore import remembered_by
 from chaos.simulation.plan import draw
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.shrink import shrink, simpler
 from chaos.simulation.wild import Wild
+from router.config import AddressConfig
 from router.ingress import Ingress
 
 
@@ -118,3 +120,64 @@ def test_violation_is_shrunk_to_those_who_take_part(monkeypatch: pytest.MonkeyPa
     assert len(found.plan.names) == 1
     assert [client.number for client in found.plan.clients if client.publishes] == [1]
     assert sum(event[0] == "crash" for event in found.events) == 1
+
+
+def test_publisher_whose_answer_lay_unread_until_it_may_be_forgotten_sends_nothing_again() -> None:
+    publisher = Publisher()
+    world, schedule = network("AB", publisher, Subscriber(), strict=False)
+    schedule.up(("s0", "A"), ("p0", "A"))
+    publisher.gives_up_s = 40.0
+    schedule.hold.append(("r2c", ("p0", 1)))
+    schedule.send("p0")
+    schedule.run()
+    schedule.notice(schedule.drop("p0"))
+    schedule.run()
+    schedule.hold.append(("r2c", ("p0", 2)))
+    schedule.run(place=(("p0", "B"),))
+    schedule.pass_time(46.0)
+    assert publisher.unsettled
+    schedule.release(("r2c", ("p0", 2)))
+    schedule.run()
+    assert world.checker.told == [("p0", "undecided")]
+    assert not publisher.unsettled
+    schedule.end()
+    assert schedule.accepted("s0") == {("p0", n) for n in range(publisher.total)}
+
+
+def test_what_was_settled_on_one_side_may_come_as_new_to_the_subscription_that_follows_a_broken_one() -> None:
+    """S1 has not accepted m1, so P still has it; S0's side has given P up, settled m1, and let S0 forget it."""
+    clients = [Subscriber("s0"), Subscriber("s1")]
+    short = AddressConfig(subscription_timeout_s=40.0, publisher_timeout_s=100.0)
+    world = Wild("AB", [Publisher()], clients, strict=False, address=short)
+    s = Schedule(world).up(("s0", "B"), ("s1", "A"), ("p0", "A"))
+    s.send("p0")
+    s.run()
+    s.hold += [("accept", "s1"), ("msg", "B", "A")]  # nobody hears that S0 accepts m1
+    s.send("p0")
+    s.run()
+    assert s.accepted("s0") == {("p0", 0), ("p0", 1)}
+    s.step("part", "B")
+    s.run()
+    s.pass_time(106.0)
+    s.run()
+    assert not clients[0].unsettled
+    s.step("heal")
+    s.release(("msg", "B", "A"))
+    s.run(place=(("s0", "B"),))
+    assert world.checker.told == [("s0", "interrupted")]
+    assert clients[0].mid_of_tag[next(iter(clients[0].unsettled))] == ("p0", 1)
+    s.end()
+
+
+def test_a_broken_subscription_that_begins_anew_is_not_handed_what_it_still_lists() -> None:
+    checker = Checker(strict=False)
+    checker.confirmed("s0")
+    for mid in (("p0", 0), ("p0", 1)):
+        checker.sent(mid)
+        checker.handed("s0", mid)
+        checker.accepted("s0", mid)
+    checker.subscriber_told("s0", {("p0", 1)})
+    checker.confirmed("s0")
+    checker.handed("s0", ("p0", 0))
+    with pytest.raises(Violation, match=r"^G2 s0 gets \('p0', 1\) again as new"):
+        checker.handed("s0", ("p0", 1))
