@@ -185,9 +185,14 @@ class ClientLink(ABC):
             return
         due = self._contact_due()
         if due is not None and now >= due:
+            assert self.link is not None
             self._refusals = 0
-            self._heard(now)
-            self._note_contact(now)
+            # A connection that is half open is up, too: only what came on it says that the network is there.  Where we
+            # have asked for no idle-time-out, nothing has to come.
+            connection = self.link.session.connection
+            heard = now if connection.settings.idle_timeout_s is None else connection.last_read
+            self._heard(heard)
+            self._note_contact(now, now - heard)
             self._journal.sync()
 
     def _contact_due(self) -> float | None:
@@ -389,9 +394,9 @@ class ClientLink(ABC):
     def _heard(self, at: float) -> None:
         self._contact = at if self._contact is None else max(self._contact, at)
 
-    def _note_contact(self, now: float) -> None:
+    def _note_contact(self, now: float, ago_s: float = 0.0) -> None:
         self._noted = now
-        self._contact_us = self._wall_us()
+        self._contact_us = self._wall_us() - round(ago_s * 1e6)
         self._write_contact(self._contact_us, self.timeout_s)
 
     def _absence_s(self, now: float) -> float:

@@ -287,6 +287,25 @@ def test_away_for_longer_than_the_network_waits_it_reports_and_begins_anew() -> 
     assert number_of(link, "onceway:incarnation") == epoch_of(link)
 
 
+def test_that_it_is_attached_is_no_contact_where_nothing_comes() -> None:
+    rig = Rig()
+    publisher, _ = attached_publisher(rig)
+    put(rig, publisher, 0)
+    for _ in range(2):
+        due = publisher.next_deadline()
+        assert due is not None
+        rig.now = due
+        rig.client.handle_timer(rig.now)
+    assert publisher._absence_s(rig.now) == 2 * 120 / 8
+    rig.drop()
+    publisher.take_events()
+    rig.now += 120 - 5 - 30 + 0.1
+    rig.connect()
+    (event,) = publisher.take_events()
+    assert isinstance(event, Undecided)
+    assert event.publications == [(0, payload(0))]
+
+
 def test_an_attach_that_lay_unread_until_the_network_may_have_forgotten_it_sends_nothing_again() -> None:
     rig = Rig()
     publisher, _ = attached_publisher(rig)
