@@ -206,9 +206,13 @@ class Run:
         )
 
     def nobody_waits(self) -> bool:
-        """Everything has been read, so that only who is away notices that time passes."""
+        """Everything has been read, so that only who is away notices that time passes; the ends of connections, too: no
+        client of ours stays for so long on one that its router has left (idle-time-out).
+        """
         w = self.world
-        unread = any((pipe.c2r and pipe.r_open) or (pipe.r2c and pipe.c_open) for pipe in w.pipes.values())
+        unread = any(
+            (pipe.c2r and pipe.r_open) or (pipe.c_open and (pipe.r2c or not pipe.r_open)) for pipe in w.pipes.values()
+        )
         return not unread and not any(inbox for site in w.sites.values() if site for inbox in site.inbox.values())
 
     def may_tick(self) -> bool:

@@ -177,3 +177,15 @@ def test_journal_tells_what_was_only_noted_when_it_was_read_and_has_been_decided
     part.accept([b"x"], OUTCOME)
     one.crash(99)
     assert later.attached(2) == {b"x": OUTCOME}
+
+
+def test_nobody_is_away_for_long_while_a_client_has_not_seen_that_its_connection_is_over() -> None:
+    clients = (ClientPlan("s0", False, OURS, 9), ClientPlan("p0", True, OURS, 9))
+    run = Run(replace(draw(1, "ours-apart"), names="A", clients=clients, places=(), config={}, turns=False, high=None))
+    s = Schedule(run.world).up(("s0", "A"), ("p0", "A"))
+    assert run.nobody_waits()
+    cid = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
+    s.w.pipes[cid].router_gone()
+    assert not run.nobody_waits()
+    s.step("cnotice", cid)
+    assert run.nobody_waits()
