@@ -42,6 +42,8 @@ class Checker:
     """Publishers who may be told that they are not known: who knew them is dead."""
     at_least_once: set[str] = field(default_factory=set)
     """Publishers and subscribers in mode first: what they send or get may come again."""
+    without_memory: set[str] = field(default_factory=set)
+    """Subscribers that present no map: where routers may be apart they may miss a gap (PROTOCOL 14)."""
     overtaken: set[Mid] = field(default_factory=set)
     """Undecided at a process of whose publisher another process has begun a later life: where all who know of that are
     dead or cut off, they may come again."""
@@ -192,9 +194,9 @@ class Checker:
     # at the end
     def quiescent(self, alive: set[tuple[str, int]]) -> None:
         """`alive`: routers with their incarnations. G5: whoever missed something was told, unless the only router
-        that knew is dead (PROTOCOL 14, H1)."""
+        that knew is dead (PROTOCOL 14, H1), or it has no memory."""
         for life, mid, at in self.missed:
             if life.ended is None and mid not in life.accepted:
-                if at in alive:
+                if at in alive and life.subscriber not in self.without_memory:
                     raise Violation(f"G5 {life.subscriber} missed {mid} silently")
                 self.holes += 1

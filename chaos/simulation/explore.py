@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from amqp10.performatives import RCV_FIRST
 from chaos.simulation.checker import Violation
-from chaos.simulation.clients import MEMORY, RECOVERING, UNIQUE, Publisher, Subscriber
+from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
 from chaos.simulation.plan import FAMILIES, FAULT_WEIGHTS, Plan, draw, family_of
 from chaos.simulation.real_clients import JUMPS, RealClient, RealSubscriber
 from chaos.simulation.schedule import Schedule
@@ -53,6 +53,7 @@ class Run:
             publisher.gives_up_s = self.address.publisher_expires_s - self.address.margin_s
         checker = self.world.checker
         checker.at_least_once |= {c.name for c in (*publishers, *subscribers) if c.rcv == RCV_FIRST}
+        checker.without_memory |= {s.name for s in subscribers if s.kind == PLAIN}
         self.fresh_s = FRESH_FRAME_S
         """No frame of a client lies unread for longer."""
         if self.family.expiry:

@@ -181,3 +181,17 @@ def test_a_broken_subscription_that_begins_anew_is_not_handed_what_it_still_list
     checker.handed("s0", ("p0", 0))
     with pytest.raises(Violation, match=r"^G2 s0 gets \('p0', 1\) again as new"):
         checker.handed("s0", ("p0", 1))
+
+
+def test_only_a_subscriber_without_memory_may_miss_something_silently() -> None:
+    for without_memory in (False, True):
+        checker = Checker(strict=False, without_memory={"s0"} if without_memory else set())
+        checker.confirmed("s0")
+        checker.sent(("p0", 0))
+        checker.told_accepted(("p0", 0), ("A", 1))
+        if without_memory:
+            checker.quiescent({("A", 1)})
+            assert checker.holes == 1
+        else:
+            with pytest.raises(Violation, match=r"^G5 s0 missed"):
+                checker.quiescent({("A", 1)})
