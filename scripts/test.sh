@@ -4,8 +4,8 @@
 set -u
 BIN=.venv/bin
 SECONDS_OF_SCHEDULES=${SIM_SECONDS:-300}
-# Without ours and ours-apart, in which one seed in about a thousand still fails: docs/simulation.md has the list.
-FAMILIES=together,released,all-die,apart,sparse,crossing,modes,silent,expiry
+# Without all-die, ours and ours-apart: docs/simulation.md, Open, says what is to be done about them.
+FAMILIES=together,released,apart,sparse,crossing,modes,silent,expiry
 said=$(mktemp) || exit 1
 nice -n 5 "$BIN/python" -m chaos.simulate --seconds "$SECONDS_OF_SCHEDULES" --family "$FAMILIES" >"$said" 2>&1 &
 schedules=$!
