@@ -1,13 +1,18 @@
 #!/bin/sh
-# The whole test suite and, beside it, random schedules in virtual time with fresh seeds: five minutes of them, or
-# SIM_SECONDS. What they say goes to a file, and is shown when both are done. Fails when either fails.
+# The whole test suite and, beside it, random schedules in virtual time. What they say goes to a file, and is shown when
+# both are done. Fails when either fails.
+#
+# The same seeds each time, unless SIM_SECONDS=300 asks for fresh ones for so long: as long as fresh ones meet a fault that
+# is known and open once in some thousands (docs/simulation.md, Open), that would say nothing of the change at hand.
 set -u
 BIN=.venv/bin
-SECONDS_OF_SCHEDULES=${SIM_SECONDS:-300}
-# Without all-die, ours and ours-apart: docs/simulation.md, Open, says what is to be done about them.
-FAMILIES=together,released,apart,sparse,crossing,modes,silent,expiry
+SEEDS=0-4999
 said=$(mktemp) || exit 1
-nice -n 5 "$BIN/python" -m chaos.simulate --seconds "$SECONDS_OF_SCHEDULES" --family "$FAMILIES" >"$said" 2>&1 &
+if [ -n "${SIM_SECONDS:-}" ]; then
+    nice -n 5 "$BIN/python" -m chaos.simulate --seconds "$SIM_SECONDS" >"$said" 2>&1 &
+else
+    nice -n 5 "$BIN/python" -m chaos.simulate --seeds "$SEEDS" >"$said" 2>&1 &
+fi
 schedules=$!
 
 # A job in the background ignores the terminal's Ctrl-C, so that it is ended here, however this script ends.
