@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
@@ -181,13 +181,19 @@ def _meant(key: str) -> str:
         return "it belongs to writeStream"
     if key == "endoffset" or key == "startoffset":
         return f'did you mean "{key[:-6]}ingOffsets"?'
-    other = _OTHERS_WORDS.get(key)
+    return closest(key, [option.name for option in OPTIONS], _OTHERS_WORDS)
+
+
+def closest(key: str, names: Sequence[str], others_words: Mapping[str, str]) -> str:
+    """What to say of an unknown key in lower case: the name that was meant, or all there are."""
+    by_key = {name.lower(): name for name in names}
+    other = others_words.get(key)
     if other is None:
-        close = difflib.get_close_matches(key, _BY_KEY, 1, 0.6)
-        other = _BY_KEY[close[0]].name if close else None
+        close = difflib.get_close_matches(key, by_key, 1, 0.6)
+        other = by_key[close[0]] if close else None
     if other is not None:
         return f'did you mean "{other}"?'
-    return "known are " + ", ".join(option.name for option in OPTIONS)
+    return "known are " + ", ".join(names)
 
 
 def _value(option: Option, text: str) -> Any:

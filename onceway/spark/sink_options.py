@@ -6,7 +6,6 @@ the one list of them.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from onceway.client.urls import parse_urls
 from onceway.errors import UsageError
+from onceway.spark.options import closest
 from onceway.spark.publishing import OnReject, OnUndecided, Terms
 from onceway.spark.sink_errors import SinkOptionError
 from onceway.topology.values import read_duration
@@ -73,7 +73,8 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
         option = _BY_KEY.get("outboxlocation" if key.lower() == "path" else key.lower())
         if option is None:
             if key.lower() != "checkpointlocation":  # writeStream's own, handed over with the others
-                problems.append(f"option {key}: is unknown; {_meant(key.lower())}")
+                meant = closest(key.lower(), [known.name for known in OPTIONS], _OTHERS_WORDS)
+                problems.append(f"option {key}: is unknown; {meant}")
             continue
         try:
             values[option.name] = _value(option, text.strip())
@@ -108,16 +109,6 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
         ),
         write_id=given("writeId"),
     )
-
-
-def _meant(key: str) -> str:
-    other = _OTHERS_WORDS.get(key)
-    if other is None:
-        close = difflib.get_close_matches(key, _BY_KEY, 1, 0.6)
-        other = _BY_KEY[close[0]].name if close else None
-    if other is not None:
-        return f'did you mean "{other}"?'
-    return "known are " + ", ".join(option.name for option in OPTIONS)
 
 
 def _value(option: Option, text: str) -> Any:
