@@ -106,10 +106,10 @@ class Credit:
     def ask_again(self, delivery_count: int) -> int | None:
         """The credit of another limit for the open question, or None where its last one will do.
 
-        Transfers that were sent with credit taken back before the question may go beyond its limit.  Their sender has
-        no credit left when it reads it, so that its flow shows the delivery-count instead and answers nothing.
+        Transfers that were sent with credit taken back before the question may reach its limit.  Their sender has no
+        credit left when it reads it, so that its flow shows no limit and answers nothing.
         """
-        if self.floor is None or delivery_count <= self.floor:
+        if self.floor is None or delivery_count < self.floor:
             return None
         limit = max(self.limit, delivery_count) + 1
         while limit in self.granted or limit in self.before:

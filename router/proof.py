@@ -68,8 +68,13 @@ class Proof:
         if credit is None:
             return False
         if self._limits:
-            return self._close(((delivery_count or 0) + credit) & SERIAL in self._limits)
+            return self._shows_limit(credit) and self._close(((delivery_count or 0) + credit) & SERIAL in self._limits)
         return self._close(self._written)
+
+    def _shows_limit(self, credit: int) -> bool:
+        """Where credit was taken back from transfers that were under way, a flow without credit shows how many they
+        were, and no limit: it may be older than the question and show that one's limit all the same."""
+        return credit > 0
 
     def settlement(self, first_id: int, last_id: int) -> bool:
         """5.7: the settlement of an outcome that was sent after the question."""

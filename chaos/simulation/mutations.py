@@ -213,6 +213,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "pub_overtaken_by_subscriber": ([(Egress, "_may_infer", always(True))], "G2"),
     # 5.7: the transfer was sent before P went to B
     "transfer_sent_before_the_question": ([(Proof, "transfer", any_transfer)], "G2"),
+    # 5.7: so was the flow, which shows no limit but how much had been sent
+    "flow_without_credit_before_the_question": ([(Proof, "_shows_limit", always(True))], "G2"),
     # 5.7: so was the heartbeat
     "heartbeat_sent_before_the_question": ([(Proof, "frame", any_frame)], "G2"),
     # 1: the new m0 has the tag of the old one, which S holds as accepted

@@ -692,6 +692,31 @@ def transfer_sent_before_the_question(world: Callable[..., World]) -> None:
 
 
 @scenario
+def flow_without_credit_before_the_question(world: Callable[..., World]) -> None:
+    """P's credit at A is taken back while m0 is under way, and P shows that it has none: as much as the question asks
+    for. A reads that when P works at B, where m0 is settled, and S has crossed over."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False)).up(("s1", "A"), ("p0", "A"))
+    old = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
+    s.hold.append(("c2r", old))
+    s.send("p0")
+    s.step("close", "s1")
+    s.run()
+    s.step("show", "p0")
+    s.step("part", "A")
+    s.run()
+    s.drop("p0")
+    s.run(place=(("s0", "B"),))
+    s.run(place=(("p0", "B"),))
+    assert s.accepted("s0") == {("p0", 0)}
+    assert not s.w.publisher("p0").unsettled
+    s.drop("s0")
+    s.run(place=(("s0", "A"),))
+    s.release(("c2r", old))
+    s.run()
+    finish(s)
+
+
+@scenario
 def heartbeat_sent_before_the_question(world: Callable[..., World]) -> None:
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up(("s0", "B"))
     s.step("connect", "p0", "A")

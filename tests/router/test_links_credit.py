@@ -113,7 +113,8 @@ def test_a_question_whose_limit_was_gone_beyond_has_another_that_was_never_told(
     credit.change(0)  # limit 0
     assert credit.ask_again(5) is None, "no question is open"
     assert credit.ask(0) == 1
-    assert credit.ask_again(1) is None, "a flow can still show it"
+    assert credit.ask_again(0) is None, "a flow can still show it"
+    assert credit.ask_again(1) == 1, "a flow without credit shows no limit"
     assert credit.ask_again(9) == 2, "10 has been told before"
     assert credit.limit == 11
     assert credit.change(9) is None, "not taken back before the answer"
@@ -140,6 +141,22 @@ def test_a_flow_that_shows_an_old_limit_proves_nothing() -> None:
     proof.granted(11)
     assert not proof.flow(4, 6)
     assert proof.flow(4, 7)
+
+
+def test_a_flow_without_credit_from_before_the_question_does_not_answer_it() -> None:
+    credit = credit_with(10, 8 << 20, 1)
+    credit.change(0)
+    credit.window(0, 0)
+    credit.change(0)  # read by a publisher that has sent one meanwhile, and shows that it has no credit: (1, 0)
+    proof = opened(threshold=credit.peak, seen=tuple(credit.granted))
+    credit.ask(0)
+    proof.granted(credit.limit)
+    assert credit.limit == 1
+    assert not proof.transfer(1)
+    assert not proof.flow(1, 0)
+    assert credit.ask_again(1) == 1
+    proof.granted(credit.limit)
+    assert proof.flow(1, 1)
 
 
 def test_a_later_limit_proves_as_well_and_one_seen_before_does_not() -> None:

@@ -581,15 +581,18 @@ def test_what_was_sent_before_the_question_does_not_answer_it(clients: Clients, 
     assert core.named("answered") == []
 
 
-def test_a_question_that_transfers_on_credit_taken_back_cross_is_asked_again(clients: Clients, core: Any) -> None:
+@pytest.mark.parametrize("tags", [[b"1"], [b"1", b"2", b"3"]], ids=["as far as its limit", "beyond it"])
+def test_a_question_that_transfers_on_credit_taken_back_cross_is_asked_again(
+    clients: Clients, core: Any, tags: list[bytes]
+) -> None:
     client = clients.connect()
     link = client.sender()
     port = core.publishers[0]
-    link.send([b"1", b"2", b"3"], [BODY, BODY, BODY])
+    link.send(tags, [BODY] * len(tags))
     data = client.connection.data_to_send()
     port.set_window(0, 0, "window full")
     clients.router.flush(clients.now)
-    port.ask()  # at limit 1: its reader has sent 3 and can show no limit but that
+    port.ask()  # at limit 1: its reader has sent as much and can show no limit
     clients.router.flush(clients.now)
     question = client.served.data_to_send()
     client.served.receive_data(data, clients.now)
