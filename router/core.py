@@ -36,6 +36,17 @@ class Send(Protocol):
     def __call__(self, peers: tuple[str, ...], data: bytes) -> None: ...
 
 
+class Said:
+    """What the latest HELLO of a peer in its present session has said of routers."""
+
+    __slots__ = ("established", "incarnation", "up")
+
+    def __init__(self, hello: m.Hello) -> None:
+        self.incarnation = hello.incarnation
+        self.established = hello.established
+        self.up = hello.up
+
+
 class Core:
     """One router's decisions."""
 
@@ -68,9 +79,7 @@ class Core:
         self.done_bytes = min(config.done_bytes, config.memory_limit // 4)  # what is done must leave room for the rest
         self.presettled = 0  # bytes of at-most-once messages that wait for subscribers
         self._peers: tuple[str, ...] = ()
-        self._hello: dict[str, None] = {}  # whose HELLO has come in this session
-        self._awaited: dict[str, None] = {}  # whose HELLO is needed to become established
-        self._heard_established = False
+        self._said: dict[str, Said] = {}  # by those whose HELLO has come in the present session
         self._boot_at = now + config.discovery_s
         self._recover_at: float | None = None
         self._deferred_publishers: dict[PublisherPort, PublisherAttach] = {}
@@ -216,10 +225,11 @@ class Core:
         self.now = now
         self.up.pop(peer, None)
         self._peers = tuple(sorted(self.up))
-        self._hello.pop(peer, None)
-        self._awaited.pop(peer, None)
+        self._said.pop(peer, None)
         for address in list(self.addresses.values()):
             address.router_down(peer)
+        self.drain()
+        self._say_who_is_up(peer)
         self._check_established()
         self.drain()
 
@@ -383,12 +393,11 @@ class Core:
 
     def _check_booted(self) -> None:
         """4.1: the HELLO of every router of the topology file has come."""
-        if not self.booted and all(router == self.name or router in self._hello for router in self.config.routers):
+        if not self.booted and all(router == self.name or router in self._said for router in self.config.routers):
             self._boot()
 
     def _boot(self) -> None:
         self.booted = True
-        self._awaited = {}
         self._recover_at = self.now + self.config.recovery_s
         self.due(self._recover_at)
         self._check_established()
@@ -397,9 +406,27 @@ class Core:
         self._take_deferred()
 
     def _check_established(self) -> None:
-        """4.4: an established router's HELLO has come, and those of its up-list that are still reachable."""
-        if not self.established and self._heard_established and all(r in self._hello for r in self._awaited):
+        """4.4: an established router's HELLO has come, and the HELLO of everybody who is up with it.
+
+        Who has gone is waited for until those who were up with it have said so: what it told them before, it need not
+        have told us, and their next HELLO has it."""
+        if self.established:
+            return
+        lists = [said.up for said in self._said.values() if said.established]
+        if lists and all(self._is_heard(*each) for up in lists for each in up):
             self._establish()
+
+    def _is_heard(self, router: str, incarnation: int) -> bool:
+        """Has this life of it said HELLO to us? A later one does not know what it knew."""
+        said = self._said.get(router)
+        return router == self.name or (said is not None and said.incarnation == incarnation)
+
+    def _say_who_is_up(self, changed: str) -> None:
+        """4.4: to those who may wait for that router, because we have said that it is up."""
+        if self.established:
+            for peer in self._peers:
+                if peer != changed and not (peer in self._said and self._said[peer].established):
+                    self._send_hello(peer)
 
     def may_accept(self) -> bool:
         """4.4: a router that is not established releases no accepted."""
@@ -423,11 +450,14 @@ class Core:
             some_publishers, some_subscriptions = address.news()
             publishers += some_publishers
             subscriptions += some_subscriptions
-        self._send((peer,), encode(m.Hello(self.established, self._peers, publishers, subscriptions)))
+        said = self._said
+        up = tuple([(router, said[router].incarnation if router in said else 0) for router in self._peers])
+        self._send((peer,), encode(m.Hello(self.incarnation, self.established, up, publishers, subscriptions)))
 
     def _on_hello(self, sender: str, message: m.Hello) -> None:
         """4.3."""
-        self._hello[sender] = None
+        first = sender not in self._said
+        self._said[sender] = Said(message)
         for publisher in message.publishers:
             address = self.address(publisher.address)
             address.tell_of_close(sender, publisher)
@@ -435,9 +465,8 @@ class Core:
         if not self.established:
             for subscription in message.subscriptions:
                 self.address(subscription.address).hear_of_subscription(subscription)
-            if message.established:
-                self._heard_established = True
-                self._awaited.update((router, None) for router in message.up if router != self.name)
+        if first:
+            self._say_who_is_up(sender)
         self._check_established()
         self._check_booted()
 

@@ -73,9 +73,10 @@ class SubscriptionNews:
 
 
 @dataclass(slots=True)
-class Hello:  # 4.2
+class Hello:  # 4.2; incarnation: the sender's; up: who is up with it, each with its incarnation, 0 before its HELLO
+    incarnation: int
     established: bool
-    up: tuple[str, ...]
+    up: tuple[tuple[str, int], ...]
     publishers: list[PublisherNews]
     subscriptions: list[SubscriptionNews]
 

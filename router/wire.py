@@ -262,7 +262,8 @@ def _checked(start: int, stop: int) -> Range:
 
 
 def _encode_hello(m: Hello) -> bytes:
-    parts = [b"\0\0", b"\1" if m.established else b"\0", _U16.pack(len(m.up)), *map(_string, m.up)]
+    parts = [b"\0\0", _U64.pack(m.incarnation), b"\1" if m.established else b"\0", _U16.pack(len(m.up))]
+    parts += [_string(router) + _U64.pack(incarnation) for router, incarnation in m.up]
     parts.append(_U32.pack(len(m.publishers)))
     for p in m.publishers:
         parts += [_string(p.address), p.publisher, _U64.pack(p.incarnation), _term(p.term), _F64.pack(p.age_s)]
@@ -274,14 +275,14 @@ def _encode_hello(m: Hello) -> bytes:
 
 
 def _decode_hello(r: _Reader, address: str) -> Hello:
-    established = r.flag()
-    up = tuple([r.string() for _ in range(r.fields(_U16)[0])])
+    incarnation, established = r.u64(), r.flag()
+    up = tuple([(r.string(), r.u64()) for _ in range(r.fields(_U16)[0])])
     publishers = [PublisherNews(r.string(), r.publisher(), r.u64(), r.term(), r.seconds()) for _ in range(r.many(36))]
     subscriptions = [
         SubscriptionNews(r.string(), r.name(), r.maybe_term(), r.term(), r.seconds(), r.seconds())
         for _ in range(r.many(33))
     ]
-    return Hello(established, up, publishers, subscriptions)
+    return Hello(incarnation, established, up, publishers, subscriptions)
 
 
 def _encode_pub(m: Pub) -> bytes:

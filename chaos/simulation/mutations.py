@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.simulation import real_scenarios  # noqa: F401  # theirs are among SCENARIOS
+from chaos.simulation import membership_scenarios, real_scenarios  # noqa: F401  # theirs are among SCENARIOS
 from chaos.simulation.client_defects import CLIENT, CLIENT_AT_RANDOM
 from chaos.simulation.exhaustive import Search
 from chaos.simulation.explore import explore
+from chaos.simulation.membership_defects import MEMBERSHIP
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.smallest import WORLDS
 from chaos.simulation.world import World
@@ -257,6 +258,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "earlier_life_knows_nothing_of_the_later": ([(Egress, "_speaks_for", always(True))], "G2"),
     # 8.5: the abandoned ingress settles at S what P is about to send again elsewhere
     "flush_by_an_abandoned_ingress": ([(Ingress, "flush_due", flush_unproved)], "G2"),
+    **MEMBERSHIP,
 }
 
 

@@ -248,6 +248,8 @@ def brief(value: Any) -> str:
     if isinstance(value, tuple) and len(value) == 2 and isinstance(value[1], str):  # a term, a subscription's name
         first = value[0] % 10_000_000 if isinstance(value[0], int) else value[0]
         return f"{first}/{value[1]}" if value[1] else str(first)
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str):  # a router and its incarnation
+        return f"{value[0]}/{value[1] % 10_000}"
     if isinstance(value, (list, tuple)):
         return "[" + " ".join(brief(each) for each in value) + "]"
     if isinstance(value, IntEnum):

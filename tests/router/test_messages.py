@@ -48,8 +48,9 @@ def entries(draw: st.DrawFn) -> m.Entries:
 MESSAGE = st.one_of(
     st.builds(
         m.Hello,
+        U64,
         st.booleans(),
-        st.lists(st.text(max_size=4), max_size=3).map(tuple),
+        st.lists(st.tuples(st.text(max_size=4), U64), max_size=3).map(tuple),
         st.lists(st.builds(m.PublisherNews, ADDRESS, PID, U64, TERM, SECONDS), max_size=3),
         st.lists(st.builds(m.SubscriptionNews, ADDRESS, NAME, st.none() | TERM, TERM, SECONDS, SECONDS), max_size=3),
     ),
