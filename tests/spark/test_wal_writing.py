@@ -25,20 +25,44 @@ def sizes(group: Sequence[Run]) -> list[list[int]]:
 
 
 def test_group_is_due_when_the_first_row_has_waited_long_enough() -> None:
-    gathering = Gathering(WalSettings(group_ms=50))
+    gathering = Gathering(WalSettings(group_ms=1000))
     assert gathering.wait_s(0.0) is None
     gathering.add(run(1, 2), 10.0)
-    gathering.add(run(3), 10.04)
-    assert gathering.wait_s(10.04) == pytest.approx(0.01)
-    assert gathering.wait_s(10.05) == pytest.approx(0.0)
-    assert sizes(gathering.take(10.05)) == [[1, 2], [3]]
-    assert gathering.wait_s(10.05) is None
+    gathering.add(run(3), 10.995)
+    assert gathering.wait_s(10.995) == pytest.approx(0.005)
+    assert gathering.wait_s(11.0) == pytest.approx(0.0)
+    assert sizes(gathering.take(11.0)) == [[1, 2], [3]]
+    assert gathering.wait_s(11.0) is None
+
+
+def test_group_is_due_when_no_more_rows_come() -> None:
+    """A publisher at the end of its window waits for us: to wait for more from it would be a window per groupMs."""
+    gathering = Gathering(WalSettings(group_ms=1000))
+    gathering.add(run(1, 2), 10.0)
+    assert gathering.wait_s(10.0) == pytest.approx(0.02)
+    gathering.add(run(3), 10.01)
+    assert gathering.wait_s(10.01) == pytest.approx(0.02)
+    assert gathering.wait_s(10.03) == pytest.approx(0.0)
+    assert sizes(gathering.take(10.03)) == [[1, 2], [3]]
+
+
+def test_groups_that_are_not_full_are_a_tenth_of_the_time_apart() -> None:
+    """A trickle of single rows does not make an fdatasync for each."""
+    gathering = Gathering(WalSettings(group_ms=1000, group_rows=3))
+    gathering.add(run(1), 10.0)
+    gathering.take(10.02)
+    gathering.add(run(1), 10.03)
+    assert gathering.wait_s(10.03) == pytest.approx(0.09)
+    gathering.add(run(1), 10.05)
+    assert gathering.wait_s(10.05) == pytest.approx(0.07)
+    gathering.add(run(1), 10.06)
+    assert gathering.wait_s(10.06) == 0.0  # full
 
 
 def test_group_is_due_at_once_when_it_is_full_or_flushed() -> None:
     gathering = Gathering(WalSettings(group_rows=3, group_bytes=100, group_ms=1000))
     gathering.add(run(1, 1), 0.0)
-    assert gathering.wait_s(0.0) == 1.0
+    assert gathering.wait_s(0.0) == 0.02
     gathering.add(run(1), 0.0)
     assert gathering.wait_s(0.0) == 0.0
     gathering.take(0.0)
@@ -51,7 +75,7 @@ def test_group_is_due_at_once_when_it_is_full_or_flushed() -> None:
     assert gathering.wait_s(0.0) == 0.0
     assert sizes(gathering.take(0.0)) == [[1], [1]]
     gathering.add(run(1), 0.0)
-    assert gathering.wait_s(0.0) == 1.0  # what came after the flush waits as ever
+    assert gathering.wait_s(0.0) == 0.1  # what came after the flush waits as ever
 
 
 def test_runs_are_cut_where_a_group_is_full() -> None:

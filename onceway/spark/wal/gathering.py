@@ -1,17 +1,25 @@
-"""Rows on their way into the log, until there are enough for a group or the first of them has waited long enough.
+"""Rows on their way into the log, until there are enough for a group, no more come or the first has waited long enough.
+
+A publisher may send only so many messages ahead of their outcome (the router's window), so waiting for more than come
+would hold it up: its window per groupMs would be all that it could send.
 
 Not thread-safe: its owner locks.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from onceway.spark.wal.settings import WalSettings
+
+# Parts of groupMs: so long without a row and none is on its way; groups that are not full are so far apart.
+QUIET: Final = 0.02
+APART: Final = 0.1
 
 
 class Run(NamedTuple):
@@ -24,7 +32,7 @@ class Run(NamedTuple):
 
 
 class Gathering:
-    __slots__ = ("_flush", "_runs", "_settings", "_since", "octets", "rows")
+    __slots__ = ("_flush", "_last", "_runs", "_settings", "_since", "_taken", "octets", "rows")
 
     def __init__(self, settings: WalSettings) -> None:
         self.rows = 0
@@ -32,11 +40,14 @@ class Gathering:
         self._settings = settings
         self._runs: deque[Run] = deque()
         self._since = 0.0  # when the first of them came
+        self._last = 0.0  # and the last
+        self._taken = -math.inf  # when the last group was
         self._flush = 0  # of the first rows, so many wait for no others
 
     def add(self, run: Run, now: float) -> None:
         if not self._runs:
             self._since = now
+        self._last = now
         self._runs.append(run)
         self.rows += len(run.payloads)
         self.octets += run.octets
@@ -54,7 +65,8 @@ class Gathering:
             return None
         if self._flush or self.full():
             return 0.0
-        return self._since + self._settings.group_ms / 1000 - now
+        longest = self._settings.group_ms / 1000
+        return min(self._since + longest, max(self._last + longest * QUIET, self._taken + longest * APART)) - now
 
     def take(self, now: float) -> list[Run]:
         """The rows of one group, at least one; the last run may be a piece of one."""
@@ -82,5 +94,5 @@ class Gathering:
         self.rows -= count
         self.octets -= sum(run.octets for run in group)
         self._flush = max(0, self._flush - count)
-        self._since = now
+        self._since = self._taken = now
         return group

@@ -11,7 +11,7 @@ class WalSettings:
 
     group_rows: int = 5000  # one group: one frame, one fdatasync
     group_bytes: int = 16 << 20  # of payload; a single larger message is a group of its own
-    group_ms: float = 50.0  # how long a group waits for more rows
+    group_ms: float = 50.0  # how long a group waits for more rows at most; a fiftieth where none come (`Gathering`)
     segment_bytes: int = 64 << 20
     lock_timeout_s: float = 10.0  # how long to wait for another process to let go (a killed driver's: up to 4 s)
 
