@@ -4,6 +4,11 @@
 `lost` says that it is gone; links survive that and attach again on the next one.  Each link has a session of its own
 as long as the router's channel-max allows, so that its deliveries keep consecutive ids.  Sockets, clocks and URLs are
 `onceway.client.connection`'s business.
+
+Links want to know from time to time whether the network still has them (`link`).  A session begun and ended for nothing
+else asks that of any AMQP peer: nobody can have answered its begin before it was said, and what there was to say of a
+link before, a detach, comes first.  A heartbeat proves less, nor does a flow with echo: who can tell an answer from a
+flow that was on its way?
 """
 
 from __future__ import annotations
@@ -13,7 +18,6 @@ from random import Random
 from typing import Any
 
 from amqp10.connection import Connection
-from amqp10.errors import LocalProtocolError
 from amqp10.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -24,6 +28,7 @@ from amqp10.events import (
     LinkDetached,
     LinkFlow,
     ResumedTransfer,
+    SessionBegun,
     SessionEnded,
     Transfers,
 )
@@ -54,6 +59,9 @@ class Endpoint:
         self._rng = rng
         self._failures = 0  # sessions that ended under us, one after the other
         self._again: list[tuple[float, ClientLink]] = []  # links whose session has ended, and when they get a new one
+        self._asking: Session | None = None  # a session that is there for nothing but its answer
+        self._asked_at = 0.0
+        self._ask_again = False  # somebody has wanted to know meanwhile
 
     # -- links
 
@@ -133,10 +141,11 @@ class Endpoint:
         """The connection is gone, with or without ConnectionClosed: links wait for the next one."""
         connection, self.connection, self.opened = self.connection, None, False
         self._again = []
+        self._asking, self._ask_again = None, False
         if connection is None:
             return
         for link in self.links:
-            link.disconnect(now, reason, connection.last_read)
+            link.disconnect(reason)
 
     def close(self) -> None:
         if self.connection is not None:
@@ -173,6 +182,7 @@ class Endpoint:
                 self._give_session(link, now)
         for link in self.links:
             link.handle_timer(now)
+        self._ask_if_wanted(now)
         return closed
 
     # -- events
@@ -198,6 +208,7 @@ class Endpoint:
         if events:
             for link in self.links:  # a session's window may have opened
                 link.pump(now)
+            self._ask_if_wanted(now)
         return closed
 
     def _handle_rare(self, event: Event, now: float) -> None:
@@ -223,14 +234,22 @@ class Endpoint:
                 event.link.context.detached(event.link, event.closed, event.error, event.local, now)
         elif isinstance(event, LinkAttaching):
             event.link.refuse("amqp:not-allowed", "this is a client, it has no addresses")
+        elif isinstance(event, SessionBegun):
+            if event.session is self._asking:
+                self._answered(event.session, now)
         elif isinstance(event, SessionEnded):
             self._session_ended(event.session, event.error, now)
 
     def _session_ended(self, session: Session, error: Error | None, now: float) -> None:
+        if session is self._asking:
+            self._asking = None
+            if self._ask_again:
+                self._ask(now)
+            return
         reason = "the session ended" if error is None else f"{error.condition} {error.description or ''}".strip()
         for link in self.links:
             if link.uses(session):
-                link.disconnect(now, reason, now)
+                link.disconnect(reason)
                 self._failures += 1
                 self._again.append((now + backoff_s(self._failures, self._rng), link))
 
@@ -238,12 +257,48 @@ class Endpoint:
         assert self.connection is not None
         if not link.away:
             return
-        try:
+        shared = [session for session in self.connection.sessions if not session.ended and session is not self._asking]
+        # One channel is left for asking. Of as many links as there are others some share one: delivery-ids then
+        # interleave, which costs speed, nothing else.
+        if shared and self._free_channels() < 2:
+            session = min(shared, key=lambda candidate: len(candidate.links))
+        else:
             session = self.connection.begin()
-        except LocalProtocolError:
-            # as many links as channels: share one; delivery-ids then interleave, which costs speed, nothing else
-            sessions = [session for session in self.connection.sessions if not session.ended]
-            if not sessions:
-                raise
-            session = min(sessions, key=lambda candidate: len(candidate.links))
         link.connect(session, now)
+
+    # -- whether the network is there
+
+    def _ask_if_wanted(self, now: float) -> None:
+        wanted = [link for link in self.links if link.asks(now)]
+        if not wanted:
+            return
+        if self._asking is None:
+            self._ask(now)
+        else:
+            self._ask_again = True
+
+    def _ask(self, now: float) -> None:
+        connection = self.connection
+        assert connection is not None
+        self._ask_again = False
+        if connection.closing:
+            return
+        self._asked_at = now
+        if self._free_channels():
+            self._asking = connection.begin()
+            return
+        # A router that allows one session and no more cannot be asked: what has come counts when it was read.
+        for link in self.links:
+            link.answered(connection.last_read, now)
+
+    def _answered(self, session: Session, now: float) -> None:
+        for link in self.links:
+            link.answered(self._asked_at, now)
+        session.end()
+
+    def _free_channels(self) -> int:
+        connection = self.connection
+        assert connection is not None
+        assert connection.remote_open is not None
+        highest = min(connection.settings.channel_max, connection.remote_open.channel_max)
+        return highest + 1 - len(connection.sessions)

@@ -5,6 +5,10 @@ the attach that carries it is sent (PROTOCOL 15); presents what is unsettled, in
 frame (7.7); and may end by being refused, stolen, detached, or with its connection.  This file knows which of these
 are tried again and when, and for how long the network waits for a link that is away.  It does not know what a map
 means: `publishing` and `subscribing` do.
+
+*Contact* is a time at which the network still had the link: when we said something that it has answered since.  What
+is read says nothing of when it was written, as this process may have stood still (suspended, a machine asleep) while it
+lay in a buffer; so that the endpoint asks from time to time, and each link says when (`asks`, `answered`).
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ LONGEST = 0xFFFFFFFF  # a terminus timeout, s (3.5.3): as long as the address al
 BACKOFF_FIRST_S = 0.05
 BACKOFF_LAST_S = 5.0
 LATER_US = 1 << 20  # how far above a refused epoch the next one may be: about 1 s of clock
+ASKED_IN_TIMEOUT = 16  # so many times within the time that the network waits it is asked whether it is there
+NOTED_IN_TIMEOUT = 8  # and so many times the journal is told, which costs a write to the disk
 SETTLED_IN_S = 5.0  # attached for this long, a link that is stolen was not merely refused late (PROTOCOL 5.3, 5.6)
 
 # Trying again gives the same answer.
@@ -107,8 +113,11 @@ class ClientLink(ABC):
         self._failures = 0
         self._retry_at: float | None = None
         self._parts: list[dict[bytes, DeliveryState | None]] = []  # of the map, still to be sent
-        self._contact: float | None = None  # when the network was last heard of on this link
-        self._contact_us = 0
+        self._attach_at = 0.0  # when the last attach was sent
+        self._contact: float | None = None  # the network had this link then, or later
+        self._contact_us = 0  # the same by the wall clock, for the next process
+        self._known_from: float | None = None  # since when the network knows of this attachment; None: perhaps not
+        self._ask_at: float | None = None  # when it is to be asked again
         self._noted: float | None = None  # when the journal was last told so
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._leaving: bool | None = None  # close (True) or detach (False) has been asked for
@@ -124,13 +133,13 @@ class ClientLink(ABC):
         self._retry_at = None
         self._begin(now)
 
-    def disconnect(self, now: float, reason: str, last_read: float | None = None) -> None:
-        """The session or connection is gone; last_read: when bytes last came on it."""
+    def disconnect(self, reason: str) -> None:
+        """The session or connection is gone."""
         if self.state is OVER:
             return
         self._session = None
         self._retry_at = None
-        self._away(last_read, reason)
+        self._away(reason)
         if self._leaving is not None:
             # A detach or close that the network has not seen has the same effect as not coming back.
             self._over(Detached(self._leaving))
@@ -176,30 +185,33 @@ class ClientLink(ABC):
         # attaching: the answer decides; detaching: it is under way
 
     def next_deadline(self) -> float | None:
-        return self._contact_due() if self._retry_at is None else self._retry_at
+        if self._retry_at is not None:
+            return self._retry_at
+        return self._ask_at if self.state is ON else None
 
     def handle_timer(self, now: float) -> None:
         if self._retry_at is not None and now >= self._retry_at and self._session is not None:
             self._retry_at = None
             self._begin(now)
-            return
-        due = self._contact_due()
-        if due is not None and now >= due:
-            assert self.link is not None
-            self._refusals = 0
-            # A connection that is half open is up, too: only what came on it says that the network is there.  Where we
-            # have asked for no idle-time-out, nothing has to come.
-            connection = self.link.session.connection
-            heard = now if connection.settings.idle_timeout_s is None else connection.last_read
-            self._heard(heard)
-            self._note_contact(now, now - heard)
-            self._journal.sync()
 
-    def _contact_due(self) -> float | None:
-        """When the journal wants to hear that the network is still there."""
-        if self.state is ON and self._noted is not None and self.timeout_s:
-            return self._noted + self.timeout_s / 8
-        return None
+    def asks(self, now: float) -> bool:
+        """Whether the router is to be asked now if it is there."""
+        if self.state is not ON or self._ask_at is None or now < self._ask_at:
+            return False
+        self._ask_at = now + self.timeout_s / ASKED_IN_TIMEOUT
+        return True
+
+    def answered(self, asked_at: float, now: float) -> None:
+        """The router has answered what it was asked at asked_at, and has not taken this link away before."""
+        if self.state is not ON or self._known_from is None or asked_at < self._known_from or not self.timeout_s:
+            return
+        self._heard(asked_at)
+        self._ask_at = asked_at + self.timeout_s / ASKED_IN_TIMEOUT
+        if now - self._on_at > SETTLED_IN_S:
+            self._refusals = 0
+        if self._noted is None or now - self._noted >= self.timeout_s / NOTED_IN_TIMEOUT:
+            self._note_contact(now)
+            self._journal.sync()
 
     def take_events(self) -> list[LinkEvent]:
         events, self.events = self.events, []
@@ -222,6 +234,7 @@ class ClientLink(ABC):
         if self.state is not JOURNALLING or session is not self._session or session.ended or epoch != self._epoch:
             return  # overtaken by a loss
         self.state = ATTACHING
+        self._attach_at = now
         # Everything journalled before the epoch is durable by now, so the map holds nothing on its way to be
         # forgotten: what a publisher was told is not in it any more.
         unsettled = self._map()
@@ -283,17 +296,19 @@ class ClientLink(ABC):
             self.state = DETACHING
             link.detach(closed=self._leaving)
             return
-        overdue = self._overdue(now)
-        if overdue is not None and self._answered_late(overdue, now):
-            self.state = DETACHING
-            link.detach(closed=False)  # and attach anew
+        if self._late(link, now):
             return
         self.state = ON
         self._on_at = now
         self._failures = 0
-        self._heard(now)
+        self._known_from = self._ask_at = None
+        known = self._known_by_answer()
+        if known:
+            self._heard(self._attach_at)
         self._answered(link, answer, now)
         self._note_contact(now)
+        if known:
+            self._known(now, now + self.timeout_s / ASKED_IN_TIMEOUT)
         self.events.append(Attached(self.resumed, offered, self.timeout_s))
         self.pump(now)
 
@@ -317,9 +332,7 @@ class ClientLink(ABC):
         condition = "" if error is None else str(error.condition)
         description = "" if error is None else (error.description or "")
         reason = " ".join(filter(None, (condition, description))) or "detached by the router"
-        if was is ON:
-            self._heard(now)
-        self._away(None, reason)
+        self._away(reason)
         if self._leaving is not None:
             self._over(Detached(self._leaving))
         elif condition == conditions.STOLEN:
@@ -373,10 +386,8 @@ class ClientLink(ABC):
             self._waiting.append((number, then, arguments))
         return number
 
-    def _away(self, last_read: float | None, reason: str) -> None:
+    def _away(self, reason: str) -> None:
         was_on = self.state is ON
-        if was_on and last_read is not None:
-            self._heard(last_read)
         self.state = AWAY
         self.link = None
         self._parts = []
@@ -391,12 +402,18 @@ class ClientLink(ABC):
         self._parts = []
         self.events.append(event)
 
+    def _known(self, now: float, ask_at: float) -> None:
+        """From now on the network knows us if it is there."""
+        self._known_from = now
+        self._ask_at = ask_at if self.timeout_s else None
+
     def _heard(self, at: float) -> None:
         self._contact = at if self._contact is None else max(self._contact, at)
 
-    def _note_contact(self, now: float, ago_s: float = 0.0) -> None:
+    def _note_contact(self, now: float) -> None:
         self._noted = now
-        self._contact_us = self._wall_us() - round(ago_s * 1e6)
+        if self._contact is not None:
+            self._contact_us = self._wall_us() - round((now - self._contact) * 1e6)
         self._write_contact(self._contact_us, self.timeout_s)
 
     def _absence_s(self, now: float) -> float:
@@ -418,10 +435,21 @@ class ClientLink(ABC):
         known = "an unknown time: the clock was set back" if away == inf else f"{away:.0f} s"
         return f"no contact for {known}, and the network waits for {timeout:.0f} s"
 
+    def _late(self, link: Link, now: float) -> bool:
+        """The network may have forgotten us while we were attaching: detached, to be attached anew."""
+        overdue = self._overdue(now)
+        if overdue is None or not self._answered_late(overdue, now):
+            return False
+        self.state = DETACHING
+        link.detach(closed=False)
+        return True
+
     def _check_absence(self, now: float) -> None:
         overdue = self._overdue(now)
         if overdue is not None:
             self._expired(overdue, now)
+        elif self._contact is None and self._contact_us:
+            self._contact = now - self._absence_s(now)  # and the wall clock may jump
 
     def _offered(self, link: Link, answer: Attach) -> Guarantee:
         word = (answer.properties or {}).get(GUARANTEE)
@@ -461,6 +489,10 @@ class ClientLink(ABC):
     @abstractmethod
     def _answered_late(self, reason: str, now: float) -> bool:
         """The network knew us when we attached; perhaps no more when it read that.  Whether to attach anew."""
+
+    @abstractmethod
+    def _known_by_answer(self) -> bool:
+        """Whether who answers the attach has told the whole network of us."""
 
     @abstractmethod
     def _lost(self) -> None:

@@ -177,7 +177,6 @@ class PublisherLink(ClientLink):
             return  # received: not the last word
         self._settled_here = True
         self._refusals = 0
-        self._heard(now)
         payloads = self._payloads
         at = max(bisect_right(self._ids, first_id) - 1, 0)
         while at < len(self._ids) and self._ids[at] <= last_id:
@@ -262,7 +261,9 @@ class PublisherLink(ClientLink):
         """The router sent a flow: credit has changed."""
         if link is not self.link or not isinstance(link, SenderLink) or self.state is not ON:
             return
-        self._heard(now)
+        unknown = self._known_from is None and link.credit > 0
+        if unknown and self._late(link, now):
+            return  # answered in time, but without credit until now: nobody has been told of us meanwhile
         had = len(self._ids)
         self.pump(now)
         if self._show_credit and link.credit > 0 and len(self._ids) == had:
@@ -270,8 +271,16 @@ class PublisherLink(ClientLink):
             # nothing to send would be claimed only at its next heartbeat
             self._show_credit = False
             link.flow()
+        if unknown:
+            self._noted = None  # the first answer is news
+            self._known(now, now)  # 5.2: what we have just said makes our router tell the others
         if link.drain and not self._again and not self._new:
             link.drained()
+
+    def _known_by_answer(self) -> bool:
+        # PROTOCOL 5.1: the answer claims nothing, so that elsewhere the time since the last attachment goes on.  That
+        # matters to what is in doubt since then; what we send from now on is taken only when we are known.
+        return not self._payloads
 
     def _lost(self) -> None:
         self._ids = []

@@ -573,6 +573,9 @@ class SubscriberLink(ClientLink):
         self.state = DETACHING
         self.link.detach(closed=False)
 
+    def _known_by_answer(self) -> bool:
+        return True  # 7.2: it comes when all have JOINED
+
     def _lost(self) -> None:
         self._ids = []
         self._positions = []

@@ -15,6 +15,7 @@ from amqp10.events import (
     LinkDetached,
     LinkFlow,
     SessionBegun,
+    SessionEnded,
     Transfers,
 )
 from amqp10.link import Link
@@ -46,6 +47,7 @@ class Rig:
         *,
         router_frame: int = 1 << 20,
         client_frame: int = 1 << 20,
+        channels: int = 256,
         seed: int = 1,
     ) -> None:
         self.now = 100.0
@@ -56,6 +58,7 @@ class Rig:
         self.router: Connection | None = None
         self.router_frame = router_frame
         self.client_frame = client_frame
+        self.channels = channels
         self.heard: list[Event] = []  # by the router, but for the plumbing
 
     # -- links
@@ -83,7 +86,9 @@ class Rig:
         settings = ConnectionSettings(container_id="client", max_frame_size=self.client_frame)
         self.client.connect(settings, self.now)
         self.router = Connection(
-            ConnectionSettings(container_id="router", max_frame_size=self.router_frame), server=True, now=self.now
+            ConnectionSettings(container_id="router", max_frame_size=self.router_frame, channel_max=self.channels - 1),
+            server=True,
+            now=self.now,
         )
         self.run()
 
@@ -106,7 +111,7 @@ class Rig:
             if data:
                 moved = True
                 for event in self.router.receive_data(data, self.now):
-                    if not isinstance(event, ConnectionOpened | SessionBegun):
+                    if not isinstance(event, ConnectionOpened | SessionBegun | SessionEnded):
                         self.heard.append(event)
             data = self.router.data_to_send()
             if data:
