@@ -123,6 +123,12 @@ class Address:
     def _publisher_forgotten_after(self) -> float:
         return self.config.publisher_expires_s + self.config.margin_s
 
+    def _may_be_elsewhere(self, entry: PublisherEntry) -> bool:
+        """8.4: what is held of a publisher is not settled while it may work where nobody here can see it: the clock
+        starts again where a router of the topology file has been out of session. Only what is held needs that."""
+        seen = self.core.now - self.core.together_since
+        return seen < self._publisher_forgotten_after() and self.egress.holds(entry.publisher)
+
     def _publisher_due(self, entry: PublisherEntry) -> None:
         self.core.due(entry.since + self._publisher_forgotten_after())
 
@@ -369,11 +375,15 @@ class Address:
                 self._forget_subscription(entry)
         forgotten = self._publisher_forgotten_after()
         for known in list(self.publishers.values()):
-            if known.home is None and now >= known.since + forgotten:
+            lost = known.home is None and now >= known.since + forgotten
+            newer = known.newer_since is not None and now >= known.newer_since + forgotten
+            if not (lost or newer) or self._may_be_elsewhere(known):
+                continue
+            if lost:
                 self.egress.void(known.publisher)
                 self.egress.settle_where(known.publisher, lambda delivery: True)
                 del self.publishers[known.publisher]
-            elif known.newer_since is not None and now >= known.newer_since + forgotten:
+            else:
                 known.newer_since = None
                 self.egress.settle_newer(known.publisher, known.incarnation)
         for link in list(self.ingress.publishers.values()):
@@ -383,11 +393,18 @@ class Address:
     def deadlines(self) -> list[float]:
         """When something is due next."""
         found = [e.since + self._forgotten_after(e) for e in self.subscriptions.values() if e.home is None]
-        forgotten = self._publisher_forgotten_after()
-        found += [e.since + forgotten for e in self.publishers.values() if e.home is None]
-        found += [e.newer_since + forgotten for e in self.publishers.values() if e.newer_since is not None]
+        found += [self._looked_at(e.since) for e in self.publishers.values() if e.home is None]
+        found += [self._looked_at(e.newer_since) for e in self.publishers.values() if e.newer_since is not None]
         found += [link.flush_at for link in self.ingress.publishers.values() if link.flush_at is not None]
         return found
+
+    def _looked_at(self, since: float) -> float:
+        """When the publisher that has been away since then is to be forgotten, or looked at again."""
+        now, forgotten = self.core.now, self._publisher_forgotten_after()
+        if since + forgotten > now:
+            return since + forgotten
+        together = self.core.together_since
+        return (together if together < now else now) + forgotten
 
     def is_empty(self) -> bool:
         return not (

@@ -26,6 +26,7 @@ from router.publisher import Phase, Publisher
 from router.subscriber import Subscriber
 from router.wire import decode, encode
 
+INFINITE = float("inf")
 SHARE_OF_FREE = 8
 LOOK_S = 20e-6  # how long, for each deadline there is, the next look at all of them has to wait
 
@@ -89,6 +90,8 @@ class Core:
         self._windows: dict[Publisher, None] = {}
         self._over_limit = False
         self._start = 0  # no ingress log of a forgotten address went beyond
+        self.together_since = now if set(config.routers) <= {name} else INFINITE
+        """Since when every router of the topology file has been in session."""
         self._deadline = self._boot_at
         self._check_booted()
 
@@ -215,6 +218,9 @@ class Core:
         self.now = now
         self.up[peer] = None
         self._peers = tuple(sorted(self.up))
+        if all(router == self.name or router in self.up for router in self.config.routers):
+            self.together_since = now
+            self.due(now)  # 8.4: what had to wait for that has a time now
         self._send_hello(peer)
         for address in list(self.addresses.values()):
             address.router_up(peer)
@@ -225,6 +231,8 @@ class Core:
         self.now = now
         self.up.pop(peer, None)
         self._peers = tuple(sorted(self.up))
+        if peer in self.config.routers:
+            self.together_since = INFINITE
         self._said.pop(peer, None)
         for address in list(self.addresses.values()):
             address.router_down(peer)

@@ -248,6 +248,10 @@ class Egress(Deliveries):
             if position not in gone:
                 link.number(delivery, first_id + i)
 
+    def holds(self, publisher: bytes) -> bool:
+        """Of a publisher whose ingress is lost: is something of it held here, in doubt?"""
+        return any(publisher in link.irregular for link in self.subscribers.values())
+
     def settle_incarnations(self, publisher: bytes, below: int) -> None:
         """Deliveries of incarnations below that one are settled (5.5, 5.6)."""
         self.settle_where(publisher, lambda delivery: incarnation_of(delivery.tag) < below)

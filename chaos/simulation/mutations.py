@@ -252,6 +252,11 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "all_routers_at_once": ([(Ingress, "_may_accept", always(True))], "G1"),
     # 8.3: A accepts without S at T; B, whose clock began later, still takes it in
     "expiry_seen_differently": ([(Address, "_forgotten_after", forget_at_the_timeout)], "hole"),
+    # 8.4: B settles at S0 what P has not been told of at A
+    "publisher_works_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
+    "publisher_back_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
+    # 8.4: B settles at S1 what P sent long after B had lost it
+    "map_of_a_publisher_that_was_elsewhere": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
     # 8.4: A's late SYNC is that of a publisher nobody has heard of
     "closed_publisher_and_old_ingress": ([(Address, "_bury", forget_at_once)], "G2"),
     # 5.5, 7.5, 8.5: A's SYNC leaves out what a later life of P has sent through B, and settles it

@@ -19,6 +19,7 @@ SCENARIOS: dict[str, Scenario] = {}
 
 SHORT = AddressConfig(subscription_timeout_s=40.0, publisher_timeout_s=100.0)  # margin 5 s
 EXPIRY_S = 46.0
+PUBLISHER_EXPIRY_S = 106.0
 ACCEPT = AddressConfig(no_subscribers="accept")
 
 
@@ -533,6 +534,75 @@ def publisher_expired_before_subscribers(world: Callable[..., World]) -> None:
     s.step("heal")
     s.run()
     s.hold.clear()
+    finish(s)
+
+
+@scenario
+def publisher_works_at_the_other_side(world: Callable[..., World]) -> None:
+    """P, S1 at A, S0 at B, where all that is known of P is that it has been away for longer than its timeout: A has
+    accepted nothing yet, so that S0 has missed nothing, and P still has m0, which S0 has accepted."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False, address=SHORT))
+    s.up(("s0", "B"), ("s1", "A"), ("p0", "A"))
+    s.hold += [("accept", "s1"), ("msg", "B", "A")]
+    s.send("p0")
+    s.run()
+    s.step("part", "A")
+    s.run()
+    s.pass_time(PUBLISHER_EXPIRY_S)
+    s.run()
+    s.step("heal")
+    s.release(("msg", "B", "A"))
+    s.run()
+    assert not s.w.checker.told
+    finish(s)
+
+
+@scenario
+def publisher_back_at_the_other_side(world: Callable[..., World]) -> None:
+    """P is away for almost its timeout, and comes back to A when that has just lost B, where S0 is: A still knows S0
+    when they meet again."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False, address=SHORT))
+    s.up(("s0", "B"), ("s1", "A"), ("p0", "A"))
+    s.hold.append(("accept", "s1"))
+    s.send("p0")
+    s.run()
+    s.notice(s.drop("p0"))
+    s.run()
+    s.pass_time(90.0)
+    s.step("part", "A")
+    s.run(place=(("p0", "A"),))
+    s.pass_time(20.0)
+    s.run()
+    s.step("heal")
+    s.run()
+    assert not s.w.checker.told
+    finish(s)
+
+
+@scenario
+def map_of_a_publisher_that_was_elsewhere(world: Callable[..., World]) -> None:
+    """P, away for B since it was cut off, works at A with S1 until A dies. B has counted P's absence all the while, and
+    has S1's map before P comes."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1"), S("s2")], strict=False, address=SHORT))
+    s.up(("s0", "B"), ("s1", "A"), ("s2", "A"), ("p0", "A"))
+    s.hold += [("accept", "s0"), ("accept", "s2")]
+    s.send("p0")
+    s.run()
+    s.step("part", "A")
+    s.run()
+    s.pass_time(90.0)
+    s.send("p0")
+    s.run()
+    assert s.accepted("s1") == {("p0", 0), ("p0", 1)}
+    s.step("crash", "A")
+    s.run(place=(("s1", "B"),))
+    s.step("heal")
+    s.step("restart", "A")
+    s.run()
+    s.pass_time(20.0)
+    s.run()
+    s.run(place=(("p0", "B"),))
+    assert not s.w.checker.told
     finish(s)
 
 

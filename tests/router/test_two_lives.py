@@ -78,6 +78,13 @@ def test_what_a_later_life_has_sent_is_settled_when_it_stays_away_for_too_long()
     earlier, subscriber = resume_both(mesh, held)
     earlier.send("old")
     earlier.settle(0)
+    mesh.pass_time(60.0)
+    assert subscriber.map(MapState.ACCEPTED) == held, "it may be at b"
+    mesh.start("b")
+    mesh.join("a", "b")
+    mesh.run()
+    earlier.answer_question()
+    mesh.run()
     mesh.pass_time(20.0)
     assert subscriber.map(MapState.ACCEPTED) == held
     mesh.pass_time(3.0)  # publisher_timeout and margin

@@ -144,8 +144,11 @@ def test_publisher_whose_answer_lay_unread_until_it_may_be_forgotten_sends_nothi
     assert schedule.accepted("s0") == {("p0", n) for n in range(publisher.total)}
 
 
-def test_what_was_settled_on_one_side_may_come_as_new_to_the_subscription_that_follows_a_broken_one() -> None:
-    """S1 has not accepted m1, so P still has it; S0's side has given P up, settled m1, and let S0 forget it."""
+def test_what_a_publisher_at_the_other_side_still_has_is_not_new_to_the_subscription_that_follows_a_broken_one() -> (
+    None
+):
+    """S1 has not accepted m1, so P still has it. A has accepted m0 and given S0 up; B does not give P up, however long
+    it has not seen it, so that S0 still lists m1."""
     clients = [Subscriber("s0"), Subscriber("s1")]
     short = AddressConfig(subscription_timeout_s=40.0, publisher_timeout_s=100.0)
     world = Wild("AB", [Publisher()], clients, strict=False, address=short)
@@ -158,15 +161,17 @@ def test_what_was_settled_on_one_side_may_come_as_new_to_the_subscription_that_f
     assert s.accepted("s0") == {("p0", 0), ("p0", 1)}
     s.step("part", "B")
     s.run()
-    s.pass_time(106.0)
+    s.pass_time(306.0)
     s.run()
-    assert not clients[0].unsettled
+    (held,) = clients[0].unsettled
     s.step("heal")
     s.release(("msg", "B", "A"))
     s.run(place=(("s0", "B"),))
     assert world.checker.told == [("s0", "interrupted")]
-    assert clients[0].mid_of_tag[next(iter(clients[0].unsettled))] == ("p0", 1)
+    assert [*clients[0].unsettled] == [held]
+    assert not clients[0].in_hand
     s.end()
+    assert not clients[0].unsettled
 
 
 def test_a_broken_subscription_that_begins_anew_is_not_handed_what_it_still_lists() -> None:
