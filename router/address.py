@@ -177,7 +177,10 @@ class Address:
         local = self.egress.subscribers.get(message.name)
         if local and sender != core.name and local.term < message.term:
             self.egress.drop(local, STOLEN, message.term)
-        known = entry if entry is not None and self._is_the_same(entry, message) else None
+        if message.heard:
+            self._answer_was_heard(sender, message, entry)
+            return
+        known = entry if entry is not None and entry.in_time and self._is_the_same(entry, message) else None
         if known and message.kind is not m.JoinKind.FRESH and known.expired(core.now):  # 8.3
             if message.kind is m.JoinKind.RESUME:
                 self._joined(sender, message, m.JoinResult.BROKEN)
@@ -198,8 +201,18 @@ class Address:
         else:
             entry = self._new_subscription(sender, message, entry)
         mark = self._mark(entry) if message.born is None else None  # a client without epochs
-        self._joined(sender, message, m.JoinResult.OK, known=resumed, mark=mark)
+        result = m.JoinResult.OK if entry.in_time else m.JoinResult.UNHEARD
+        self._joined(sender, message, result, known=resumed, mark=mark)
         self.ingress.synchronise(entry, message.history)
+
+    def _answer_was_heard(self, sender: str, message: m.Join, entry: SubscriptionEntry | None) -> None:
+        """7.3: before the attach was answered."""
+        if entry is None or entry.term != message.term or entry.home != sender:  # it has been elsewhere meanwhile
+            other = message.term if entry is None else entry.term
+            self._joined(sender, message, m.JoinResult.STALE, other=other)
+            return
+        entry.in_time = True
+        self._joined(sender, message, m.JoinResult.OK)
 
     def _new_subscription(self, sender: str, message: m.Join, replaced: SubscriptionEntry | None) -> SubscriptionEntry:
         born = message.born
@@ -210,9 +223,15 @@ class Address:
         if replaced:
             self.ingress.replace_subscription(replaced)
         entry = SubscriptionEntry(message.name, born, message.term, sender, self.core.now, message.timeout_s)
+        entry.in_time = self._is_in_time(sender)
         self._add_subscription(entry)
         self._owe_backlog(entry)
         return entry
+
+    def _is_in_time(self, sender: str) -> bool:
+        """7.3: one that is new here, while others are told accepted. Its JOIN may come out of a session that its router
+        has given up, and has answered the attach without us since: until we know better it is no knowledge."""
+        return sender == self.core.name or not self._may_have_missed()
 
     def _add_subscription(self, entry: SubscriptionEntry) -> None:
         first = not self.subscriptions

@@ -71,7 +71,7 @@ class SubscriptionEntry:
     """A subscription.  `owed` and `syncing` belong to `router.ingress`: positions of the ingress log which it must
     still get (with an open tail while it is an orphan), and those whose token of a SYNC entry under its term is out."""
 
-    __slots__ = ("born", "home", "last_home", "name", "owed", "since", "syncing", "term", "timeout_s")
+    __slots__ = ("born", "home", "in_time", "last_home", "name", "owed", "since", "syncing", "term", "timeout_s")
 
     def __init__(
         self,
@@ -89,6 +89,7 @@ class SubscriptionEntry:
         self.last_home = home
         self.since = since  # an orphan since then
         self.timeout_s = timeout_s  # 8.3: how long an orphan is waited for
+        self.in_time = True  # 7.3: known here before its attach was answered: nothing has been accepted without it
         self.owed = IntervalSet()
         self.syncing = IntervalSet()
 

@@ -117,7 +117,7 @@ class Egress(Deliveries):
             delivery.resume = Resume.PLAIN
         link.enter(delivery)
 
-    def _send_join(self, link: Subscriber, router: str) -> None:
+    def _send_join(self, link: Subscriber, router: str, *, heard: bool = False) -> None:
         kind, history = self._how_to_join(link)
         self.core.send_to(
             router,
@@ -129,6 +129,7 @@ class Egress(Deliveries):
                 kind,
                 history,
                 self._waited_for(link),
+                heard,
             ),
         )
 
@@ -148,11 +149,14 @@ class Egress(Deliveries):
         link = self.subscribers.get(message.name)
         if link is None or link.term != message.term:
             return
-        if message.result is m.JoinResult.OK:
+        if message.result in (m.JoinResult.OK, m.JoinResult.UNHEARD):
             link.known = link.known or message.known
             if message.mark is not None:
                 link.marks[message.mark] = None
             link.joined[sender] = None
+            if message.result is m.JoinResult.UNHEARD:
+                self._send_join(link, sender, heard=True)
+                return
             link.waiting.pop(sender, None)
             self.check_answered(link)
         elif message.result is m.JoinResult.BROKEN:

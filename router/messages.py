@@ -37,6 +37,7 @@ class JoinResult(IntEnum):
     OK = 0
     BROKEN = 1
     STALE = 2
+    UNHEARD = 3  # OK, once we have been told that this has been heard
 
 
 class Unknown(IntEnum):
@@ -122,7 +123,7 @@ class Flush:  # 8.5
 
 
 @dataclass(slots=True)
-class Join:  # 7.2
+class Join:  # 7.2; heard: said again, because the answer has been heard, and the attach not been answered before
     address: str
     name: SubscriptionName
     born: Term | None
@@ -130,6 +131,7 @@ class Join:  # 7.2
     kind: JoinKind
     history: bool
     timeout_s: float
+    heard: bool
 
 
 @dataclass(slots=True)

@@ -328,11 +328,13 @@ def _decode_flush(r: _Reader, address: str) -> Flush:
 
 def _encode_join(m: Join) -> bytes:
     head = _string(m.address) + _name(m.name) + _maybe_term(m.born) + _term(m.term)
-    return head + bytes([m.kind, m.history]) + _F64.pack(m.timeout_s)
+    return head + bytes([m.kind, m.history, m.heard]) + _F64.pack(m.timeout_s)
 
 
 def _decode_join(r: _Reader, address: str) -> Join:
-    return Join(address, r.name(), r.maybe_term(), r.term(), JoinKind(r.u8(2)), r.flag(), r.seconds())
+    name, born, term = r.name(), r.maybe_term(), r.term()
+    kind, history, heard = JoinKind(r.u8(2)), r.flag(), r.flag()
+    return Join(address, name, born, term, kind, history, r.seconds(), heard)
 
 
 def _encode_joined(m: Joined) -> bytes:
@@ -341,7 +343,7 @@ def _encode_joined(m: Joined) -> bytes:
 
 
 def _decode_joined(r: _Reader, address: str) -> Joined:
-    return Joined(address, r.name(), r.term(), JoinResult(r.u8(2)), r.flag(), r.maybe_term(), r.maybe_term())
+    return Joined(address, r.name(), r.term(), JoinResult(r.u8(3)), r.flag(), r.maybe_term(), r.maybe_term())
 
 
 def _encode_orphan(m: Orphan) -> bytes:

@@ -7,10 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from router import messages as m
+from router.address import Address
 from router.core import Core
+from router.egress import Egress
 
 Body = Callable[..., Any]
 Patch = tuple[type, str, Body]
+
+
+def always(value: Any) -> Body:
+    """A condition that is not looked at."""
+    return lambda *arguments, **named: value
 
 
 def whoever_goes_is_not_waited_for(self: Core, peer: str, now: float) -> None:
@@ -26,10 +34,27 @@ def heard_by_name(self: Core, router: str, incarnation: int) -> bool:
     return router == self.name or router in self._said
 
 
+def answered_before_it_is_heard(self: Egress, sender: str, message: m.Joined) -> None:
+    ON_JOINED(self, sender, message)
+    link = self.subscribers.get(message.name)
+    if link is not None and link.term == message.term and message.result is m.JoinResult.UNHEARD:
+        link.waiting.pop(sender, None)
+        self.check_answered(link)
+
+
+ON_JOINED = Egress.on_joined
+
+
 # Named by their schedule, which fails so without the rule:
 MEMBERSHIP: dict[str, tuple[list[Patch], str]] = {
     # 4.4: C knows nothing of S, whom B has been told of after its HELLO, and lets P's message be accepted
     "who_was_to_be_waited_for_is_gone": ([(Core, "peer_down", whoever_goes_is_not_waited_for)], "G1"),
     # 4.4: nor does A, in the life in which it says HELLO to C
     "who_was_to_be_waited_for_has_started_again": ([(Core, "_is_heard", heard_by_name)], "G1"),
+    # 7.3: B knows S when it hears of it again, and says nothing of what it let be accepted before it did
+    "known_from_a_session_that_was_over": ([(Address, "_is_in_time", always(True))], "G5"),
+    # 7.3: S has been answered; B, which knows it, does not know that it was in time, breaks it, and waits for it no more
+    "router_dies_when_it_has_asked_everybody": ([(Egress, "on_joined", answered_before_it_is_heard)], "G1"),
+    # 7.3: B's mark is the one that C has given
+    "mark_of_another_router_hides_no_gap": ([(Address, "_is_in_time", always(True))], "G5"),
 }

@@ -6,10 +6,14 @@ They join `SCENARIOS`; `membership_defects.py` takes the rule away from the real
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+from chaos.simulation.clients import PLAIN
 from chaos.simulation.scenarios import ACCEPT, P, S, finish, scenario
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.world import World
+from interrouter.events import PeerMessage
+from router.wire import decode
 
 Worlds = Callable[..., World]
 
@@ -55,3 +59,78 @@ def who_was_to_be_waited_for_has_started_again(world: Worlds) -> None:
     s.run(place=(("s0", "B"),))
     assert s.w.site("C").router.core.established
     finish(s)
+
+
+def _subscribed_without(s: Schedule, router: str, kind: str = "Join") -> Schedule:
+    """S subscribes at A, which gives up its session with that router, and so answers without it. What A has said to it
+    before, and the end of the session, are still unread there."""
+    s.send("p0")
+    s.run()  # accepted: nobody is subscribed
+    s.hold += [("msg", "A", router), ("down", router, "A")]
+    s.step("connect", "s0", "A")
+    s.run()
+    assert s.waiting(router, "A") == [kind]
+    s.step("suspect", "A", router)
+    s.run()
+    assert s.w.subscriber("s0").confirmed
+    s.send("p0")
+    s.run()  # accepted without S
+    s.release(("msg", "A", router))
+    s.run()  # now it is known there
+    return s
+
+
+@scenario
+def known_from_a_session_that_was_over(world: Worlds) -> None:
+    """B has let a message be accepted before it reads of S, in a session that A had given up before it answered S: when
+    S is told to B again it is known there, but not since it was confirmed (7.3)."""
+    s = Schedule(world("AB", [P()], [S()], strict=False, address=ACCEPT)).up(("p0", "B"))
+    _subscribed_without(s, "B")
+    s.hold.clear()
+    s.run()
+    finish(s)
+    assert s.w.checker.told
+
+
+@scenario
+def mark_of_another_router_hides_no_gap(world: Worlds) -> None:
+    """The same of an S without memory, which has been told C's mark at its answer, moves to B, and is told B's: they
+    must not be the same (7.3)."""
+    s = Schedule(world("ABC", [P(), P("p1")], [S(kind=PLAIN)], strict=False, address=ACCEPT))
+    s.up(("p0", "B"), ("p1", "C"))
+    s.send("p1")
+    s.run()
+    _subscribed_without(s, "B")
+    s.notice(s.drop("s0"))
+    s.hold.clear()
+    s.run()
+    s.run(place=(("s0", "B"),))
+    finish(s)
+    assert s.w.checker.told
+
+
+@scenario
+def router_dies_when_it_has_asked_everybody(world: Worlds) -> None:
+    """B has let something be accepted and is told of S, who subscribes at A; A dies, answered or not. S comes to B:
+    whether it resumes or begins, it has missed nothing, and nobody is told so (7.3)."""
+    for answered in (True, False):
+        s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up(("p0", "B"))
+        s.send("p0")
+        s.run()
+        if not answered:
+            s.hold.append(lambda e, w, s=s: s.next_is("Join")(e, w) and _first(w, "B", "A").heard)  # type: ignore[misc]
+        s.run(place=(("s0", "A"),))
+        s.send("p0")
+        s.step("crash", "A")
+        s.run(place=(("s0", "B"),))
+        s.hold.clear()
+        s.send("p0")
+        s.run()
+        finish(s)
+
+
+def _first(w: World, x: str, y: str) -> Any:
+    """The message from y that router x reads next."""
+    event = w.site(x).inbox[y][0]
+    assert isinstance(event, PeerMessage)
+    return decode(event.data)

@@ -59,7 +59,17 @@ MESSAGE = st.one_of(
     st.builds(m.PubDown, ADDRESS, PID, TERM),
     st.builds(m.PubClose, ADDRESS, PID, U64, TERM),
     st.builds(m.Flush, ADDRESS, PID, U64, TERM),
-    st.builds(m.Join, ADDRESS, NAME, st.none() | TERM, TERM, st.sampled_from(m.JoinKind), st.booleans(), SECONDS),
+    st.builds(
+        m.Join,
+        ADDRESS,
+        NAME,
+        st.none() | TERM,
+        TERM,
+        st.sampled_from(m.JoinKind),
+        st.booleans(),
+        SECONDS,
+        st.booleans(),
+    ),
     st.builds(
         m.Joined, ADDRESS, NAME, TERM, st.sampled_from(m.JoinResult), st.booleans(), st.none() | TERM, st.none() | TERM
     ),
