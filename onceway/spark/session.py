@@ -6,6 +6,7 @@ Whoever has a session already (a cluster's, a notebook's) needs none of this: `i
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +33,7 @@ LOCAL = {
 
 
 class NoSpark(Exception):
-    """PySpark, pyarrow or Java is missing; says which, and what to do."""
+    """PySpark, pyarrow, Java or the name localhost is missing; says which, and what to do."""
 
 
 def missing() -> str | None:
@@ -49,6 +50,10 @@ def _require() -> Path:
     for package in ("pyspark", "pyarrow"):
         if find_spec(package) is None:
             raise NoSpark(f"{package} is not installed: pip install 'onceway[spark]'")
+    try:
+        socket.getaddrinfo("localhost", None)  # PySpark's driver and Java find each other by it
+    except OSError as error:
+        raise NoSpark(f"localhost does not resolve ({error}): /etc/hosts wants a line '127.0.0.1 localhost'") from None
     try:
         return java.find()
     except java.NoJava as error:

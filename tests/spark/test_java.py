@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from pathlib import Path
 
@@ -96,3 +97,13 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(
 def test_without_java_there_is_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "find_spec", lambda name: object())
     assert (session.missing() or "").startswith("Spark needs Java 17 or newer")
+
+
+def test_name_of_this_machine_that_does_not_resolve_is_said_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert session.missing() == (
+        "localhost does not resolve ([Errno -2] Name or service not known): /etc/hosts wants a line '127.0.0.1 localhost'"
+    )
