@@ -43,8 +43,13 @@ class Egress(Deliveries):
         name = (attach.container, attach.name)
         entry = address.subscriptions.get(name)
         if attach.epoch is not None and entry and entry.term >= (attach.epoch, ""):
-            port.refuse(STOLEN, "the subscription has attached with a later epoch", {EPOCH: entry.term[0]})
+            self._refuse_stolen(port, entry.term[0])
             return
+        if attach.epoch is not None:  # 7.7
+            later = core.parts.later((address.name, *name), attach.epoch)
+            if later is not None:
+                self._refuse_stolen(port, later)
+                return
         presented = attach.unsettled
         if attach.incomplete or core.parts:  # 7.7
             if attach.incomplete and attach.epoch is None:
@@ -77,6 +82,9 @@ class Egress(Deliveries):
         for router in core.up:
             self._send_join(link, router)
         self._send_join(link, core.name)
+
+    def _refuse_stolen(self, port: SubscriberPort, epoch: int) -> None:
+        port.refuse(STOLEN, "the subscription has attached with a later epoch", {EPOCH: epoch})
 
     def _barrier(self) -> dict[str, None]:
         """7.2: whose JOINED is waited for: all reachable."""

@@ -39,6 +39,9 @@ class Ingress(Records):
         if attach.epoch is not None and known and known.term >= (attach.epoch, ""):
             self._refuse_stolen(port, known.term)
             return
+        if attach.epoch is not None and (later := core.parts.later(publisher, attach.epoch)) is not None:  # 7.7
+            self._refuse_stolen(port, (later, ""))
+            return
         presented = None if isinstance(attach.unsettled, UniqueTags) else attach.unsettled
         if attach.incomplete or core.parts:  # 7.7
             if attach.incomplete and attach.epoch is None:

@@ -38,6 +38,12 @@ class Parts:
             self._parts[key] = (epoch, dict(whole), now + KEPT_S)
         return whole
 
+    def later(self, key: Hashable, epoch: int) -> int | None:
+        """The epoch of its parts, where it is above this one: an attach that has lain in a buffer must not take the
+        place of the parts of a later one, of which the last would then be the whole map."""
+        known = self._parts.get(key)
+        return known[0] if known is not None and known[0] > epoch else None
+
     def expire(self, now: float) -> None:
         """A client that does not come back with the rest has given up."""
         for key in [key for key, (_, _, until) in self._parts.items() if now >= until]:

@@ -552,6 +552,31 @@ def test_parts_of_a_map_are_one_map_when_the_last_has_come() -> None:
     assert not publisher_part.answered
 
 
+@pytest.mark.parametrize("incomplete", [True, False])
+def test_an_earlier_attach_that_is_read_between_the_parts_does_not_take_their_place(incomplete: bool) -> None:
+    """It has lain in the buffer of a connection that the client has left; without the first part the last one would be
+    the whole map, and what is not in it settled."""
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
+    publisher = mesh.publisher("a", epoch=1, incarnation=1)
+    publisher.send("m0", "m1")
+    publisher.leave()
+    first, last = undecided("m0"), undecided("m1")
+    mesh.publisher("a", epoch=3, incarnation=1, unsettled=first, incomplete=True)
+    late = mesh.publisher("a", epoch=2, incarnation=1, unsettled=first, incomplete=incomplete)
+    assert late.condition == STOLEN
+    assert mesh.publisher("a", epoch=3, incarnation=1, unsettled=last).answered
+    assert not subscriber.settled
+    subscriber.leave()
+    states = list(subscriber.map(MapState.UNDECIDED).items())
+    mesh.subscriber("b", epoch=3, born=1, unsettled=dict(states[:1]), incomplete=True)
+    late_subscriber = mesh.subscriber("b", epoch=2, born=1, unsettled=dict(states[:1]), incomplete=incomplete)
+    assert late_subscriber.condition == STOLEN
+    whole = mesh.subscriber("b", epoch=3, born=1, unsettled=dict(states[1:]))
+    assert whole.said is not None
+    assert whole.said.listing == dict(states)
+
+
 def test_a_part_without_epoch_is_refused() -> None:
     mesh = Mesh()
     assert mesh.subscriber("a", unsettled={}, incomplete=True).condition == NOT_RESUMABLE
