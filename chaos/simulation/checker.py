@@ -7,7 +7,6 @@ to its attach until it is closed or told that it was interrupted.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
 Mid = tuple[str, int]  # (publisher, sequence number)
@@ -99,16 +98,12 @@ class Checker:
     def closed(self, name: str) -> None:
         self._end(name, "closed")
 
-    def subscriber_told(self, name: str, unsettled: Collection[Mid] | None = None) -> None:
-        """Its subscription was interrupted (broken, or an unseen mark). unsettled: what it still holds; of anything
-        else that it had accepted the one that comes next may be handed it as new. None: its map says nothing of that.
-        """
+    def subscriber_told(self, name: str) -> None:
+        """Its subscription was interrupted (broken, or an unseen mark)."""
         self._end(name, "told")
         self.told.append((name, "interrupted"))
         if self.strict:
             raise Violation(f"G6 {name} was told of an interruption without cause")
-        if unsettled is not None:
-            self.ever_accepted.get(name, set()).intersection_update(unsettled)
 
     def began_anew(self, name: str) -> None:
         """A process that knew of no subscription was answered, and told that its own is a new one: the life of the one

@@ -569,8 +569,7 @@ class Subscriber(Client):
             if self.closing:
                 self.closed = True
             else:
-                held = {self.mid_of_tag[tag] for tag in self.unsettled}
-                self.world.checker.subscriber_told(self.name, held)
+                self.world.checker.subscriber_told(self.name)
                 self.want_fresh, self.confirmed = True, False
         elif not condition and self.closing:
             self.closed = True

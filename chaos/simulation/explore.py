@@ -31,7 +31,7 @@ FRESH_FRAME_S = 1.5  # proof_after is 2 s, which those count on who bring no epo
 SETTLING = 30_000
 LOOK = 6  # events from one look at how likely faults are to the next
 SLACK_S = 15.0  # what may pass at the end beside the timeouts
-FAULT_KINDS = frozenset((*FAULT_WEIGHTS, "kill", "full", "twin", "away"))
+FAULT_KINDS = frozenset((*FAULT_WEIGHTS, "pass", "kill", "full", "twin", "away", "still", "wake", "late"))
 
 
 class Run:
@@ -155,6 +155,8 @@ class Run:
         if self.may_tick():
             events.append(("tick",))
         return events
+        if budget.get("pass") and self.nobody_waits():
+            events += [("pass", seconds) for seconds in self.waits()]
 
     def between_routers(self) -> Iterator[Event]:
         w, budget = self.world, self.budget
@@ -225,6 +227,11 @@ class Run:
         late = w.now + STALL_S - self.fresh_s
         if any(pipe.since < late and pipe.c2r and pipe.r_open for pipe in w.pipes.values()):
             return False
+    def waits(self) -> tuple[float, float, float]:
+        """Long enough for a subscription to be forgotten, for a publisher, and almost for a publisher."""
+        publisher_s, margin_s = self.address.publisher_expires_s, self.address.margin_s
+        return self.address.subscription_timeout_s + 2 * margin_s, publisher_s + 2 * margin_s, publisher_s * 0.9
+
         if self.family.expiry and any(p.c_open and (p.r2c or not p.r_open) for p in w.pipes.values()):
             return False  # a loss becomes known, and what was said is read, within the margin
         if not self.family.strict and not self.family.expiry:

@@ -372,6 +372,8 @@ AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
         "all-die",
         "G1",
     ),
+    # 8.4: P works at the other side, where what this one has settled is undecided
+    "gives_up_who_may_be_out_of_sight": ([(Address, "_may_be_elsewhere", always(False))], "long-apart", "G2"),
     # 5.7: whoever crosses over is synchronised by an abandoned connection
     "asks_no_proof": ([(Ingress, "_needs_proof", always(False))], "crossing", "G2"),
 }

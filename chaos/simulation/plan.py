@@ -48,6 +48,7 @@ class Family:
     modes: bool = False  # links in mode first, settled messages, every outcome
     silence: bool = False  # routers notice by themselves that nothing is heard from another
     expiry: bool = False  # timeouts are short
+    subscription_timeouts: tuple[float, ...] = (2.0, 4.0)  # if so
 
 
 APART = {"part": (0, 1, 1, 2), "suspect": (0, 1, 2), "cut": (0, 1, 2)}
@@ -83,6 +84,12 @@ FAMILIES: dict[str, Family] = {
     "ours": Family(
         True, publishers=(OURS, OURS, OURS, RECOVERING, UNIQUE), subscribers=(OURS, OURS, OURS, RECOVERING, PLAIN),
         faults=OURS_FAULTS, weights=OURS_WEIGHTS,
+    ),
+    "long-apart": Family(
+        False, publishers=(RECOVERING, RECOVERING, UNIQUE), subscribers=(RECOVERING, RECOVERING, PLAIN), expiry=True,
+        subscription_timeouts=(4.0, 8.0), lasts_s=30.0, weights={"pass": 5, "part": 1, "heal": 0.1, "accept": 1},
+        faults=APART | {"part": (1, 1, 2), "pass": (1, 2, 3), "cdrop": (0, 1, 2), "crash": (0, 0, 1),
+                        "pfresh": (0, 0, 1), "sfresh": (0,)},
     ),
     "ours-apart": Family(
         False, TOPOLOGIES, (OURS, OURS, OURS, UNIQUE), (OURS, OURS, OURS, PLAIN), weights=OURS_WEIGHTS,
@@ -189,14 +196,14 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
         plan.config.update(heartbeat_s=1.5, dead_after_s=4.5)
         plan.weights["tick"] *= 5
     if fam.expiry:
-        plan = _short_timeouts(plan, rng)
+        plan = _short_timeouts(plan, rng, fam)
     if fam.modes:
         plan = _modes(plan, rng)
     return _unusual(plan, rng) if rng.random() < 0.5 else plan
 
 
-def _short_timeouts(plan: Plan, rng: random.Random) -> Plan:
-    timeout = rng.choice([2.0, 4.0])
+def _short_timeouts(plan: Plan, rng: random.Random, fam: Family) -> Plan:
+    timeout = rng.choice(fam.subscription_timeouts)
     address = replace(plan.address, subscription_timeout_s=timeout, publisher_timeout_s=timeout * 2)
     for client in plan.clients:
         if not client.publishes and rng.random() < 0.3:

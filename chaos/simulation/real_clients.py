@@ -416,7 +416,7 @@ class RealSubscriber(RealClient, Subscriber):
                 self.journal.note(event.tags)
         elif isinstance(event, Gap):
             assert self.real is not None
-            checker.subscriber_told(self.identity, {self.mid_of_tag[tag] for tag in self.real._held})
+            checker.subscriber_told(self.identity)
             void = self.real._settled_early
             for position, (_, mid) in zip(self.positions, self.in_hand, strict=True):
                 if position in void:  # its accept has no effect any more

@@ -10,6 +10,7 @@ More events, as tuples:
     cut X Y            the trunk breaks and cannot be made until `heal`
     reshape SHAPE      there are other trunks from now on
     tick               time passes, and timers fire late
+    pass S             S seconds pass, while clients and routers that are connected say that they are there
 """
 
 from __future__ import annotations
@@ -133,6 +134,12 @@ class Wild(RealWorld):
 
     def do_reject(self, name: str, index: int) -> None:
         self.subscriber(name).reject(index)
+
+    def do_pass(self, seconds: float) -> None:
+        self.advance(seconds)
+        for client in self.clients.values():
+            if client.state == "on" and client.pipe is not None and client.pipe.r_open:
+                client.heard = self.now
 
     def do_tick(self) -> None:
         self.stand_still(STALL_S)
