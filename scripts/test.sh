@@ -2,11 +2,13 @@
 # The whole test suite and, beside it, random schedules in virtual time. What they say goes to a file, and is shown when
 # both are done. Fails when either fails.
 #
-# The same seeds each time, unless SIM_SECONDS=300 asks for fresh ones for so long: as long as fresh ones meet a fault that
-# is known and open once in some thousands (docs/simulation.md, Open), that would say nothing of the change at hand.
+# 5,000 seeds that nobody has played before, chosen by the commit: the same commit plays the same ones, so that what is
+# red is red again. SIM_SECONDS=300 plays seeds drawn by chance for so long.
 set -u
 BIN=.venv/bin
-SEEDS=0-4999
+head=$(git rev-parse --verify --quiet HEAD 2>/dev/null | cut -c1-7)
+first=$((0x${head:-0}))
+SEEDS=$first-$((first + 4999))
 said=$(mktemp) || exit 1
 if [ -n "${SIM_SECONDS:-}" ]; then
     nice -n 5 "$BIN/python" -m chaos.simulate --seconds "$SIM_SECONDS" >"$said" 2>&1 &
