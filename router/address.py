@@ -380,6 +380,7 @@ class Address:
 
     def become_established(self) -> None:
         """4.4: check every record."""
+        self.egress.check_all_answered()
         self.ingress.check_all()
         for link in list(self.ingress.publishers.values()):
             self.ingress.check_ready(link)

@@ -238,7 +238,7 @@ class Core:
             address.router_down(peer)
         self.drain()
         self._say_who_is_up(peer)
-        self._check_established()
+        self._check_awaited()
         self.drain()
 
     def peer_message(self, peer: str, data: bytes, now: float) -> None:
@@ -418,11 +418,20 @@ class Core:
 
         Who has gone is waited for until those who were up with it have said so: what it told them before, it need not
         have told us, and their next HELLO has it."""
-        if self.established:
-            return
-        lists = [said.up for said in self._said.values() if said.established]
-        if lists and all(self._is_heard(*each) for up in lists for each in up):
+        if not self.established and not self.awaits() and any(said.established for said in self._said.values()):
             self._establish()
+
+    def awaits(self) -> bool:
+        """4.4: is somebody up with an established router who has not said HELLO to us?"""
+        lists = [said.up for said in self._said.values() if said.established]
+        return not self.established and not all(self._is_heard(*each) for up in lists for each in up)
+
+    def _check_awaited(self) -> None:
+        """Somebody may have been awaited who is no more."""
+        self._check_established()
+        if not self.established and not self.awaits():
+            for address in list(self.addresses.values()):
+                address.egress.check_all_answered()
 
     def _is_heard(self, router: str, incarnation: int) -> bool:
         """Has this life of it said HELLO to us? A later one does not know what it knew."""
@@ -475,7 +484,7 @@ class Core:
                 self.address(subscription.address).hear_of_subscription(subscription)
         if first:
             self._say_who_is_up(sender)
-        self._check_established()
+        self._check_awaited()
         self._check_booted()
 
     def fair_share(self, taken: int) -> int:

@@ -174,7 +174,7 @@ class Egress(Deliveries):
 
     def check_answered(self, link: Subscriber) -> None:
         """7.6: all have JOINED, or gone down."""
-        if link.waiting or link.answered or self.subscribers.get(link.name) is not link:
+        if link.waiting or link.answered or self.subscribers.get(link.name) is not link or self._awaits_others():
             return
         link.answered = True
         listed = self._listed(link)
@@ -196,6 +196,14 @@ class Egress(Deliveries):
             elif delivery.resume in (Resume.PLAIN, Resume.SETTLED):
                 link.resumes.append(delivery)
         link.pump()
+
+    def _awaits_others(self) -> bool:
+        """7.2: who is up with an established router is reachable; this router has started and not met it yet."""
+        return self.core.awaits()
+
+    def check_all_answered(self) -> None:
+        for link in list(self.subscribers.values()):
+            self.check_answered(link)
 
     def _listed(self, link: Subscriber) -> list[Irregular]:
         """Every delivery of the map that is not known to be settled, unresolved ones too."""

@@ -51,9 +51,11 @@ MEMBERSHIP: dict[str, tuple[list[Patch], str]] = {
     "who_was_to_be_waited_for_is_gone": ([(Core, "peer_down", whoever_goes_is_not_waited_for)], "G1"),
     # 4.4: nor does A, in the life in which it says HELLO to C
     "who_was_to_be_waited_for_has_started_again": ([(Core, "_is_heard", heard_by_name)], "G1"),
+    # 7.2: A counts as reachable whom it has a session with, and C has none to hear of S in
+    "answered_before_those_who_start_have_met": ([(Egress, "_awaits_others", always(False))], "G1"),
     # 7.3: B knows S when it hears of it again, and says nothing of what it let be accepted before it did
     "known_from_a_session_that_was_over": ([(Address, "_is_in_time", always(True))], "G5"),
-    # 7.3: S has been answered; B, which knows it, does not know that it was in time, breaks it, and waits for it no more
+    # 7.3: S has been answered; B, which knows it, does not know that it was in time, breaks it, and waits no longer
     "router_dies_when_it_has_asked_everybody": ([(Egress, "on_joined", answered_before_it_is_heard)], "G1"),
     # 7.3: B's mark is the one that C has given
     "mark_of_another_router_hides_no_gap": ([(Address, "_is_in_time", always(True))], "G5"),

@@ -134,3 +134,46 @@ def _first(w: World, x: str, y: str) -> Any:
     event = w.site(x).inbox[y][0]
     assert isinstance(event, PeerMessage)
     return decode(event.data)
+
+
+@scenario
+def answered_before_those_who_start_have_met(world: Worlds) -> None:
+    """A and C have started again. B has said HELLO to C before it knew of A, and C reads it late; A has waited for C
+    for long enough to take S, but must not answer it while B has C up (7.2)."""
+    s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up()
+    s.hold += [("up", "A", "C"), ("up", "C", "A"), ("msg", "B", "C"), ("up", "B", "A")]
+    for name in "AC":
+        s.step("crash", name)
+        s.step("restart", name)
+    s.run()
+    s.release(("up", "B", "A"))
+    s.pass_time(1.5)
+    s.run(place=(("s0", "A"),))
+    s.release(("msg", "B", "C"))
+    s.run()
+    s.run(place=(("p0", "C"),))
+    s.send("p0")
+    s.run()
+    finish(s)
+
+
+@scenario
+def who_is_never_met_is_waited_for_no_longer_than_subscriptions(world: Worlds) -> None:
+    """A has started again and never gets a session with C, which B has up: it takes subscribers, and lets messages be
+    accepted, when all from before have expired (4.4)."""
+    s = Schedule(world("ABC", [P()], [S()], strict=False, address=ACCEPT)).up()
+    s.hold += [("up", "A", "C"), ("up", "C", "A")]
+    s.step("crash", "A")
+    s.step("restart", "A")
+    s.run(place=(("s0", "A"),))
+    s.pass_time(60.0)
+    s.run()
+    assert not s.w.subscriber("s0").confirmed
+    s.pass_time(15.0)
+    s.run(place=(("p0", "A"),))
+    assert s.w.subscriber("s0").confirmed
+    s.send("p0")
+    s.run()
+    assert s.accepted("s0") == {("p0", 0)}
+    assert not s.w.publisher("p0").unsettled
+    finish(s)
