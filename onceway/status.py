@@ -77,5 +77,6 @@ def _state(raw: Mapping[str, Any]) -> tuple[str, str]:
         return "ready", ""
     if not booted:
         return "starting", "waiting for the other routers"
-    left = raw.get("recovering_s")
-    return "recovering", "recovering" if left is None else f"recovering, {left:.1f} s left"
+    left, awaited = raw.get("recovering_s"), raw.get("awaited")
+    why = f"recovering, waiting for {', '.join(awaited)}" if awaited else "recovering"
+    return "recovering", why if left is None else f"{why}, {left:.1f} s left"

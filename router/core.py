@@ -418,18 +418,20 @@ class Core:
 
         Who has gone is waited for until those who were up with it have said so: what it told them before, it need not
         have told us, and their next HELLO has it."""
-        if not self.established and not self.awaits() and any(said.established for said in self._said.values()):
+        if not self.established and not self.awaited() and any(said.established for said in self._said.values()):
             self._establish()
 
-    def awaits(self) -> bool:
-        """4.4: is somebody up with an established router who has not said HELLO to us?"""
+    def awaited(self) -> list[str]:
+        """4.4: who is up with an established router and has not said HELLO to us; nobody once we are established."""
+        if self.established:
+            return []
         lists = [said.up for said in self._said.values() if said.established]
-        return not self.established and not all(self._is_heard(*each) for up in lists for each in up)
+        return sorted({router for up in lists for router, life in up if not self._is_heard(router, life)})
 
     def _check_awaited(self) -> None:
         """Somebody may have been awaited who is no more."""
         self._check_established()
-        if not self.established and not self.awaits():
+        if not self.established and not self.awaited():
             for address in list(self.addresses.values()):
                 address.egress.check_all_answered()
 
@@ -522,6 +524,7 @@ class Core:
             "booted": self.booted,
             "established": self.established,
             "recovering_s": recovering,
+            "awaited": self.awaited(),
             "up": list(self._peers),
             "payload_bytes": self.meter,
             "presettled_bytes": self.presettled,

@@ -199,7 +199,7 @@ class Egress(Deliveries):
 
     def _awaits_others(self) -> bool:
         """7.2: who is up with an established router is reachable; this router has started and not met it yet."""
-        return self.core.awaits()
+        return bool(self.core.awaited())
 
     def check_all_answered(self) -> None:
         for link in list(self.subscribers.values()):

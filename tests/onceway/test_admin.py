@@ -94,6 +94,12 @@ def test_status_is_the_routers_document_with_sums_and_state() -> None:
         ({"booted": False}, "starting", 503, b"waiting for the other routers\n"),
         ({"established": False}, "recovering", 503, b"recovering\n"),
         ({"established": False, "recovering_s": 41.26}, "recovering", 503, b"recovering, 41.3 s left\n"),
+        (
+            {"established": False, "recovering_s": 41.26, "awaited": ["a", "c"]},
+            "recovering",
+            503,
+            b"recovering, waiting for a, c, 41.3 s left\n",
+        ),
         ({"stopping": True}, "stopping", 503, b"stopping\n"),
     ],
 )
