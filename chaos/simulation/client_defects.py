@@ -108,6 +108,17 @@ LOAD = SubscriberLink._load
 
 
 # ---------------------------------------------------------------------- both
+def contact_when_it_is_read(self: ClientLink, asked_at: float, now: float) -> None:
+    ANSWERED(self, now, now)
+
+
+ANSWERED = ClientLink.answered
+
+
+def yes(*arguments: Any, **named: Any) -> bool:
+    return True
+
+
 def the_same_epoch(self: ClientLink, now: float) -> None:
     assert self._session is not None
     if self._session.ended:
@@ -143,6 +154,14 @@ CLIENT: dict[str, tuple[list[Patch], str, str]] = {
     ),
     "client_sends_again_after_a_late_answer": (
         [(PublisherLink, "_answered_late", nothing)], "client_whose_attach_is_read_too_late", "G2",
+    ),
+    # what is read may have been written before it stood still
+    "client_takes_what_it_reads_for_new": (
+        [(ClientLink, "answered", contact_when_it_is_read)], "client_that_stood_still_for_too_long", "G2",
+    ),
+    # 5.1: who answers an attach claims nothing
+    "client_takes_the_answer_for_a_claim": (
+        [(PublisherLink, "_known_by_answer", yes)], "client_that_is_attached_again_and_not_known", "G2",
     ),
     # a lower incarnation is refused whatever its epoch
     "client_keeps_a_refused_incarnation": (

@@ -110,7 +110,7 @@ class Run:
                 events.append(("hb", client.name))
             if isinstance(client, Subscriber) and client.in_hand and not client.closing:
                 events += self.of_application(client)
-        return events
+        return w.awake(events)
 
     def pieces(self, kind: str, cid: tuple[str, int], left: int) -> list[Event]:
         return [(kind, cid, self.rng.choice((1, left // 2, left - 1)))] if left > 1 else []
@@ -152,11 +152,12 @@ class Run:
         clients: list[Publisher | Subscriber] = [*w.publishers, *w.subscribers]
         for client in clients:
             events += self.of_client(client)
+        events = w.awake(events)
         if self.may_tick():
             events.append(("tick",))
-        return events
         if budget.get("pass") and self.nobody_waits():
             events += [("pass", seconds) for seconds in self.waits()]
+        return events
 
     def between_routers(self) -> Iterator[Event]:
         w, budget = self.world, self.budget
@@ -187,6 +188,13 @@ class Run:
             yield from (e for e in client.may_happen(budget) if e[0] in FAULT_KINDS)
             if budget.get("away") and client.state == "off" and self.nobody_waits():
                 yield ("away", name)
+            if client.still:
+                yield ("wake", name)
+                given_up = client.pipe is None or not client.pipe.r_open
+                if given_up and not self.family.strict and self.nobody_waits(client):
+                    yield ("late", name)
+            elif budget.get("still") and client.endpoint is not None:
+                yield ("still", name)
         if isinstance(client, Publisher):
             if budget["pfresh"] and not client.closing:
                 yield ("pfresh", name)
@@ -208,15 +216,21 @@ class Run:
             and not any(isinstance(e, (PeerDown, PeerUp)) for e in site.inbox[peer])
         )
 
-    def nobody_waits(self) -> bool:
+    def nobody_waits(self, but: RealClient | None = None) -> bool:
         """Everything has been read, so that only who is away notices that time passes; the ends of connections, too: no
-        client of ours stays for so long on one that its router has left (idle-time-out).
+        client of ours stays for so long on one that its router has left (idle-time-out), but for one that stands still.
         """
         w = self.world
         unread = any(
-            (pipe.c2r and pipe.r_open) or (pipe.c_open and (pipe.r2c or not pipe.r_open)) for pipe in w.pipes.values()
+            (pipe.c2r and pipe.r_open) or (pipe.c_open and (pipe.r2c or not pipe.r_open) and pipe.client is not but)
+            for pipe in w.pipes.values()
         )
         return not unread and not any(inbox for site in w.sites.values() if site for inbox in site.inbox.values())
+
+    def waits(self) -> tuple[float, float, float]:
+        """Long enough for a subscription to be forgotten, for a publisher, and almost for a publisher."""
+        publisher_s, margin_s = self.address.publisher_expires_s, self.address.margin_s
+        return self.address.subscription_timeout_s + 2 * margin_s, publisher_s + 2 * margin_s, publisher_s * 0.9
 
     def may_tick(self) -> bool:
         """Timers are longer than what they allow for: messages between routers that are together (discovery), frames of
@@ -227,11 +241,6 @@ class Run:
         late = w.now + STALL_S - self.fresh_s
         if any(pipe.since < late and pipe.c2r and pipe.r_open for pipe in w.pipes.values()):
             return False
-    def waits(self) -> tuple[float, float, float]:
-        """Long enough for a subscription to be forgotten, for a publisher, and almost for a publisher."""
-        publisher_s, margin_s = self.address.publisher_expires_s, self.address.margin_s
-        return self.address.subscription_timeout_s + 2 * margin_s, publisher_s + 2 * margin_s, publisher_s * 0.9
-
         if self.family.expiry and any(p.c_open and (p.r2c or not p.r_open) for p in w.pipes.values()):
             return False  # a loss becomes known, and what was said is read, within the margin
         if not self.family.strict and not self.family.expiry:
@@ -301,6 +310,8 @@ class Run:
             w.step(("let", *way))
         for pipe in w.pipes.values():
             pipe.stalled = False
+        for client in w.ours():
+            client.still = False
         for name in w.names:
             if w.sites[name] is None:
                 w.step(("restart", name))

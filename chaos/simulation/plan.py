@@ -55,8 +55,12 @@ APART = {"part": (0, 1, 1, 2), "suspect": (0, 1, 2), "cut": (0, 1, 2)}
 CROSSING = {"heal": 0.03, "rnotice": 0.05, "part": 0.3, "cdrop": 0.4, "connect": 6, "crash": 0.05}
 OURS_WEIGHTS: dict[str, float] = {
     "disk": 8, "kill": 2, "full": 0.5, "start": 3, "twin": 2, "clock": 0.03, "away": 3, "all": 1.5,
+    "still": 1, "wake": 0.3, "late": 2,
 }  # fmt: skip
-OURS_FAULTS = {"kill": (0, 2, 4), "full": (0, 0, 1), "reject": (0, 0, 2), "release": (0, 0, 2), "srestart": (0,)}
+OURS_FAULTS = {
+    "kill": (0, 2, 4), "full": (0, 0, 1), "reject": (0, 0, 2), "release": (0, 0, 2), "srestart": (0,),
+    "still": (0, 0, 1, 2),
+}  # fmt: skip
 # Where routers can be cut off from each other, publishers with memory and without epochs are left out: they may be
 # given a second incarnation there (14, L1).
 FAMILIES: dict[str, Family] = {
@@ -81,15 +85,15 @@ FAMILIES: dict[str, Family] = {
         False, publishers=(RECOVERING, UNIQUE), subscribers=(RECOVERING, RECOVERING, PLAIN), expiry=True, lasts_s=30.0,
         faults={"cdrop": (1, 2, 4), "crash": (0, 0, 1, 2)},
     ),
-    "ours": Family(
-        True, publishers=(OURS, OURS, OURS, RECOVERING, UNIQUE), subscribers=(OURS, OURS, OURS, RECOVERING, PLAIN),
-        faults=OURS_FAULTS, weights=OURS_WEIGHTS,
-    ),
     "long-apart": Family(
         False, publishers=(RECOVERING, RECOVERING, UNIQUE), subscribers=(RECOVERING, RECOVERING, PLAIN), expiry=True,
         subscription_timeouts=(4.0, 8.0), lasts_s=30.0, weights={"pass": 5, "part": 1, "heal": 0.1, "accept": 1},
         faults=APART | {"part": (1, 1, 2), "pass": (1, 2, 3), "cdrop": (0, 1, 2), "crash": (0, 0, 1),
                         "pfresh": (0, 0, 1), "sfresh": (0,)},
+    ),
+    "ours": Family(
+        True, publishers=(OURS, OURS, OURS, RECOVERING, UNIQUE), subscribers=(OURS, OURS, OURS, RECOVERING, PLAIN),
+        faults=OURS_FAULTS, weights=OURS_WEIGHTS,
     ),
     "ours-apart": Family(
         False, TOPOLOGIES, (OURS, OURS, OURS, UNIQUE), (OURS, OURS, OURS, PLAIN), weights=OURS_WEIGHTS,

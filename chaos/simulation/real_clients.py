@@ -62,6 +62,7 @@ class RealClient(Client):
         self.jumped = False  # has its clock ever?
         self.forgotten = False  # an earlier life, whose frames may be read late
         self.place = ("", 0)  # the router that it talks to, or talked to last
+        self.still = False  # suspended
 
     @property
     def haunted(self) -> bool:
@@ -105,6 +106,7 @@ class RealClient(Client):
         """There is no process any more: neither are its link and what it had in hand."""
         self.journal = self.endpoint = self.real = None
         self.state = "off"
+        self.still = False
 
     def stop(self) -> None:
         """The application gives up. It is started again only by `start`."""
@@ -159,6 +161,8 @@ class RealClient(Client):
             self.look()
 
     def tick(self) -> None:
+        if self.still:
+            return
         deadline = self.endpoint.next_deadline() if self.endpoint is not None else None
         if self.endpoint is not None and deadline is not None and deadline <= self.world.now:
             closed = self.endpoint.handle_timer(self.world.now)

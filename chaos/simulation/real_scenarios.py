@@ -174,6 +174,52 @@ def client_whose_attach_is_read_too_late(world: Worlds) -> None:
 
 
 @scenario
+def client_that_stood_still_for_too_long(world: Worlds) -> None:
+    """P has asked whether its router is there, and stands still; what S has accepted nobody knows any more when P reads
+    the answer."""
+    s = up(strict=False, address=SHORT)
+    s.send("p0")
+    s.step("disk", "p0")
+    cid = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
+    s.hold += [("disk", "s0"), ("r2c", cid)]
+    s.run()
+    s.pass_time(PUBLISHER_EXPIRY_S / 16)
+    s.run()
+    assert s.w.pipes[cid].r2c
+    s.step("still", "p0")
+    s.release(("disk", "s0"))
+    s.run()
+    assert s.accepted("s0") == {("p0", 0)}
+    s.step("late", "p0")
+    again(s, "p0")
+    assert s.w.checker.told == [("p0", s.w.checker.told[0][1])]
+    finish(s)
+
+
+@scenario
+def client_that_is_attached_again_and_not_known(world: Worlds) -> None:
+    """P comes back with m0, which S has accepted, and loses that connection before its router has heard of it again: it
+    is as if it had not come back."""
+    s = up(strict=False, address=SHORT)
+    s.send("p0")
+    s.step("disk", "p0")
+    s.hold.append(("r2c", s.w.clients["p0"].pipe.cid))  # type: ignore[union-attr]
+    s.run()
+    s.notice(s.drop("p0"))
+    s.run()
+    s.pass_time(PUBLISHER_EXPIRY_S - 46)
+    s.hold.append(lambda event, world: event[:2] == ("c2r", ("p0", 2)) and s.next_frame(event[1]) == "transfer")
+    s.run(place=(("p0", "A"),))
+    assert s.w.clients["p0"].state == "on"
+    s.notice(s.drop("p0"))
+    s.run()
+    s.pass_time(60)
+    again(s, "p0")
+    assert s.w.checker.told == [("p0", s.w.checker.told[0][1])]
+    finish(s)
+
+
+@scenario
 def client_away_for_too_long_from_its_subscription(world: Worlds) -> None:
     """S is away until m0 is accepted without it."""
     s = up(strict=False, address=replace(SHORT, no_subscribers="accept"))

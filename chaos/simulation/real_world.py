@@ -6,16 +6,26 @@ full C          the disk of C has no room left: its process is told, and stops
 start C         a process of C is started again                    twin C    a second one, while the first goes on
 clock N S       the clock of client or router N jumps by S seconds away N    passes, while N is gone, for too long
 all C           the application of C accepts all that it has       reject C I  ... rejects
+still C         the process of C stands still (suspended): it reads, writes and notices nothing. Its router hears
+                nothing of it any more, and gives it up (rnotice)
+wake C          it goes on, with what was written to it before     late C   ... when it has stood still for too long
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from chaos.simulation.frames import kind_of
 from chaos.simulation.real_clients import RealClient, RealPublisher, RealSubscriber
 from chaos.simulation.world import Event, World
 
+ASKING = ("begin", "end", "heartbeat")
 STEP_S = 0.4  # how late timers of clients may be
+# What takes part in by itself or by its application, and not while it stands still. What is done to it goes on.
+OF_PROCESS = frozenset((
+    "r2c", "cbit", "cnotice", "cdrop", "disk", "full", "send", "settle", "accept", "all", "release", "reject", "close",
+    "connect", "pfresh", "sfresh",
+))  # fmt: skip
 
 
 class RealWorld(World):
@@ -37,7 +47,16 @@ class RealWorld(World):
         events = super().enabled()
         for client in self.ours():
             events += client.goes_on()
-        return events
+            if client.still and client.pipe is not None and client.pipe.r_open:
+                events.append(("rnotice", client.pipe.cid))
+        return self.awake(events)
+
+    def awake(self, events: list[Event]) -> list[Event]:
+        """Without what processes that stand still would have to do."""
+        still = {client.name for client in self.ours() if client.still}
+        if not still:
+            return events
+        return [event for event in events if event[0] not in OF_PROCESS or subject(event) not in still]
 
     def do_show(self, name: str) -> None:
         if not isinstance(self.clients[name], RealClient):  # ours show by themselves that they are there
@@ -68,7 +87,34 @@ class RealWorld(World):
 
     def do_away(self, name: str) -> None:
         """Longer than the network waits for anybody."""
-        self.advance(self.address.publisher_expires_s + self.address.margin_s + 1)
+        end = self.now + self.address.publisher_expires_s + self.address.margin_s + 1
+        while self.now < end:
+            self.advance(STEP_S)
+            self.answer()
+
+    def answer(self) -> None:
+        """Those who are there ask whether the network is, and are answered."""
+        for cid, pipe in list(self.pipes.items()):
+            client = pipe.client
+            if not isinstance(client, RealClient):
+                continue
+            while pipe.r_open and pipe.c2r and not pipe.c2r_read and kind_of(pipe.c2r[0]) in ASKING:
+                self.do_c2r(cid)
+                self.settle_network((pipe.router,))
+            while pipe.c_open and pipe.r2c and not pipe.r2c_read and kind_of(pipe.r2c[0]) in ASKING:
+                if pipe.stalled or client.still:
+                    break
+                self.do_r2c(cid)
+
+    def do_still(self, name: str) -> None:
+        self.one(name).still = True
+
+    def do_wake(self, name: str) -> None:
+        self.one(name).still = False
+
+    def do_late(self, name: str) -> None:
+        self.do_away(name)
+        self.do_wake(name)
 
     def do_all(self, name: str) -> None:
         client = self.one(name)
@@ -110,3 +156,9 @@ class RealWorld(World):
         super().quiescent()
         left = [text for client in self.ours() if client.state != "down" for text in client.empty()]
         assert not left, "G4 left over: " + "; ".join(left)
+
+
+def subject(event: Event) -> str:
+    """The client that an event is about."""
+    name: str = event[1][0] if isinstance(event[1], tuple) else event[1]
+    return name

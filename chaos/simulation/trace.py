@@ -141,6 +141,12 @@ class Trace:
     def _away(self, _: str, name: str) -> None:
         self._row("time", "", "", f"{name} is away for too long")
 
+    def _wake(self, _: str, name: str) -> None:
+        self._row("deed", name, name, "goes on")
+
+    def _late(self, _: str, name: str) -> None:
+        self._row("time", "", "", f"{name} has stood still for too long, and goes on")
+
     def _show(self, _: str, name: str) -> None:
         self._row("deed", name, name, "shows that it is there")
 
@@ -190,6 +196,7 @@ class Trace:
             "sfresh": "restarts without memory",
             "srestart": "restarts from its journal",
             "full": "has no room left on its disk",
+            "still": "stands still",
             "twin": f"another process starts as {where}, too",
         }
         if kind == "cut":

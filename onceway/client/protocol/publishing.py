@@ -261,19 +261,19 @@ class PublisherLink(ClientLink):
         """The router sent a flow: credit has changed."""
         if link is not self.link or not isinstance(link, SenderLink) or self.state is not ON:
             return
-        unknown = self._known_from is None and link.credit > 0
+        unknown = self._known_from is None
         if unknown and self._late(link, now):
-            return  # answered in time, but without credit until now: nobody has been told of us meanwhile
+            return
         had = len(self._ids)
         self.pump(now)
-        if self._show_credit and link.credit > 0 and len(self._ids) == had:
+        if len(self._ids) == had and (unknown or (self._show_credit and link.credit > 0)):
             # PROTOCOL 5.2: a flow that shows the credit proves that we are here; without it a publisher that has
             # nothing to send would be claimed only at its next heartbeat
             self._show_credit = False
             link.flow()
         if unknown:
             self._noted = None  # the first answer is news
-            self._known(now, now)  # 5.2: what we have just said makes our router tell the others
+            self._known(now, now)  # what we have just said, whichever it was, makes our router tell the others
         if link.drain and not self._again and not self._new:
             link.drained()
 

@@ -419,14 +419,18 @@ def test_once_it_has_shown_that_it_is_here_it_asks_and_that_counts() -> None:
 
 
 def test_credit_that_comes_when_the_network_may_have_forgotten_it_sends_nothing_again() -> None:
-    """Attached in time, at a router where nobody was subscribed, which therefore told nobody (6.10)."""
+    """Its attach was answered in time, but its router has heard nothing of it since, and told nobody."""
     rig = Rig()
     publisher, _ = attached_publisher(rig)
     put(rig, publisher, 0)
     rig.drop()
     rig.now += 60
     rig.connect()
-    link = rig.answer_publisher(credit=0)
+    link = rig.attaching()
+    assert isinstance(link, ReceiverLink)
+    assert link.remote_attach is not None
+    link.attach(source=link.remote_attach.source, target=Target(address="orders", timeout=120), unsettled={})
+    rig.run()
     publisher.take_events()
     rig.received()
     rig.now += 60
@@ -438,6 +442,19 @@ def test_credit_that_comes_when_the_network_may_have_forgotten_it_sends_nothing_
     link.detach(closed=False)
     rig.run()
     assert map_of(rig.attaching()) is None
+
+
+def test_without_credit_it_shows_that_it_is_here_too() -> None:
+    """Nobody is subscribed (6.10)."""
+    rig = Rig()
+    publisher, _ = attached_publisher(rig)
+    put(rig, publisher, 0)
+    rig.drop()
+    rig.now += 60
+    rig.connect()
+    link = rig.answer_publisher(credit=0)
+    assert [flow.link for flow in rig.take(LinkFlow)] == [link]
+    assert publisher._absence_s(rig.now) == 0
 
 
 def test_a_router_that_allows_one_session_is_taken_at_its_last_word() -> None:
