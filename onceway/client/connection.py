@@ -22,6 +22,7 @@ from amqp10.errors import UNAUTHORIZED_ACCESS
 from amqp10.events import ConnectionClosed as EngineClosed
 from amqp10.sasl import Anonymous, Plain
 from amqp10.settings import ConnectionSettings
+from onceway.client.clock import now_s
 from onceway.client.journal import Journal, MemoryJournal
 from onceway.client.protocol.endpoint import Endpoint
 from onceway.client.protocol.events import Attached
@@ -173,7 +174,7 @@ class Connection:
         timeout_s: for the answer (None: as long as it takes; a network that recovers answers when it has).
         """
         self._check_usable()
-        link = self._endpoint.publisher(address, name or address, _guarantee(guarantee), self._loop.time())
+        link = self._endpoint.publisher(address, name or address, _guarantee(guarantee), now_s())
         publisher = Publisher(self, link, on_undecided)
         await self._attach(link, publisher, timeout_s)
         if publisher._untold is not None:
@@ -209,7 +210,7 @@ class Connection:
             address,
             name or address,
             _guarantee(guarantee),
-            self._loop.time(),
+            now_s(),
             credit=credit,
             credit_bytes=credit_bytes,
             subscription_timeout_s=subscription_timeout_s,
@@ -231,7 +232,7 @@ class Connection:
         owners = list(self._owners.values())
         for owner in owners:
             owner._closing = True
-            owner._flush(self._loop.time())
+            owner._flush(now_s())
             owner._refresh()
         await self._changes.until(lambda: self._error or not any(_busy(owner) for owner in owners), timeout_s)
         if self._wire is None:
@@ -329,14 +330,14 @@ class Connection:
             idle_timeout_s=self._idle_timeout_s,
             sasl=Anonymous() if url.user is None else Plain(url.user, url.password or ""),
         )
-        self._endpoint.connect(settings, self._loop.time())
+        self._endpoint.connect(settings, now_s())
         self._step()
         try:
             return await self._lost
         finally:
             self._wire = None
             wire.close()
-            self._endpoint.lost(self._loop.time(), "the connection was lost")
+            self._endpoint.lost(now_s(), "the connection was lost")
             self._hand_over()
 
     # -- the socket
@@ -345,7 +346,7 @@ class Connection:
         if wire is not self._wire or self._endpoint.connection is None:
             return
         try:
-            self._ended(self._endpoint.receive_data(data, self._loop.time()))
+            self._ended(self._endpoint.receive_data(data, now_s()))
             # Tell the application now and write in the next turn: what it does about it (the next message, an accept)
             # leaves together with our answers, in one system call.
             self._hand_over()
@@ -356,7 +357,7 @@ class Connection:
 
     def wire_ended(self, wire: Wire) -> None:
         if wire is self._wire and self._endpoint.connection is not None:
-            self._ended(self._endpoint.receive_eof(self._loop.time()))
+            self._ended(self._endpoint.receive_eof(now_s()))
             self._step()
 
     def wire_lost(self, wire: Wire, error: Exception | None) -> None:
@@ -402,7 +403,7 @@ class Connection:
         """Puts go in, events go out, bytes go out, the timer is set."""
         if self._closed:
             return
-        now = self._loop.time()
+        now = now_s()
         try:
             for owner in list(self._owners.values()):
                 owner._flush(now)
@@ -454,7 +455,8 @@ class Connection:
             self._changes.notify()
 
     def _arm(self, now: float) -> None:
-        """The timer runs at or before the next deadline: a deadline that moves back costs nothing."""
+        """The timer runs at or before the next deadline: a deadline that moves back costs nothing.  While the machine
+        sleeps it stands still, so that it may be late by what it had left."""
         deadline = self._endpoint.next_deadline()
         timer = self._timer
         if deadline is None:
@@ -464,14 +466,14 @@ class Connection:
                 return
             timer.cancel()
         self._timer_at = max(deadline, now)
-        self._timer = self._loop.call_at(self._timer_at, self._tick)
+        self._timer = self._loop.call_later(self._timer_at - now, self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if self._closed:
             return
         try:
-            self._ended(self._endpoint.handle_timer(self._loop.time()))
+            self._ended(self._endpoint.handle_timer(now_s()))
         except Exception as error:
             self._defect(error)
             raise
@@ -488,7 +490,7 @@ class Connection:
         if self._closed:
             return
         try:
-            failure = self._endpoint.durable(self._loop.time())
+            failure = self._endpoint.durable(now_s())
         except Exception as error:
             self._defect(error)
             raise
@@ -544,7 +546,7 @@ class Connection:
             )
 
     def _leave(self, link: PublisherLink | SubscriberLink, closed: bool) -> None:
-        link.leave(closed, self._loop.time())
+        link.leave(closed, now_s())
         self._step()
 
     def _forget(self, link: PublisherLink | SubscriberLink) -> None:

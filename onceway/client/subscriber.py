@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Rejected
 from amqp10.sections import Message
 from onceway.client.bodies import decode_body, publisher_of
+from onceway.client.clock import now_s
 from onceway.client.protocol.events import Arrived, Attached, Detached, Drained, Failed, Gap, LinkEvent
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.client.reports import SubscriptionGap
@@ -180,7 +181,7 @@ class _Verdict:
 
     def __await__(self) -> Generator[Any, None, None]:
         subscriber = self._subscriber
-        subscriber._flush(subscriber._connection._loop.time())
+        subscriber._flush(now_s())
         return subscriber._connection._durably(subscriber._number).__await__()
 
 
@@ -384,11 +385,11 @@ class Subscriber:
         elif pending[2] is outcome and pending[1] == ranges[0][0] - 1:
             ranges = [(pending[0], ranges[0][1]), *ranges[1:]]
         else:
-            self._flush(self._connection._loop.time())
+            self._flush(now_s())
         if len(ranges) > 1:
             for first, last in ranges[:-1]:
                 self._pending = (first, last, outcome)
-                self._flush(self._connection._loop.time())
+                self._flush(now_s())
         first, last = ranges[-1]
         self._pending = (first, last, outcome)
         return _Verdict(self) if self._connection._journalled else DONE
@@ -458,7 +459,7 @@ class Subscriber:
         if self._over:
             return
         self._closing = True
-        self._flush(self._connection._loop.time())
+        self._flush(now_s())
         await self._changes.until(lambda: self._over or self._error or not self._link.deciding)
         if not self._over and self._error is None:
             self._connection._leave(self._link, closed)

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,9 +19,10 @@ import onceway
 from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
 from amqp10.outcomes import ACCEPTED, Error, Rejected
 from amqp10.sections import Message, Properties
+from onceway.client.clock import now_s
 from onceway.client.connection import Connection
 from onceway.client.protocol.publishing import PublisherLink
-from onceway.client.reports import LinkAttached, Report, RouterConnected, RouterLost
+from onceway.client.reports import LinkAttached, PublicationsUndecided, Report, RouterConnected, RouterLost
 from onceway.errors import (
     AttachTimeout,
     AuthenticationFailed,
@@ -671,6 +673,39 @@ def test_publications_that_are_too_old_are_raised_and_not_sent_again(tmp_path: P
             assert publisher.sequence == 2
 
     play(scene)
+
+
+def test_the_time_that_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop's clock knows nothing of it."""
+    slept_s = 0.0
+    monkeypatch.setattr("onceway.client.connection.now_s", lambda: now_s() + slept_s)
+
+    async def scene(network: FakeNetwork) -> None:
+        nonlocal slept_s
+        network.hold_outcomes = True
+        told: list[PublicationsUndecided] = []
+        async with onceway.connect(network.url()) as connection:
+            publisher = await connection.publisher("orders", on_undecided=told.append)
+            publications = await publisher.put_many(messages(2))
+            assert await _eventually(lambda: len(network.published) == 2)
+            slept_s = 130.0
+            network.routers[0].drop()
+            assert await _eventually(lambda: told)
+            assert [number for number, _ in told[0].publications] == [0, 1]
+            assert "130 s" in told[0].reason
+            with pytest.raises(DeliveryUndecided):
+                await publications
+        assert len(network.published) == 2
+
+    play(scene)
+
+
+def test_the_clock_goes_on() -> None:
+    before = now_s()
+    assert before <= now_s() < before + 60
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    if clock is not None:
+        assert abs(time.clock_gettime(clock) - now_s()) < 60
 
 
 def test_one_journal_serves_one_process(tmp_path: Path) -> None:
