@@ -1,27 +1,24 @@
-"""The driver's hold on its ingests: started, listened to, told how far Spark is, stopped.
+"""The driver's hold on its ingests: started, told how far Spark is, asked to drain, stopped.
 
-Lives in the process that serves one query.  A thread for each ingest reads what it says (`onceway.spark.ingest` has the
-lines); nothing here waits for an ingest but `drain`.
+Lives in the process that serves one query.  `ingest_process` has one of them, and sees to it that it lives; nothing
+here waits for an ingest but `drain`.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from onceway.client.urls import parse_urls
 from onceway.spark.errors import IngestFailed
+from onceway.spark.ingest_process import IngestProcess
 from onceway.spark.options import SourceOptions
+from onceway.spark.readable import say
 from onceway.spark.wal import Wal
 
-MARK: Final = "ONCEWAY_SPARK_INGEST"  # onceway/spark/__init__.py looks at it
-COMMAND: Final = (sys.executable, "-m", "onceway.spark.ingest")
 STOP_WITHIN_S: Final = 5.0
 CONNECT_WITHIN_S: Final = 60.0  # for the first connection; later ones are tried for ever
 ATTACH_WITHIN_S: Final = 120.0  # Trigger.AvailableNow waits so long for a network that recovers
@@ -34,14 +31,13 @@ class Ingests:
     def __init__(self, options: SourceOptions, wal: Wal) -> None:
         self._options = options
         self._changed = threading.Condition()  # over everything that the threads write; reentrant, since signals stop
-        self._ingests: list[_Ingest] = []
+        self._ingests: list[IngestProcess] = []
         count = min(options.receivers, len(options.topics))
         for number in range(count):
             topics = options.topics[number::count]
             slots = [wal.slot_of(topic) for topic in topics]
-            self._ingests.append(_Ingest(self._config(topics), slots, self._changed))
+            self._ingests.append(IngestProcess(self._config(topics), slots, _rows(wal, slots), self._changed))
         self._slots = {slot: ingest for ingest in self._ingests for slot in ingest.slots}
-        self._told: dict[str, dict[int, int]] = {"processed": {}, "trim": {}}
         self._drains = 0
         self._stopping = False
 
@@ -58,11 +54,9 @@ class Ingests:
 
     def begin(self) -> None:
         if self._options.receivers > len(self._ingests):
-            print(  # noqa: T201
-                f"onceway: receivers={self._options.receivers}, but a topic has one link: "
-                f"{len(self._ingests)} started for {len(self._options.topics)} topics",
-                file=sys.stderr,
-                flush=True,
+            say(
+                f"receivers={self._options.receivers}, but a topic has one link: "
+                f"{len(self._ingests)} started for {len(self._options.topics)} topics"
             )
         for ingest in self._ingests:
             ingest.start()
@@ -79,55 +73,64 @@ class Ingests:
 
     def drain(self, timeout_s: float) -> dict[int, int]:
         """Raises IngestFailed, also where the network does not attach us in time."""
+        asked: dict[IngestProcess, int] = {}  # which of its lives
         with self._changed:
-            up = self._wait(lambda: all(len(one.up) == len(one.slots) for one in self._ingests), ATTACH_WITHIN_S)
-            if not up:
-                states = ", ".join(str(ingest.state.get("state", "starting")) for ingest in self._ingests)
-                routers = ", ".join(map(str, parse_urls(self._options.url)))  # without the password
-                raise IngestFailed(
-                    f"no subscription at {routers} within {ATTACH_WITHIN_S:g} s ({states}); "
-                    "the network may be recovering: its routers' /readyz says so"
-                )
             self._drains += 1
-            number = self._drains
-            for ingest in self._ingests:
-                ingest.tell({"drain": number, "within": timeout_s})
-            if not self._wait(
-                lambda: all(one.drained[0] == number for one in self._ingests), timeout_s + ANSWER_WITHIN_S
-            ):
-                raise IngestFailed(f"an ingest did not answer within {timeout_s + ANSWER_WITHIN_S:g} s; start again")
+            while left := [one for one in self._ingests if one.drained[0] != self._drains]:
+                if not self._wait(lambda: all(one.ready for one in self._ingests), ATTACH_WITHIN_S):
+                    self._not_attached()
+                for one in left:
+                    if asked.get(one) != one.restarts:
+                        asked[one] = one.restarts
+                        one.drain(self._drains, timeout_s)
+                self._wait_for_answer(asked, timeout_s + ANSWER_WITHIN_S)
             return {slot: end for ingest in self._ingests for slot, end in ingest.drained[1].items()}
 
-    def _wait(self, condition: Any, timeout_s: float) -> bool:
+    def _wait_for_answer(self, asked: Mapping[IngestProcess, int], within_s: float) -> None:
+        """Of all that are asked; or until one of them has died, and another life has to be asked."""
+
+        def over() -> bool:
+            left = [one for one in asked if one.drained[0] != self._drains]
+            return not left or any(one.restarts != asked[one] for one in left)
+
+        if not self._wait(over, within_s):
+            raise IngestFailed(f"an ingest did not answer within {within_s:g} s; start again")
+
+    def _not_attached(self) -> NoReturn:
+        states = ", ".join(str(ingest.state.get("state", "starting")) for ingest in self._ingests)
+        routers = ", ".join(map(str, parse_urls(self._options.url)))  # without the password
+        raise IngestFailed(
+            f"no subscription at {routers} within {ATTACH_WITHIN_S:g} s ({states}); "
+            "the network may be recovering: its routers' /readyz says so"
+        )
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
         self._changed.wait_for(lambda: condition() or any(one.failure for one in self._ingests), timeout_s)
         self.check()
-        return bool(condition())
+        return condition()
 
     def processed(self, positions: Mapping[int, int]) -> None:
-        self._tell_positions("processed", positions)
+        for ingest in self._ingests:
+            ingest.positions("processed", positions)
 
     def trim(self, positions: Mapping[int, int]) -> None:
-        self._tell_positions("trim", positions)
-
-    def _tell_positions(self, what: str, positions: Mapping[int, int]) -> None:
-        told = self._told[what]
         for ingest in self._ingests:
-            news = {slot: positions[slot] for slot in ingest.slots if slot in positions}
-            if any(told.get(slot) != position for slot, position in news.items()):
-                told.update(news)
-                ingest.tell({what: news})
+            ingest.positions("trim", positions)
 
     def state(self) -> dict[str, Any]:
         """One ingest's words, or several ones' together."""
         with self._changed:
             states = [ingest.state for ingest in self._ingests]
+            attached = sum(len(ingest.up) for ingest in self._ingests)
+            restarts = sum(ingest.restarts for ingest in self._ingests)
         words = {str(state.get("state", "starting")): None for state in states}
         return {
             "state": ", ".join(words),
-            "attached": sum(len(ingest.up) for ingest in self._ingests),
+            "attached": attached,
             "routers": ", ".join({str(state["router"]): None for state in states if state.get("router")}),
             "accepted": sum(state.get("accepted", 0) for state in states),
             "pendingBytes": sum(state.get("pendingBytes", 0) for state in states),
+            "restarts": restarts,
         }
 
     def stop(self) -> None:
@@ -139,77 +142,7 @@ class Ingests:
             ingest.wait(STOP_WITHIN_S)
 
 
-class _Ingest:
-    """One child process, and what it has said."""
-
-    def __init__(self, config: dict[str, Any], slots: list[int], changed: threading.Condition) -> None:
-        self.slots = slots
-        self.up: dict[int, int] = {}  # slot -> end of the log when it was recovered
-        self.state: dict[str, Any] = {}
-        self.drained: tuple[int, dict[int, int]] = (0, {})
-        self.failure: str | None = None
-        self._config = config
-        self._changed = changed
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        paths = [path for path in sys.path if path]
-        self._process = subprocess.Popen(
-            COMMAND,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), MARK: "1"},
-            start_new_session=True,  # Ctrl-C is the driver's
-        )
-        assert self._process.stdin is not None
-        self.tell(self._config)
-        # What is told later is superseded by what is told after it: an ingest that hangs must not hang the query.
-        os.set_blocking(self._process.stdin.fileno(), False)
-        threading.Thread(target=self._listen, args=(self._process,), name="onceway ingest", daemon=True).start()
-
-    def tell(self, line: dict[str, Any]) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        try:
-            os.write(self._process.stdin.fileno(), json.dumps(line).encode() + b"\n")
-        except (BlockingIOError, BrokenPipeError):
-            pass  # full: see above; broken: `_listen` says why
-
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            with self._changed:
-                self._heard(json.loads(line))
-                self._changed.notify_all()
-        code = process.wait()
-        with self._changed:
-            if self.failure is None:
-                ended = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
-                self.failure = (
-                    f"the ingest (process {process.pid}) {ended}; its last words are in the driver's log. Start the "
-                    "query again: what was accepted is in the log, what was not comes again"
-                )
-            self._changed.notify_all()
-
-    def _heard(self, line: dict[str, Any]) -> None:
-        if "up" in line:
-            self.up[line["up"]] = line["end"]
-        elif "state" in line:
-            self.state = line["state"]
-        elif "drained" in line:
-            self.drained = (line["drained"], {int(slot): end for slot, end in line["ends"].items()})
-        elif "failed" in line:
-            self.failure = line["failed"]
-
-    def hang_up(self) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-
-    def wait(self, timeout_s: float) -> None:
-        if self._process is None:
-            return
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+def _rows(wal: Wal, slots: Sequence[int]) -> Callable[[], int]:
+    """How many rows of these slots are durable.  Raises WalError, OSError."""
+    readers = [wal.slot(slot) for slot in slots]
+    return lambda: sum(reader.end() for reader in readers)

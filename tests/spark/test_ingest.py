@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -64,13 +63,19 @@ def failure(stream: Stream) -> str:
     return str(wait_until(lambda: ingest.failure, "the ingest fails"))
 
 
+def restarted(stream: Stream, times: int = 1) -> None:
+    """Its ingest has died so often, and the next one is attached."""
+    wait_until(lambda: stream.report()["restarts"] >= times, f"the ingest is started again, {times} times")
+    up(stream)
+
+
 def up(stream: Stream) -> None:
     wait_until(lambda: stream._ingests.recovered(0) or stream._ingests.check(), "the ingest has recovered the log")
 
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, place: str, count: int) -> None:
     command = (sys.executable, "-m", "tests.spark.crashing_ingest", place, str(count))
-    monkeypatch.setattr("onceway.spark.ingests.COMMAND", command)
+    monkeypatch.setattr("onceway.spark.ingest_process.COMMAND", command)
 
 
 def test_what_a_publisher_was_told_is_accepted_is_in_the_log(network: LiveNetwork, source: MakeSource) -> None:
@@ -101,28 +106,80 @@ def test_available_now_receives_what_is_waiting_and_no_more(network: LiveNetwork
 @pytest.mark.parametrize(
     ("place", "count"), [("torn", 3), ("unsynced", 3), ("synced", 3), ("unaccepted", 2), ("accepted", 2)]
 )
-def test_killed_at_a_crash_window_every_row_is_there_once(
-    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch, place: str, count: int
+def test_killed_at_a_crash_window_it_is_started_again_and_every_row_is_there_once(
+    network: LiveNetwork,
+    source: MakeSource,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
+    count: int,
 ) -> None:
     orders = source(f"killed-{place}")
     with monkeypatch.context() as patch:
         crash_at(patch, place, count)
-        first = orders.start()
-    publishing = Publishing(network.urls(), f"killed-{place}", bodies(2000), pace_s=0.002)
-    assert "was killed by signal 9" in failure(first)
-    at, before = batch_or_failure(first)
-    second = orders.start()
-    publishing.join()
-    _, after = batch(second, at)
-    assert before + after == bodies(2000)
+        stream = orders.start()
+    dying = process(stream).pid
+    Publishing(network.urls(), f"killed-{place}", bodies(2000), pace_s=0.002).join()
+    _, rows = batch(stream)
+    assert rows == bodies(2000)
     assert orders.everything() == bodies(2000)
+    assert stream.report()["restarts"] == 1
+    said = f"onceway: the ingest (process {dying}) was killed by signal 9; starting it again in 0.5 s\n"
+    assert capsys.readouterr().err == said
 
 
-def batch_or_failure(stream: Stream) -> tuple[Any, list[bytes]]:
-    """What a query had processed when it failed: nothing, if it saw the failure first."""
-    with pytest.raises(IngestFailed):
-        stream.latest(stream.initial(), limited=False)
-    return stream.initial(), []
+def test_an_ingest_that_is_killed_again_and_again_under_load_receives_every_row_once(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceway.spark.ingest_process.AGAIN_AFTER_S", 0.01)
+    orders = source("again")
+    stream = orders.start()
+    publishing = Publishing(network.urls(), "again", bodies(30_000), pace_s=0.005)
+    at, read = stream.initial(), []
+    for deaths in range(1, 7):  # more than it may die in vain
+        enough = len(read) + 1000
+        wait_until(lambda enough=enough: stream.wal.slot(0).end() > enough, "1000 rows more are durable")
+        process(stream).kill()
+        at, more = batch(stream, at)  # the query goes on with what there is
+        read += more
+        restarted(stream, deaths)
+    publishing.join()
+    assert read + batch(stream, at)[1] == bodies(30_000)
+    assert orders.everything() == bodies(30_000)
+
+
+def test_an_ingest_that_is_being_started_again_says_so_in_the_progress(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceway.spark.ingest_process.AGAIN_AFTER_S", 3600.0)
+    stream = source("progress").start()
+    Publishing(network.urls(), "progress", bodies(10)).join()
+    wait_until(lambda: stream.report()["accepted"] == 10, "the ingest has said that it accepted them")
+    process(stream).kill()
+    wait_until(lambda: stream.report()["state"] == "restarting", "its death is seen")
+    report = stream.report()
+    assert (report["attached"], report["accepted"], report["restarts"]) == (0, 10, 0)
+    assert batch(stream)[1] == bodies(10)
+    stream.stop()  # does not wait for it
+
+
+def test_available_now_asks_the_next_ingest_where_one_died(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = source("now")
+    first = orders.start()
+    first.freeze()
+    first.stop()
+    publishing = Publishing(network.urls(), "now", bodies(500))
+    waiting = network["a"].status
+    wait_until(lambda: [one["owed"] for one in waiting()["addresses"]["now"]["subscriptions"]] == [500], "500 wait")
+    with monkeypatch.context() as patch:
+        crash_at(patch, "synced", 2)
+        second = orders.start()
+    second.freeze()
+    assert second.report()["restarts"] == 1
+    assert batch(second)[1] == bodies(500)
+    publishing.join()
 
 
 @pytest.mark.parametrize("place", ["trim-unwritten", "trim-half"])
@@ -141,11 +198,9 @@ def test_killed_while_trimming_nothing_that_is_needed_goes(
     Publishing(network.urls(), topic, bodies(1)).join()
     later, _ = batch(first, end)
     first.commit(later)
-    assert "was killed by signal 9" in failure(first)
-    second = orders.start()
-    up(second)
+    restarted(first)
     Publishing(network.urls(), topic, bodies(2)).join()
-    assert batch(second, end)[1] == [*bodies(1), *bodies(2)]
+    assert batch(first, end)[1] == [*bodies(1), *bodies(2)]
 
 
 def test_a_torn_tail_is_cut_and_comes_again(network: LiveNetwork, source: MakeSource) -> None:
@@ -154,7 +209,7 @@ def test_a_torn_tail_is_cut_and_comes_again(network: LiveNetwork, source: MakeSo
     publishing = Publishing(network.urls(), "tail", bodies(2000), pace_s=0.002)
     wait_until(lambda: first.wal.slot(0).end() > 500, "some rows are durable")
     process(first).kill()
-    failure(first)
+    first.stop()
     directory = orders.location / "0"
     last = directory / segments(str(directory))[-1].name
     with last.open("ab") as file:
@@ -198,6 +253,7 @@ def test_the_lock_of_a_dying_ingest_is_waited_for(network: LiveNetwork, source: 
     wait_until(lambda: first.wal.slot(0).end() > 200, "some rows are durable")
     second = orders.start()
     process(first).kill()
+    first.stop()
     publishing.join()
     assert batch(second)[1] == bodies(2000)
 
@@ -315,11 +371,14 @@ def test_topics_are_spread_over_receivers(network: LiveNetwork, source: MakeSour
     for publishing in publishings:
         publishing.join()
     assert isinstance(stream._ingests, Ingests)
-    assert [ingest.slots for ingest in stream._ingests._ingests] == [[0, 2], [1]]
+    assert [ingest.slots for ingest in stream._ingests._ingests] == [(0, 2), (1,)]
     assert sorted(batch(stream)[1]) == sorted(bodies(500) * 3)
 
 
-def test_sigterm_ends_an_ingest_in_good_order_however_often_it_comes(network: LiveNetwork, source: MakeSource) -> None:
+def test_sigterm_ends_an_ingest_in_good_order_however_often_it_comes(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceway.spark.ingest_process.AGAIN_AFTER_S", 3600.0)
     stream = source("terminated").start()
     up(stream)
     for _ in range(3):
@@ -372,9 +431,8 @@ def test_routers_die_one_after_the_other_under_the_ingest(live_network: LiveNetw
         network.start(name)
     process(stream).kill()
     network.kill("a")
-    failure(stream)
+    restarted(stream)
     network.start("a")
-    again = orders.start()
     publishing.join()
-    assert batch(again)[1] == bodies(10_000)
+    assert batch(stream)[1] == bodies(10_000)
     orders.close()
