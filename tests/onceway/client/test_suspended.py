@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 
 import onceway
@@ -55,7 +54,7 @@ def test_a_publisher_that_stood_still_for_too_long_sends_nothing_again(live_netw
         command = [sys.executable, "-c", PUBLISHER, network.urls("a", "b")]
         async with onceway.connect(network.urls("b"), container="watch") as connection:
             subscriber = await connection.subscriber("orders")
-            process = subprocess.Popen(dying_with_us(command), stdout=subprocess.PIPE, text=True)
+            process = await asyncio.create_subprocess_exec(*dying_with_us(command), stdout=asyncio.subprocess.PIPE)
             try:
                 first = await subscriber.receive()
                 assert first.body == b"first"
@@ -67,13 +66,14 @@ def test_a_publisher_that_stood_still_for_too_long_sends_nothing_again(live_netw
                 second = await subscriber.receive()
                 assert second.body == b"second"
                 await second.accept()
-                said, _ = await asyncio.to_thread(process.communicate, timeout=BOUND_S)
+                said, _ = await process.communicate()
                 assert process.returncode == 0
                 assert subscriber.waiting == 0
-                return said.split("\n")
+                return said.decode().split("\n")
             finally:
-                process.kill()
-                process.wait(10)
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
 
     async def bounded() -> list[str]:
         async with asyncio.timeout(BOUND_S):
