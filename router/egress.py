@@ -15,6 +15,7 @@ from router.directory import NO_TERM, PREFIX, incarnation_of
 from router.intervals import IntervalSet
 from router.irregular import Irregular, Resume, State
 from router.ports import (
+    ATTACH_AGAIN,
     EPOCH,
     NOT_RESUMABLE,
     STOLEN,
@@ -160,6 +161,9 @@ class Egress(Deliveries):
         if message.result in (m.JoinResult.OK, m.JoinResult.UNHEARD):
             link.known = link.known or message.known
             if message.mark is not None:
+                if self._comes_late(link, message.mark):
+                    self.drop(link, ATTACH_AGAIN, None)
+                    return
                 link.marks[message.mark] = None
             link.joined[sender] = None
             if message.result is m.JoinResult.UNHEARD:
@@ -171,6 +175,11 @@ class Egress(Deliveries):
             self.drop(link, SUBSCRIPTION_BROKEN, None, leave=True)
         else:
             self.drop(link, STOLEN, message.other)
+
+    def _comes_late(self, link: Subscriber, mark: Term) -> bool:
+        """7.3: its router was out of reach when the attach was answered. Only the client knows whether it has seen the
+        mark in another answer: it attaches again, and is told."""
+        return link.answered and mark not in link.marks
 
     def check_answered(self, link: Subscriber) -> None:
         """7.6: all have JOINED, or gone down."""
@@ -333,12 +342,15 @@ class Egress(Deliveries):
         self._go(link, m.Orphan(self.address.name, link.name, link.term, timeout))
 
     def drop(self, link: Subscriber, condition: str, known: Term | None, *, leave: bool = False) -> None:
-        """Detach it with an error: stolen, or broken."""
+        """Detach it with an error: stolen, broken, or that it has to attach again."""
         self.core.subscribers.pop(link.port, None)
         info = {EPOCH: known[0]} if known is not None else {}
         if condition == STOLEN:
             description = "the subscription has attached elsewhere"
             closed = not (link.brought or link.map_presented)  # 5.3
+        elif condition == ATTACH_AGAIN:
+            description = "a router that could not be asked says since when it knows this subscription: attach again"
+            closed = True
         else:
             description = "deliveries may have been accepted without this subscription"
             closed = True

@@ -57,6 +57,7 @@ UNIQUE_TAGS: Final = UniqueTags()
 STOLEN: Final = "amqp:link:stolen"
 PUBLISHER_UNKNOWN: Final = "onceway:publisher-unknown"
 PUBLISHER_EXPIRED: Final = "onceway:publisher-expired"
+ATTACH_AGAIN: Final = "amqp:link:detach-forced"
 SUBSCRIPTION_BROKEN: Final = "onceway:subscription-broken"
 TAG_REPEATED: Final = "amqp:not-allowed"
 NOT_RESUMABLE: Final = "amqp:invalid-field"

@@ -42,7 +42,10 @@ class Checker:
     at_least_once: set[str] = field(default_factory=set)
     """Publishers and subscribers in mode first: what they send or get may come again."""
     without_memory: set[str] = field(default_factory=set)
-    """Subscribers that present no map: where routers may be apart they may miss a gap (PROTOCOL 14)."""
+    """Subscribers that present no map: no question is asked before they are synchronised, so that where routers may be
+    apart a former ingress may bring them late what its publisher has abandoned."""
+    abandoned: set[Mid] = field(default_factory=set)
+    """Undecided when its publisher's process lost its memory: nobody sends them again before what comes next."""
     overtaken: set[Mid] = field(default_factory=set)
     """Undecided at a process of whose publisher another process has begun a later life: where all who know of that are
     dead or cut off, they may come again."""
@@ -160,9 +163,10 @@ class Checker:
         seen = self.seen.setdefault(name, set())
         if mid not in seen:
             key = (name, mid[0])
-            if self.highest.get(key, -1) >= mid[1]:
+            if self.highest.get(key, -1) < mid[1]:
+                self.highest[key] = mid[1]
+            elif self.strict or name not in self.without_memory or mid not in self.abandoned:
                 raise Violation(f"G3 {name} first sees {mid} after {self.highest[key]}")
-            self.highest[key] = mid[1]
         seen.add(mid)
         self.in_hand[name].add(mid)
 
@@ -189,9 +193,9 @@ class Checker:
     # at the end
     def quiescent(self, alive: set[tuple[str, int]]) -> None:
         """`alive`: routers with their incarnations. G5: whoever missed something was told, unless the only router
-        that knew is dead (PROTOCOL 14, H1), or it has no memory."""
+        that knew is dead (PROTOCOL 14, H1)."""
         for life, mid, at in self.missed:
             if life.ended is None and mid not in life.accepted:
-                if at in alive and life.subscriber not in self.without_memory:
+                if at in alive:
                     raise Violation(f"G5 {life.subscriber} missed {mid} silently")
                 self.holes += 1

@@ -326,6 +326,7 @@ class Publisher(Client):
     def forget(self) -> None:
         """Its process restarts without memory."""
         self.hang_up()
+        self.world.checker.abandoned |= {mid for state, mid in self.unsettled.values() if state == "undecided"}
         self.want_fresh, self.unsettled, self.known = True, {}, False
 
     def close(self) -> None:
@@ -565,6 +566,8 @@ class Subscriber(Client):
     def on_detached(self, condition: str, info: dict[Any, Any]) -> None:
         if condition == "amqp:link:stolen":
             self.learn_epoch(info)
+        elif condition == "amqp:link:detach-forced" and self.kind != RECOVERING:
+            pass  # and attach again
         elif condition == "onceway:subscription-broken":
             if self.closing:
                 self.closed = True

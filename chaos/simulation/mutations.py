@@ -232,6 +232,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "subscribed_during_partition": ([(Address, "_may_have_missed", always(False))], "G5"),
     # 7.3: "known" is all that the second answer says
     "answer_says_since_when": ([(Address, "_mark", always(None))], "G5"),
+    # 7.3: B has answered without A's mark, and takes no notice of it
+    "mark_that_came_after_the_answer": ([(Egress, "_comes_late", always(False))], "G5"),
     # 7.4: m0 is not part of S's stream, so P's repeat of it comes after m1
     "fresh_subscriber_and_ingress_failover": (
         [(Address, "_owe_backlog", always(None)), (Ingress, "_entries", only_what_is_owed)],

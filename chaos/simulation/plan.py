@@ -86,7 +86,7 @@ FAMILIES: dict[str, Family] = {
         faults={"cdrop": (1, 2, 4), "crash": (0, 0, 1, 2)},
     ),
     "long-apart": Family(
-        False, publishers=(RECOVERING, RECOVERING, UNIQUE), subscribers=(RECOVERING, RECOVERING, PLAIN), expiry=True,
+        False, TOPOLOGIES, (RECOVERING, RECOVERING, UNIQUE), (RECOVERING, RECOVERING, PLAIN), expiry=True,
         subscription_timeouts=(4.0, 8.0), lasts_s=30.0, weights={"pass": 5, "part": 1, "heal": 0.1, "accept": 1},
         faults=APART | {"part": (1, 1, 2), "pass": (1, 2, 3), "cdrop": (0, 1, 2), "crash": (0, 0, 1),
                         "pfresh": (0, 0, 1), "sfresh": (0,)},

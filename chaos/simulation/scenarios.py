@@ -835,6 +835,35 @@ def answer_says_since_when(world: Callable[..., World]) -> None:
 
 
 @scenario
+def mark_that_came_after_the_answer(world: Callable[..., World]) -> None:
+    """S (no map) is told of the gap in an answer that it never reads. A is out of reach when it is answered again; when
+    it is back, it knows S, and since when."""
+    s = Schedule(world("AB", [P()], [S(kind=PLAIN)], strict=False, address=ACCEPT)).up(("p0", "A"))
+    s.step("part", "A")
+    s.run()
+    s.run(place=(("s0", "B"),))
+    s.send("p0")
+    s.run()
+    s.notice(s.drop("s0"))
+    s.step("heal")
+    s.run()
+    s.step("connect", "s0", "B")
+    s.hold.append(("r2c", s.w.clients["s0"].pipe.cid))  # type: ignore[union-attr]
+    s.run()
+    s.step("part", "A")
+    s.run()
+    s.notice(s.drop("s0"))
+    s.hold.clear()
+    s.run(place=(("s0", "B"),))
+    assert s.w.checker.missed
+    assert not s.w.checker.told
+    s.step("heal")
+    s.run()
+    finish(s)
+    assert s.w.checker.told == [("s0", "interrupted")]
+
+
+@scenario
 def entry_of_a_stale_attach_is_no_knowledge(world: Callable[..., World]) -> None:
     s = Schedule(world("AB", [P()], [S()], strict=False, address=ACCEPT)).up(("p0", "A"))
     s.step("connect", "s0", "A")

@@ -27,7 +27,7 @@ def test_where_every_guarantee_holds_it_says_what_it_ran_and_how_to_run_it_again
     first, summary, rerun = capsys.readouterr().out.splitlines()
     assert re.match(r"seeds 0-5; options --topology star, --jobs 1; commit \S+$", first)
     assert re.match(
-        r"6 schedules \(ours-apart \d, silent \d, sparse \d\), \d+ events, \d+ s, "
+        r"6 schedules \(long-apart \d, ours-apart \d, silent \d, sparse \d\), \d+ events, \d+ s, "
         r"\d+ schedules per CPU second, 0 violations$",
         summary,
     )
