@@ -16,7 +16,8 @@ from typing import Final, Literal
 from onceway.client.connection import Connection, connect
 from onceway.client.reports import PublicationsUndecided, Report, RouterConnected, RouterLost
 from onceway.errors import JournalError, LinkError, LinkStolen, OncewayError, UsageError
-from onceway.spark.outbox import Manifest, Outbox
+from onceway.spark.batch_manifest import Manifest
+from onceway.spark.outbox import Outbox
 from onceway.spark.outbox_journal import ACCEPTED, IN_DOUBT, OutboxJournal
 from onceway.spark.sink_errors import PublishFailed, RowsInDoubt, RowsRefused
 from onceway.spark.staging import Run, StagedFile, payloads_of
@@ -24,6 +25,7 @@ from router.intervals import Range
 
 OnReject = Literal["fail", "ignore"]
 OnUndecided = Literal["fail", "resend", "skip"]
+OnMissing = Literal["fail", "ignore"]
 LOOK_EVERY_S: Final = 1.0  # whether there is progress, and whether our parent is still there
 SHOWN: Final = 5  # places of rows that a message names
 
@@ -39,6 +41,8 @@ class Terms:
     on_undecided: OnUndecided = "fail"
     lock_timeout_s: float = 30.0
     retention_s: float = 3600.0
+    on_missing: OnMissing = "fail"  # where the outbox does not know batches before this one
+    checkpoint: str | None = None  # the query's, for messages
 
 
 def commit_batch(outbox: Outbox, owner: str, name: str, files: Sequence[StagedFile], terms: Terms) -> None:
@@ -56,6 +60,8 @@ def commit_batch(outbox: Outbox, owner: str, name: str, files: Sequence[StagedFi
             for manifest in outbox.unfinished():
                 finish_batch(outbox, manifest, journal, terms)
             if not outbox.published(name):
+                if terms.on_missing == "fail":
+                    outbox.check_follows(name, terms.checkpoint)
                 finish_batch(outbox, outbox.decide(name, files, journal), journal, terms)
         finally:
             journal.release()
@@ -266,4 +272,4 @@ class _Work:
         return f"{self._counts()}{trouble}; a restart of the query publishes what is left, nothing twice"
 
 
-__all__ = ["OnReject", "OnUndecided", "Terms", "commit_batch", "finish_batch"]
+__all__ = ["OnMissing", "OnReject", "OnUndecided", "Terms", "commit_batch", "finish_batch"]

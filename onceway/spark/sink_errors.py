@@ -24,6 +24,10 @@ class OutboxLocked(OutboxError):
     """Another process publishes from this outbox."""
 
 
+class OutboxBehind(OutboxError):
+    """The outbox is new, or an old copy: the query has batches behind it that this one has not published."""
+
+
 class PublishFailed(SinkError):
     """The network did not take the batch.  It is in the outbox: a restart publishes what is left of it."""
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from onceway.client.urls import parse_urls
 from onceway.errors import UsageError
 from onceway.spark.options import closest
-from onceway.spark.publishing import OnReject, OnUndecided, Terms
+from onceway.spark.publishing import OnMissing, OnReject, OnUndecided, Terms
 from onceway.spark.sink_errors import SinkOptionError
 from onceway.topology.values import read_duration
 
@@ -43,6 +43,8 @@ OPTIONS: Final = (
     Option("onReject", "fail", "where rows were not accepted: fail, or ignore", ("fail", "ignore")),
     Option("onUndecided", "fail", "where rows may or may not have arrived: fail, resend, skip",
            ("fail", "resend", "skip")),
+    Option("onMissingBatches", "fail", "where the outbox has not published the batches before: fail, or ignore",
+           ("fail", "ignore")),
     Option("writeId", None, "of a batch write: its identity, published once", example="2026-11-21"),
 )  # fmt: skip
 _BY_KEY: Final = {option.name.lower(): option for option in OPTIONS}
@@ -68,13 +70,16 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
     """Raises SinkOptionError with all problems, one a line."""
     problems: list[str] = []
     values: dict[str, Any] = {}
+    checkpoint = None
     for key, text in options.items():
+        if key.lower() == "checkpointlocation":  # writeStream's own, handed over with the others
+            checkpoint = text
+            continue
         # .save("/data/outbox") and .start("/data/outbox") call it path
         option = _BY_KEY.get("outboxlocation" if key.lower() == "path" else key.lower())
         if option is None:
-            if key.lower() != "checkpointlocation":  # writeStream's own, handed over with the others
-                meant = closest(key.lower(), [known.name for known in OPTIONS], _OTHERS_WORDS)
-                problems.append(f"option {key}: is unknown; {meant}")
+            meant = closest(key.lower(), [known.name for known in OPTIONS], _OTHERS_WORDS)
+            problems.append(f"option {key}: is unknown; {meant}")
             continue
         try:
             values[option.name] = _value(option, text.strip())
@@ -86,6 +91,8 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
             problems.append(f'option {name}: is missing; give it, as in .option("{name}", "{example}")')
     if use == "stream" and "writeId" in values:
         problems.append("option writeId: has no meaning in a stream, whose batches have numbers; leave it out")
+    if use == "batch" and "onMissingBatches" in values:
+        problems.append("option onMissingBatches: has no meaning in a batch write, which has no number; leave it out")
     if problems:
         raise SinkOptionError("\n".join(problems))
 
@@ -95,6 +102,7 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
 
     on_reject: OnReject = given("onReject")
     on_undecided: OnUndecided = given("onUndecided")
+    on_missing: OnMissing = given("onMissingBatches")
     return SinkOptions(
         location=values["outboxLocation"],
         topic=given("topic"),
@@ -104,6 +112,8 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
             timeout_s=given("publishTimeout"),
             on_reject=on_reject,
             on_undecided=on_undecided,
+            on_missing=on_missing,
+            checkpoint=checkpoint,
             lock_timeout_s=given("lockTimeout"),
             retention_s=given("outboxRetention"),
         ),

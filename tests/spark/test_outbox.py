@@ -21,7 +21,7 @@ from onceway.spark import outbox_journal
 from onceway.spark.outbox import Outbox
 from onceway.spark.outbox_journal import OutboxJournal
 from onceway.spark.publishing import Terms, commit_batch
-from onceway.spark.sink_errors import OutboxError, OutboxLocked, PublishFailed, RowsInDoubt, RowsRefused
+from onceway.spark.sink_errors import OutboxBehind, OutboxError, OutboxLocked, PublishFailed, RowsInDoubt, RowsRefused
 from tests.onceway.client.fake_network import FakeNetwork
 from tests.spark.outbox_world import BOUND_S, OWNER, Network, commit, ended, rows, staged, start
 
@@ -81,6 +81,39 @@ def test_a_batch_without_rows_needs_no_network(location: Path) -> None:
     outbox = Outbox(str(location))
     with outbox.held(OWNER, 0):
         assert outbox.published("batch-0")
+
+
+def test_an_empty_outbox_under_a_checkpoint_that_has_batches_behind_it_is_refused(
+    network: Network, location: Path
+) -> None:
+    before = location.with_name("before")
+    for number in range(3):
+        commit(before, network.url, f"batch-{number}", staged(before, f"batch-{number}", parts(number)))
+    said = (
+        r"outbox: this outbox has published nothing yet, and the query is at batch 2, by its checkpoint /c: .* once wi"
+    )
+    for _ in range(2):  # nor does it help to try again
+        with pytest.raises(OutboxBehind, match=said):
+            commit(location, network.url, "batch-2", staged(location, "batch-2", parts(2)), checkpoint="/c")
+    check(network, 0, 1, 2)
+    commit(location, network.url, "batch-3", staged(location, "batch-3", parts(3)), on_missing="ignore")
+    commit(location, network.url, "batch-4", staged(location, "batch-4", parts(4)))
+    check(network, 0, 1, 2, 3, 4)
+
+
+def test_an_outbox_that_is_an_older_copy_is_refused_and_a_batch_under_way_is_not(
+    network: Network, location: Path
+) -> None:
+    commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    files = staged(location, "batch-1", parts(1))
+    network.do(lambda fake: setattr(fake, "refuse_with", "amqp:not-found"))
+    with pytest.raises(PublishFailed):
+        commit(location, network.url, "batch-1", files)
+    network.do(lambda fake: setattr(fake, "refuse_with", None))
+    with pytest.raises(OutboxBehind, match="has published batches up to 1 only, and the query is at batch 3"):
+        commit(location, network.url, "batch-3", staged(location, "batch-3", parts(3)))
+    commit(location, network.url, "batch-2", staged(location, "batch-2", parts(2)))
+    check(network, 0, 1, 2)
 
 
 def test_what_is_staged_again_after_the_decision_is_ignored(network: Network, location: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ pytest.importorskip("pyspark")
 import onceway
 from tests.live import ROOT, wait_until
 from tests.live_fixture import LiveNetworks, live_network, pytest_runtest_makereport
+from tests.spark.networks import Publishing, bodies
 
 __all__ = ["live_network", "pytest_runtest_makereport"]
 
@@ -166,6 +168,32 @@ def test_a_query_that_is_stopped_publishes_the_batch_that_it_has_begun(
     assert not stopping.is_alive()
     assert (tmp_path / "outbox" / "batch-0.done").exists()
     check(audience, 1500)
+
+
+def test_a_batch_without_rows_is_known_and_a_new_outbox_behind_it_is_refused(
+    spark: Any, live_network: LiveNetworks, tmp_path: Path
+) -> None:
+    network = live_network("a")
+
+    def forward() -> None:
+        source = spark.readStream.format("onceway").option("url", network.urls()).option("topic", "quiet")
+        stream = source.option("subscription", "s").option("walLocation", str(tmp_path / "wal")).load()
+        writer = stream.writeStream.format("onceway").trigger(availableNow=True).option("url", network.urls())
+        writer = writer.option("topic", "forwarded").option("outboxLocation", str(tmp_path / "outbox"))
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        assert query.awaitTermination(BOUND_S)
+
+    forward()
+    assert (tmp_path / "outbox" / "batch-0.done").exists()
+    (tmp_path / "outbox").rename(tmp_path / "gone")
+    publishing = Publishing(network.urls(), "quiet", bodies(10))
+    status = network["a"].status
+    wait_until(lambda: [one["owed"] for one in status()["addresses"]["quiet"]["subscriptions"]] == [10], "10 wait")
+    checkpoint = re.escape(str(tmp_path / "checkpoint"))
+    said = f"outbox: this outbox has published nothing yet, and the query is at batch 1, by its checkpoint {checkpoint}"
+    with pytest.raises(Exception, match=said):
+        forward()
+    publishing.join()
 
 
 def test_what_spark_says_of_options_and_columns_is_what_we_say(spark: Any, tmp_path: Path) -> None:

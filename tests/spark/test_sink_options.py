@@ -53,6 +53,8 @@ def test_all_that_can_be_given() -> None:
     assert (options.location, options.topic, options.write_id) == ("/data/out box", "orders", "2026-11-21")
     assert options.terms == Terms("amqp://h:1,h:2", "till", 90, "ignore", "resend", 0, 86_400)
     assert sink_options({**NEEDED, "outboxLocation": "here"}, "stream").location == os.path.abspath("here")
+    stream = sink_options({**NEEDED, "onmissingbatches": "ignore", "checkpointLocation": "/data/c"}, "stream")
+    assert (stream.terms.on_missing, stream.terms.checkpoint) == ("ignore", "/data/c")
 
 
 def test_every_problem_is_told_at_once() -> None:
