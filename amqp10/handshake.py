@@ -86,12 +86,15 @@ class Handshake:
         return self._phase is Phase.DONE
 
     def start(self) -> None:
-        """Client: the first header."""
+        """Client: the first header, or all that there is to say."""
         assert not self.server
         if self._settings.sasl is None:
             self._write_amqp_header()
-        else:
-            self.output.append(SASL_HEADER)
+            return
+        self.output.append(SASL_HEADER)
+        if self._settings.pipelined:
+            self._write_init()
+            self._write_amqp_header()
 
     def receive(self, data: bytes) -> int:
         """Take what is complete; how many octets that were. HandshakeFailed when that was it."""
@@ -207,10 +210,13 @@ class Handshake:
             raise HandshakeFailed(
                 UNAUTHORIZED_ACCESS, f"the server does not offer {mechanism.name}, but {offered}", local=True
             )
-        self._write(SaslInit(mechanism.name, mechanism.start(), self._settings.hostname))
+        if not self.ready:
+            self._write_init()
         self._phase = Phase.OUTCOME
 
     def _on_challenge(self, challenge: SaslChallenge) -> None:
+        if self.ready:
+            raise HandshakeFailed(ILLEGAL_STATE, "a challenge, where one step was to be all", local=True)
         try:
             response = self._client_mechanism().step(challenge.challenge)
         except RemoteProtocolError as error:
@@ -223,7 +229,8 @@ class Handshake:
                 UNAUTHORIZED_ACCESS, f"the server refused {self._client_mechanism().name}: code {outcome.code}",
                 local=False,
             )  # fmt: skip
-        self._write_amqp_header()
+        if not self.ready:
+            self._write_amqp_header()
         self._phase = Phase.AMQP_HEADER
 
     def _client_mechanism(self) -> ClientMechanism:
@@ -239,6 +246,10 @@ class Handshake:
         (Phase.OUTCOME, SaslChallenge): _on_challenge,
         (Phase.OUTCOME, SaslOutcome): _on_outcome,
     }
+
+    def _write_init(self) -> None:
+        mechanism = self._client_mechanism()
+        self._write(SaslInit(mechanism.name, mechanism.start(), self._settings.hostname))
 
     def _write(self, performative: SaslPerformative) -> None:
         self.output.append(encode_frame(SASL_FRAME, 0, performative.encode()))

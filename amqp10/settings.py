@@ -40,6 +40,10 @@ class ConnectionSettings:
     properties: Mapping[str, Any] | None = None
     sasl: ServerMechanisms | ClientMechanism | None = None
     """Server: the mechanisms offered. Client: the one to use; None starts without a SASL layer."""
+    pipelined: bool = False
+    """Client: say sasl-init, AMQP header and open without waiting for what comes before them: one round trip instead
+    of three. For servers known to take that (5.3.2 has the client choose among the mechanisms that it is told), and for
+    mechanisms of one step that say no secret."""
     allow_no_sasl: bool = True
     """Server: accept a client that starts with the plain AMQP header."""
     per_user: Callable[[str | None], ConnectionSettings] | None = None

@@ -55,6 +55,7 @@ from router.config import Guarantee
 
 TCP_TIMEOUT_S = 5.0  # for one router to take the connection
 CLOSE_TIMEOUT_S = 5.0  # for a router to answer detach and close
+PRODUCT = "onceway"  # what our routers call themselves in open
 CREDIT_BYTES = 64 * 1024 * 1024  # of payload handed out or waiting, about
 
 
@@ -129,6 +130,7 @@ class Connection:
         self._rng = random.Random()
         self._next_url = 0 if ordered else self._rng.randrange(len(urls))
         self._reasons: dict[str, str] = {}
+        self._pipelines = False  # routers are known to take a whole handshake at once
         self._owners: dict[int, Publisher | Subscriber] = {}  # by id of their links
         self._changes = Changes()
         self._wire: Wire | None = None
@@ -329,7 +331,9 @@ class Connection:
             max_frame_size=self._max_frame_size,
             idle_timeout_s=self._idle_timeout_s,
             sasl=Anonymous() if url.user is None else Plain(url.user, url.password or ""),
+            pipelined=url.user is None and self._pipelines,
         )
+        self._pipelines = False  # until this one is open
         self._endpoint.connect(settings, now_s())
         self._step()
         try:
@@ -438,6 +442,8 @@ class Connection:
         assert connection is not None
         assert connection.remote_open is not None
         self.router = connection.remote_open.container_id
+        # Other brokers may take what comes early for something else: once one router is ours, the others will be.
+        self._pipelines = (connection.remote_open.properties or {}).get("product") == PRODUCT
         self._report(RouterConnected(self.url, self.router))
         self._changes.notify()
 

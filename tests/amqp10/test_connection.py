@@ -42,12 +42,14 @@ from amqp10.performatives import (
     Disposition,
     End,
     Open,
+    SaslChallenge,
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
     SaslResponse,
 )
 from amqp10.sasl import Anonymous, Plain, server_mechanisms
+from amqp10.types import Symbol
 from tests.amqp10.pair import Pair, Wire, flow, frames, kinds, only, settings, transfer
 
 
@@ -259,6 +261,60 @@ def test_sasl_comes_before_open(client: Any, user: str, chunk: int | None) -> No
     pair = Pair(client={"sasl": client}, server={"sasl": mechanisms, "allow_no_sasl": False}, chunk=chunk)
     assert pair.server.user == user
     assert pair.client.remote_open is not None
+
+
+def round_trips(client: Connection, server: Connection) -> int:
+    """Until the client is open; each side reads all that the other has said, then answers."""
+    client.open()
+    trips = 0
+    while client.remote_open is None:
+        trips += 1
+        assert trips < 9
+        server.receive_data(client.data_to_send(), 0.0)
+        client.receive_data(server.data_to_send(), 0.0)
+    return trips
+
+
+@pytest.mark.parametrize(
+    ("fields", "trips"), [({}, 1), ({"sasl": Anonymous()}, 3), ({"sasl": Anonymous(), "pipelined": True}, 1)]
+)
+def test_pipelined_a_connection_is_open_after_one_round_trip(fields: dict[str, Any], trips: int) -> None:
+    client = Connection(settings("client", **fields), server=False, now=0.0)
+    server = sasl_server()
+    assert round_trips(client, server) == trips
+    assert server.user == (None if not fields else "anonymous")
+
+
+@pytest.mark.parametrize("chunk", [1, 7, None])
+def test_pipelined_it_is_the_same_connection(chunk: int | None) -> None:
+    pair = Pair(client={"sasl": Anonymous(), "pipelined": True}, server={"sasl": server_mechanisms()}, chunk=chunk)
+    assert pair.client.remote_open is not None
+    session = pair.client.begin()
+    pair.pump()
+    assert session.remote_begin is not None
+    assert pair.sent_by_client.count(SASL_HEADER) == 1
+    assert pair.sent_by_client.count(AMQP_HEADER) == 1
+
+
+def test_pipelined_it_is_told_which_mechanisms_there_are_instead() -> None:
+    mechanisms = server_mechanisms(anonymous=False, verify=lambda user, password: True)
+    pair = Pair(client={"sasl": Anonymous(), "pipelined": True}, server={"sasl": mechanisms}, open=False)
+    pair.client.open()
+    at_client, at_server = pair.pump()
+    closed = only(at_client, ConnectionClosed)
+    assert closed.error is not None
+    assert closed.error.condition == UNAUTHORIZED_ACCESS
+    assert "does not offer ANONYMOUS, but PLAIN" in (closed.error.description or "")
+    assert "ANONYMOUS" in str(only(at_server, ConnectionClosed).error)
+
+
+def test_pipelined_it_cannot_be_challenged() -> None:
+    client = Connection(settings("client", sasl=Anonymous(), pipelined=True), server=False, now=0.0)
+    client.open()
+    said = SASL_HEADER + sasl_frame(SaslMechanisms((Symbol("ANONYMOUS"),))) + sasl_frame(SaslChallenge(b"who?"))
+    closed = only(client.receive_data(said, 0.0), ConnectionClosed)
+    assert closed.error is not None
+    assert closed.error.condition == ILLEGAL_STATE
 
 
 def test_a_wrong_password_gets_an_outcome_and_no_connection() -> None:

@@ -305,6 +305,9 @@ class FakeRouter:
         self.network = network
         self.name = name
         self.port = 0
+        self.product = "onceway"
+        self.first_reads: list[int] = []  # octets of the first read of each connection
+        self.longest_first_read = 1 << 20  # a connection that says more at once is broken
         self._verify = verify
         self._server: asyncio.Server | None = None
         self._peers: dict[Wire, Connection] = {}
@@ -338,14 +341,19 @@ class FakeRouter:
 
     def wire_made(self, wire: Wire) -> None:
         sasl = server_mechanisms(anonymous=self._verify is None, verify=self._verify)
-        settings = ConnectionSettings(container_id=self.name, sasl=sasl)
-        self._peers[wire] = Connection(settings, server=True, now=asyncio.get_running_loop().time())
+        settings = ConnectionSettings(container_id=self.name, sasl=sasl, properties={Symbol("product"): self.product})
+        self._peers[wire] = Connection(settings, server=True, now=0.0)
 
     def wire_received(self, wire: Wire, data: bytes) -> None:
         connection = self._peers.get(wire)
         if connection is None:
             return
         network = self.network
+        if connection.last_read == 0.0:
+            self.first_reads.append(len(data))
+            if len(data) > self.longest_first_read:
+                wire.abort()
+                return
         for event in connection.receive_data(data, asyncio.get_running_loop().time()):
             if network.drop_when is not None and network.drop_when(event):
                 self.drop()

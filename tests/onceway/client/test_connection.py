@@ -17,6 +17,7 @@ import pytest
 
 import onceway
 from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
+from amqp10.frames import SASL_HEADER
 from amqp10.outcomes import ACCEPTED, Error, Rejected
 from amqp10.sections import Message, Properties
 from onceway.client.clock import now_s
@@ -698,6 +699,51 @@ def test_the_time_that_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch)
         assert len(network.published) == 2
 
     play(scene)
+
+
+@pytest.mark.parametrize("product", ["onceway", "other"])
+def test_the_handshake_is_said_at_once_where_routers_are_known_to_be_ours(product: str) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        (router,) = network.routers
+        router.product = product
+        async with onceway.connect(network.url()) as connection:
+            publisher = await connection.publisher("orders")
+            for number in range(3):
+                await publisher.send(b"%d" % number)
+                router.drop()
+            await publisher.send(b"3")
+        assert len(network.published) == 4
+        first, *later = router.first_reads
+        assert first == len(SASL_HEADER)
+        assert [octets > first for octets in later] == [product == "onceway"] * 3
+
+    play(scene)
+
+
+def test_a_handshake_that_is_not_taken_at_once_is_said_in_turn_the_next_time() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        (router,) = network.routers
+        async with onceway.connect(network.url()) as connection:
+            publisher = await connection.publisher("orders")
+            router.longest_first_read = len(SASL_HEADER)
+            router.drop()
+            await publisher.send(b"x")
+        assert [octets > len(SASL_HEADER) for octets in router.first_reads] == [False, True, False]
+
+    play(scene)
+
+
+def test_a_password_is_told_to_nobody_who_has_not_asked_for_it() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        (router,) = network.routers
+        url = network.url().replace("//", "//ann:secret@")
+        async with onceway.connect(url) as connection:
+            publisher = await connection.publisher("orders")
+            router.drop()
+            await publisher.send(b"x")
+        assert router.first_reads == [len(SASL_HEADER)] * 2
+
+    play(scene, verify=lambda user, password: (user, password) == ("ann", "secret"))
 
 
 def test_the_clock_goes_on() -> None:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
+from amqp10.connection import Connection
 from amqp10.events import LinkAttaching, LinkDetached, LinkFlow
 from amqp10.frames import EMPTY_FRAME
 from amqp10.outcomes import ACCEPTED, Error, Rejected
 from amqp10.receiver import ReceiverLink
-from amqp10.termini import Target
+from amqp10.sasl import Anonymous, server_mechanisms
+from amqp10.settings import ConnectionSettings
+from amqp10.termini import Source, Target
 from onceway.client.journal import UNDECIDED, MemoryJournal, PublisherRecord
 from onceway.client.protocol.events import Attached, Decided, Failed, Undecided
 from onceway.client.protocol.link import LATER_US
@@ -273,6 +276,24 @@ def test_a_link_detached_for_a_passing_reason_is_attached_again_after_a_while() 
     rig.client.handle_timer(rig.now)
     rig.run()
     assert map_of(rig.attaching()) == {tag_of(0): None}
+
+
+@pytest.mark.parametrize(("pipelined", "trips"), [(False, 4), (True, 2)])
+def test_it_is_attached_two_round_trips_after_it_is_connected(pipelined: bool, trips: int) -> None:
+    """Begin and attach wait for the router's open, which says how large a map may be, and for the journal."""
+    rig = Rig()
+    publisher = rig.publisher()
+    rig.client.connect(ConnectionSettings(container_id="c", sasl=Anonymous(), pipelined=pipelined), rig.now)
+    router = Connection(ConnectionSettings(container_id="r", sasl=server_mechanisms()), server=True, now=rig.now)
+    taken = 0
+    while publisher.state != "on":
+        taken += 1
+        assert taken < 9
+        for event in router.receive_data(rig.client.data_to_send(), rig.now):
+            if isinstance(event, LinkAttaching):
+                event.link.attach(source=Source(), target=Target(address="orders", timeout=120), unsettled={})
+        rig.client.receive_data(router.data_to_send(), rig.now)
+    assert taken == trips
 
 
 def test_away_for_longer_than_the_network_waits_it_reports_and_begins_anew() -> None:
