@@ -3,6 +3,7 @@
 A subscription that was away for longer than the network waits joins again as a new one; what was published meanwhile
 is gone.  The ingest writes the gap here, durably, before it appends a row that came after it.  A batch that would reach
 over the gap fails where `failOnDataLoss` is true, today and after every restart, until a run with false has passed it.
+When the rows before it and behind it have been trimmed it is taken out.
 
 `born` (PROTOCOL 15: when the subscription was created) tells on a crash between the joining and the writing: when the
 journal knows another one than this file, there was a gap that nobody wrote down.

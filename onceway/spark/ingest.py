@@ -105,7 +105,9 @@ class Ingest:
         for slot, position in _positions(line.get("trim")):
             if slot in self._receivers:
                 seconds, octets = self._config["retention"]
-                self._receivers[slot].writer.trim(position, Retention(seconds, octets))
+                writer = self._receivers[slot].writer
+                writer.trim(position, Retention(seconds, octets))
+                self._journal.watches[writer.topic].trimmed(writer.start)  # by trimmings before this one
         if "drain" in line:
             await self._drain(line["drain"], line["within"])
 

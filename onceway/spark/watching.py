@@ -6,6 +6,7 @@ missing.  The journal is told so before credit is granted, which is the moment t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from onceway.client.journal import SubscriberJournal, SubscriberRecord
@@ -66,14 +67,23 @@ class Watch:
 
     def told(self, report: SubscriptionGap) -> None:
         """The client knows more: why, and how many rows may come again; or of a gap that `born` does not show."""
-        known = list(self._file.read().known)
+        known = [gap for gap in self._file.read().known if gap != self._written]
         if self._written is not None:
-            known.remove(self._written)
             at = self._written.at
         else:
             at = self._writer.end
         self._written = Gap(at, report.reason, report.dropped)
         self._write([*known, self._written])
+
+    def trimmed(self, start: int) -> None:
+        """The log begins with row `start`: gaps between rows that are gone are nobody's concern any more."""
+        gaps = self._file.read()
+        kept = [gap for gap in gaps.known if gap.at >= start]
+        if len(kept) < len(gaps.known):
+            # One that stays does no harm, and goes after a later trimming.  The file's `born`, not ours: a link that
+            # is being attached may have learnt of a gap that `attached` has yet to find by it
+            with contextlib.suppress(OSError):
+                self._file.write(gaps.born, kept)
 
     def _write(self, gaps: Sequence[Gap]) -> None:
         try:

@@ -114,6 +114,43 @@ def test_a_crash_between_joining_again_and_writing_it_down_is_found_at_the_next_
     assert [gap.at for gap in again(file).known] == [40]
 
 
+def test_gaps_between_rows_that_were_trimmed_go(file: GapFile) -> None:
+    file.write(9, [Gap(10, "x"), Gap(20, "y"), Gap(30, "z")])
+    one = watch(file, born=9, end=40)
+    one.trimmed(10)
+    assert [gap.at for gap in again(file).known] == [10, 20, 30]
+    one.trimmed(20)  # the gap that lies before the first row is still in front of it
+    assert again(file) == Gaps(9, (Gap(20, "y"), Gap(30, "z")))
+    Path(file.path).unlink()
+    one.trimmed(20)
+
+
+def test_a_gap_that_was_trimmed_before_the_client_said_more_of_it_is_written_again(file: GapFile) -> None:
+    one = watch(file, end=100)
+    attach(one, 5, 5)
+    attach(one, 9, 9)
+    one.trimmed(101)
+    one.told(SubscriptionGap("orders", "s", "no contact for 90 s", 3))
+    assert again(file) == Gaps(9, (Gap(100, "no contact for 90 s", 3),))
+
+
+def test_trimming_while_a_link_joins_again_hides_no_gap(file: GapFile) -> None:
+    file.write(5, [Gap(10, "x")])
+    one = watch(file, born=5, end=40)
+    one.attach(9, 9)
+    one.trimmed(20)
+    one.attached(9)
+    assert [gap.at for gap in again(file).known] == [40]
+
+
+def test_a_gap_that_cannot_be_taken_out_stays_and_harms_nobody(file: GapFile) -> None:
+    file.write(9, [Gap(10, "x")])
+    one = watch(file, born=9, end=40)
+    Path(f"{file.path}.new").mkdir()
+    one.trimmed(20)
+    assert again(file).known == (Gap(10, "x"),)
+
+
 def test_everything_else_goes_to_the_log(file: GapFile) -> None:
     part = Part()
     one = Watch(part, Writer(0), file)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from onceway.spark.errors import DataLoss, IngestFailed
+from onceway.spark.gaps import Gap, GapFile
 from onceway.spark.ingests import Ingests
 from onceway.spark.stream import Stream
 from onceway.spark.wal import Wal
@@ -201,6 +202,32 @@ def test_killed_while_trimming_nothing_that_is_needed_goes(
     restarted(first)
     Publishing(network.urls(), topic, bodies(2)).join()
     assert batch(first, end)[1] == [*bodies(1), *bodies(2)]
+
+
+def test_a_gap_goes_with_the_rows_around_it(network: LiveNetwork, source: MakeSource) -> None:
+    orders = source("gap", segmentBytes="64KiB", walRetention="0s", failOnDataLoss="false")
+    first = orders.start()
+    Publishing(network.urls(), "gap", bodies(2000, size=100)).join()
+    first.stop()
+    gaps = GapFile(str(orders.location), 0)
+    gaps.write(gaps.read().born, [Gap(5, "away for 90 s")])
+    stream = orders.start()
+    up(stream)
+    at = stream.initial()
+    for _ in range(3):
+        at, _ = batch(stream, at)
+        stream.commit(at)
+        Publishing(network.urls(), "gap", bodies(2000, size=100)).join()
+
+    def gone() -> bool:
+        nonlocal at
+        at, _ = batch(stream, at)
+        stream.commit(at)
+        Publishing(network.urls(), "gap", bodies(1)).join()
+        return not gaps.read().known
+
+    wait_until(gone, "the gap is taken out")
+    assert stream.wal.slot(0).start() > 5
 
 
 def test_a_torn_tail_is_cut_and_comes_again(network: LiveNetwork, source: MakeSource) -> None:
