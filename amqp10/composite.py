@@ -73,7 +73,7 @@ class Composite:
         filled = 0
         for name, where, _, write, required, default in self.fields:
             value = getattr(self, name)
-            if value is None or (not required and value == default):
+            if value is None or (default is not None and not required and value == default):
                 if required:
                     raise EncodeError(f"{where} is missing")
                 entries.append(b"\x40")

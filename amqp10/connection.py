@@ -204,12 +204,11 @@ class Connection:
             return None
         if self._state is not OPENED:
             return self._deadline
-        deadlines = []
-        if self.settings.idle_timeout_s is not None:
-            deadlines.append(self.last_read + self.settings.idle_timeout_s)
-        if self._remote_idle_s is not None:
-            deadlines.append(self._last_written + self._remote_idle_s / 2)
-        return min(deadlines, default=None)
+        idle, remote = self.settings.idle_timeout_s, self._remote_idle_s
+        if remote is None:
+            return None if idle is None else self.last_read + idle
+        beat = self._last_written + remote / 2
+        return beat if idle is None or beat < self.last_read + idle else self.last_read + idle
 
     def handle_timer(self, now: float) -> list[Event]:
         """Write a heartbeat if one is due; give up a peer that is silent for too long."""

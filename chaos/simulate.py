@@ -8,6 +8,7 @@ is shrunk to a short schedule, told as a transcript and drawn as a sequence diag
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -32,6 +33,7 @@ from chaos.simulation.trace import Trace
 COMMAND = "python -m chaos.simulate"
 DEFAULT_SEEDS = range(1000)
 AT_ONCE = 10  # schedules in one piece of work
+COLLECTED = (50_000, 20, 100)  # a schedule is one large cycle of objects: between two there is little to look for
 SHRUNK = 3  # kinds of failure that are shrunk and shown
 EVERY_S = 60.0  # from one line of progress to the next
 
@@ -63,6 +65,7 @@ class Totals:
 
 def work(seeds: list[int], family: str | None, topology: str | None) -> Totals:
     totals = Totals()
+    gc.set_threshold(*COLLECTED)
     began = time.process_time()
     for seed in seeds:
         names = family.split(",") if family else families_on(topology)

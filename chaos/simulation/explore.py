@@ -18,7 +18,7 @@ from amqp10.performatives import RCV_FIRST
 from chaos.simulation.checker import Violation
 from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
 from chaos.simulation.plan import FAMILIES, FAULT_WEIGHTS, Plan, draw, family_of
-from chaos.simulation.real_clients import JUMPS, RealClient, RealSubscriber
+from chaos.simulation.real_clients import JUMPS, OURS, RealClient, RealSubscriber
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.wild import Wild
 from chaos.simulation.world import STALL_S, Event, World
@@ -47,12 +47,14 @@ class Run:
             shape=plan.shape, **plan.config,
         )  # fmt: skip
         self.world.high = plan.high
+        self.clients: list[Publisher | Subscriber] = [*publishers, *subscribers]
+        self.may_be_taken_for_others = any(publisher.kind == MEMORY for publisher in publishers)
         for subscriber in subscribers:
             subscriber.most = self.address.max_redeliveries
         for publisher in publishers:
             publisher.gives_up_s = self.address.publisher_expires_s - self.address.margin_s
         checker = self.world.checker
-        checker.at_least_once |= {c.name for c in (*publishers, *subscribers) if c.rcv == RCV_FIRST}
+        checker.at_least_once |= {c.name for c in self.clients if c.rcv == RCV_FIRST}
         checker.without_memory |= {s.name for s in subscribers if s.kind == PLAIN}
         self.fresh_s = FRESH_FRAME_S
         """No frame of a client lies unread for longer."""
@@ -60,7 +62,7 @@ class Run:
             self.fresh_s = min(self.address.margin_s, FRESH_FRAME_S)
         elif all(publisher.kind == RECOVERING for publisher in publishers):
             self.fresh_s = math.inf  # nobody's frames prove anything by having come late
-        self.slack_s = SLACK_S + KEPT_S * any(client.part for client in (*publishers, *subscribers))
+        self.slack_s = SLACK_S + KEPT_S * any(client.part for client in self.clients)
         self.ticks = 0
         self.beats: dict[str, float] = {}  # client -> when it last sent a heartbeat
         self.events: list[Event] = []
@@ -70,8 +72,10 @@ class Run:
     def progress(self) -> list[Event]:
         """What would happen by itself, and applications that go on."""
         w = self.world
-        events = [e for e in w.enabled() if e[0] != "send" or self.known_as_new(w.publisher(e[1]))]
-        for client in w.clients.values():
+        events = w.enabled()
+        if self.may_be_taken_for_others:
+            events = [e for e in events if e[0] != "send" or self.known_as_new(w.publisher(e[1]))]
+        for client in self.clients:
             if client.state == "off" and not client.closed:
                 events += [("connect", client.name, name) for name, site in w.sites.items() if site is not None]
         return events
@@ -91,26 +95,38 @@ class Run:
         """Without faults: what would happen by itself, in any order and in any pieces, and what applications may do."""
         w, budget = self.world, self.budget
         events = self.progress()
+        bits = budget.get("bit")
         for cid, pipe in w.pipes.items():
-            if pipe.r_open and pipe.c2r:
+            if pipe.r_open and pipe.c2r and (bits or len(pipe.c2r) > 1):
                 readable = not pipe.server.output_paused or pipe.server.reads
                 if len(pipe.c2r) > 1 and readable:
                     events.append(("gulp", cid))
-                if budget.get("bit") and readable:
+                if bits and readable:
                     events += self.pieces("bit", cid, len(pipe.c2r[0]) - pipe.c2r_read)
-            if pipe.c_open and pipe.r2c:
+            if pipe.r2c and pipe.c_open and (bits or not pipe.r_open):
                 if not pipe.r_open and not pipe.server.closed:
                     events.append(("cnotice", cid))  # with frames that the client will never see
-                if budget.get("bit") and not pipe.stalled:
+                if bits and not pipe.stalled:
                     events += self.pieces("cbit", cid, len(pipe.r2c[0]) - pipe.r2c_read)
-        for client in (*w.publishers, *w.subscribers):
-            if isinstance(client, RealClient):
-                events += [e for e in client.may_happen(budget) if e[0] not in FAULT_KINDS]
-            if client.kind == UNIQUE and client.state != "off" and w.now - self.beats.get(client.name, 0.0) > STALL_S:
-                events.append(("hb", client.name))
-            if isinstance(client, Subscriber) and client.in_hand and not client.closing:
-                events += self.of_application(client)
+        for publisher in w.publishers:
+            if publisher.kind == OURS:
+                events += self.of_ours(publisher)
+            elif publisher.kind == UNIQUE and publisher.state != "off" and self.may_beat(publisher):
+                events.append(("hb", publisher.name))
+        for subscriber in w.subscribers:
+            if subscriber.kind == OURS:
+                events += self.of_ours(subscriber)
+            if subscriber.in_hand and not subscriber.closing:
+                events += self.of_application(subscriber)
         return w.awake(events)
+
+    def may_beat(self, publisher: Publisher) -> bool:
+        return self.world.now - self.beats.get(publisher.name, 0.0) > STALL_S
+
+    def of_ours(self, client: Publisher | Subscriber, faults: bool = False) -> list[Event]:
+        """What may go wrong with one of the library's own clients, or what its application may do."""
+        assert isinstance(client, RealClient)
+        return [event for event in client.may_happen(self.budget) if (event[0] in FAULT_KINDS) is faults]
 
     def pieces(self, kind: str, cid: tuple[str, int], left: int) -> list[Event]:
         return [(kind, cid, self.rng.choice((1, left // 2, left - 1)))] if left > 1 else []
@@ -149,8 +165,7 @@ class Run:
             events += self.between_routers()
         if budget.get("clock"):
             events += [("clock", name, seconds) for name in w.names for seconds in JUMPS]
-        clients: list[Publisher | Subscriber] = [*w.publishers, *w.subscribers]
-        for client in clients:
+        for client in self.clients:
             events += self.of_client(client)
         events = w.awake(events)
         if self.may_tick():
@@ -185,7 +200,7 @@ class Run:
     def of_client(self, client: Publisher | Subscriber) -> Iterator[Event]:
         budget, name = self.budget, client.name
         if isinstance(client, RealClient):
-            yield from (e for e in client.may_happen(budget) if e[0] in FAULT_KINDS)
+            yield from self.of_ours(client, faults=True)
             if budget.get("away") and client.state == "off" and self.nobody_waits():
                 yield ("away", name)
             if client.still:
@@ -295,8 +310,12 @@ class Run:
             if rng.random() < 0.02 and usual:  # one channel stands still for a while
                 slow = rng.choice(usual)[:2] if rng.random() < 0.7 else None
             events = [e for e in usual if e[:2] != slow] if slow is not None else usual
-            if rng.random() * (sum([weights[e[0]] for e in events]) + likely) <= likely:
+            sums = [*accumulate([weights[e[0]] for e in events])]
+            if rng.random() * ((sums[-1] if sums else 0.0) + likely) <= likely:
                 events = self.faults() or events
+            elif sums:
+                self.step(events[bisect(sums, rng.random() * sums[-1], 0, len(sums) - 1)])
+                continue
             if not events and not (events := usual):
                 return
             self.step(self.pick(events))
@@ -315,7 +334,7 @@ class Run:
         for name in w.names:
             if w.sites[name] is None:
                 w.step(("restart", name))
-        self.drain(choose, w.left_over)
+        self.drain(choose, w.undone)
         w.quiescent()
 
     def close(self, choose: Callable[[list[Event]], Event]) -> None:
@@ -325,18 +344,16 @@ class Run:
             for client in clients:
                 if not client.closing:
                     client.close()
-            self.drain(choose, lambda clients=clients: [f"{c.name} is not closed" for c in clients if not c.closed])  # type: ignore[misc]
+            self.drain(choose, lambda clients=clients: (f"{c.name} is not closed" for c in clients if not c.closed))  # type: ignore[misc]
         w.advance(self.address.publisher_expires_s + self.address.margin_s + 1)
         self.drain(choose, self.remembered)
 
-    def remembered(self) -> list[str]:
-        left: list[str] = []
+    def remembered(self) -> Iterator[str]:
         for name, site in self.world.sites.items():
             if site is not None:
-                left += [f"{name} remembers {text}" for text in remembered_by(site.router)]
-        return left
+                yield from (f"{name} remembers {text}" for text in remembered_by(site.router))
 
-    def drain(self, choose: Callable[[list[Event]], Event], left: Callable[[], list[str]]) -> None:
+    def drain(self, choose: Callable[[list[Event]], Event], left: Callable[[], Iterator[str]]) -> None:
         """Liveness: in what the timeouts add up to, and a little more."""
         w, address = self.world, self.address
         bound_s = self.slack_s + address.subscription_timeout_s + 3 * address.margin_s + address.publisher_expires_s
@@ -346,7 +363,7 @@ class Run:
             if events:
                 w.step(choose(events))
                 continue
-            if not left():
+            if next(left(), None) is None:
                 return
             if w.now >= until:
                 # 7.7: an answer lists what its frame has room for; for each list a publisher that nobody knows is

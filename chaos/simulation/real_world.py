@@ -13,6 +13,7 @@ wake C          it goes on, with what was written to it before     late C   ... 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from chaos.simulation.frames import kind_of
@@ -45,7 +46,7 @@ class RealWorld(World):
 
     def enabled(self) -> list[Event]:
         events = super().enabled()
-        for client in self.ours():
+        for client in self._ours:
             events += client.goes_on()
             if client.still and client.pipe is not None and client.pipe.r_open:
                 events.append(("rnotice", client.pipe.cid))
@@ -53,7 +54,7 @@ class RealWorld(World):
 
     def awake(self, events: list[Event]) -> list[Event]:
         """Without what processes that stand still would have to do."""
-        still = {client.name for client in self.ours() if client.still}
+        still = {client.name for client in self._ours if client.still} if self._ours else None
         if not still:
             return events
         return [event for event in events if event[0] not in OF_PROCESS or subject(event) not in still]
@@ -145,12 +146,11 @@ class RealWorld(World):
             client.tick()
 
     # ------------------------------------------------------------------ at the end
-    def left_over(self) -> list[str]:
-        left = super().left_over()
+    def undone(self) -> Iterator[str]:
+        yield from super().undone()
         for client in self.ours():
             assert isinstance(client, RealPublisher | RealSubscriber)
-            left += client.left_over()
-        return left
+            yield from client.left_over()
 
     def quiescent(self) -> None:
         super().quiescent()

@@ -42,7 +42,8 @@ class Schedule:
                 return
             events = [e for e in self.w.enabled() if sends or e[0] != "send"]
             events += [("connect", *p) for p in place if self.w.clients[p[0]].state == "off" and self.w.sites[p[1]]]
-            events = [e for e in events if not self.held(e)]
+            if self.hold:
+                events = [e for e in events if not self.held(e)]
             if not events:
                 assert until is None, "nothing can happen, and what was waited for has not\n" + self.tail()
                 return

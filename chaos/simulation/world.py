@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,22 +32,14 @@ from router.router import Router
 Event = tuple[Any, ...]
 START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
 LONG = 4e6
-# Which routers may have something to say after an event: the one that it names at this place,
+# Which router may have something to say after an event: the one that it names at this place,
 OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2, "suspect": 1, "turn": 1}
-# the one at the end of this connection or, where it is the client that reads, none,
-OF_CONNECTION = {
-    "c2r": True,
-    "gulp": True,
-    "rnotice": True,
-    "rdrop": True,
-    "r2c": False,
-    "cnotice": False,
-    "cdrop": False,
-}
-# and none either, as what applications do only fills pipes.
+# the one at the end of this connection,
+OF_CONNECTION = frozenset(("c2r", "gulp", "rnotice", "rdrop"))
+# and none, where it is the client that reads, and as what applications do only fills pipes.
 OF_CLIENT = frozenset((
-    "send", "settle", "accept", "release", "reject", "hb", "show", "pfresh", "sfresh", "srestart", "close", "stall",
-    "unstall",
+    "r2c", "cnotice", "cdrop", "send", "settle", "accept", "release", "reject", "hb", "show", "pfresh", "sfresh",
+    "srestart", "close", "stall", "unstall",
 ))  # fmt: skip
 LOW = 4  # a router may write again when the client has read all but so small a part of what was too much
 STALL_S = 0.4  # no router is left alone for longer, or it would think that it had stood still (PROTOCOL 12)
@@ -122,11 +114,13 @@ class Pipe:
 
     def client_gone(self) -> None:
         self.c_open = False
+        self.world.ends_closed = True
         self.r2c.clear()
         self.r2c_read = self.unread = 0
 
     def router_gone(self) -> None:
         self.r_open = False
+        self.world.ends_closed = True
         self.c2r.clear()
         self.c2r_read = 0
 
@@ -194,6 +188,7 @@ class World:
         self.trunks: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.wires: dict[Any, Wire] = {}  # one end of a trunk -> what goes to the other
         self.links_changed = True  # trunks may have to be made or cut
+        self.ends_closed = False  # a pipe may be over
         self.wall_offset = dict.fromkeys(self.names, 0)
         self.history: list[tuple[float, Event]] = []
         self.observer: Callable[[Event], None] | None = None  # hears of each event before it happens
@@ -241,33 +236,34 @@ class World:
             self.make_and_cut_trunks()
             names = self.names
             self.due.clear()
+        now, sites, wires = self.now, self.sites, self.wires
         busy: dict[str, None] = {}
         for name in names:
-            site = self.sites[name]
+            site = sites[name]
             if site is not None:
                 self.emit(site)
                 busy[name] = None
         while busy:
             turn, busy = busy, {}
             for name in turn:
-                site = self.sites[name]
+                site = sites[name]
                 if site is None:
                     continue
                 network = site.network
-                network.flush(self.now)
+                network.flush(now)
                 while events := network.take_events():
                     for event in events:
                         site.inbox[event.peer].append(event)
-                    network.flush(self.now)
+                    network.flush(now)
                 for end in network.take_dirty():
                     data = end.data_to_send()
-                    wire = self.wires.get(end)
+                    wire = wires.get(end)
                     if wire is None or not data:
                         continue
                     if wire.held is not None:
                         wire.held += data
                     else:
-                        wire.sink.receive_data(data, self.now)
+                        wire.sink.receive_data(data, now)
                         busy[wire.to] = None
 
     def make_and_cut_trunks(self) -> None:
@@ -290,18 +286,19 @@ class World:
 
     def emit(self, site: Site) -> None:
         """What the router has to say goes on its way."""
-        router = site.router
+        router, inbox = site.router, site.inbox
         router.flush(self.now)
         while router.wants_flush:
             router.flush(self.now)
         for peers, data in router.take_messages():
             # The router speaks in sessions that it believes in; where the network has ended one already, the word dies
             # with it (PROTOCOL 3.2).
-            there = tuple(p for p in peers if not any(isinstance(e, (PeerDown, PeerUp)) for e in site.inbox[p]))
+            there = tuple([p for p in peers if not inbox[p] or not comes_and_goes(inbox[p])])
             if there:
                 site.network.send(there, data)
+        by_server = self.by_server
         for connection in (*router.take_dirty(), *router.lazy):
-            pipe = self.by_server.get(connection)
+            pipe = by_server.get(connection)
             if pipe is None or not pipe.r_open:
                 continue
             data = connection.data_to_send()
@@ -309,6 +306,7 @@ class World:
                 pipe.written(data)
             if connection.closed:
                 pipe.r_open = False
+                self.ends_closed = True
 
     def wire(self, x: str, y: str) -> Wire:
         """From x to y; KeyError where there is none."""
@@ -324,6 +322,7 @@ class World:
 
     def forget_pipes(self) -> None:
         """Those that are over at both ends."""
+        self.ends_closed = False
         for cid in [cid for cid, p in self.pipes.items() if not p.c_open and not p.r_open]:
             self.by_server.pop(self.pipes.pop(cid).server, None)
 
@@ -354,15 +353,15 @@ class World:
                         events.append(("r2c", cid))
                 elif not pipe.r_open:
                     events.append(("cnotice", cid))
-        for name, client in self.clients.items():
-            if isinstance(client, Publisher):
-                if client.state == "on" and not client.closing:
-                    if client.seq < client.total and client.can_send():
-                        events.append(("send", name))
-                    if client.next_to_settle() is not None:
-                        events.append(("settle", name))
-            elif isinstance(client, Subscriber) and client.in_hand and not client.closing:
-                events.append(("accept", name, 0))
+        for publisher in self.publishers:
+            if publisher.state == "on" and not publisher.closing:
+                if publisher.seq < publisher.total and publisher.can_send():
+                    events.append(("send", publisher.name))
+                if publisher.unsettled and publisher.next_to_settle() is not None:
+                    events.append(("settle", publisher.name))
+        for subscriber in self.subscribers:
+            if subscriber.in_hand and not subscriber.closing:
+                events.append(("accept", subscriber.name, 0))
         return events
 
     def step(self, event: Event) -> None:
@@ -370,24 +369,24 @@ class World:
         self.history.append((self.now, event))
         if self.observer is not None:
             self.observer(event)
-        names = self.concerned(event)  # before it happens: the pipe may be gone then
-        getattr(self, "do_" + event[0])(*event[1:])
-        if names is None or self.links_changed:
-            self.settle_network(None)
-        else:
-            for name in names:
-                self.wake(name)
-        self.forget_pipes()
-
-    def concerned(self, event: Event) -> tuple[str, ...] | None:
-        """The routers that may have something to say after it; None: any, and trunks may come or go."""
         kind = event[0]
-        if kind in OF_ROUTER:
-            return (event[OF_ROUTER[kind]],)
+        name = self.concerned(event)  # before it happens: the pipe may be gone then
+        getattr(self, "do_" + kind)(*event[1:])
+        if name is None or self.links_changed:
+            self.settle_network(None)
+        elif name:
+            self.wake(name)
+        if self.ends_closed:
+            self.forget_pipes()
+
+    def concerned(self, event: Event) -> str | None:
+        """The router that may have something to say after it, or ""; None: any may, and trunks may come or go."""
+        kind = event[0]
         if kind in OF_CONNECTION:
-            pipe = self.pipes[event[1]]
-            return (pipe.router,) if OF_CONNECTION[kind] else ()
-        return () if kind in OF_CLIENT else None
+            return self.pipes[event[1]].router
+        if kind in OF_CLIENT:
+            return ""
+        return event[OF_ROUTER[kind]] if kind in OF_ROUTER else None
 
     @property
     def transcript(self) -> list[str]:
@@ -587,14 +586,18 @@ class World:
 
     def left_over(self) -> list[str]:
         """What should be empty at quiescence and is not."""
+        return [*self.undone()]
+
+    def undone(self) -> Iterator[str]:
         clients: list[Publisher | Subscriber] = [*self.publishers, *self.subscribers]
-        left = [f"{c.name} unsettled {c.unsettled}" for c in clients if c.unsettled]
-        left += [f"{p.name} sent {p.seq} of {p.total}" for p in self.publishers if not p.closed and p.seq < p.total]
-        left += [f"inbox {x}<-{y}" for x, s in self.sites.items() if s for y, q in s.inbox.items() if q]
+        yield from (f"{c.name} unsettled {c.unsettled}" for c in clients if c.unsettled)
+        yield from (
+            f"{p.name} sent {p.seq} of {p.total}" for p in self.publishers if not p.closed and p.seq < p.total
+        )
+        yield from (f"inbox {x}<-{y}" for x, s in self.sites.items() if s for y, q in s.inbox.items() if q)
         for site in self.sites.values():
             if site is not None:
-                left += [f"{site.name}: {text}" for text in self.router_left_over(site.router)]
-        return left
+                yield from (f"{site.name}: {text}" for text in self.router_left_over(site.router))
 
     @staticmethod
     def router_left_over(router: Router) -> list[str]:
@@ -622,3 +625,8 @@ class World:
         if left:
             raise Violation("G4 left over: " + "; ".join(left))
         self.checker.quiescent(self.alive())
+
+
+def comes_and_goes(inbox: Iterable[Any]) -> bool:
+    """Whether the session that these events are of is over, or another begins."""
+    return any(event.__class__ is PeerDown or event.__class__ is PeerUp for event in inbox)
