@@ -73,8 +73,10 @@ class Network:
         now: float,
         heartbeat_s: float = 0.5,
         dead_after_s: float = 3.0,
+        probe_after_s: float | None = None,
         window: int = WINDOW,
     ) -> None:
+        """probe_after_s: how long after a packet its sender asks what has come; None: before the next heartbeat."""
         assert 0 < incarnation < 1 << 64
         assert all(cost > 0 for cost in costs.values())
         assert name not in costs
@@ -94,7 +96,7 @@ class Network:
             window=window,
             heartbeat_s=heartbeat_s,
             dead_after_s=dead_after_s,
-            probe_after_s=0.4 * heartbeat_s,
+            probe_after_s=0.4 * heartbeat_s if probe_after_s is None else probe_after_s,
             ack_delay_s=0.1 * heartbeat_s,
         )
         self.failures: dict[str, str] = {}

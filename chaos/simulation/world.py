@@ -32,14 +32,15 @@ from router.router import Router
 Event = tuple[Any, ...]
 START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
 LONG = 4e6
+PROBE_AFTER_S = 0.2  # as in production, though no heartbeat comes
 # Which router may have something to say after an event: the one that it names at this place,
-OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2, "suspect": 1, "turn": 1}
+OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2, "suspect": 1}
 # the one at the end of this connection,
 OF_CONNECTION = frozenset(("c2r", "gulp", "rnotice", "rdrop"))
 # and none, where it is the client that reads, and as what applications do only fills pipes.
 OF_CLIENT = frozenset((
     "r2c", "cnotice", "cdrop", "send", "settle", "accept", "release", "reject", "hb", "show", "pfresh", "sfresh",
-    "srestart", "close", "stall", "unstall",
+    "srestart", "close", "stall", "unstall", "turn",
 ))  # fmt: skip
 LOW = 4  # a router may write again when the client has read all but so small a part of what was too much
 STALL_S = 0.4  # no router is left alone for longer, or it would think that it had stood still (PROTOCOL 12)
@@ -145,6 +146,7 @@ class Site:
         self.network = Network(
             name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.now,
             heartbeat_s=heartbeat_s, dead_after_s=world.config.get("dead_after_s", 3 * heartbeat_s),
+            probe_after_s=PROBE_AFTER_S if heartbeat_s == LONG else None,
         )  # fmt: skip
         self.router = world.make_router(self, fresh)
         self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
@@ -591,9 +593,7 @@ class World:
     def undone(self) -> Iterator[str]:
         clients: list[Publisher | Subscriber] = [*self.publishers, *self.subscribers]
         yield from (f"{c.name} unsettled {c.unsettled}" for c in clients if c.unsettled)
-        yield from (
-            f"{p.name} sent {p.seq} of {p.total}" for p in self.publishers if not p.closed and p.seq < p.total
-        )
+        yield from (f"{p.name} sent {p.seq} of {p.total}" for p in self.publishers if not p.closed and p.seq < p.total)
         yield from (f"inbox {x}<-{y}" for x, s in self.sites.items() if s for y, q in s.inbox.items() if q)
         for site in self.sites.values():
             if site is not None:

@@ -10,7 +10,7 @@ import pytest
 from chaos.simulation.checker import Checker, Violation
 from chaos.simulation.clients import Publisher, Subscriber
 from chaos.simulation.explore import remembered_by
-from chaos.simulation.plan import draw
+from chaos.simulation.plan import LINE, RING, draw
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.shrink import shrink, simpler
 from chaos.simulation.wild import Wild
@@ -212,3 +212,22 @@ def test_only_a_subscriber_without_memory_may_get_late_what_was_abandoned(
     else:
         with pytest.raises(Violation, match=r"^G3"):
             checker.handed("s0", ("p0", 0))
+
+
+def test_what_is_lost_where_a_path_changes_is_asked_for() -> None:
+    """A has just lost its trunk to D and sends by way of B, which has not worked out its own paths yet: in less than a
+    second A asks what has come, however far the next heartbeat is."""
+    world, schedule = network("ABCD", Publisher(), Subscriber(), shape=RING)
+    schedule.up()
+    world.turns = True
+    schedule.hold.append(("turn",))
+    world.step(("connect", "s0", "A"))
+    schedule.run()
+    schedule.hold.clear()
+    world.step(("reshape", LINE))
+    schedule.run()
+    assert world.site("B").network.unroutable
+    assert not world.subscriber("s0").confirmed
+    world.advance(1.0)
+    schedule.run()
+    assert world.subscriber("s0").confirmed
