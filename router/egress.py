@@ -202,7 +202,9 @@ class Egress(Deliveries):
         for i, delivery in enumerate(listed):
             if i >= told:
                 delivery.resume = Resume.NOTHING
-            elif delivery.resume in (Resume.PLAIN, Resume.SETTLED):
+            elif delivery.resume in (Resume.PLAIN, Resume.SETTLED) or (
+                link.incomplete and delivery.resume is Resume.FILLED  # or it would wait among what is new
+            ):
                 link.resumes.append(delivery)
         link.pump()
 

@@ -193,7 +193,8 @@ class Subscriber:
         self.unnumber(delivery)
 
     def fill(self, delivery: Irregular, payload: bytes | None, message_format: int) -> bool:
-        """SYNC or DATA brings the payload of a placeholder (7.6).  Says whether it was one."""
+        """SYNC or DATA brings the payload of a placeholder (7.6).  Says whether it was one, to be sent in its place
+        among what is new."""
         if delivery.state in (State.SENT, State.AGAIN) and delivery.payload is None and payload is not None:
             delivery.payload = payload  # may be needed again (6.4)
             delivery.message_format = message_format
@@ -204,7 +205,9 @@ class Subscriber:
         if delivery.payload is None:
             return False
         delivery.resume = Resume.FILLED
-        return True
+        if self.incomplete:  # 7.7: nothing is new on this link
+            self.resumes.append(delivery)
+        return not self.incomplete
 
     def release(self, delivery: Irregular) -> None:
         """6.4: again, in order, ahead of everything not yet sent."""
@@ -315,7 +318,7 @@ class Subscriber:
         """7.6: resumptions first in credit; then 6.4; then what SYNC brought.  Returns the room that is left."""
         while room > 0 and self.resumes:
             delivery = self.resumes.popleft()
-            if delivery.resume is not Resume.NOTHING:
+            if delivery.resume not in (Resume.NOTHING, Resume.PLACEHOLDER):  # its ingress has gone: it lacks payload
                 self._resume(delivery)
                 room -= 1
         if self.resumes or self.incomplete:

@@ -608,6 +608,45 @@ def test_when_our_map_does_not_fit_only_what_was_told_is_resumed_and_nothing_new
     assert "m3" in last.bodies()
 
 
+@pytest.mark.parametrize("brought", ["by SYNC", "by SYNC after the answer", "by DATA"])
+def test_when_our_map_does_not_fit_what_lacks_payload_is_resumed_all_the_same(brought: str) -> None:
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
+    publisher = mesh.publisher("a", epoch=1, incarnation=1)
+    publisher.send("m0", "m1", "m2")
+    states = subscriber.map(MapState.RECEIVED)
+    subscriber.leave()
+    if brought == "by DATA":
+        publisher.leave()
+    publisher.answers = brought == "by SYNC"
+    again = mesh.subscriber("b", epoch=2, born=1, unsettled=states, fits=2, accepts=False)
+    assert again.answered
+    assert again.bodies("resume") == (["m0", "m1"] if brought == "by SYNC" else [])
+    if brought == "by DATA":
+        mesh.publisher("a", epoch=2, incarnation=1, unsettled=undecided("m0", "m1", "m2")).send("m0", "m1", "m2")
+    else:
+        publisher.answer_question()
+        mesh.run()
+    assert again.bodies("resume") == ["m0", "m1"]
+    assert len(again.got) == 2
+
+
+def test_when_our_map_does_not_fit_what_lacks_payload_again_waits_for_the_next_ingress() -> None:
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
+    publisher = mesh.publisher("a", epoch=1, incarnation=1)
+    publisher.send("m0", "m1", "m2")
+    states = subscriber.map(MapState.RECEIVED)
+    subscriber.leave()
+    again = mesh.subscriber("b", epoch=2, born=1, unsettled=states, fits=2, accepts=False, credit=1)
+    assert again.bodies("resume") == ["m0"]
+    publisher.leave()
+    again.give_credit(1)
+    assert again.bodies("resume") == ["m0"]
+    mesh.publisher("a", epoch=2, incarnation=1, unsettled=undecided("m0", "m1", "m2")).send("m0", "m1", "m2")
+    assert again.bodies("resume") == ["m0", "m1"]
+
+
 # ------------------------------------------------------------------------------------------- booting, recovering: 4
 
 
