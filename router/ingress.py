@@ -89,9 +89,23 @@ class Ingress(Records):
     # ---------------------------------------------------------------------------------------------------- claiming: 5.4
 
     def proved(self, link: Publisher) -> None:
-        """5.2: with the sign of life phase two, in the same step."""
-        if link.phase is Phase.PROVING:
+        """5.2: with the sign of life phase two, in the same step.
+
+        But for what 5.7 says of every proof: it serves only the JOINs processed before what it answers.  The publisher
+        may have said that it is here, gone to where the subscription was then, and be done with it there.
+        """
+        if link.phase is not Phase.PROVING:
+            return
+        if self._is_stale(link):
+            link.stale = False
+            link.asking = True
+            link.port.ask()
+        else:
+            link.asking = False
             self._claim(link)
+
+    def _is_stale(self, link: Publisher) -> bool:
+        return link.stale
 
     def _claim(self, link: Publisher) -> None:
         core, address = self.core, self.address
@@ -125,6 +139,9 @@ class Ingress(Records):
                 self._cover(link, entry)
         link.waiting = self._barrier()
         core.broadcast(m.Pub(address.name, link.publisher, link.incarnation, link.term, self._expected(link)))
+        for tag in link.settled_tags:
+            self.publisher_settled_tag(link, tag)
+        link.settled_tags.clear()
 
     def _goes_back(self, link: Publisher, known: PublisherEntry) -> bool:
         """5.5: others would refuse it for that; here too, before it takes the link of a later life away."""
@@ -201,8 +218,8 @@ class Ingress(Records):
         if link.phase is Phase.READY:
             self._take(link, first_id, tags, payloads, settled, message_format)
             return
-        if link.phase is Phase.PROVING:
-            self._claim(link)
+        if link.phase is Phase.PROVING and not link.asking:
+            self.proved(link)
             self.core.drain()
         if link.ready:  # nobody else had to be asked
             self._take(link, first_id, tags, payloads, settled, message_format)
@@ -211,9 +228,12 @@ class Ingress(Records):
 
     def publisher_settled_tag(self, link: Publisher, tag: bytes) -> None:
         """6.6: an expected tag that will not come again."""
-        if link.phase is Phase.PROVING:
-            self._claim(link)
+        if link.phase is Phase.PROVING and not link.asking:
+            self.proved(link)
             self.core.drain()
+        if link.phase is Phase.PROVING:
+            link.settled_tags.append(tag)
+            return
         if link.dropped:
             return
         outgoing = outgoing_tags(link.prefix, [tag])
@@ -235,6 +255,7 @@ class Ingress(Records):
 
     def answered(self, link: Publisher) -> None:
         """The answer to the open question: it serves only the JOINs processed before it was asked."""
+        self.proved(link)
         if link.phase is not Phase.READY or link.asked == link.answered:
             return
         link.answered = link.asked
@@ -253,6 +274,9 @@ class Ingress(Records):
 
     def synchronise(self, entry: SubscriptionEntry, history: bool) -> None:
         """7.4, end: with history a question first; without, sync now."""
+        if self._needs_proof(history):
+            for link in self.proving:
+                link.stale = True
         for link in list(self.publishers.values()):
             link.uncovered[entry] = None
             if self._needs_proof(history):

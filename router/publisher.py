@@ -60,6 +60,7 @@ class Publisher:
         "address",
         "answered",
         "asked",
+        "asking",
         "brought",
         "container",
         "covered",
@@ -87,6 +88,8 @@ class Publisher:
         "repeats",
         "resumes",
         "runs",
+        "settled_tags",
+        "stale",
         "tags",
         "term",
         "uncovered",
@@ -129,6 +132,9 @@ class Publisher:
         self.incarnation = 0
         self.prefix = b""
         self.waiting: dict[str, None] = {}
+        self.stale = False  # a subscription has come since it was told what its sign of life will answer
+        self.asking = False  # therefore it has been asked again
+        self.settled_tags: list[bytes] = []  # expected ones, settled while it waits
         self.held: list[Held] = []
         self.held_count = 0
         self.held_bytes = 0

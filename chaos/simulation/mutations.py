@@ -349,6 +349,8 @@ EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
     "pubdown_of_an_earlier_ingress": ([(Address, "_is_its_home", always(True))], "G4"),
     # 4.2: A takes S for a new subscription, which has missed nothing
     "subscribed_during_partition": ([(Egress, "_how_to_join", as_it_attached)], "G5"),
+    # 5.2, 5.7: what P said before S came lets A claim it, and send what S has accepted at B
+    "sign_of_life_older_than_the_subscription": ([(Ingress, "_is_stale", always(False))], "G2"),
     # 5.7: what P said before S crossed over lets A replay what B has settled
     "answer_to_an_earlier_question": ([(Ingress, "_serves", always(True))], "G2"),
     # 4.3: the record that was there before A knew of S is not owed to it

@@ -138,6 +138,30 @@ def zombie_ingress_declares_settled(world: Callable[..., World]) -> None:
 
 
 @scenario
+def sign_of_life_older_than_the_subscription(world: Callable[..., World]) -> None:
+    """P has shown A that it is there, and sent m; nobody reads that. It goes to B, where S accepts m and forgets it. B
+    dies, and with it all that was known of P's later attachment. S comes to A; then A reads what P said long ago."""
+    s = Schedule(world("AB", [P()], [S()], strict=False)).up(("s0", "B"))
+    s.hold.append(lambda e, w: e[:2] == ("c2r", ("p0", 1)) and s.next_frame(("p0", 1)) in ("flow", "transfer"))
+    s.run(place=(("p0", "A"),))
+    s.send("p0")
+    s.step("part", "A")
+    s.run()
+    s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    assert not s.w.publisher("p0").unsettled
+    assert not s.w.subscriber("s0").unsettled
+    s.drop("s0")
+    s.step("crash", "B")
+    s.step("heal")
+    s.step("restart", "B")
+    s.run(place=(("s0", "A"),))
+    s.hold = [("rnotice", ("p0", 1))]
+    s.run()
+    finish(s)
+
+
+@scenario
 def attach_read_late_plain(world: Callable[..., World]) -> None:
     """The attach frame of an abandoned connection is processed after the publisher attached elsewhere."""
     s = Schedule(world("AB", [P(kind=MEMORY)], [S()])).up(("s0", "B"))

@@ -340,6 +340,71 @@ def test_a_subscription_with_history_is_synchronised_only_after_the_publisher_ha
     assert publisher.told == [0]
 
 
+def test_a_sign_of_life_serves_only_subscriptions_that_were_here_before_what_it_answers() -> None:
+    """The publisher may have said it, gone to where the subscription was then, and be done with m0 there."""
+    mesh = Mesh("ab")
+    publisher = mesh.publisher("a", proves=False, epoch=1, incarnation=1)
+    publisher.answers = False
+    subscriber = mesh.subscriber("b", epoch=2, born=1, unsettled={})
+    publisher.core.proved(publisher, mesh.now)
+    publisher.send("m0")
+    assert subscriber.bodies() == []
+    assert publisher.questions == 1
+    late = mesh.subscriber("a", "s1", epoch=2, born=1, unsettled={})
+    publisher.answer_question()
+    mesh.run()
+    assert publisher.questions == 2, "a question serves only the JOINs processed before it was asked"
+    assert not publisher.is_ready
+    publisher.answer_question()
+    mesh.run()
+    assert subscriber.bodies() == late.bodies() == ["m0"]
+    assert publisher.told == [0]
+    publisher.settle(0)
+    mesh.assert_settled()
+
+
+def test_a_stale_sign_of_life_on_a_link_that_is_lost_claims_nothing() -> None:
+    mesh = Mesh("ab")
+    publisher = mesh.publisher("a", proves=False, epoch=1, incarnation=1)
+    publisher.answers = False
+    subscriber = mesh.subscriber("a", epoch=2, born=1, unsettled={})
+    publisher.core.proved(publisher, mesh.now)
+    publisher.send("m0")
+    publisher.leave()
+    assert subscriber.bodies() == []
+    mesh.assert_settled()
+    assert not mesh.cores["b"].addresses[TOPIC].publishers
+
+
+def test_a_fresh_subscription_needs_no_other_sign_of_life() -> None:
+    mesh = Mesh("ab")
+    publisher = mesh.publisher("a", proves=False)
+    subscriber = mesh.subscriber("b", epoch=1, born=1)
+    publisher.send("m0")
+    assert subscriber.bodies() == ["m0"]
+    assert publisher.questions == 0
+
+
+def test_an_expected_tag_that_is_settled_before_the_sign_of_life_counts_is_settled_with_it() -> None:
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("b", epoch=1, born=1)
+    other = mesh.subscriber("b", "s1", epoch=1, born=1)
+    mesh.publisher("a", epoch=1, incarnation=1).send("m0", "m1")
+    again = mesh.publisher("a", proves=False, epoch=2, incarnation=1, unsettled=undecided("m0", "m1"))
+    again.answers = False
+    other.leave()
+    mesh.subscriber("a", "s1", epoch=2, born=1, unsettled=other.map(MapState.ACCEPTED))
+    again.core.publisher_settled_tag(again, b"m0", mesh.now)
+    mesh.run()
+    assert len(subscriber.unsettled()) == 2
+    again.answer_question()
+    mesh.run()
+    assert [got.body for got in subscriber.unsettled()] == ["m1"]
+    again.send("m1")
+    again.settle(0)
+    mesh.assert_settled()
+
+
 def test_a_plain_subscription_resumes_with_nothing_and_gets_again_what_is_not_settled() -> None:
     mesh = Mesh("ab")
     plain = mesh.subscriber("b")
