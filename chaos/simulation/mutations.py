@@ -257,7 +257,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # 8.4: B settles at S0 what P has not been told of at A
     "publisher_works_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
     "publisher_back_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
-    # 8.4: B settles at S1 what P sent long after B had lost it
+    # 8.4: B settles at S0 what P sent long after B had lost it
     "map_of_a_publisher_that_was_elsewhere": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
     # 8.4: A's late SYNC is that of a publisher nobody has heard of
     "closed_publisher_and_old_ingress": ([(Address, "_bury", forget_at_once)], "G2"),
