@@ -13,10 +13,12 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 
 from amqp10.codec import encode_value
 from amqp10.sections import Message, Properties, with_message_annotations
+from amqp10.types import Symbol, UInt
 from onceway.client.bodies import PUBLISHER, encode_body
 from onceway.spark.journal import WalJournal
 from onceway.spark.wal import SlotReader, Wal, WalSettings
@@ -44,6 +46,28 @@ def identified(first: int, rows: int, size: int) -> list[bytes]:
         PUBLISHER,
         IDENTITY,
     )
+
+
+def described(first: int, rows: int, size: int) -> list[bytes]:
+    """With a key, an id, a time of creation, and three application properties of which two differ."""
+    payloads = [
+        Message(
+            b"%0*d" % (size, number),
+            message_annotations={Symbol("x-opt-partition-key"): f"customer-{number * 7919 % 100_003}"},
+            properties=Properties(
+                message_id=uuid.UUID(int=number << 64 | 0x4000_8000_0000_0000_0000),
+                content_type=Symbol("application/json"),
+                creation_time=1_700_000_000_000 + number,
+            ),
+            application_properties={
+                "trace": f"{number * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF:x}",
+                "attempt": UInt(number % 300),
+                "region": ("eu-west", "us-east", "ap-south-2")[number % 3],
+            },
+        ).encode()
+        for number in range(first, first + rows)
+    ]
+    return with_message_annotations(payloads, PUBLISHER, IDENTITY)
 
 
 def append(location: str, kind: Callable[[int, int, int], list[bytes]], options: argparse.Namespace) -> SlotReader:
@@ -104,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--directory", help="where to write; on the disk to be measured")
     options = parser.parse_args(arguments)
     print(f"{options.rows:,} rows of {options.size} octets, groups of {options.group:,}, on {os.cpu_count()} cores")
-    for kind in (plain, identified):
+    for kind in (plain, identified, described):
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             reader = append(os.path.join(directory, "wal"), kind, options)
             read(reader, kind.__name__, ["value"])

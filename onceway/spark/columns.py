@@ -2,8 +2,9 @@
 
 Messages of one publisher mostly begin with the same octets (annotations, properties that do not change) and end in
 one data section.  So the first message of a batch is read, and all others that begin like it and whose length fits
-their data section are taken in one go, by Arrow's own loops: no Python object for any of them.  That is repeated for
-the shapes of a few publishers; what is left (message-ids, times of creation, several data sections, other bodies) is
+their data section are taken in one go, by Arrow's own loops: no Python object for any of them.  Where hardly any begins
+like it (message-ids, times of creation, keys), those that have its layout are, in some more steps (`layouts`).  That is
+repeated for the shapes of a few publishers; what is left (several data sections, other bodies, what is no message) is
 read one by one.  Only the columns that are asked for are made.
 """
 
@@ -16,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from onceway.spark.fields import Fields, constant_part, read
+from onceway.spark.layout_reading import layout_of
+from onceway.spark.octets import numbers
 
 TIMESTAMP: Final[Any] = pa.timestamp("us", tz="UTC")
 COLUMNS: Final[tuple[tuple[str, Any], ...]] = (
@@ -38,7 +41,9 @@ COLUMNS: Final[tuple[tuple[str, Any], ...]] = (
 _TYPES: Final[dict[str, Any]] = dict(COLUMNS)
 _OF_THE_MESSAGE: Final = ("key", "value", "timestamp", *(name for name, _ in COLUMNS[7:13]), "headers")
 _SHAPES: Final = 64  # looked for in one batch, at most
+_SAMPLES: Final = 4
 _WORTH: Final = 64  # a shape that fewer rows have costs more than reading them one by one
+_WORTH_A_LAYOUT: Final = 128
 _AT_ONCE: Final = 500
 _LONGEST: Final = 0x7FFFFFFF  # of a binary value
 
@@ -76,9 +81,9 @@ def decode(
         if "timestamp" in made:
             made["timestamp"] = pc.coalesce(made["timestamp"], received)
     others: dict[str, Callable[[], Any]] = {
-        "topic": lambda: pa.repeat(pa.scalar(topic), rows),
+        "topic": lambda: pa.repeat(pa.scalar(topic, pa.string()), rows),
         "partition": lambda: pa.repeat(pa.scalar(partition, pa.int32()), rows),
-        "offset": lambda: _numbers(first, rows),
+        "offset": lambda: numbers(first, rows),
         "received_at": lambda: received,
         "delivery_tag": lambda: tags,
     }
@@ -89,22 +94,20 @@ def decode(
 def _messages(payloads: Any, needed: list[str]) -> Columns:
     """The needed columns of these payloads: shape by shape, the rest one by one, then back into their order."""
     pieces: list[tuple[Any, Columns]] = []  # (rows, their columns)
-    rows = _numbers(0, len(payloads))  # those left
+    rows = numbers(0, len(payloads))  # those left
     odd = 0  # samples with which hardly any other is alike; the one in front may be the only one
-    while odd < min(2, len(payloads)) and len(pieces) < _SHAPES:
-        sample = payloads[odd].as_py()
-        like = constant_part(sample)
-        mask = _alike(payloads, like) if like is not None else None
-        count = 0 if mask is None else mask.true_count
-        if like is None or count < min(_WORTH, len(payloads)):
+    while odd < min(_SAMPLES, len(payloads)) and len(pieces) < _SHAPES:
+        shape = _of_a_shape(payloads, payloads[odd].as_py(), needed)
+        if shape is None:
             odd += 1
             continue
         odd = 0
-        if count == len(payloads):
-            pieces.append((rows, _of_one_shape(payloads, sample, needed, like)))
+        mask, made = shape
+        if mask.true_count == len(payloads):
+            pieces.append((rows, made))
             payloads = payloads[:0]
             break
-        pieces.append((rows.filter(mask), _of_one_shape(payloads.filter(mask), sample, needed, like)))
+        pieces.append((rows.filter(mask), made))
         others = pc.invert(mask)
         payloads, rows = payloads.filter(others), rows.filter(others)
     if len(payloads):
@@ -113,6 +116,19 @@ def _messages(payloads: Any, needed: list[str]) -> Columns:
         return pieces[0][1]
     order = pc.sort_indices(pa.concat_arrays([piece_rows for piece_rows, _ in pieces]))
     return {name: pa.concat_arrays([piece[name] for _, piece in pieces]).take(order) for name in needed}
+
+
+def _of_a_shape(payloads: Any, sample: bytes, needed: list[str]) -> tuple[Any, Columns] | None:
+    """(which payloads are of the sample's shape, the columns of those); None where they are too few."""
+    least = min(_WORTH, len(payloads))  # a single message is alike with itself
+    like = constant_part(sample)
+    if like is not None:
+        mask = _alike(payloads, like)
+        if mask.true_count >= least:
+            alike = payloads if mask.true_count == len(payloads) else payloads.filter(mask)
+            return mask, _beginning_alike(alike, sample, needed, like)
+    layout = layout_of(sample) if len(payloads) >= _WORTH_A_LAYOUT else None
+    return None if layout is None else layout.read(payloads, needed, _WORTH_A_LAYOUT)
 
 
 def _alike(payloads: Any, like: bytes) -> Any:
@@ -125,10 +141,10 @@ def _alike(payloads: Any, like: bytes) -> Any:
         fits = body <= length < body + 256 if width == 1 else body <= length
         heads.append(like + (length - body).to_bytes(width, "big") if fits else None)
     expected = pa.array(heads, pa.binary()).take(lengths.indices)
-    return pc.fill_null(pc.equal(pc.binary_slice(payloads, 0, body), expected), False)
+    return pc.fill_null(pc.equal(pc.binary_slice(payloads, 0, body), expected), pa.scalar(False, pa.bool_()))
 
 
-def _of_one_shape(payloads: Any, sample: bytes, needed: list[str], like: bytes) -> Columns:
+def _beginning_alike(payloads: Any, sample: bytes, needed: list[str], like: bytes) -> Columns:
     """All columns but the value are those of any one of them."""
     fields = read(sample)
     body = len(like) + (1 if like[-1] == 0xA0 else 4)
@@ -160,7 +176,3 @@ def _one_by_one(payloads: Any, needed: list[str]) -> Columns:
         columns["timestamp"] = columns["timestamp_us"]
         pieces.append({name: pa.array(columns[name], _TYPES[name]) for name in needed})
     return {name: pa.concat_arrays([piece[name] for piece in pieces]) for name in needed}
-
-
-def _numbers(first: int, count: int) -> Any:
-    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count), start=first - 1)

@@ -49,12 +49,16 @@ UNDECODABLE: Final = "onceway-undecodable"
 KEYS: Final = ("x-opt-partition-key", "x-opt-bridge.key")
 
 _DEFAULT_HEADER: Final = Header()
-_EXPIRY: Final = "amqp.absolute-expiry-time"
-_RARE: Final = (
-    *("amqp.user-id", "amqp.to", "amqp.content-encoding", _EXPIRY, "amqp.group-sequence"),
-    "amqp.reply-to-group-id",
-)
-_NONE: Final = (None,) * len(_RARE)
+EXPIRY: Final = "amqp.absolute-expiry-time"
+RARE: Final = {  # headers, and the properties that they show
+    "amqp.user-id": "user_id",
+    "amqp.to": "to",
+    "amqp.content-encoding": "content_encoding",
+    EXPIRY: "absolute_expiry_time",
+    "amqp.group-sequence": "group_sequence",
+    "amqp.reply-to-group-id": "reply_to_group_id",
+}
+_NONE: Final = (None,) * len(RARE)
 _NARROW: Final = frozenset((0xA0, 0xA1, 0xC0, 0xC1))  # constructors with a size of one octet
 _WIDE: Final = frozenset((0xB0, 0xB1, 0xD0, 0xD1))
 
@@ -103,7 +107,7 @@ def _read(payload: bytes) -> Fields:
             header = payload[start:stop]
         else:
             assert code in (DELIVERY_ANNOTATIONS, FOOTER)  # between two peers; checksums and the like
-    key, said = _said(header, annotations)
+    key, said = said_of(header, annotations)
     # what a publisher says in every message alike is read once
     headers = dict(_application(application)) if application else {}
     for name, value in said:
@@ -114,9 +118,9 @@ def _read(payload: bytes) -> Fields:
     expiry, created, group_id, group_sequence, reply_to_group_id = rest
     rare = (user_id, to, encoding, expiry, group_sequence, reply_to_group_id)
     if rare != _NONE:
-        for name, value in zip(_RARE, rare, strict=True):
+        for name, value in zip(RARE, rare, strict=True):
             if value is not None:
-                headers.setdefault(name, as_time(value) if name == _EXPIRY else str(value))
+                headers.setdefault(name, as_time(value) if name == EXPIRY else str(value))
     return Fields(
         key if key is not None else group_id,
         _value(payload, bodies),
@@ -155,6 +159,12 @@ def _walk(payload: bytes) -> list[tuple[int, int, int]]:
     return found if at == end else sections(payload)
 
 
+def valid_sections(payload: bytes) -> list[tuple[int, int, int]]:
+    """(code, start, behind) of each section of a message that can be read.  Raises DecodeError."""
+    _read(payload)
+    return _walk(payload)
+
+
 def _wrong(payload: bytes) -> DecodeError:
     """What is wrong with it, in the words of the codec."""
     try:
@@ -165,8 +175,8 @@ def _wrong(payload: bytes) -> DecodeError:
 
 
 @lru_cache(maxsize=4096)
-def _said(header: bytes, annotations: bytes) -> tuple[str | None, Headers]:
-    """(key, headers) of these sections."""
+def said_of(header: bytes, annotations: bytes) -> tuple[str | None, Headers]:
+    """(key, headers) of a header and a message-annotations section."""
     key = None
     found: Headers = []
     if annotations:

@@ -23,7 +23,11 @@ _STRING: Final = frozenset((0x40, 0xA1))
 _SYMBOL: Final = frozenset((0x40, 0xA3))
 _TIME: Final = frozenset((0x40, 0x83))
 _COUNT: Final = frozenset((0x40, 0x52, 0x43, 0x70))
-_FORMS: Final = (
+FIELDS: Final = (  # 3.2.4
+    *("message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding"),
+    *("absolute_expiry_time", "creation_time", "group_id", "group_sequence", "reply_to_group_id"),
+)
+FORMS: Final = (  # the usual constructors of each
     *(_ID, frozenset((0x40, 0xA0)), _STRING, _STRING, _STRING, _ID, _SYMBOL, _SYMBOL, _TIME, _TIME),
     *(_STRING, _COUNT, _STRING),
 )
@@ -38,7 +42,7 @@ def _quick_properties(payload: bytes, start: int, stop: int) -> Properties | Non
     values: Properties = []
     append = values.append
     try:
-        for forms in _FORMS[:count]:
+        for forms in FORMS[:count]:
             form = payload[at]
             if form not in forms:
                 return None
