@@ -2,10 +2,10 @@
 
 Messages of one publisher mostly begin with the same octets (annotations, properties that do not change) and end in
 one data section.  So the first message of a batch is read, and all others that begin like it and whose length fits
-their data section are taken in one go, by Arrow's own loops: no Python object for any of them.  Where hardly any begins
-like it (message-ids, times of creation, keys), those that have its layout are, in some more steps (`layouts`).  That is
-repeated for the shapes of a few publishers; what is left (several data sections, other bodies, what is no message) is
-read one by one.  Only the columns that are asked for are made.
+their data section are taken in one go, by Arrow's own loops: no Python object for any of them.  Where few begin like it
+(message-ids, times of creation, keys, many publishers), those that have its layout are, in some more steps (`layouts`).
+That is repeated for a few shapes; what is left (several data sections, other bodies, what is no message) is read one by
+one.  Only the columns that are asked for are made.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ _SHAPES: Final = 64  # looked for in one batch, at most
 _SAMPLES: Final = 4
 _WORTH: Final = 64  # a shape that fewer rows have costs more than reading them one by one
 _WORTH_A_LAYOUT: Final = 128
+_SHARE: Final = 3  # what begins alike is quicker to read than what has a layout, but not by so much
 _AT_ONCE: Final = 500
 _LONGEST: Final = 0x7FFFFFFF  # of a binary value
 
@@ -120,15 +121,17 @@ def _messages(payloads: Any, needed: list[str]) -> Columns:
 
 def _of_a_shape(payloads: Any, sample: bytes, needed: list[str]) -> tuple[Any, Columns] | None:
     """(which payloads are of the sample's shape, the columns of those); None where they are too few."""
-    least = min(_WORTH, len(payloads))  # a single message is alike with itself
     like = constant_part(sample)
-    if like is not None:
-        mask = _alike(payloads, like)
-        if mask.true_count >= least:
-            alike = payloads if mask.true_count == len(payloads) else payloads.filter(mask)
-            return mask, _beginning_alike(alike, sample, needed, like)
-    layout = layout_of(sample) if len(payloads) >= _WORTH_A_LAYOUT else None
-    return None if layout is None else layout.read(payloads, needed, _WORTH_A_LAYOUT)
+    mask = None if like is None else _alike(payloads, like)
+    count = 0 if mask is None else mask.true_count
+    if count < len(payloads) // _SHARE and len(payloads) >= _WORTH_A_LAYOUT:
+        layout = layout_of(sample)
+        found = None if layout is None else layout.read(payloads, needed, _WORTH_A_LAYOUT)
+        if found is not None:
+            return found
+    if like is None or count < min(_WORTH, len(payloads)):
+        return None
+    return mask, _beginning_alike(payloads if count == len(payloads) else payloads.filter(mask), sample, needed, like)
 
 
 def _alike(payloads: Any, like: bytes) -> Any:
