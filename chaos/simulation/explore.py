@@ -374,7 +374,7 @@ class Run:
                 until = w.now + bound_s
             w.advance(1.0)
             for client in w.clients.values():
-                if client.kind == UNIQUE and client.state != "off":
+                if client.kind in (UNIQUE, MEMORY) and client.state != "off":
                     w.step(("hb", client.name))
         raise Violation("G4 left over: " + "; ".join(left()))
 
