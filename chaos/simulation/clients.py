@@ -214,8 +214,12 @@ class Publisher(Client):
         if not self.unsettled or self.world.now - self.heard <= self.gives_up_s:
             return False
         self.world.checker.publisher_told(self.name, "undecided")
+        self.abandon()
         self.unsettled, self.want_fresh = {}, True
         return True
+
+    def abandon(self) -> None:
+        self.world.checker.abandoned |= {mid for state, mid in self.unsettled.values() if state == "undecided"}
 
     def new_link(self, session: Any) -> SenderLink:
         link: SenderLink = session.sender("out")
@@ -326,7 +330,7 @@ class Publisher(Client):
     def forget(self) -> None:
         """Its process restarts without memory."""
         self.hang_up()
-        self.world.checker.abandoned |= {mid for state, mid in self.unsettled.values() if state == "undecided"}
+        self.abandon()
         self.want_fresh, self.unsettled, self.known = True, {}, False
 
     def close(self) -> None:

@@ -158,8 +158,11 @@ class Run:
                 events.append(("stall", cid))
         for name, site in w.sites.items():
             if site is None:
-                events.append(("restart", name))
-            elif budget["crash"]:
+                events += self.asleep(name) if name in w.asleep else [("restart", name)]
+                continue
+            if self.family.silence and budget.get("still"):
+                events.append(("still", name))
+            if budget["crash"]:
                 events.append(("crash", name))
         if len(w.names) > 1:
             events += self.between_routers()
@@ -173,6 +176,22 @@ class Run:
         if budget.get("pass") and self.nobody_waits():
             events += [("pass", seconds) for seconds in self.waits()]
         return events
+
+    def asleep(self, name: str) -> Iterator[Event]:
+        """What may become of a router that stands still."""
+        for timers_first in (False, True):
+            yield ("wake", name, timers_first)
+            if self.given_up(name):
+                yield ("late", name, timers_first)
+
+    def given_up(self, name: str) -> bool:
+        """By everybody, so that only it does not notice that time passes."""
+        w = self.world
+        others = [site for site in w.sites.values() if site is not None]
+        known = any(name in site.router.core.up or any(site.inbox.values()) for site in others)
+        return not known and not any(
+            pipe.c_open and (pipe.r2c or pipe.c2r or not pipe.r_open or not w.reads(pipe)) for pipe in w.pipes.values()
+        )
 
     def between_routers(self) -> Iterator[Event]:
         w, budget = self.world, self.budget
@@ -254,7 +273,7 @@ class Run:
         if (self.ticks + 1) * STALL_S >= self.family.lasts_s:
             return False
         late = w.now + STALL_S - self.fresh_s
-        if any(pipe.since < late and pipe.c2r and pipe.r_open for pipe in w.pipes.values()):
+        if any(pipe.since < late and pipe.c2r and pipe.r_open and w.reads(pipe) for pipe in w.pipes.values()):
             return False
         if self.family.expiry and any(p.c_open and (p.r2c or not p.r_open) for p in w.pipes.values()):
             return False  # a loss becomes known, and what was said is read, within the margin
@@ -331,6 +350,8 @@ class Run:
             pipe.stalled = False
         for client in w.ours():
             client.still = False
+        for name in [*w.asleep]:
+            w.step(("wake", name, False))
         for name in w.names:
             if w.sites[name] is None:
                 w.step(("restart", name))

@@ -79,7 +79,8 @@ FAMILIES: dict[str, Family] = {
     "modes": Family(True, modes=True, faults={"release": (0, 2, 6), "reject": (0, 1, 3)}),
     "silent": Family(
         False, TOPOLOGIES, (RECOVERING, UNIQUE), silence=True, lasts_s=15.0,
-        faults=APART | {"hold": (1, 2, 4), "reshape": (0, 0, 1), "crash": (0, 0, 1)},
+        weights={"still": 0.3, "wake": 0.1, "late": 1, "cquit": 1},
+        faults=APART | {"hold": (1, 2, 4), "reshape": (0, 0, 1), "crash": (0, 0, 1), "still": (0, 1, 2)},
     ),
     "expiry": Family(
         False, publishers=(RECOVERING, UNIQUE), subscribers=(RECOVERING, RECOVERING, PLAIN), expiry=True, lasts_s=30.0,

@@ -336,6 +336,7 @@ class RealPublisher(RealClient, Publisher):
                 self.told(self.mids[number], event.state, self.said.pop(number))
         elif isinstance(event, Undecided):
             self.world.checker.publisher_told(self.identity, event.reason)
+            self.world.checker.abandoned |= {self.mids[number] for number, _ in event.publications}
 
     def told(self, mid: Mid, state: object, at: tuple[str, int]) -> None:
         if isinstance(state, Accepted):

@@ -24,8 +24,8 @@ ASKING = ("begin", "end", "heartbeat")
 STEP_S = 0.4  # how late timers of clients may be
 # What takes part in by itself or by its application, and not while it stands still. What is done to it goes on.
 OF_PROCESS = frozenset((
-    "r2c", "cbit", "cnotice", "cdrop", "disk", "full", "send", "settle", "accept", "all", "release", "reject", "close",
-    "connect", "pfresh", "sfresh",
+    "r2c", "cbit", "cnotice", "cdrop", "cquit", "disk", "full", "send", "settle", "accept", "all", "release", "reject",
+    "close", "connect", "pfresh", "sfresh",
 ))  # fmt: skip
 
 

@@ -141,10 +141,10 @@ class Trace:
     def _away(self, _: str, name: str) -> None:
         self._row("time", "", "", f"{name} is away for too long")
 
-    def _wake(self, _: str, name: str) -> None:
+    def _wake(self, _: str, name: str, timers_first: bool = False) -> None:
         self._row("deed", name, name, "goes on")
 
-    def _late(self, _: str, name: str) -> None:
+    def _late(self, _: str, name: str, timers_first: bool = False) -> None:
         self._row("time", "", "", f"{name} has stood still for too long, and goes on")
 
     def _show(self, _: str, name: str) -> None:
@@ -177,6 +177,9 @@ class Trace:
 
     def _reshape(self, _: str, shape: str) -> None:
         self._row("fault", "", "", f"the network is a {shape} now")
+
+    def _cquit(self, _: str, cid: tuple[str, int]) -> None:
+        self._row("fault", cid[0], cid[0], f"gives {self.world.pipes[cid].router} up")
 
     def _fault(self, kind: str, *rest: Any) -> None:
         if kind in ("cdrop", "cnotice", "rnotice", "rdrop"):

@@ -20,11 +20,11 @@ from typing import Any
 from chaos.simulation.clients import MEMORY
 from chaos.simulation.frames import kind_of
 from chaos.simulation.plan import MESH, RING, STAR
-from chaos.simulation.real_world import RealWorld
+from chaos.simulation.still_routers import StillRouters
 from chaos.simulation.world import STALL_S, Wire
 
 
-class Wild(RealWorld):
+class Wild(StillRouters):
     def __init__(self, *arguments: Any, shape: str = MESH, **named: Any) -> None:
         self.shape = shape
         self.broken: frozenset[tuple[str, str]] = frozenset()

@@ -64,6 +64,47 @@ def test_router_writes_no_more_deliveries_to_a_client_that_reads_nothing() -> No
     assert world.site("A").router.unread == 0
 
 
+def test_router_that_stands_still_is_given_up_and_reads_what_was_written_when_it_goes_on() -> None:
+    world, schedule = network("AB", Publisher(), Subscriber(), heartbeat_s=0.5, dead_after_s=3.0, strict=False)
+    schedule.up(("s0", "A"), ("p0", "B"))
+    world.step(("still", "A"))
+    assert ("cquit", ("s0", 1)) in world.enabled()
+    schedule.hold.append(("cquit",))
+    schedule.send("p0")
+    schedule.run()
+    world.advance(4.0)
+    schedule.run()
+    assert not world.site("B").router.core.up
+    assert schedule.accepted("s0") == set()
+    world.step(("cquit", ("s0", 1)))
+    schedule.run(place=(("s0", "B"),))
+    assert schedule.accepted("s0") == {("p0", 0)}
+    assert not [event for event in world.enabled() if event[0] in ("c2r", "rnotice") and event[1] == ("s0", 1)]
+    world.step(("wake", "A", True))
+    assert ("rnotice", ("s0", 1)) in world.enabled()
+    schedule.run()
+    assert "B" in world.site("A").router.core.up
+    world.publishers[0].total = 1
+    schedule.end()
+
+
+def test_router_that_stands_still_for_too_long_has_forgotten_nothing_and_settles_nothing() -> None:
+    """B gives up what A has not said for so long; then A goes on, where P has left m0 behind."""
+    world, schedule = network("AB", Publisher(), Subscriber(), heartbeat_s=0.5, dead_after_s=3.0, strict=False)
+    schedule.up(("s0", "B"), ("p0", "A"))
+    schedule.hold.append(("c2r", ("p0", 1)))
+    schedule.send("p0")
+    world.step(("still", "A"))
+    world.advance(4.0)
+    schedule.run()
+    world.step(("late", "A", False))
+    schedule.hold.clear()
+    schedule.run(place=(("p0", "A"), ("s0", "B")))
+    assert schedule.accepted("s0") == {("p0", 0)}
+    world.publishers[0].total = 1
+    schedule.end()
+
+
 def test_silence_in_one_direction_ends_the_session_until_it_is_over() -> None:
     world, schedule = network("AB", Publisher(), Subscriber(), heartbeat_s=0.5, dead_after_s=3.0, strict=False)
     schedule.run()
@@ -114,7 +155,7 @@ def test_plans_are_made_small_in_every_respect() -> None:
 
 def test_violation_is_shrunk_to_those_who_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ingress, "_may_accept", lambda self, *arguments: True)
-    found = shrink(66, "all-die", tries=600)
+    found = shrink(65, "all-die", tries=600)
     assert found is not None
     assert sorted(client.publishes for client in found.plan.clients) == [False, True]
     assert len(found.plan.names) == 1
