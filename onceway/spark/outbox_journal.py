@@ -1,8 +1,7 @@
 """The publishers' journal of an outbox: epochs, and which numbers have which outcome.  Payloads lie in staged files.
 
-One file of lines, appended to by a thread of its own; a line is one group of writes with a checksum, on the disk before
-anybody relies on it.  So a killed process, or a machine without power, leaves a torn last line at most, which was never
-relied on: it is cut.  A bad line with a good one behind it is damage, and said to be.
+One file of lines, appended to by a thread of its own; a line is one group of writes, on the disk before anybody relies
+on it (`outbox_lines`).
 
 `publish` writes a mark ahead of what is sent, now and then: everything from there on was surely never sent, whatever
 happened.  Below it a message counts as sent until it has its outcome.  `onceway.client.journal` says what the methods
@@ -12,10 +11,8 @@ of the journal mean; the numbers of a batch come from its manifest (`onceway.spa
 from __future__ import annotations
 
 import errno
-import json
 import os
 import threading
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +21,7 @@ from typing import Any, Final
 from amqp10.outcomes import Accepted, Modified, Rejected, Released
 from onceway.client.journal import UNDECIDED, PublisherJournal, PublisherRecord, SubscriberJournal
 from onceway.errors import JournalCorrupt, JournalError, JournalFull, UsageError
+from onceway.spark.outbox_lines import append, continues, read_groups
 from onceway.spark.staging import Run, sync
 from router.intervals import IntervalSet, Range, count
 
@@ -166,7 +164,7 @@ class OutboxJournal:
 
     def _write_later(self, operation: list[Any]) -> None:
         with self._lock:
-            if self._pending and _continues(self._pending[-1], operation):
+            if self._pending and continues(self._pending[-1], operation):
                 self._pending[-1][3] = operation[3]
             else:
                 self._pending.append(operation)
@@ -182,7 +180,7 @@ class OutboxJournal:
                 closing = self._closing
             if pending:
                 try:
-                    _append(self._file, pending)
+                    append(self._file, pending)
                 except OSError as error:
                     with self._lock:
                         self.failure = self._translate(error)
@@ -211,7 +209,7 @@ class OutboxJournal:
             self._replace()
         else:
             data = self.path.read_bytes()
-            groups, good = _read_groups(data)
+            groups, good = read_groups(data)
             if groups is None or groups[0][:1] != [["outbox", self.outbox, VERSION]]:
                 raise JournalCorrupt(
                     f"{self.path}: damaged, or the journal of another outbox; restore it with the whole directory, or "
@@ -255,7 +253,7 @@ class OutboxJournal:
         fresh = self.path.with_name(f"{self.path.name}.new")
         file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            _append(file, [["outbox", self.outbox, VERSION], *operations])
+            append(file, [["outbox", self.outbox, VERSION], *operations])
         finally:
             os.close(file)
         fresh.replace(self.path)
@@ -310,49 +308,6 @@ class _Publisher:
 
     def close(self) -> None:
         self.attach(self._state.epoch, 0)
-
-
-def _continues(last: list[Any], operation: list[Any]) -> bool:
-    """Outcomes come in order, in pieces: two of them as one."""
-    if not last[0] == operation[0] == "forget":
-        return False
-    return bool(last[1] == operation[1] and last[3] + 1 == operation[2] and last[4] == operation[4])
-
-
-def _append(file: int, operations: Sequence[Sequence[Any]]) -> None:
-    """One group, durable when it returns."""
-    text = json.dumps(operations, separators=(",", ":")).encode()
-    data = memoryview(b"%08x %s\n" % (zlib.crc32(text), text))
-    while data:
-        data = data[os.write(file, data) :]
-    os.fdatasync(file)
-
-
-def _read_groups(data: bytes) -> tuple[list[list[list[Any]]] | None, int]:
-    """(groups, bytes of them); None where there is damage that a crash does not leave."""
-    groups: list[list[list[Any]]] = []
-    good = 0
-    bad = False
-    for line in data.splitlines(keepends=True):
-        group = _read_group(line)
-        if group is None:
-            bad = True
-        elif bad:
-            return None, 0
-        else:
-            groups.append(group)
-            good += len(line)
-    return (groups or None), good
-
-
-def _read_group(line: bytes) -> list[list[Any]] | None:
-    if not line.endswith(b"\n") or line[8:9] != b" ":
-        return None
-    text = line[9:-1]
-    if line[:8] != b"%08x" % zlib.crc32(text):
-        return None
-    group: list[list[Any]] = json.loads(text)
-    return group
 
 
 def _nobody() -> None:

@@ -408,7 +408,7 @@ def test_no_router_fails_the_query_and_says_which(location: Path) -> None:
 def test_a_full_disk_stops_it_and_room_lets_it_go_on(
     network: Network, location: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, calls = outbox_journal._append, []
+    append, calls = outbox_journal.append, []
 
     def full(*arguments: Any) -> None:
         calls.append(arguments)
@@ -416,7 +416,7 @@ def test_a_full_disk_stops_it_and_room_lets_it_go_on(
             raise OSError(errno.ENOSPC, "No space left on device")
         append(*arguments)
 
-    monkeypatch.setattr(outbox_journal, "_append", full)
+    monkeypatch.setattr(outbox_journal, "append", full)
     with pytest.raises(JournalFull, match="no room left for the outbox; make room and restart the query"):
         commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0, 400)))
     monkeypatch.undo()
