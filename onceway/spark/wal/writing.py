@@ -20,20 +20,19 @@ from typing import Any
 import pyarrow as pa
 
 from onceway.spark.wal import trimming
+from onceway.spark.wal.appending import Appending
 from onceway.spark.wal.disk import Disk, explain
 from onceway.spark.wal.errors import WalError, WalFenced
 from onceway.spark.wal.fencing import (
     EpochReader,
     Epochs,
     Lock,
-    Mark,
-    mark_octets,
     mark_path,
     read_epochs,
     read_mark,
     write_epochs,
 )
-from onceway.spark.wal.frames import SEGMENT_HEAD, Segment, encode_batch, encode_frame, segment_head, segments
+from onceway.spark.wal.frames import encode_batch, encode_frame, segments
 from onceway.spark.wal.gathering import Gathering, Run
 from onceway.spark.wal.recovery import Tail, find_tail, make_durable
 from onceway.spark.wal.settings import Retention, WalSettings
@@ -74,11 +73,7 @@ class SlotWriter:
         self._epochs: Epochs | None = None
         self._epoch = 0  # ours, once fenced
         self._epoch_reader = EpochReader(directory)
-        self._file = -1
-        self._mark_file = -1
-        self._segment: Segment | None = None
-        self._offset = 0
-        self._whole: list[Segment] = []  # segments that no row is added to any more
+        self._files: Appending | None = None  # once fenced
         self._thread: threading.Thread | None = None
         try:
             if not os.path.isdir(directory):
@@ -155,13 +150,12 @@ class SlotWriter:
         with self._condition:
             self.tail = tail
             self.durable = self._end = tail.end
-        self._mark_file = disk.open(mark_path(directory, epoch))
-        self._publish(tail.end, Segment(tail.end, epoch), 0)
+        self._files = Appending(disk, directory, self._uuid, epoch, tail.end, self.settings.segment_bytes)
         trimming.remove_leftovers(disk, directory, self._start)
         for number in {old.open, old.epoch} - {0}:
             if read_mark(directory, number) is not None:
                 disk.remove(mark_path(directory, number))
-        self._whole = [segment for segment in segments(directory) if self._epochs.counts(segment)]
+        self._files.whole = [segment for segment in segments(directory) if self._epochs.counts(segment)]
 
     def _check_ours(self) -> None:
         """Not what fencing rests on: it tells a process that was fenced off that it was."""
@@ -266,10 +260,8 @@ class SlotWriter:
                 self._condition.notify_all()
             self._thread.join()
             self._thread = None
-        for file in (self._file, self._mark_file):
-            if file >= 0:
-                os.close(file)
-        self._file = self._mark_file = -1
+        if self._files is not None:
+            self._files.close()
         self._lock.release()
 
     # -- the thread
@@ -319,57 +311,25 @@ class SlotWriter:
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _commit(self, group: list[Run]) -> None:
-        """One frame, one fdatasync, then the mark."""
+        """One frame, made durable."""
         self._check_ours()
-        disk = self._disk
+        assert self._files is not None
         payloads = [payload for run in group for payload in run.payloads]
         batch = encode_batch(payloads, [tag for run in group for tag in run.tags], _times(group))
         frame = encode_frame(batch, self.durable, self._writing, self._epoch, group[-1].received_us)
-        length = sum(map(len, frame))
-        if self._segment is None or self._offset + length > max(self.settings.segment_bytes, SEGMENT_HEAD + length):
-            self._roll()
-            assert self._segment is not None
-            disk.write(self._file, [segment_head(self._segment, self._uuid), *frame], 0)
-            disk.sync(self._file)
-            disk.sync_directory(self.directory)
-            self._offset = SEGMENT_HEAD + length
-        else:
-            disk.write(self._file, frame, self._offset)
-            disk.sync(self._file)
-            self._offset += length
-        assert self._segment is not None
+        self._files.append(frame, len(payloads))
         end = self.durable + len(payloads)
-        self._publish(end, self._segment, self._offset)
         with self._condition:
             self.durable = end
             self._writing = 0
             self._condition.notify_all()
         self._on_change(self)
 
-    def _roll(self) -> None:
-        """On to a new file; the one before is durable to its last octet."""
-        if self._segment is not None:
-            self._whole.append(self._segment)
-            self._disk.close(self._file)
-            self._file = -1
-        self._segment = Segment(self.durable, self._epoch)
-        self._file = self._disk.open(os.path.join(self.directory, self._segment.name))
-
-    def _publish(self, end: int, segment: Segment, offset: int) -> None:
-        mark = Mark(self._epoch, end, segment, offset)
-        self._disk.write(self._mark_file, [mark_octets(mark)], 0)
-
     def _trim_now(self, up_to: int, retention: Retention) -> None:
-        behind = self.durable if self._segment is None else self._segment.first
+        assert self._files is not None
         with self._condition:
             up_to = min(up_to, self.unsettled.lowest(up_to))
-        start = trimming.new_start(self.directory, self._whole, behind, self._start, up_to, retention)
-        if start <= self._start:
-            return
-        trimming.write_start(self._disk, self.directory, start)
-        self._start = start
-        self._whole = [segment for segment in self._whole if segment.first >= start]
-        trimming.remove_leftovers(self._disk, self.directory, start)
+        self._start = self._files.trim(self._start, up_to, retention)
 
     def fail(self, error: WalError) -> WalError:
         with self._condition:
