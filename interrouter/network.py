@@ -109,6 +109,8 @@ class Network:
         self._pumpable: dict[Trunk, None] = {}
         self._dirty: dict[Trunk, None] = {}
         self._parked: dict[tuple[int, int], bytes] = {}  # opens on their way that no path is known for yet
+        self.went_on = now
+        """When we last ran again after standing still: what we believe of sessions may be as old as that pause."""
         self._now = now
         # Not all routers of a host should speak in the same instant.
         self._next_beat = now + heartbeat_s * (0.5 + rng.random() / 2)
@@ -269,6 +271,7 @@ class Network:
             # We have not run for so long: what others said meanwhile is still unread, so they are given half the time.
             heard = now - self.dead_after_s / 2
             self.sessions.stalled(heard)
+            self.went_on = now
             for trunk in self._trunks.values():
                 trunk.heard = max(trunk.heard, heard)
         self._now = now

@@ -233,8 +233,9 @@ class RouterServer:
     def _tick(self) -> None:
         self._timer_at = inf
         now = self.time()
-        self.router.tick(now)
         self.network.tick(now)
+        self.router.went_on(self.network.went_on)
+        self.router.tick(now)
         self._turn()
 
     def _sweep_timers(self) -> None:

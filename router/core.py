@@ -257,6 +257,10 @@ class Core:
         """Something is due then."""
         self._deadline = min(self._deadline, when)
 
+    def went_on(self, since: float) -> None:
+        """12: a process that has stood still knows of no session whether it has lasted."""
+        self.together_since = max(self.together_since, since)
+
     def tick(self, now: float) -> None:
         self.now = now
         if now < self._deadline:

@@ -192,6 +192,11 @@ class Router:
         """Something is left to be done without a new event: call `flush` again in the next turn of the loop."""
         return bool(self._roomy or self.failed or self.credits)
 
+    def went_on(self, since: float) -> None:
+        """Since when this process has not stood still.  To be said before `tick`: timers must not do what only holds
+        for who has been there."""
+        self.core.went_on(since)
+
     def tick(self, now: float) -> None:
         """The core's time; a connection's own timers are its `handle_timer`."""
         self.enter(now)

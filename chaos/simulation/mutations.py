@@ -22,6 +22,7 @@ from chaos.simulation.smallest import WORLDS
 from chaos.simulation.world import World
 from router import messages as m
 from router.address import Address
+from router.core import Core
 from router.directory import PublisherEntry, SubscriptionEntry
 from router.egress import Egress
 from router.ingress import Ingress
@@ -257,6 +258,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # 8.4: B settles at S0 what P has not been told of at A
     "publisher_works_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
     "publisher_back_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
+    # 8.4: B has seen nobody for as long, but not itself either
+    "router_that_stood_still_has_seen_nobody": ([(Core, "went_on", always(None))], "G2"),
     # 8.4: B settles at S0 what P sent long after B had lost it
     "map_of_a_publisher_that_was_elsewhere": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
     # 8.4: A's late SYNC is that of a publisher nobody has heard of

@@ -11,6 +11,7 @@ from typing import Any
 
 from chaos.simulation.clients import MEMORY, PLAIN, UNIQUE, Publisher, Subscriber
 from chaos.simulation.schedule import Schedule
+from chaos.simulation.wild import Wild
 from chaos.simulation.world import World
 from router.config import AddressConfig
 
@@ -600,6 +601,31 @@ def publisher_back_at_the_other_side(world: Callable[..., World]) -> None:
     s.step("heal")
     s.run()
     assert not s.w.checker.told
+    finish(s)
+
+
+@scenario
+def router_that_stood_still_has_seen_nobody(world: Callable[..., World]) -> None:
+    """P leaves B, which then stands still until others have given it up, and P goes on at A. When B goes on it looks at
+    its clock first, which has come further than P's timeout; S0 has waited for it all the while."""
+    w = Wild("AB", [P()], [S("s0"), S("s1")], strict=False, address=SHORT, heartbeat_s=0.5, dead_after_s=3.0)
+    s = Schedule(w).up(("s0", "B"), ("s1", "A"), ("p0", "B"))
+    s.hold += [("accept", "s1"), ("cquit",)]
+    s.send("p0")
+    s.run()
+    s.notice(s.drop("p0"))
+    s.run()
+    s.step("still", "B")
+    s.pass_time(5.0)
+    s.run(place=(("p0", "A"),))
+    assert s.accepted("s0") == {("p0", 0)}
+    s.pass_time(PUBLISHER_EXPIRY_S)
+    s.run()
+    s.step("wake", "B", True)
+    s.run()
+    s.pass_time(5.0)
+    s.run()
+    assert not w.checker.told
     finish(s)
 
 

@@ -563,8 +563,9 @@ class World:
     def tick(self, name: str) -> None:
         site = self.site(name)
         now = self.now
-        site.router.tick(now)
         site.network.tick(now)
+        site.router.went_on(site.network.went_on)
+        site.router.tick(now)
         self.due.pop(name, None)
         for server in list(site.router.connections):
             deadline = server.next_deadline()
