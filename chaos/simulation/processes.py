@@ -16,7 +16,7 @@ from chaos.simulation.checker import Checker
 from chaos.simulation.clients import UNIQUE, Publisher, Subscriber
 from chaos.simulation.explore import remembered_by
 from chaos.simulation.frames import frames_of
-from chaos.simulation.snapshots import Snapshots, share
+from chaos.simulation.snapshots import Snapshots
 from chaos.simulation.world import LONG, START_US, World
 from router.config import AddressConfig, RouterConfig
 from router.router import Router
@@ -149,7 +149,6 @@ class Locals:
             )
             for name in names
         }
-        share([*self.configs.values(), address])
         self.routers = Snapshots()
         self.clients = Snapshots()
         self.known: dict[tuple[Any, ...], Said] = {}

@@ -16,17 +16,29 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
+import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from hashlib import blake2b
 from types import MethodType
 from typing import Any
 
+from amqp10.connection import ConnectionState
+from amqp10.handshake import Phase as HandshakePhase
+from amqp10.link import LinkState
 from amqp10.reading import Reader
+from amqp10.session import SessionState
+from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
 from router.client_connection import ClientConnection
 from router.config import AddressConfig, RouterConfig
+from router.irregular import State as ResumeState
+from router.limits import Limits
 from router.memory import Bookkeeping
+from router.messages import JoinKind
+from router.negotiation import Modes
+from router.ports import Outcome
+from router.publisher import Phase as PublisherPhase
 
 WITHOUT: dict[type, dict[str, Callable[[], Any]]] = {
     ClientConnection: {"writes": int},
@@ -34,19 +46,39 @@ WITHOUT: dict[type, dict[str, Callable[[], Any]]] = {
     Reader: {"frames": int, "_shapes": dict, "_dispositions": dict},
 }
 ATOMS = frozenset((str, bytes, int, Symbol))
-CONFIGURATION: list[Any] = []  # never changes: pointed at, not copied
+NEVER_CHANGE = frozenset((
+    RouterConfig, AddressConfig, Limits, ConnectionSettings, Modes, Outcome, PublisherPhase, JoinKind, ResumeState,
+    LinkState, SessionState, ConnectionState, HandshakePhase,
+))  # fmt: skip
+SHARED: list[Any] = []  # values of these: pointed at, not copied
+BY_ID: dict[int, int] = {}  # of those in SHARED
+CODES: dict[tuple[str, str], int] = {}  # module and class -> its number
+FIRST_CODE = 0x8000  # beyond any that somebody may have registered
 
 
-def configuration(place: int) -> Any:
-    return CONFIGURATION[place]
-
-
-def share(values: Iterable[Any]) -> None:
-    CONFIGURATION.extend(value for value in values if value not in CONFIGURATION)
+def shared(place: int) -> Any:
+    return SHARED[place]
 
 
 def _point_at(value: Any) -> Any:
-    return (configuration, (CONFIGURATION.index(value),)) if value in CONFIGURATION else value.__reduce_ex__(5)
+    place = BY_ID.get(id(value))
+    if place is None:
+        alike = (i for i, each in enumerate(SHARED) if type(each) is type(value) and each == value)
+        place = next(alike, len(SHARED))
+        if place == len(SHARED):
+            SHARED.append(value)
+            BY_ID[id(value)] = place
+    return shared, (place,)
+
+
+def name_classes() -> None:
+    """Classes of the code go by numbers, not by names, which are looked up each time."""
+    for name, module in sorted(sys.modules.items()):
+        if name.partition(".")[0] in ("amqp10", "router"):
+            for value in vars(module).values():
+                if isinstance(value, type) and value.__module__ == name:
+                    code = CODES.setdefault((name, value.__qualname__), FIRST_CODE + len(CODES))
+                    copyreg.add_extension(name, value.__qualname__, code)
 
 
 def _without(value: Any) -> Any:
@@ -66,8 +98,7 @@ def _method(method: Any) -> Any:
 TABLE = {
     MethodType: _method,
     **copyreg.dispatch_table,
-    RouterConfig: _point_at,
-    AddressConfig: _point_at,
+    **dict.fromkeys(NEVER_CHANGE, _point_at),
     **dict.fromkeys(WITHOUT, _without),
 }
 
@@ -87,6 +118,8 @@ class Canonical(pickle.Pickler):
         kind = type(obj)
         if kind is str or kind is bytes:
             return self.one.setdefault(obj, obj)
+        if kind in NEVER_CHANGE:
+            return _point_at(obj)[1]
         if kind is Symbol or (kind is tuple and obj and ATOMS.issuperset(map(type, obj))):
             return self.one.setdefault((kind, tuple(map(type, obj)), obj), obj)
         return None
@@ -94,6 +127,7 @@ class Canonical(pickle.Pickler):
 
 class Snapshots:
     def __init__(self) -> None:
+        name_classes()
         self.names: dict[bytes, int] = {}  # what octets are called, as they are and canonical -> number
         self.packed: list[bytes] = []
         self.alike = b""  # the first snapshot: the others are packed by how they differ
