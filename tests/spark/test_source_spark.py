@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from amqp10.sections import Message, Properties
+from onceway.spark.wal import Wal
 from tests.live import LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
 from tests.running import Program
@@ -124,6 +125,37 @@ def test_a_batch_that_was_not_finished_is_repeated_as_it_was(spark: Any, network
         query.forget("offsets", batch)
     assert query.run(schema) == {2: first[2], 3: first[3]}
     assert query.run(schema) == {}
+
+
+def test_a_query_goes_on_when_its_ingest_is_killed(spark: Any, network: LiveNetwork, tmp_path: Path) -> None:
+    lock = tmp_path / "wal" / "0" / "lock"
+
+    def ingest() -> int:
+        return int(json.loads(lock.read_text())["pid"])
+
+    def rows() -> list[bytes]:
+        if not (tmp_path / "rows" / "_spark_metadata").exists():
+            return []
+        return [bytes(row.value) for row in spark.read.schema("value binary").parquet(str(tmp_path / "rows")).collect()]
+
+    query = start(spark, network.urls(), "survives", tmp_path, processingTime="0 seconds")
+    try:
+        wait_until((tmp_path / "wal" / "0" / "epoch").exists, "the query is attached", 60.0)
+        publishing = Publishing(network.urls(), "survives", bodies(3000), pace_s=0.3)
+        log = Wal.open(str(tmp_path / "wal")).slot(0)
+        for least in (500, 1500):
+            wait_until(lambda least=least: log.end() > least, f"{least} rows are in the log", 60.0)
+            dead = ingest()
+            os.kill(dead, signal.SIGKILL)
+            wait_until(lambda dead=dead: ingest() != dead, "the next one has the log", 60.0)
+        publishing.join()
+        wait_until(lambda: len(rows()) >= 3000, "the other rows", 60.0, 0.2)
+        assert query.isActive
+        reports = [json.loads(one.json)["sources"][0]["latestOffset"] for one in query.recentProgress]
+    finally:
+        query.stop()
+    assert sorted(rows()) == sorted(bodies(3000))
+    assert max(report["restarts"] for report in reports) in (1, 2)  # as it was when a batch was planned
 
 
 def test_errors_reach_the_user_in_clear_words(spark: Any, network: LiveNetwork, tmp_path: Path) -> None:
