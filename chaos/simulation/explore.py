@@ -277,9 +277,16 @@ class Run:
             return False
         if self.family.expiry and any(p.c_open and (p.r2c or not p.r_open) for p in w.pipes.values()):
             return False  # a loss becomes known, and what was said is read, within the margin
+        if self.family.expiry and any(self.silent(p) for p in w.publishers):
+            return False  # nobody is forgotten elsewhere while a router waits for the next frame that proves it (5.2)
         if not self.family.strict and not self.family.expiry:
             return True
         return not w.held() and not any(any(site.inbox.values()) for site in w.sites.values() if site is not None)
+
+    def silent(self, publisher: Publisher) -> bool:
+        """Timeouts are longer than what lies between two heartbeats of a client that answers no question."""
+        since = self.world.now - self.beats.get(publisher.name, 0.0)
+        return publisher.kind == UNIQUE and publisher.state != "off" and since > self.address.margin_s
 
     def able(self, event: Event) -> bool:
         """Whether an event of another run can happen in this one."""

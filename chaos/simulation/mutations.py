@@ -415,6 +415,7 @@ ENOUGH_S = 20.0  # of CPU, in one of the smallest worlds
 BY_SEED: dict[str, tuple[str, int]] = {
     "aggregated_accept_without_the_lost_subscriber": ("together", 3),
     "condition_synced_under_an_unknown_set": ("together", 1),
+    "gives_up_who_may_be_out_of_sight": ("long-apart", 233),
     "no_map_is_not_an_empty_map": ("crossing", 1),
     "unresolved_not_listed": ("all-die", 0),
 }

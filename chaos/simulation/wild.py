@@ -23,6 +23,9 @@ from chaos.simulation.plan import MESH, RING, STAR
 from chaos.simulation.still_routers import StillRouters
 from chaos.simulation.world import STALL_S, Wire
 
+BEAT_S = 0.5  # from one heartbeat of a client to the next, while time passes
+GOES_ON = frozenset(("c2r", "r2c", "up", "down", "msg", "turn"))
+
 
 class Wild(StillRouters):
     def __init__(self, *arguments: Any, shape: str = MESH, **named: Any) -> None:
@@ -136,10 +139,17 @@ class Wild(StillRouters):
         self.subscriber(name).reject(index)
 
     def do_pass(self, seconds: float) -> None:
-        self.advance(seconds)
-        for client in self.clients.values():
-            if client.state == "on" and client.pipe is not None and client.pipe.r_open:
-                client.heard = self.now
+        end = self.now + seconds
+        while self.now < end:
+            self.advance(min(BEAT_S, end - self.now))
+            for client in self.clients.values():
+                if client.pipe is not None and client.pipe.r_open:
+                    client.heartbeat()
+                    if client.state == "on":
+                        client.heard = self.now
+            while events := [event for event in self.enabled() if event[0] in GOES_ON]:
+                getattr(self, "do_" + events[0][0])(*events[0][1:])
+                self.settle_network(None)
 
     def do_tick(self) -> None:
         self.stand_still(STALL_S)
