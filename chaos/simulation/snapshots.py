@@ -51,6 +51,7 @@ NEVER_CHANGE = frozenset((
     LinkState, SessionState, ConnectionState, HandshakePhase,
 ))  # fmt: skip
 SHARED: list[Any] = []  # values of these: pointed at, not copied
+MADE_ONE = NEVER_CHANGE | {Symbol, tuple}
 BY_ID: dict[int, int] = {}  # of those in SHARED
 CODES: dict[tuple[str, str], int] = {}  # module and class -> its number
 FIRST_CODE = 0x8000  # beyond any that somebody may have registered
@@ -111,18 +112,21 @@ class Canonical(pickle.Pickler):
     dispatch_table = TABLE
 
     def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file, 5)
-        self.one: dict[Any, Any] = {}
+        one: dict[Any, Any] = {}
+        the_first = one.setdefault
 
-    def persistent_id(self, obj: Any) -> Any:
-        kind = type(obj)
-        if kind is str or kind is bytes:
-            return self.one.setdefault(obj, obj)
-        if kind in NEVER_CHANGE:
-            return _point_at(obj)[1]
-        if kind is Symbol or (kind is tuple and obj and ATOMS.issuperset(map(type, obj))):
-            return self.one.setdefault((kind, tuple(map(type, obj)), obj), obj)
-        return None
+        def persistent_id(obj: Any) -> Any:  # asked of every object there is, thousands for a router
+            kind = type(obj)
+            if kind is str or kind is bytes:
+                return the_first(obj, obj)
+            if kind not in MADE_ONE:
+                return None
+            if kind is Symbol or (kind is tuple and obj and ATOMS.issuperset(map(type, obj))):
+                return the_first((kind, tuple(map(type, obj)), obj), obj)
+            return None if kind is tuple else _point_at(obj)[1]
+
+        self.persistent_id = persistent_id  # type: ignore[method-assign]
+        super().__init__(file, 5)
 
 
 class Snapshots:

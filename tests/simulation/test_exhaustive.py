@@ -45,6 +45,16 @@ def test_world_that_is_cut_says_how_far_it_was_gone_through(
     assert "0 gone through completely, 1 cut, 0 violations" in lines[-2]
 
 
+def test_worlds_are_gone_through_in_several_processes_as_in_one(capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for jobs in ("1", "2"):
+        assert main(["--exhaustive", "--world", "trunk-1-one,calm", "--jobs", jobs]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        said.append([line.split()[:7] + line.split()[8:] for line in lines[2:4]])  # without seconds
+    assert said[0] == said[1]
+    assert [words[0] for words in said[1]] == ["trunk-1-one", "calm"]
+
+
 @pytest.mark.parametrize("arguments", BAD, ids=" ".join)
 def test_bad_options_end_with_2_and_a_reason(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
