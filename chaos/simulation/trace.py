@@ -156,6 +156,9 @@ class Trace:
     def _tick(self, _: str) -> None:
         self._row("time", "", "", "0.4 s pass")
 
+    def _pass(self, _: str, seconds: float) -> None:
+        self._row("time", "", "", f"{seconds} s pass, with heartbeats")
+
     def _pause(self, _: str) -> None:
         self._row("time", "", "", "nothing can happen for 1.2 s")
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from chaos.simulation.checker import Checker, Violation
-from chaos.simulation.clients import Publisher, Subscriber
+from chaos.simulation.clients import UNIQUE, Publisher, Subscriber
 from chaos.simulation.explore import remembered_by
 from chaos.simulation.plan import LINE, RING, draw
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.shrink import shrink, simpler
+from chaos.simulation.trace import Trace
 from chaos.simulation.wild import Wild
 from router.config import AddressConfig
 from router.ingress import Ingress
@@ -132,6 +133,20 @@ def test_trunk_that_breaks_within_a_packet_loses_nothing() -> None:
     world.step(("let", "B", "A"))
     schedule.end()
     assert len(schedule.accepted("s0")) == 2
+
+
+def test_a_publisher_that_answers_no_question_is_known_when_time_has_passed() -> None:
+    """Its heartbeats prove that it is there."""
+    publisher = Publisher(kind=UNIQUE)
+    world, schedule = network("AB", publisher, Subscriber(), strict=False)
+    trace = Trace(world)
+    schedule.run(place=(("s0", "B"), ("p0", "A")))
+    assert not world.site("A").router.core.addresses["orders"].publishers
+    world.step(("pass", 3.0))
+    assert world.site("B").router.core.addresses["orders"].publishers
+    assert publisher.heard == world.now
+    assert [row.text for row in trace.rows if row.kind == "time"] == ["3.0 s pass, with heartbeats"]
+    schedule.end()
 
 
 def test_what_is_left_at_the_end_is_seen() -> None:
