@@ -41,6 +41,7 @@ from amqp10.session import MAPPED, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
 
 _SHORTEST_IDLE_MS = 20  # heartbeats oftener than that we don't send
+_GRACE = 0.25  # of idle-time-out: a timer that comes later than that comes after a standstill of our own process
 
 
 class ConnectionState(Enum):
@@ -77,6 +78,7 @@ class Connection:
         """Octets of deliveries whose last frame has not come, with what holding their frames costs."""
         self.last_read = now
         """When bytes last came."""
+        self._silent_since = now  # the same, or later: while we stood still nobody was silent
         self.output_size = 0
         """Octets that wait for data_to_send; coalesced dispositions and flows are not counted yet."""
         self._state = HANDSHAKE
@@ -133,7 +135,7 @@ class Connection:
         events: list[Event] = []
         if self._state is CLOSED or not data:
             return events
-        self._now = self.last_read = now
+        self._now = self.last_read = self._silent_since = now
         reader = self._reader
         data = reader.join(data)
         if reader.deaf or not data:
@@ -206,9 +208,9 @@ class Connection:
             return self._deadline
         idle, remote = self.settings.idle_timeout_s, self._remote_idle_s
         if remote is None:
-            return None if idle is None else self.last_read + idle
+            return None if idle is None else self._silent_since + idle
         beat = self._last_written + remote / 2
-        return beat if idle is None or beat < self.last_read + idle else self.last_read + idle
+        return beat if idle is None or beat < self._silent_since + idle else self._silent_since + idle
 
     def handle_timer(self, now: float) -> list[Event]:
         """Write a heartbeat if one is due; give up a peer that is silent for too long."""
@@ -226,7 +228,11 @@ class Connection:
                 self._report(ConnectionClosed(self, self._local_error, True), events)
             return events
         idle = self.settings.idle_timeout_s
-        if idle is not None and now >= self.last_read + idle:  # 2.4.5
+        if idle is not None and now >= self._silent_since + idle * (1 + _GRACE):
+            # We stood still, and what has been written to us meanwhile may wait to be read: some loops (uvloop's) look
+            # at their clock first.
+            self._silent_since = now - idle * (1 - _GRACE)
+        if idle is not None and now >= self._silent_since + idle:  # 2.4.5
             text = f"nothing heard for {now - self.last_read:.1f} s: idle-time-out {idle:g} s"
             self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
             self._state = CLOSED

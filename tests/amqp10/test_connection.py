@@ -553,6 +553,29 @@ def test_a_silent_peer_is_closed() -> None:
     assert wire.server.next_deadline() is None
 
 
+def test_a_peer_is_not_silent_while_we_stand_still() -> None:
+    """Our timer is late, and what has come is not read yet."""
+    wire = Wire(idle_timeout_s=10.0)
+    assert wire.server.next_deadline() == 10.0
+    assert wire.server.handle_timer(60.0) == []
+    assert wire.server.next_deadline() == 62.5
+    wire.server.receive_data(EMPTY_FRAME, 60.0)
+    assert wire.server.next_deadline() == 70.0
+    assert wire.server.handle_timer(130.0) == []
+    closed = only(wire.server.handle_timer(132.5), ConnectionClosed)
+    assert closed.error is not None
+    assert "nothing heard for 72.5 s" in (closed.error.description or "")
+
+
+def test_a_heartbeat_is_due_too_when_we_have_stood_still() -> None:
+    wire = Wire(begun=False, idle_timeout_s=10.0)
+    wire.feed(AMQP_HEADER)
+    wire.send(Open("wire", idle_time_out=8000))
+    wire.read()
+    assert wire.server.handle_timer(60.0) == []
+    assert wire.server.data_to_send() == EMPTY_FRAME
+
+
 def test_a_heartbeat_is_a_sign_of_life() -> None:
     wire = Wire(idle_timeout_s=10.0)
     wire.server.receive_data(EMPTY_FRAME, 9.0)
