@@ -21,6 +21,7 @@ from chaos.simulation.real_clients import RealClient, RealPublisher, RealSubscri
 from chaos.simulation.world import Event, World
 
 ASKING = ("begin", "end", "heartbeat")
+OF_ROUTERS = ("up", "down", "msg")  # what happens between routers
 STEP_S = 0.4  # how late timers of clients may be
 # What takes part in by itself or by its application, and not while it stands still. What is done to it goes on.
 OF_PROCESS = frozenset((
@@ -94,10 +95,15 @@ class RealWorld(World):
             self.answer()
 
     def answer(self) -> None:
-        """Those who are there ask whether the network is, and are answered."""
+        """Those who are there ask whether the network is, and are answered, or send heartbeats; routers hear of it."""
         for cid, pipe in list(self.pipes.items()):
             client = pipe.client
             if not isinstance(client, RealClient):
+                readable = pipe.r_open and not pipe.c2r and self.sites[pipe.router] is not None
+                if readable and client.pipe is pipe and (not pipe.server.output_paused or pipe.server.reads):
+                    client.heartbeat()
+                    self.do_c2r(cid)
+                    self.settle_network((pipe.router,))
                 continue
             while pipe.r_open and pipe.c2r and not pipe.c2r_read and kind_of(pipe.c2r[0]) in ASKING:
                 self.do_c2r(cid)
@@ -106,6 +112,10 @@ class RealWorld(World):
                 if pipe.stalled or client.still:
                     break
                 self.do_r2c(cid)
+
+        while events := [event for event in self.enabled() if event[0] in OF_ROUTERS]:
+            getattr(self, "do_" + events[0][0])(*events[0][1:])
+            self.settle_network(None)
 
     def do_still(self, name: str) -> None:
         self.one(name).still = True

@@ -16,7 +16,6 @@ from chaos.simulation.world import Event, Pipe, Site
 
 STEP_S = 0.4
 OF_READER = ("c2r", "gulp", "bit", "rnotice", "rdrop")  # what a router does with a client's connection
-OF_ROUTERS = ("up", "down", "msg")  # what happens between routers
 
 
 class StillRouters(RealWorld):
@@ -83,9 +82,7 @@ class StillRouters(RealWorld):
         end = self.now + self.address.publisher_expires_s + self.address.margin_s + 1
         while self.now < end:
             self.advance(STEP_S)
-            while events := [event for event in self.enabled() if event[0] in OF_ROUTERS]:
-                getattr(self, "do_" + events[0][0])(*events[0][1:])
-                self.settle_network(None)
+            self.answer()
         self.do_wake(name, timers_first)
 
     def do_cquit(self, cid: tuple[str, int]) -> None:
