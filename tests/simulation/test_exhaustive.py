@@ -78,7 +78,7 @@ def quiet_situations(setting: Setting, reduce: bool) -> tuple[set[tuple[object, 
     return found | {(result.quiet,)}, result.states
 
 
-@pytest.mark.parametrize("name", ["calm", "calm-2", "trunk-1-one"])
+@pytest.mark.parametrize("name", ["calm", "calm-2", "trunk-1-one", "restart-1-one"])
 def test_what_is_left_out_leads_nowhere_else(name: str) -> None:
     """Persistent sets: every quiet situation is found without trying every order."""
     reduced, few = quiet_situations(WORLDS[name], True)
