@@ -20,7 +20,7 @@ from router.ports import (
     SubscriberAttach,
 )
 from router.wire import encode
-from tests.router.harness import TOPIC, End, Mesh
+from tests.router.harness import TOPIC, End, Mesh, SubscriberEnd
 
 SHORT = AddressConfig(subscription_timeout_s=8.0, publisher_timeout_s=20.0)
 
@@ -594,6 +594,60 @@ def test_a_second_attach_steals_the_subscription() -> None:
     third = mesh.subscriber("b", epoch=3, born=1, unsettled={})
     assert second.condition == STOLEN
     assert third.answered
+
+
+# ------------------------------------------------------------------------------ publishers that have gone for long: 8.4
+
+
+def held_of_a_publisher_that_has_gone() -> tuple[Mesh, SubscriberEnd]:
+    """s has accepted m0 at b, s1 at a has not; the publisher leaves a."""
+    mesh = Mesh("ab", address=SHORT)
+    subscriber = mesh.subscriber("b")
+    mesh.subscriber("a", "s1", accepts=False)
+    publisher = mesh.publisher("a")
+    publisher.send("m0")
+    publisher.leave()
+    return mesh, subscriber
+
+
+def test_what_is_held_of_a_publisher_is_settled_after_its_timeout_and_a_margin() -> None:
+    mesh, subscriber = held_of_a_publisher_that_has_gone()
+    mesh.pass_time(21.0)
+    assert subscriber.unsettled()
+    mesh.pass_time(2.0)
+    assert not subscriber.unsettled()
+
+
+def test_what_is_held_of_a_publisher_waits_until_all_routers_have_been_there_for_so_long() -> None:
+    mesh, subscriber = held_of_a_publisher_that_has_gone()
+    mesh.part("a", "b")
+    mesh.pass_time(60.0)
+    assert subscriber.unsettled()
+    mesh.join("a", "b")
+    mesh.run()
+    mesh.pass_time(21.0)
+    assert subscriber.unsettled()
+    mesh.pass_time(2.0)
+    assert not subscriber.unsettled()
+
+
+def test_what_is_held_of_a_publisher_waits_as_long_again_where_the_router_has_stood_still() -> None:
+    mesh, subscriber = held_of_a_publisher_that_has_gone()
+    mesh.pass_time(15.0)
+    mesh.cores["b"].went_on(mesh.now)
+    mesh.pass_time(21.0)
+    assert subscriber.unsettled()
+    mesh.pass_time(2.0)
+    assert not subscriber.unsettled()
+
+
+def test_a_publisher_of_whom_nothing_is_held_is_forgotten_also_while_a_router_is_missing() -> None:
+    mesh, subscriber = held_of_a_publisher_that_has_gone()
+    mesh.crash("a")
+    subscriber.leave(closed=True)
+    mesh.pass_time(23.0)
+    assert not mesh.cores["b"].addresses
+    assert mesh.cores["b"].next_deadline() is None
 
 
 # ----------------------------------------------------------------------------------------------- maps in parts: 7.7
