@@ -126,7 +126,7 @@ class Address:
     def _may_be_elsewhere(self, entry: PublisherEntry) -> bool:
         """8.4: what is held of a publisher is not settled while it may work where nobody here can see it: the clock
         starts again where a router of the topology file has been out of session. Only what is held needs that."""
-        seen = self.core.now - self.core.together_since
+        seen = self.core.now - self.core.members.together_since
         return seen < self._publisher_forgotten_after() and self.egress.holds(entry.publisher)
 
     def _publisher_due(self, entry: PublisherEntry) -> None:
@@ -423,7 +423,7 @@ class Address:
         now, forgotten = self.core.now, self._publisher_forgotten_after()
         if since + forgotten > now:
             return since + forgotten
-        together = self.core.together_since
+        together = self.core.members.together_since
         return (together if together < now else now) + forgotten
 
     def is_empty(self) -> bool:

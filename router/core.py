@@ -20,13 +20,13 @@ from router import messages as m
 from router.address import Address
 from router.config import RouterConfig
 from router.directory import publisher_id
+from router.membership import Membership
 from router.parts import Parts
 from router.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.publisher import Phase, Publisher
 from router.subscriber import Subscriber
 from router.wire import decode, encode
 
-INFINITE = float("inf")
 SHARE_OF_FREE = 8
 LOOK_S = 20e-6  # how long, for each deadline there is, the next look at all of them has to wait
 
@@ -35,17 +35,6 @@ class Send(Protocol):
     """A message to several peers that are up, in reliable FIFO streams."""
 
     def __call__(self, peers: tuple[str, ...], data: bytes) -> None: ...
-
-
-class Said:
-    """What the latest HELLO of a peer in its present session has said of routers."""
-
-    __slots__ = ("established", "incarnation", "up")
-
-    def __init__(self, hello: m.Hello) -> None:
-        self.incarnation = hello.incarnation
-        self.established = hello.established
-        self.up = hello.up
 
 
 class Core:
@@ -72,15 +61,14 @@ class Core:
         self.publishers: dict[PublisherPort, Publisher] = {}
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
         self.parts = Parts()
-        self.up: dict[str, None] = {}
+        self.members = Membership(name, config.routers, now)
+        self.up = self.members.up
         self.booted = False
         self.established = False
         self.released = False  # has it ever released an accepted?
         self.meter = 0  # bytes of payload kept
         self.done_bytes = min(config.done_bytes, config.memory_limit // 4)  # what is done must leave room for the rest
         self.presettled = 0  # bytes of at-most-once messages that wait for subscribers
-        self._peers: tuple[str, ...] = ()
-        self._said: dict[str, Said] = {}  # by those whose HELLO has come in the present session
         self._boot_at = now + config.discovery_s
         self._recover_at: float | None = None
         self._deferred_publishers: dict[PublisherPort, PublisherAttach] = {}
@@ -90,8 +78,6 @@ class Core:
         self._windows: dict[Publisher, None] = {}
         self._over_limit = False
         self._start = 0  # no ingress log of a forgotten address went beyond
-        self.together_since = now if set(config.routers) <= {name} else INFINITE
-        """Since when every router of the topology file has been in session."""
         self._deadline = self._boot_at
         self._check_booted()
 
@@ -216,10 +202,7 @@ class Core:
     def peer_up(self, peer: str, now: float) -> None:
         """A session with this router has begun (4.2)."""
         self.now = now
-        self.up[peer] = None
-        self._peers = tuple(sorted(self.up))
-        if all(router == self.name or router in self.up for router in self.config.routers):
-            self.together_since = now
+        if self.members.came(peer, now):
             self.due(now)  # 8.4: what had to wait for that has a time now
         self._send_hello(peer)
         for address in list(self.addresses.values()):
@@ -229,11 +212,7 @@ class Core:
     def peer_down(self, peer: str, now: float) -> None:
         """It has ended (8.6)."""
         self.now = now
-        self.up.pop(peer, None)
-        self._peers = tuple(sorted(self.up))
-        if peer in self.config.routers:
-            self.together_since = INFINITE
-        self._said.pop(peer, None)
+        self.members.went(peer)
         for address in list(self.addresses.values()):
             address.router_down(peer)
         self.drain()
@@ -256,10 +235,6 @@ class Core:
     def due(self, when: float) -> None:
         """Something is due then."""
         self._deadline = min(self._deadline, when)
-
-    def went_on(self, since: float) -> None:
-        """12: a process that has stood still knows of no session whether it has lasted."""
-        self.together_since = max(self.together_since, since)
 
     def tick(self, now: float) -> None:
         self.now = now
@@ -320,8 +295,8 @@ class Core:
 
     def broadcast(self, message: m.AddressMessage) -> None:
         """To all that are up, and to oneself."""
-        if self._peers:
-            self._send(self._peers, encode(message))
+        if self.members.peers:
+            self._send(self.members.peers, encode(message))
         self._own.append(message)
 
     def send_to(self, router: str, message: m.AddressMessage) -> None:
@@ -405,7 +380,7 @@ class Core:
 
     def _check_booted(self) -> None:
         """4.1: the HELLO of every router of the topology file has come."""
-        if not self.booted and all(router == self.name or router in self._said for router in self.config.routers):
+        if not self.booted and self.members.all_said():
             self._boot()
 
     def _boot(self) -> None:
@@ -418,19 +393,13 @@ class Core:
         self._take_deferred()
 
     def _check_established(self) -> None:
-        """4.4: an established router's HELLO has come, and the HELLO of everybody who is up with it.
-
-        Who has gone is waited for until those who were up with it have said so: what it told them before, it need not
-        have told us, and their next HELLO has it."""
-        if not self.established and not self.awaited() and any(said.established for said in self._said.values()):
+        """4.4: an established router's HELLO has come, and the HELLO of everybody who is up with it."""
+        if not self.established and self.members.knows_established() and not self.members.awaited():
             self._establish()
 
     def awaited(self) -> list[str]:
-        """4.4: who is up with an established router and has not said HELLO to us; nobody once we are established."""
-        if self.established:
-            return []
-        lists = [said.up for said in self._said.values() if said.established]
-        return sorted({router for up in lists for router, life in up if not self._is_heard(router, life)})
+        """4.4: whose HELLO is waited for; nobody's once we are established."""
+        return [] if self.established else self.members.awaited()
 
     def _check_awaited(self) -> None:
         """Somebody may have been awaited who is no more."""
@@ -439,16 +408,11 @@ class Core:
             for address in list(self.addresses.values()):
                 address.egress.check_all_answered()
 
-    def _is_heard(self, router: str, incarnation: int) -> bool:
-        """Has this life of it said HELLO to us? A later one does not know what it knew."""
-        said = self._said.get(router)
-        return router == self.name or (said is not None and said.incarnation == incarnation)
-
     def _say_who_is_up(self, changed: str) -> None:
         """4.4: to those who may wait for that router, because we have said that it is up."""
         if self.established:
-            for peer in self._peers:
-                if peer != changed and not (peer in self._said and self._said[peer].established):
+            for peer in self.members.perhaps_waiting():
+                if peer != changed:
                     self._send_hello(peer)
 
     def may_accept(self) -> bool:
@@ -459,7 +423,7 @@ class Core:
         self.established = True
         if not self.booted:
             self._boot()
-        for peer in self._peers:
+        for peer in self.members.peers:
             self._send_hello(peer)
         for address in list(self.addresses.values()):
             address.become_established()
@@ -473,14 +437,12 @@ class Core:
             some_publishers, some_subscriptions = address.news()
             publishers += some_publishers
             subscriptions += some_subscriptions
-        said = self._said
-        up = tuple([(router, said[router].incarnation if router in said else 0) for router in self._peers])
+        up = self.members.list_for_hello()
         self._send((peer,), encode(m.Hello(self.incarnation, self.established, up, publishers, subscriptions)))
 
     def _on_hello(self, sender: str, message: m.Hello) -> None:
         """4.3."""
-        first = sender not in self._said
-        self._said[sender] = Said(message)
+        first = self.members.heard(sender, message)
         for publisher in message.publishers:
             address = self.address(publisher.address)
             address.tell_of_close(sender, publisher)
@@ -529,7 +491,7 @@ class Core:
             "established": self.established,
             "recovering_s": recovering,
             "awaited": self.awaited(),
-            "up": list(self._peers),
+            "up": list(self.members.peers),
             "payload_bytes": self.meter,
             "presettled_bytes": self.presettled,
             "deferred": len(self._deferred_publishers) + len(self._deferred_subscribers),

@@ -195,7 +195,7 @@ class Router:
     def went_on(self, since: float) -> None:
         """Since when this process has not stood still.  To be said before `tick`: timers must not do what only holds
         for who has been there."""
-        self.core.went_on(since)
+        self.core.members.went_on(since)
 
     def tick(self, now: float) -> None:
         """The core's time; a connection's own timers are its `handle_timer`."""

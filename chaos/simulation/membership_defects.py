@@ -9,8 +9,8 @@ from typing import Any
 
 from router import messages as m
 from router.address import Address
-from router.core import Core
 from router.egress import Egress
+from router.membership import Membership
 
 Body = Callable[..., Any]
 Patch = tuple[type, str, Body]
@@ -21,17 +21,17 @@ def always(value: Any) -> Body:
     return lambda *arguments, **named: value
 
 
-def whoever_goes_is_not_waited_for(self: Core, peer: str, now: float) -> None:
+def whoever_goes_is_not_waited_for(self: Membership, peer: str) -> None:
     for said in self._said.values():
         said.up = tuple(each for each in said.up if each[0] != peer)
-    PEER_DOWN(self, peer, now)
+    WENT(self, peer)
 
 
-PEER_DOWN = Core.peer_down
+WENT = Membership.went
 
 
-def heard_by_name(self: Core, router: str, incarnation: int) -> bool:
-    return router == self.name or router in self._said
+def heard_by_name(self: Membership, router: str, incarnation: int) -> bool:
+    return router == self._name or router in self._said
 
 
 def answered_before_it_is_heard(self: Egress, sender: str, message: m.Joined) -> None:
@@ -48,9 +48,9 @@ ON_JOINED = Egress.on_joined
 # Named by their schedule, which fails so without the rule:
 MEMBERSHIP: dict[str, tuple[list[Patch], str]] = {
     # 4.4: C knows nothing of S, whom B has been told of after its HELLO, and lets P's message be accepted
-    "who_was_to_be_waited_for_is_gone": ([(Core, "peer_down", whoever_goes_is_not_waited_for)], "G1"),
+    "who_was_to_be_waited_for_is_gone": ([(Membership, "went", whoever_goes_is_not_waited_for)], "G1"),
     # 4.4: nor does A, in the life in which it says HELLO to C
-    "who_was_to_be_waited_for_has_started_again": ([(Core, "_is_heard", heard_by_name)], "G1"),
+    "who_was_to_be_waited_for_has_started_again": ([(Membership, "is_heard", heard_by_name)], "G1"),
     # 7.2: A counts as reachable whom it has a session with, and C has none to hear of S in
     "answered_before_those_who_start_have_met": ([(Egress, "_awaits_others", always(False))], "G1"),
     # 7.3: B knows S when it hears of it again, and says nothing of what it let be accepted before it did

@@ -634,7 +634,7 @@ def test_what_is_held_of_a_publisher_waits_until_all_routers_have_been_there_for
 def test_what_is_held_of_a_publisher_waits_as_long_again_where_the_router_has_stood_still() -> None:
     mesh, subscriber = held_of_a_publisher_that_has_gone()
     mesh.pass_time(15.0)
-    mesh.cores["b"].went_on(mesh.now)
+    mesh.cores["b"].members.went_on(mesh.now)
     mesh.pass_time(21.0)
     assert subscriber.unsettled()
     mesh.pass_time(2.0)
