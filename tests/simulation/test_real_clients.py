@@ -11,13 +11,14 @@ import pytest
 from amqp10.outcomes import ACCEPTED, write_state
 from chaos.simulation.client_defects import CLIENT
 from chaos.simulation.explore import Run, explore
-from chaos.simulation.mutations import MUTATIONS, caught
+from chaos.simulation.mutations import MUTATIONS, caught, defective
 from chaos.simulation.plan import ClientPlan, draw
 from chaos.simulation.real_clients import OURS, RealPublisher, RealSubscriber
 from chaos.simulation.real_world import RealWorld
-from chaos.simulation.scenarios import finish
+from chaos.simulation.scenarios import SCENARIOS, finish
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.torn_journal import Disk, File
+from chaos.simulation.world import World
 
 OUTCOME = write_state(ACCEPTED)
 
@@ -38,7 +39,11 @@ class Heard:
 
 @pytest.mark.parametrize("name", CLIENT)
 def test_without_its_rule_the_client_breaks_the_guarantee(name: str) -> None:
-    assert caught(MUTATIONS[name]) is not None
+    mutation = MUTATIONS[name]
+    assert caught(mutation) is not None
+    assert mutation.schedule is not None
+    with defective(mutation.patches), pytest.raises(AssertionError, match=f"^{mutation.expected}"):
+        SCENARIOS[mutation.schedule](World)
 
 
 @pytest.mark.parametrize("family", ["ours", "ours-apart"])
