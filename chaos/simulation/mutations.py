@@ -417,6 +417,11 @@ LEGIBLE = 200  # characters of what was left over
 BY_SEED: dict[str, tuple[str, int]] = {
     "accept_crosses_replay": ("modes", 4),
     "aggregated_accept_without_the_lost_subscriber": ("together", 3),
+    "client_accepts_before_it_has_written": ("ours", 0),
+    "client_attaches_with_the_same_epoch": ("ours", 0),
+    "client_does_not_ask_what_another_has_accepted": ("ours-apart", 4),
+    "client_does_not_tell_a_gap": ("ours-apart", 33),
+    "client_forgets_a_tag_when_it_accepts": ("ours", 14),
     "client_leaves_the_undecided_out": ("ours", 2),
     "client_sends_again_in_another_order": ("ours", 4),
     "closed_publisher_and_old_ingress": ("all-die", 9),
