@@ -460,3 +460,6 @@ class Deliveries:
             delivery.resume = Resume.SETTLED
         elif delivery_id >= 0:
             link.port.settle(delivery_id, delivery_id)
+        elif link.incomplete and delivery.from_map:  # 7.7: not listed, so without an id here; nobody would know later
+            delivery.resume = Resume.SETTLED
+            link.resumes.append(delivery)

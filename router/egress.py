@@ -187,10 +187,12 @@ class Egress(Deliveries):
             return
         link.answered = True
         listed = self._listed(link)
+        # Undecided ones first: where not all fit (7.7), the next attach has others of them to list.
+        ordered = sorted(listed, key=lambda delivery: delivery.state is State.ACCEPTED)
         listing: dict[bytes, MapState] | None = None
         if link.map_presented:
             listing = {}
-            for delivery in listed:
+            for delivery in ordered:
                 state = MapState.UNDECIDED
                 if delivery.state is State.ACCEPTED:
                     state = MapState.REJECTED if delivery.rejected else MapState.ACCEPTED
@@ -199,10 +201,10 @@ class Egress(Deliveries):
             SubscriberAnswer(link.term, listing, link.known, sorted(link.marks), link.granted_s, link.expiry_policy)
         )
         link.incomplete = told < len(listed)  # 7.7: neither side infers anything from absence
-        for i, delivery in enumerate(listed):
-            if i >= told:
-                delivery.resume = Resume.NOTHING
-            elif delivery.resume in (Resume.PLAIN, Resume.SETTLED) or (
+        for delivery in ordered[told:]:
+            delivery.resume = Resume.NOTHING
+        for delivery in listed:
+            if delivery.resume in (Resume.PLAIN, Resume.SETTLED) or (
                 link.incomplete and delivery.resume is Resume.FILLED  # or it would wait among what is new
             ):
                 link.resumes.append(delivery)

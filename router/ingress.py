@@ -65,6 +65,8 @@ class Ingress(Records):
         term = self._choose_term(attach, known.term if known else None)
         link = Publisher(self, port, attach, publisher, unique, term)
         link.resumes = resumes
+        in_time = known is not None and known.real and known.age(core.now) <= address.config.publisher_expires_s
+        link.goes_on = in_time and attach.incarnation is None and (unique or resumes)
         link.presented = presented or {}
         attach.unsettled = None  # the port keeps the attach
         self.proving[link] = None
@@ -114,6 +116,10 @@ class Ingress(Records):
         if known and (known.term >= self._term_at_claim(link) or self._goes_back(link, known)):  # 5.3, again
             self._detach_stolen(link, known.term)
             return
+        if self._is_too_late(link, known):
+            self._discard(link)
+            link.port.detach(PUBLISHER_EXPIRED, "its sign of life took longer than publisher_timeout", {}, True)
+            return
         older = self.publishers.get(link.publisher)
         if older:
             self.drop(older, stolen_by=link.term)
@@ -142,6 +148,12 @@ class Ingress(Records):
         for tag in link.settled_tags:
             self.publisher_settled_tag(link, tag)
         link.settled_tags.clear()
+
+    def _is_too_late(self, link: Publisher, known: PublisherEntry | None) -> bool:
+        """8.4: it came in time, but while it was asked for a sign of life others may have given up what it will send
+        again.  Who brings an incarnation knows by itself how long it has been away (15)."""
+        core = self.core
+        return link.goes_on and (known is None or known.age(core.now) > self.address.config.publisher_expires_s)
 
     def _goes_back(self, link: Publisher, known: PublisherEntry) -> bool:
         """5.5: others would refuse it for that; here too, before it takes the link of a later life away."""

@@ -67,6 +67,7 @@ class Publisher:
         "destinations",
         "epoch_brought",
         "expected",
+        "goes_on",
         "flush_at",
         "held",
         "held_bytes",
@@ -128,6 +129,7 @@ class Publisher:
         self.leaving: bool | None = None  # 6.9: its link has gone (True: closed) while pre-settled ones were held
         # attaching
         self.resumes = False
+        self.goes_on = False  # known when it attached, it may send again what it has sent before
         self.presented: Mapping[bytes, Outcome | None] = {}
         self.incarnation = 0
         self.prefix = b""

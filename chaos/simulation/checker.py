@@ -165,10 +165,15 @@ class Checker:
             key = (name, mid[0])
             if self.highest.get(key, -1) < mid[1]:
                 self.highest[key] = mid[1]
-            elif self.strict or name not in self.without_memory or mid not in self.abandoned:
+            elif self._is_out_of_order(name, mid):
                 raise Violation(f"G3 {name} first sees {mid} after {self.highest[key]}")
         seen.add(mid)
         self.in_hand[name].add(mid)
+
+    def _is_out_of_order(self, name: str, mid: Mid) -> bool:
+        if mid[0] in self.at_least_once and mid in self.rejections:
+            return False  # rejected, which spared others; sent again, as its publisher had lost the outcome
+        return self.strict or name not in self.without_memory or mid not in self.abandoned
 
     def _handed_at_most_once(self, name: str, mid: Mid) -> None:
         seen = self.seen.setdefault(name, set())

@@ -147,6 +147,34 @@ def test_a_publisher_away_for_too_long_is_refused_and_then_forgotten() -> None:
     assert mesh.publisher("b", unsettled=undecided("m0")).condition == PUBLISHER_UNKNOWN
 
 
+@pytest.mark.parametrize("after_s", [19.0, 21.0, 24.0])
+def test_a_sign_of_life_that_takes_too_long_claims_nothing_that_others_have_given_up(after_s: float) -> None:
+    """It attached in time; what it sends again would be new to them."""
+    mesh = Mesh("ab", address=SHORT)
+    subscriber = mesh.subscriber("a", timeout_s=1000.0)
+    publisher = mesh.publisher("b", unsettled=UNIQUE_TAGS)
+    publisher.send("m0")
+    publisher.leave()
+    again = mesh.publisher("b", proves=False, unsettled=UNIQUE_TAGS)
+    mesh.pass_time(after_s)
+    again.core.proved(again, mesh.now)
+    mesh.run()
+    assert again.condition == (PUBLISHER_EXPIRED if after_s > SHORT.publisher_expires_s else None)
+    if again.condition is None:
+        again.send("m0")
+    assert subscriber.bodies() == ["m0"]
+
+
+def test_a_new_publisher_may_take_its_time() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    mesh.publisher("b").leave()
+    fresh = mesh.publisher("b", proves=False)
+    mesh.pass_time(30.0)
+    fresh.send("m0")
+    assert fresh.condition is None
+    assert fresh.is_ready
+
+
 def test_a_detach_on_an_unproved_link_claims_nothing() -> None:
     mesh = Mesh("ab")
     mesh.publisher("a").leave()
@@ -725,6 +753,33 @@ def test_when_our_map_does_not_fit_only_what_was_told_is_resumed_and_nothing_new
     last = mesh.subscriber("b", epoch=3, born=1, unsettled=rest)
     assert [got.kind for got in last.got] == ["resume", *["new"] * (len(last.got) - 1)]
     assert "m3" in last.bodies()
+
+
+def test_when_our_map_does_not_fit_what_is_settled_of_the_rest_is_told_all_the_same() -> None:
+    """It has no delivery-id there; by the next attach nobody would know it, and it would wait for its publisher again."""
+    mesh = Mesh("ab", address=SHORT)
+    subscriber = mesh.subscriber("b", epoch=1, born=1)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1", "m2")
+    states = subscriber.map(MapState.ACCEPTED)
+    publisher.leave()
+    subscriber.leave()
+    again = mesh.subscriber("b", epoch=2, born=1, unsettled=states, fits=2)
+    assert [got.tag for got in again.got if got.kind == "resume"] == list(states)[:2]
+    mesh.pass_time(SHORT.publisher_expires_s + SHORT.margin_s + 1)
+    assert len(again.settled) == 2
+    assert [(got.tag, got.settled) for got in again.got[2:]] == [(list(states)[2], True)]
+
+
+def test_when_our_map_does_not_fit_what_is_undecided_is_told_first() -> None:
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
+    mesh.publisher("a", epoch=1, incarnation=1).send("m0", "m1", "m2")
+    decided, *undecided_ones = subscriber.map(MapState.UNDECIDED)
+    subscriber.leave()
+    states = {decided: MapState.ACCEPTED, **dict.fromkeys(undecided_ones, MapState.UNDECIDED)}
+    again = mesh.subscriber("b", epoch=2, born=1, unsettled=states, fits=2, accepts=False)
+    assert [got.tag for got in again.got] == undecided_ones
 
 
 @pytest.mark.parametrize("brought", ["by SYNC", "by SYNC after the answer", "by DATA"])

@@ -287,3 +287,18 @@ def test_what_is_lost_where_a_path_changes_is_asked_for() -> None:
     world.advance(1.0)
     schedule.run()
     assert world.subscriber("s0").confirmed
+
+
+def test_only_what_was_rejected_of_a_publisher_in_mode_first_may_come_behind_what_came_later() -> None:
+    """Others are spared what one has rejected; its publisher has lost that outcome, and sends it again."""
+    checker = Checker()
+    for number in range(3):
+        checker.sent(("p0", number))
+    checker.rejected("s1", ("p0", 1))
+    checker.handed("s0", ("p0", 2))
+    with pytest.raises(Violation, match="G3"):
+        checker.handed("s0", ("p0", 1))
+    checker.at_least_once.add("p0")
+    checker.handed("s0", ("p0", 1))
+    with pytest.raises(Violation, match="G3"):
+        checker.handed("s0", ("p0", 0))

@@ -94,7 +94,7 @@ class SubscriberLink(ClientLink):
         self._drain_wanted = False
         self._draining: int | None = None  # asked for: what the router had given up before
         self._partial = False  # the answer's map was not whole (7.7)
-        self._listed: dict[bytes, None] = {}  # of such an answer
+        self._listed: dict[bytes, bool] = {}  # of such an answer: does the router want a verdict?
         self._gap: str | None = None
         self._marks: dict[tuple[int, str], None] = {}
         self._meanwhile: Mapping[bytes, bytes | None] = {}  # what another process had added, at the last attach
@@ -208,6 +208,7 @@ class SubscriberLink(ClientLink):
                     self._verdicts[position] = state
             if self.state is ON:
                 self._dispose(low, high, state)
+        self._finish_partial()
 
     def _dispose(self, first: int, last: int, state: Outcome) -> None:
         """Tells the router what of first .. last has a delivery-id on this attachment."""
@@ -534,7 +535,8 @@ class SubscriberLink(ClientLink):
             # They were not in the map, so that the answer does not say which of them are settled: ask again with them.
             self._attach_again()
             return
-        self._listed = {tag: None for tag in listed if tag in self._held} if self._partial else {}
+        if self._partial:
+            self._listed = {tag: state is None for tag, state in listed.items() if tag in self._held}
         self._resuming = len(listed)
         self._granting = False
         self._when_durable(now, self._grant, link)
@@ -560,10 +562,16 @@ class SubscriberLink(ClientLink):
         self._marks.update(marks)
 
     def _finish_partial(self) -> None:
-        """7.7: the answer's map was too large for our frames; when all of it is resolved, ask for the rest."""
+        """7.7: the answer's map was too large for our frames; when all of it is resolved, ask for the rest.
+
+        Resolved: it has our verdict. To wait until it is settled would be to wait for subscribers that may wait for us;
+        only where the router wanted no verdict there is nothing else to wait for."""
         if not self._partial or self._resuming or self.state is not ON:
             return
-        if any(tag in self._held for tag in self._listed):
+        left = [self._held[tag] for tag in self._listed if tag in self._held]
+        if left and not any(self._listed.values()):
+            return
+        if any(position not in self._accepted and position not in self._verdicts for position in left):
             return
         self._partial = False
         self._attach_again()

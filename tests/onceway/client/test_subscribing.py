@@ -439,6 +439,42 @@ def test_an_answer_that_is_not_whole_forgets_nothing_and_is_asked_for_again_when
     assert subscriber.held == 0
 
 
+def test_an_answer_that_is_not_whole_is_resolved_by_verdicts_not_by_their_settlement() -> None:
+    """Settled is what all subscribers have accepted, and another may be waiting in the same way for the rest of ours."""
+    rig = Rig()
+    subscriber, link = attached_subscriber(rig)
+    deliver(rig, link, 0, 1, 2)
+    subscriber.decide(0, 0, ACCEPTED, rig.now)
+    rig.reconnect()
+    link = rig.answer_subscriber({tag(1): None, tag(0): ACCEPTED}, incomplete=True)
+    link.resume(tag(1))
+    link.resume(tag(0))
+    rig.run()
+    assert rig.take(LinkDetached) == []
+    subscriber.decide(1, 1, ACCEPTED, rig.now)
+    rig.run()
+    assert len(rig.take(LinkDetached)) == 1
+    attach = rig.attaching()
+    assert map_of(attach) == {tag(0): ACCEPTED, tag(1): ACCEPTED, tag(2): None}
+
+
+def test_an_answer_that_is_not_whole_and_wants_no_verdict_is_resolved_when_it_is_settled() -> None:
+    rig = Rig()
+    subscriber, link = attached_subscriber(rig)
+    deliver(rig, link, 0, 1)
+    subscriber.decide(0, 1, ACCEPTED, rig.now)
+    rig.reconnect()
+    link = rig.answer_subscriber({tag(0): ACCEPTED}, incomplete=True)
+    link.resume(tag(0))
+    rig.run()
+    assert rig.take(LinkDetached) == [], "the same answer would come again"
+    link.resume(tag(1), settled=True)
+    link.resume(tag(0), settled=True)
+    rig.run()
+    assert len(rig.take(LinkDetached)) == 1
+    assert map_of(rig.attaching()) == {}
+
+
 def test_a_resumption_of_something_unknown_is_asked_for_whole() -> None:
     rig = Rig()
     subscriber, link = attached_subscriber(rig)
