@@ -143,8 +143,11 @@ class Checker:
                 life.accepted.add(mid)
 
     def rejected(self, name: str, mid: Mid) -> None:
-        """Beside `accepted`, which says that this was its last word."""
-        self.rejections.setdefault(mid, {})[name] = True
+        """Beside `accepted`, which says that this was its last word. Of a subscriber in mode first that has accepted it
+        before, it is not: its first word may have been passed on."""
+        life = self.current.get(name)
+        before = name in self.at_least_once and life is not None and mid in life.accepted
+        self.rejections.setdefault(mid, {})[name] = not before
 
     def handed(self, name: str, mid: Mid) -> None:
         if mid in self.presettled:

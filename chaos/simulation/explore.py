@@ -396,6 +396,7 @@ class Run:
             if w.now >= until:
                 break
             w.advance(1.0)
+            w.say_opens_again()
             for client in w.clients.values():
                 if client.kind in (UNIQUE, MEMORY) and client.state != "off":
                     w.step(("hb", client.name))

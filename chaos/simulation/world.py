@@ -537,6 +537,14 @@ class World:
                 if deadline <= now and self.sites[name] is not None:
                     self.tick(name)
 
+    def say_opens_again(self) -> None:
+        """What a heartbeat does for sessions that are about to begin; most schedules do without heartbeats."""
+        for name in self.names:
+            site = self.sites[name]
+            if site is not None:
+                site.network.sessions.beat(self.now)
+                self.settle_network((name,))
+
     def stand_still(self, seconds: float) -> None:
         """Timers fire late: all that were due by now. At most STALL_S."""
         self.now += seconds

@@ -302,3 +302,17 @@ def test_only_what_was_rejected_of_a_publisher_in_mode_first_may_come_behind_wha
     checker.handed("s0", ("p0", 1))
     with pytest.raises(Violation, match="G3"):
         checker.handed("s0", ("p0", 0))
+
+
+@pytest.mark.parametrize("mode_first", [True, False])
+def test_who_has_accepted_in_mode_first_and_rejects_it_the_second_time_has_accepted_it(mode_first: bool) -> None:
+    checker = Checker(at_least_once={"s0"} if mode_first else set())
+    checker.confirmed("s0")
+    checker.sent(("p0", 0))
+    checker.accepted("s0", ("p0", 0))
+    checker.rejected("s0", ("p0", 0))
+    if mode_first:
+        checker.told_accepted(("p0", 0), ("A", 1))
+    else:
+        with pytest.raises(Violation, match="G1"):
+            checker.told_accepted(("p0", 0), ("A", 1))
