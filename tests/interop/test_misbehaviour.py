@@ -143,8 +143,9 @@ def test_transfers_beyond_the_session_window_end_the_session(network: LiveNetwor
         client.start(unique("flooding"))
         large = data_section(b"z" * 1_000_000)
         links = 6  # one alone is not given so much credit
-        for handle in range(links):
+        for handle in range(links):  # before the memory is taken: what others have left of it may be less than all
             client.publisher(f"p{handle}", address, handle)
+        for handle in range(links):
             client.send(byhand.transfer(handle, handle, large))
         wait_until(lambda: network["a"].status()["sessions_closed_for_memory"], "the window to close")
         window = client.all(BEGIN)[0].fields[2]
