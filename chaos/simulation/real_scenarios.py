@@ -135,9 +135,8 @@ def client_needs_a_payload(world: Worlds) -> None:
     finish(s)
 
 
-@scenario
-def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
-    """P has not heard that m0 was accepted, and is away until nobody knows m0 any more."""
+def away_with_m0_undecided() -> Schedule:
+    """P has not heard that S has accepted m0, and has lost its connection."""
     s = up(strict=False, address=SHORT)
     s.send("p0")
     s.step("disk", "p0")
@@ -145,6 +144,13 @@ def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
     s.run()
     s.notice(s.drop("p0"))
     s.run()
+    return s
+
+
+@scenario
+def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
+    """P has not heard that m0 was accepted, and is away until nobody knows m0 any more."""
+    s = away_with_m0_undecided()
     s.pass_time(PUBLISHER_EXPIRY_S)
     again(s, "p0")
     assert s.w.checker.told == [("p0", s.w.checker.told[0][1])]
@@ -154,13 +160,7 @@ def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
 @scenario
 def client_whose_attach_is_read_too_late(world: Worlds) -> None:
     """P comes back in time with m0 undecided, which S has accepted; but its attach lies unread until nobody knows P."""
-    s = up(strict=False, address=SHORT)
-    s.send("p0")
-    s.step("disk", "p0")
-    s.hold.append(("r2c", s.w.clients["p0"].pipe.cid))  # type: ignore[union-attr]
-    s.run()
-    s.notice(s.drop("p0"))
-    s.run()
+    s = away_with_m0_undecided()
     s.pass_time(PUBLISHER_EXPIRY_S - 13)
     s.hold.append(lambda event, world: event[:2] == ("c2r", ("p0", 2)) and s.next_frame(event[1]) == "attach")
     s.run(place=(("p0", "A"),))
@@ -200,13 +200,7 @@ def client_that_stood_still_for_too_long(world: Worlds) -> None:
 def client_that_is_attached_again_and_not_known(world: Worlds) -> None:
     """P comes back with m0, which S has accepted, and loses that connection before its router has heard of it again: it
     is as if it had not come back."""
-    s = up(strict=False, address=SHORT)
-    s.send("p0")
-    s.step("disk", "p0")
-    s.hold.append(("r2c", s.w.clients["p0"].pipe.cid))  # type: ignore[union-attr]
-    s.run()
-    s.notice(s.drop("p0"))
-    s.run()
+    s = away_with_m0_undecided()
     s.pass_time(PUBLISHER_EXPIRY_S - 46)
     s.hold.append(lambda event, world: event[:2] == ("c2r", ("p0", 2)) and s.next_frame(event[1]) == "transfer")
     s.run(place=(("p0", "A"),))
