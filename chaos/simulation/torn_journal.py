@@ -26,7 +26,8 @@ from onceway.client.journal import (
     _MemoryPublisher,
     _MemorySubscriber,
 )
-from onceway.client.sqlite_journal import SqliteJournal, _Publisher, _Run, _Subscriber
+from onceway.client.sqlite_journal import SqliteJournal
+from onceway.client.sqlite_links import Run, SqlitePublisher, SqliteSubscriber
 from onceway.errors import JournalError, JournalFull
 
 
@@ -342,11 +343,11 @@ class SteppedSqlite(SqliteJournal):
         self._database = self.file.database
         return self._prepare(self._database, container)
 
-    def publisher(self, address: str, name: str) -> _Publisher:
+    def publisher(self, address: str, name: str) -> SqlitePublisher:
         return _HeardPublisher(self, address, name)
 
-    def subscriber(self, address: str, name: str) -> _Subscriber:
-        return _Subscriber(self, address, name)
+    def subscriber(self, address: str, name: str) -> SqliteSubscriber:
+        return SqliteSubscriber(self, address, name)
 
     def waits(self) -> bool:
         return self._wanted == self._group and self.failure is None
@@ -356,7 +357,7 @@ class SteppedSqlite(SqliteJournal):
         assert self._database is not None
         pending, self._pending = self._pending, []
         links, self._touched = [link.row() for link in self._touched], {}
-        runs = [(run.items, run.outcome) for run in pending if isinstance(run, _Run) and run.outcome is not None]
+        runs = [(run.items, run.outcome) for run in pending if isinstance(run, Run) and run.outcome is not None]
         self._commit(self._database, pending, links)
         self.durable = self._group
         self._group += 1
@@ -381,7 +382,7 @@ class SteppedSqlite(SqliteJournal):
         return [f"{count} rows of {table}" for table, count in counts.items() if count]
 
 
-class _HeardPublisher(_Publisher):
+class _HeardPublisher(SqlitePublisher):
     __slots__ = ("_listener",)
 
     def __init__(self, journal: SteppedSqlite, address: str, name: str) -> None:

@@ -1,0 +1,277 @@
+"""What the embedded journal keeps of each link: which rows hold its publications, or the tags it has accepted.
+
+Everything here runs on the caller's side, under the journal's lock: it gathers writes for the next transaction and
+never looks at the file again once the link is open.  Messages and accepted tags lie in one row per run, not one each;
+what is left of a run of messages is a short list of ranges beside it.  `sqlite_journal` has the file, the thread and
+the transactions.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from onceway.client.journal import PublisherRecord, SubscriberRecord
+
+if TYPE_CHECKING:
+    from onceway.client.sqlite_journal import SqliteJournal
+
+Operation = tuple[str, tuple[Any, ...]]
+
+_RUN_BYTES = 1 << 20  # a run of publications grows to about this size before a new row is begun
+_RANGE = Struct(">QQ")
+
+
+class SqliteLink:
+    """What both kinds have: the link's row."""
+
+    __slots__ = ("_contact_us", "_epoch", "_id", "_identity", "_journal", "_sequence", "_timeout_s")
+
+    def __init__(self, journal: SqliteJournal, role: str, address: str, name: str) -> None:
+        self._journal = journal
+        (self._id, self._epoch, self._identity, self._sequence, self._contact_us, self._timeout_s) = journal._load_link(
+            role, address, name
+        )
+
+    def row(self) -> tuple[Any, ...]:
+        return (self._epoch, self._identity, self._sequence, self._contact_us, self._timeout_s, self._id)
+
+    def attach(self, epoch: int, identity: int) -> None:
+        with self._journal._lock:
+            self._epoch, self._identity = epoch, identity
+            self._journal._touched[self] = None
+
+    def contact(self, wall_us: int, timeout_s: float) -> None:
+        with self._journal._lock:
+            self._contact_us, self._timeout_s = wall_us, timeout_s
+            self._journal._touched[self] = None
+
+
+class Run:
+    """A run of publications or of tags that becomes one row; grows until its transaction begins."""
+
+    __slots__ = ("group", "items", "key", "link", "live", "outcome", "size")
+
+    def __init__(self, group: int, link: int, key: int, outcome: bytes | None) -> None:
+        self.group = group
+        self.link = link
+        self.key = key  # first sequence, or number of the row
+        self.outcome = outcome  # None: publications
+        self.items: list[bytes] = []
+        self.size = 0
+        self.live: list[tuple[int, int]] = []  # publications: what has no outcome yet, ascending, inclusive
+
+    def insert(self) -> Operation:
+        lengths = array("I", map(len, self.items)).tobytes()
+        joined = b"".join(self.items)
+        crc = zlib.crc32(joined, zlib.crc32(lengths))
+        self.items = []  # the row has them now; kept alive only by whoever still sends them
+        if self.outcome is None:
+            return (
+                "INSERT INTO publications (link, first, lengths, payloads, crc) VALUES (?, ?, ?, ?, ?)",
+                (self.link, self.key, lengths, joined, crc),
+            )
+        return (
+            "INSERT INTO accepted (id, link, outcome, lengths, tags, crc) VALUES (?, ?, ?, ?, ?, ?)",
+            (self.key, self.link, self.outcome, lengths, joined, crc),
+        )
+
+
+class SqlitePublisher(SqliteLink):
+    __slots__ = ("_firsts", "_runs", "record")
+
+    def __init__(self, journal: SqliteJournal, address: str, name: str) -> None:
+        super().__init__(journal, "publisher", address, name)
+        self._firsts: list[int] = []  # of the runs, ascending
+        self._runs: list[Run] = []
+        undecided: list[tuple[int, bytes]] = []
+        rows = journal._rows(
+            "SELECT first, lengths, payloads, crc, live FROM publications WHERE link = ? ORDER BY first", self._id
+        )
+        for first, lengths, payloads, crc, live in rows:
+            items = _split(lengths, payloads, crc)
+            if items is None or (live is not None and len(live) % _RANGE.size):
+                raise journal._damaged(f"the row of messages from {first} on")
+            run = Run(0, self._id, first, None)
+            run.live = [(first, first + len(items) - 1)] if live is None else list(_RANGE.iter_unpack(live))
+            self._firsts.append(first)
+            self._runs.append(run)
+            for low, high in run.live:
+                undecided.extend((number, items[number - first]) for number in range(low, high + 1))
+        self.record = PublisherRecord(
+            epoch=self._epoch,
+            incarnation=self._identity,
+            sequence=self._sequence,
+            contact_us=self._contact_us,
+            timeout_s=self._timeout_s,
+            undecided=undecided,
+        )
+
+    def publish(self, first: int, payloads: Sequence[bytes]) -> None:
+        journal = self._journal
+        with journal._lock:
+            run = self._runs[-1] if self._runs else None
+            fits = (
+                run is not None
+                and run.group == journal._group
+                and run.size < _RUN_BYTES
+                and run.live[-1][1] == first - 1
+                and run.live[0][0] == run.key
+                and len(run.live) == 1
+            )
+            if run is None or not fits:
+                run = Run(journal._group, self._id, first, None)
+                run.live = [(first, first - 1)]
+                self._firsts.append(first)
+                self._runs.append(run)
+                journal._pending.append(run)
+            run.items.extend(payloads)
+            run.size += sum(map(len, payloads))
+            self._sequence = first + len(payloads)
+            run.live[0] = (run.live[0][0], self._sequence - 1)
+            journal._touched[self] = None
+
+    def forget(self, first: int, last: int, outcome: object = None) -> None:
+        journal = self._journal
+        with journal._lock:
+            at = max(bisect_right(self._firsts, first) - 1, 0)
+            while at < len(self._runs) and self._firsts[at] <= last:
+                run = self._runs[at]
+                left = _without(run.live, first, last)
+                if left == run.live:
+                    at += 1
+                    continue
+                run.live = left
+                if left:
+                    blob = b"".join([_RANGE.pack(low, high) for low, high in left])
+                    journal._pending.append(
+                        ("UPDATE publications SET live = ? WHERE link = ? AND first = ?", (blob, self._id, run.key))
+                    )
+                    at += 1
+                else:
+                    journal._pending.append(
+                        ("DELETE FROM publications WHERE link = ? AND first = ?", (self._id, run.key))
+                    )
+                    del self._runs[at], self._firsts[at]
+
+    def close(self) -> None:
+        with self._journal._lock:
+            self._journal._pending.append(("DELETE FROM publications WHERE link = ?", (self._id,)))
+            self._runs, self._firsts = [], []
+            self._identity = 0
+            self._journal._touched[self] = None
+
+
+class SqliteSubscriber(SqliteLink):
+    __slots__ = ("_born", "_counts", "_open", "_rows", "record")
+
+    def __init__(self, journal: SqliteJournal, address: str, name: str) -> None:
+        super().__init__(journal, "subscriber", address, name)
+        self._rows: dict[bytes, int] = {}  # tag -> row that holds it
+        self._counts: dict[int, int] = {}  # row -> tags not settled
+        self._open: Run | None = None
+        self._born = self._identity
+        unsettled: dict[bytes, bytes | None] = {}
+        rows = journal._rows(
+            "SELECT id, outcome, lengths, tags, crc FROM accepted WHERE link = ? ORDER BY id", self._id
+        )
+        for row, outcome, lengths, joined, crc in rows:
+            tags = _split(lengths, joined, crc)
+            if tags is None:
+                raise journal._damaged(f"row {row} of accepted tags")
+            # settled tags of a row that is not empty yet come back: the next attach settles them again
+            self._note(row, tags)
+            unsettled.update(dict.fromkeys(tags, outcome))
+        self.record = SubscriberRecord(
+            epoch=self._epoch,
+            born=self._identity,
+            contact_us=self._contact_us,
+            timeout_s=self._timeout_s,
+            unsettled=unsettled,
+        )
+
+    def _note(self, row: int, tags: Iterable[bytes]) -> None:
+        rows, counts = self._rows, self._counts
+        for tag in tags:
+            old = rows.get(tag)
+            if old is not None and old != row:
+                self._drop(old)
+            if old != row:
+                counts[row] = counts.get(row, 0) + 1
+            rows[tag] = row
+
+    def _drop(self, row: int) -> None:
+        left = self._counts[row] - 1
+        if left:
+            self._counts[row] = left
+        else:
+            del self._counts[row]
+            if self._open is not None and self._open.key == row:
+                self._open = None
+            self._journal._pending.append(("DELETE FROM accepted WHERE id = ?", (row,)))
+
+    def attach(self, epoch: int, born: int) -> None:
+        self._born = born
+        super().attach(epoch, self._identity)
+
+    def attached(self, epoch: int) -> Mapping[bytes, bytes | None]:
+        # only a subscription that was answered exists: resuming another one would be told that it is broken
+        if self._identity != self._born:
+            super().attach(self._epoch, self._born)
+        return {}  # the file is locked: no other process has added anything
+
+    def accept(self, tags: Sequence[bytes], outcome: bytes) -> None:
+        journal = self._journal
+        with journal._lock:
+            run = self._open
+            if run is None or run.group != journal._group or run.outcome != outcome:
+                run = self._open = Run(journal._group, self._id, journal._next_row, outcome)
+                journal._next_row += 1
+                journal._pending.append(run)
+            run.items.extend(tags)
+            self._note(run.key, tags)
+
+    def settle(self, tags: Sequence[bytes]) -> None:
+        with self._journal._lock:
+            rows = self._rows
+            for tag in tags:
+                row = rows.pop(tag, None)
+                if row is not None:
+                    self._drop(row)
+
+    def close(self) -> None:
+        with self._journal._lock:
+            self._journal._pending.append(("DELETE FROM accepted WHERE link = ?", (self._id,)))
+            self._rows, self._counts, self._open = {}, {}, None
+            self._identity = 0
+            self._journal._touched[self] = None
+
+
+def _without(ranges: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
+    left = []
+    for low, high in ranges:
+        if high < first or low > last:
+            left.append((low, high))
+            continue
+        if low < first:
+            left.append((low, first - 1))
+        if high > last:
+            left.append((last + 1, high))
+    return left
+
+
+def _split(lengths: bytes, joined: bytes, crc: int) -> list[bytes] | None:
+    """The items of a row; None where it is damaged."""
+    if zlib.crc32(joined, zlib.crc32(lengths)) != crc:
+        return None
+    sizes = array("I")
+    sizes.frombytes(lengths)
+    ends = list(accumulate(sizes))
+    if (ends[-1] if ends else 0) != len(joined):
+        return None
+    return [joined[end - size : end] for end, size in zip(ends, sizes, strict=True)]
