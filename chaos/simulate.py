@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import argparse
 import gc
-import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on
 from chaos.simulation.shrink import replay, shrink
 from chaos.simulation.smallest import WORLDS
 from chaos.simulation.trace import Trace
+from chaos.simulation.workers import workers
 
 COMMAND = "python -m chaos.simulate"
 DEFAULT_SEEDS = range(1000)
@@ -95,7 +96,7 @@ def results(options: argparse.Namespace, seeds: Iterator[int], until: float | No
         for piece in pieces(seeds, until):
             yield work(piece, options.family, options.topology)
         return
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn")) as pool:
+    with workers(options.jobs) as pool:
         waiting: set[Future[Totals]] = set()
         for piece in pieces(seeds, until):
             waiting.add(pool.submit(work, piece, options.family, options.topology))
@@ -209,7 +210,7 @@ def findings(jobs: int, seeds: range) -> Iterator[tuple[str, str | None]]:
         for mutation in MUTATIONS.values():
             yield mutation.name, caught(mutation, seeds)
         return
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with workers(jobs) as pool:
         yield from zip(MUTATIONS, pool.map(find, MUTATIONS, [seeds] * len(MUTATIONS)), strict=True)
 
 
@@ -329,4 +330,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once: nothing is to be put away, and workers end with us
     sys.exit(main())

@@ -7,16 +7,15 @@ drawn, from a replay in the whole world.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 from chaos.simulation.diagram import diagram
 from chaos.simulation.exhaustive import Result, Search, replay
 from chaos.simulation.smallest import WORLDS, Setting
+from chaos.simulation.workers import workers
 
 LIMIT = 1_000_000
 SOME = ("calm", "calm-2", "restart-1-one", "drops-1-one", "half-open-1-one", "crash-1-one", "trunk-1-one")
@@ -66,7 +65,7 @@ def results(options: argparse.Namespace, settings: list[Setting]) -> Iterator[Re
         for setting in settings:
             yield Search(setting, limit, seconds).run()
         return
-    with ProcessPoolExecutor(options.jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=1) as pool:
+    with workers(options.jobs, tasks_per_process=1) as pool:
         yield from pool.map(gone_through, settings, [limit] * len(settings), [seconds] * len(settings))
 
 

@@ -1,0 +1,54 @@
+"""The processes that `python -m chaos.simulate --jobs 2` starts end with it, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+LONG = {
+    "schedules": ["--seeds", "0-999999"],
+    "worlds": ["--exhaustive", "--world", "crash-2,crash-2-drop"],
+    "defects": ["--mutations"],
+}
+WITHIN_S = 30.0  # on a machine that does much else; alone it takes a tenth of a second
+
+
+def workers_of(pid: int) -> int:
+    """How many of that process's children have been started for work."""
+    found = 0
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile: `git describe`
+            found += "spawn_main" in Path(f"/proc/{child}/cmdline").read_text()
+    return found
+
+
+@pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [
+        *(("schedules", how) for how in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
+        ("worlds", signal.SIGTERM),
+        ("defects", signal.SIGTERM),
+    ],
+)
+def test_no_worker_outlives_its_parent(what: str, how: signal.Signals) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-m", "chaos.simulate", *LONG[what], "--jobs", "2"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    until = time.monotonic() + WITHIN_S
+    while workers_of(parent.pid) < 2:
+        assert parent.poll() is None
+        assert time.monotonic() < until
+    parent.send_signal(how)
+    # The end of its output comes when nobody is left who could write there: no worker, and no helper of theirs.
+    said, _ = parent.communicate(timeout=WITHIN_S)
+    assert parent.returncode == -how
+    assert "Traceback" not in said
