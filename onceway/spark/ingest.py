@@ -8,7 +8,7 @@ on appends, waits for the disk and accepts.  Lines of JSON come on stdin and go 
           {"trim": {slot: row}}          and will not ask for rows before these again
           {"drain": number, "within": s}
     out   {"up": slot, "end": row}       attached and recovered
-          {"state": {...}}
+          {"state": {...}}               at each change, and every BEAT_S: whoever is silent hangs
           {"drained": number, "ends": {slot: row}}
           {"failed": text}               the last line, where it cannot go on
 
@@ -35,6 +35,7 @@ from onceway.spark.wal import Retention, SlotWriter, Wal, WalSettings
 from onceway.spark.watching import WatchingJournal
 
 TELL_EVERY_S: Final = 0.2
+BEAT_S: Final = 2.0  # `ingest_process` waits many times as long
 LEAVE_WITHIN_S: Final = 3.0
 
 
@@ -74,7 +75,7 @@ class Ingest:
         )
         try:
             tasks = [self._receive(connection, slot, topic) for slot, topic in self._slots.items()]
-            await _all(*tasks, self._telling())
+            await _all(*tasks)
         finally:
             for receiver in self._receivers.values():
                 receiver.writer.flush()
@@ -147,13 +148,16 @@ class Ingest:
             self._journal.watches[report.address].told(report)
             _say(f"messages of {report.address} may be missing: {report.reason}")
 
-    async def _telling(self) -> None:
+    async def tell_state(self) -> None:
+        """For ever.  On the event loop, as all that is done here is: where that hangs, this does."""
         last: dict[str, Any] = {}
+        told = 0.0
         while True:
             state = self._state()
-            if state != last and self._tell.idle:
+            now = self._loop.time()
+            if (state != last or now - told >= BEAT_S) and self._tell.idle:
                 self._tell({"state": state})
-                last = state
+                last, told = state, now
             await asyncio.sleep(TELL_EVERY_S)
 
     def _state(self) -> dict[str, Any]:
@@ -219,7 +223,8 @@ async def serve() -> int:
     code = 0
     try:
         ingest = Ingest(config, tell)
-        await _all(ingest.run(), _commands(ingest, lines), _until(stop), _stay_with(config["parent"]))
+        work = (ingest.run(), ingest.tell_state(), _commands(ingest, lines), _until(stop))
+        await _all(*work, _stay_with(config["parent"]))
     except _Stopped:
         pass
     except OncewayError as error:

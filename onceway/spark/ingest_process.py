@@ -3,7 +3,7 @@
 An ingest that says why it cannot go on (`failed`: fenced off, no room, refused) would say the same again, so that is
 the end.  One that was killed, or has crashed, is started again: what it had accepted is in the log, what it had not
 comes again, so its death costs a pause.  Not for ever, since a defect or a lack of memory kills the next one too:
-`Lives` decides.
+`Lives` decides.  One that lives and says nothing (stopped, in a deadlock, at a disk that does not answer) is killed.
 
 A thread for each reads what its process says (`onceway.spark.ingest` has the lines) and starts the next one.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -27,6 +28,10 @@ COMMAND: Final = (sys.executable, "-m", "onceway.spark.ingest")
 MOST_DEATHS: Final = 5
 LONG_LIFE_S: Final = 60.0
 AGAIN_AFTER_S: Final = 0.5  # three times as long after each further death in vain: 20 s in all
+# Fifteen of its beats: no honest pause is as long.  Routers notice after their idle_timeout, and wait for longer than
+# this from then on, unless told otherwise.
+SILENT_S: Final = 30.0
+LISTEN_S: Final = 1.0
 
 
 class Lives:
@@ -151,25 +156,54 @@ class IngestProcess:
         while True:
             process, began = self._process, time.monotonic()
             assert process is not None
-            self._listen(process)
+            silent_s = self._listen(process)
+            lasted_s = time.monotonic() - began - silent_s
             code = process.wait()
             how = f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
-            if not self._again(f"(process {process.pid}) {how}", time.monotonic() - began):
+            if silent_s:
+                how = f"had hung: it said nothing for {silent_s:g} s, and was killed"
+            if not self._again(f"(process {process.pid}) {how}", lasted_s):
                 return
 
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
+    def _listen(self, process: subprocess.Popen[bytes]) -> float:
+        """To its end: 0; or until it has been silent for too long, so many seconds: then it has been killed."""
         assert process.stdout is not None
-        for text in process.stdout:
-            if not text.endswith(b"\n"):
-                return  # torn by its death
-            try:
-                line = json.loads(text)
-            except ValueError:  # a library that prints
-                say(f"the ingest wrote to its stdout: {text.decode(errors='replace').rstrip()}")
-                continue
-            with self._changed:
-                self._heard(line)
-                self._changed.notify_all()
+        pipe = process.stdout.fileno()
+        poll = select.poll()
+        poll.register(pipe, select.POLLIN)
+        silent_s, torn = 0.0, b""
+        while True:
+            if not poll.poll(LISTEN_S * 1000):
+                # In turns of our own: where the whole machine stood still, we have not listened.
+                silent_s += LISTEN_S
+                if silent_s < self._patience_s:
+                    continue
+                process.kill()
+                return silent_s
+            octets = os.read(pipe, 1 << 16)
+            if not octets:
+                return 0.0  # what is torn was torn by its death
+            silent_s = 0.0
+            *lines, torn = (torn + octets).split(b"\n")
+            for text in lines:
+                self._hear(text)
+
+    @property
+    def _patience_s(self) -> float:
+        """Before it is up it may wait for the log's lock, and does nothing else meanwhile."""
+        return SILENT_S if self.up else SILENT_S + float(self._config.get("lock_timeout_s", 0.0))
+
+    def _hear(self, text: bytes) -> None:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict):  # a library that prints
+            say(f"the ingest wrote to its stdout: {text.decode(errors='replace').rstrip()}")
+            return
+        with self._changed:
+            self._heard(line)
+            self._changed.notify_all()
 
     def _heard(self, line: dict[str, Any]) -> None:
         if "up" in line:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -147,6 +148,36 @@ def test_an_ingest_that_is_killed_again_and_again_under_load_receives_every_row_
     publishing.join()
     assert read + batch(stream, at)[1] == bodies(30_000)
     assert orders.everything() == bodies(30_000)
+
+
+def test_an_ingest_that_stands_still_is_noticed_and_followed_by_the_next(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    orders = source("hung")
+    stream = orders.start()
+    publishing = Publishing(network.urls(), "hung", bodies(2000), pace_s=0.002)
+    wait_until(lambda: stream.wal.slot(0).end() > 200, "some rows are durable")
+    hung = process(stream).pid
+    os.kill(hung, signal.SIGSTOP)
+    monkeypatch.setattr("onceway.spark.ingest_process.SILENT_S", 5.0)
+    restarted(stream)
+    publishing.join()
+    assert batch(stream)[1] == bodies(2000)
+    assert orders.everything() == bodies(2000)
+    said = f"onceway: the ingest (process {hung}) had hung: it said nothing for 5 s, and was killed; starting it again"
+    assert said in capsys.readouterr().err
+
+
+def test_an_ingest_to_which_nothing_happens_is_not_silent(network: LiveNetwork, source: MakeSource) -> None:
+    stream = source("idle").start()
+    up(stream)
+    assert isinstance(stream._ingests, Ingests)
+    (ingest,) = stream._ingests._ingests
+    heard: list[dict[str, Any]] = []
+    ingest._heard = heard.append  # type: ignore[method-assign]
+    wait_until(lambda: len(heard) >= 3, "three words")
+    states = [line["state"]["state"] for line in heard]
+    assert states == ["receiving"] * len(states)
 
 
 def test_an_ingest_that_is_being_started_again_says_so_in_the_progress(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from onceway.spark.ingest_process import LONG_LIFE_S, MOST_DEATHS, IngestProcess, Lives
+from onceway.spark.ingest_process import LONG_LIFE_S, MOST_DEATHS, SILENT_S, IngestProcess, Lives
 from onceway.spark.wal import WalDamaged
 from tests.live import wait_until
 
@@ -69,9 +69,28 @@ def test_one_that_dies_in_the_middle_of_a_word_has_not_said_it(ingest: MakeInges
 
 
 def test_what_is_no_word_of_an_ingest_is_passed_on(ingest: MakeIngest, capsys: pytest.CaptureFixture[str]) -> None:
-    one = ingest("""print("hello"); print('{"failed": "the end"}')""")
+    one = ingest("""print("hello"); print(1); print('{"failed": "the end"}')""")
     assert failure(one) == "the end"
-    assert capsys.readouterr().err == "onceway: the ingest wrote to its stdout: hello\n"
+    said = "onceway: the ingest wrote to its stdout: "
+    assert capsys.readouterr().err == f"{said}hello\n{said}1\n"
+
+
+def test_one_that_lives_and_says_nothing_is_killed_and_followed_by_the_next(
+    ingest: MakeIngest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("onceway.spark.ingest_process.SILENT_S", 0.03)
+    monkeypatch.setattr("onceway.spark.ingest_process.LISTEN_S", 0.01)
+    one = ingest("import sys; sys.stdin.read()")
+    assert "had hung: it said nothing for 0.03 s, and was killed" in failure(one)
+    assert one.restarts == MOST_DEATHS - 1
+    assert capsys.readouterr().err.count("had hung") == MOST_DEATHS - 1
+
+
+def test_one_that_may_wait_for_the_lock_may_be_silent_for_longer() -> None:
+    one = IngestProcess({"lock_timeout_s": 600.0}, [0], lambda: 0, threading.Condition())
+    assert one._patience_s == SILENT_S + 600.0
+    one.up[0] = 7
+    assert one._patience_s == SILENT_S
 
 
 def test_the_next_one_is_told_how_far_spark_is_and_waits_for_the_network(ingest: MakeIngest) -> None:
