@@ -14,6 +14,7 @@ from amqp10.outcomes import ACCEPTED, DeliveryState, Outcome
 from amqp10.performatives import Attach
 from amqp10.sender import SenderLink
 from onceway.client.protocol.events import Decided
+from onceway.client.protocol.holdings import Holdings
 from onceway.client.protocol.link import JOURNALLING, ClientLink
 from onceway.client.protocol.publishing import PublisherLink, _runs
 from onceway.client.protocol.subscribing import SubscriberLink
@@ -65,9 +66,9 @@ def map_without_the_undecided(self: PublisherLink) -> Mapping[bytes, DeliverySta
 
 # ---------------------------------------------------------------------- subscribers
 def accept_then_write(self: SubscriberLink, first: int, last: int, state: Outcome, now: float) -> int:
-    self._outstanding -= last - first + 1
-    for low, high in self._not_settled(first, last):
-        tags = self._tags(low, high)
+    self._window.outstanding -= last - first + 1
+    for low, high in self.holdings.not_settled(first, last):
+        tags = self.holdings.tags(low, high)
         self._deciding += high - low + 1
         self._decided(now, low, high, state)
         self._part.accept(tags, b"\x00\x53\x24\x45")
@@ -83,12 +84,12 @@ def forget_when_accepted(self: SubscriberLink, now: float, first: int, last: int
 DECIDED = SubscriberLink._decided
 
 
-def needed_is_accepted(self: SubscriberLink) -> Mapping[bytes, DeliveryState | None] | None:
-    listed = MAP(self)
-    return listed and {tag: ACCEPTED if self._held[tag] in self._wanted else outcome for tag, outcome in listed.items()}
+def needed_is_accepted(self: Holdings) -> dict[bytes, DeliveryState | None]:
+    positions, wanted = self.positions, self.wanted
+    return MAP(self) | {tag: ACCEPTED for tag, position in positions.items() if position in wanted}
 
 
-MAP = SubscriberLink._map
+MAP = Holdings.unsettled_map
 
 
 def broken_and_silent(self: SubscriberLink, reason: str, now: float) -> None:
@@ -97,14 +98,6 @@ def broken_and_silent(self: SubscriberLink, reason: str, now: float) -> None:
 
 
 EXPIRED = SubscriberLink._expired
-
-
-def knows_no_other(self: SubscriberLink, unsettled: Mapping[bytes, bytes | None]) -> bool:
-    """What another process has accepted meanwhile is not looked at."""
-    return LOAD(self, unsettled) if not self._ever else False
-
-
-LOAD = SubscriberLink._load
 
 
 # ---------------------------------------------------------------------- both
@@ -177,7 +170,7 @@ CLIENT: dict[str, tuple[list[Patch], str, str]] = {
     ),
     # without its payload nothing has been accepted
     "client_takes_what_it_needs_for_accepted": (
-        [(SubscriberLink, "_map", needed_is_accepted)], "client_needs_a_payload", "G1",
+        [(Holdings, "unsettled_map", needed_is_accepted)], "client_needs_a_payload", "G1",
     ),
     # an interruption is told
     "client_does_not_tell_a_gap": (
@@ -185,7 +178,7 @@ CLIENT: dict[str, tuple[list[Patch], str, str]] = {
     ),
     # what another process has accepted is not handed on
     "client_does_not_ask_what_another_has_accepted": (
-        [(SubscriberLink, "_load", knows_no_other)], "client_and_its_twin", "G2",
+        [(Holdings, "load", nothing)], "client_and_its_twin", "G2",
     ),
     # every attach has an epoch above the last
     "client_attaches_with_the_same_epoch": ([(ClientLink, "_begin", the_same_epoch)], "client_comes_back", "G4"),

@@ -422,7 +422,7 @@ class RealSubscriber(RealClient, Subscriber):
         elif isinstance(event, Gap):
             assert self.real is not None
             checker.subscriber_told(self.identity)
-            void = self.real._settled_early
+            void = self.real.holdings.settled_early
             for position, (_, mid) in zip(self.positions, self.in_hand, strict=True):
                 if position in void:  # its accept has no effect any more
                     checker.gave_back(self.identity, mid)

@@ -369,9 +369,9 @@ class World:
         expected = {body for publisher in self.publishers for body in publisher.bodies.values()}
         for subscriber in self.subscribers:
             assert set(subscriber.done) == expected
-            assert not subscriber.link._segments
-            assert not subscriber.link._accepted
-            assert not subscriber.link._settled_early
+            assert not subscriber.link.holdings.segments
+            assert not subscriber.link.holdings.accepted
+            assert not subscriber.link.holdings.settled_early
         self.until(lambda: not any(self.records(router) for router in self.routers.values()))
 
     @staticmethod

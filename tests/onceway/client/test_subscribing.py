@@ -93,8 +93,8 @@ def test_what_the_network_has_settled_is_held_no_more() -> None:
     link.settle(first + 2, first + 2)
     rig.run()
     assert subscriber.held == 0
-    assert subscriber._segments == []
-    assert not subscriber._accepted
+    assert subscriber.holdings.segments == []
+    assert not subscriber.holdings.accepted
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -124,7 +124,7 @@ def test_settled_in_any_pieces_each_tag_is_forgotten_once(seed: int) -> None:
         rig.run()
     assert sorted(journal.part.settles) == sorted(map(tag, range(60)))
     assert subscriber.held == 0
-    assert subscriber._segments == []
+    assert subscriber.holdings.segments == []
 
 
 def test_in_mode_first_an_accept_settles() -> None:
@@ -268,7 +268,7 @@ def test_a_resumption_that_is_settled_ends_the_delivery() -> None:
     subscriber.decide(1, 1, ACCEPTED, rig.now)  # the application could not know
     rig.run()
     assert told(rig) == []
-    assert subscriber._settled_early == {}
+    assert subscriber.holdings.settled_early == {}
 
 
 def test_a_delivery_whose_tag_is_held_is_not_handed_on_again() -> None:
@@ -647,7 +647,7 @@ def test_settled_while_the_accept_is_on_its_way_into_the_journal_nothing_is_left
     rig.run()
     assert told(rig) == [(first + 1, first + 1, ACCEPTED, False)]
     assert subscriber.held == 1
-    assert list(subscriber._accepted) == [(1, 2)]
+    assert list(subscriber.holdings.accepted) == [(1, 2)]
 
 
 def test_what_a_fenced_off_process_added_is_asked_about_before_there_is_credit() -> None:
