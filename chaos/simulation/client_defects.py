@@ -1,7 +1,7 @@
 """Deliberate defects of the library's client: rules of PROTOCOL 15 taken away, which schedules must notice.
 
 As in `mutations.py`, where the tables are used: another body in the place of one small method of the real code. The
-schedules are those of `real_scenarios.py`, and the random ones of `ours` and `ours-apart`.
+schedules are those of `scenarios/clients.py`, and the random ones of `ours` and `ours-apart`.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ CLIENT: dict[str, tuple[list[Patch], str, str]] = {
     ),
     # away for too long: nobody knows any more what it sends again
     "client_sends_again_after_it_has_expired": (
-        [(PublisherLink, "_overdue", nothing)], "client_away_for_too_long_with_something_undecided", "G2",
+        [(PublisherLink, "_check_absence", nothing), (PublisherLink, "_late", nothing)],
+        "client_away_for_too_long_with_something_undecided", "G2",
     ),
     "client_sends_again_after_a_late_answer": (
         [(PublisherLink, "_answered_late", nothing)], "client_whose_attach_is_read_too_late", "G2",

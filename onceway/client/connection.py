@@ -24,9 +24,9 @@ from amqp10.sasl import Anonymous, Plain
 from amqp10.settings import ConnectionSettings
 from onceway.client.clock import now_s
 from onceway.client.journal import Journal, MemoryJournal
+from onceway.client.protocol.backoff import backoff_s
 from onceway.client.protocol.endpoint import Endpoint
 from onceway.client.protocol.events import Attached
-from onceway.client.protocol.link import backoff_s
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.client.publisher import Publisher

@@ -5,10 +5,10 @@
 as long as the router's channel-max allows, so that its deliveries keep consecutive ids.  Sockets, clocks and URLs are
 `onceway.client.connection`'s business.
 
-Links want to know from time to time whether the network still has them (`link`).  A session begun and ended for nothing
-else asks that of any AMQP peer: nobody can have answered its begin before it was said, and what there was to say of a
-link before, a detach, comes first.  A heartbeat proves less, nor does a flow with echo: who can tell an answer from a
-flow that was on its way?
+Links want to know from time to time whether the network still has them (`contact`).  A session begun and ended for
+nothing else asks that of any AMQP peer: nobody can have answered its begin before it was said, and what there was to
+say of a link before, a detach, comes first.  A heartbeat proves less, nor does a flow with echo: who can tell an
+answer from a flow that was on its way?
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from amqp10.outcomes import Error
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from onceway.client.journal import Journal
-from onceway.client.protocol.link import ClientLink, backoff_s
+from onceway.client.protocol.backoff import backoff_s
+from onceway.client.protocol.link import ClientLink
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.errors import JournalError, UsageError

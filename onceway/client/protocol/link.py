@@ -3,12 +3,8 @@
 A link of the client outlives connections.  Each attachment has an epoch above all earlier ones, made durable before
 the attach that carries it is sent (PROTOCOL 15); presents what is unsettled, in several attaches where that exceeds a
 frame (7.7); and may end by being refused, stolen, detached, or with its connection.  This file knows which of these
-are tried again and when, and for how long the network waits for a link that is away.  It does not know what a map
-means: `publishing` and `subscribing` do.
-
-*Contact* is a time at which the network still had the link: when we said something that it has answered since.  What
-is read says nothing of when it was written, as this process may have stood still (suspended, a machine asleep) while it
-lay in a buffer; so that the endpoint asks from time to time, and each link says when (`asks`, `answered`).
+are tried again and when.  It does not know what a map means: `publishing` and `subscribing` do; nor what is to be
+known of a link's absence: `contact` does.
 """
 
 from __future__ import annotations
@@ -16,38 +12,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
-from math import inf
 from random import Random
 from typing import Any, Literal
 
 from amqp10 import errors as conditions
 from amqp10.link import Link
 from amqp10.outcomes import DeliveryState, Error
-from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED, SND_UNSETTLED, Attach
+from amqp10.performatives import Attach
 from amqp10.session import Session
 from amqp10.termini import Source, Target
 from amqp10.types import ULong
-from onceway.client.journal import Journal
+from onceway.client.journal import Journal, PublisherRecord, SubscriberRecord
+from onceway.client.protocol.backoff import backoff_s
+from onceway.client.protocol.contact import Contact
 from onceway.client.protocol.events import Attached, Detached, Failed, LinkEvent, Lost
+from onceway.client.protocol.guarantees import MODES, less, offered
 from onceway.errors import LinkRefused, LinkStolen, OncewayError
 from router.config import Guarantee
-from router.identity import EPOCH, GUARANTEE
-
-GUARANTEES: tuple[Guarantee, ...] = ("exactly-once", "at-least-once", "at-most-once")
-
-# contract 2: the settle modes that ask for a guarantee, (snd, rcv)
-MODES: dict[Guarantee, tuple[int, int]] = {
-    "exactly-once": (SND_UNSETTLED, RCV_SECOND),
-    "at-least-once": (SND_UNSETTLED, RCV_FIRST),
-    "at-most-once": (SND_SETTLED, RCV_FIRST),
-}
+from router.identity import EPOCH
 
 LONGEST = 0xFFFFFFFF  # a terminus timeout, s (3.5.3): as long as the address allows
-BACKOFF_FIRST_S = 0.05
-BACKOFF_LAST_S = 5.0
 LATER_US = 1 << 20  # how far above a refused epoch the next one may be: about 1 s of clock
-ASKED_IN_TIMEOUT = 16  # so many times within the time that the network waits it is asked whether it is there
-NOTED_IN_TIMEOUT = 8  # and so many times the journal is told, which costs a write to the disk
 SETTLED_IN_S = 5.0  # attached for this long, a link that is stolen was not merely refused late (PROTOCOL 5.3, 5.6)
 
 # Trying again gives the same answer.
@@ -67,17 +52,6 @@ _FINAL = frozenset(
 AWAY, JOURNALLING, ATTACHING, ON, DETACHING, OVER = "away", "journalling", "attaching", "on", "detaching", "over"
 
 
-def margin_s(timeout_s: float) -> float:
-    """PROTOCOL 12: what is taken off a timeout so that we give up before the network does."""
-    return min(5.0, timeout_s / 4)
-
-
-def backoff_s(failures: int, rng: Random) -> float:
-    """PROTOCOL 15: from 50 ms to 5 s, with jitter."""
-    ceiling = min(BACKOFF_LAST_S, BACKOFF_FIRST_S * 2 ** min(failures, 16))
-    return rng.uniform(max(BACKOFF_FIRST_S, ceiling / 2), ceiling)
-
-
 class ClientLink(ABC):
     """Base of PublisherLink and SubscriberLink.  `events` is taken by the owner after every call."""
 
@@ -88,6 +62,7 @@ class ClientLink(ABC):
         self,
         address: str,
         name: str,
+        record: PublisherRecord | SubscriberRecord,
         *,
         guarantee: Guarantee,
         journal: Journal,
@@ -100,13 +75,15 @@ class ClientLink(ABC):
         self.state = AWAY
         self.events: list[LinkEvent] = []
         self.resumed = False
-        self.timeout_s = 0.0  # how long the network waits for it; 0: not known
         self.link: Link | None = None
+        self.contact = Contact(
+            record.contact_us, record.timeout_s, wall_us=wall_us, unknown_absence_s=self.unknown_absence_s
+        )
         self._journal = journal
         self._wall_us = wall_us
         self._rng = rng
         self._session: Session | None = None
-        self._epoch = 0
+        self._epoch = record.epoch
         self._refused_epoch = 0
         self._refusals = 0  # stolen at the attach, since the network last worked with this link
         self._on_at = 0.0
@@ -114,11 +91,6 @@ class ClientLink(ABC):
         self._retry_at: float | None = None
         self._parts: list[dict[bytes, DeliveryState | None]] = []  # of the map, still to be sent
         self._attach_at = 0.0  # when the last attach was sent
-        self._contact: float | None = None  # the network had this link then, or later
-        self._contact_us = 0  # the same by the wall clock, for the next process
-        self._known_from: float | None = None  # since when the network knows of this attachment; None: perhaps not
-        self._ask_at: float | None = None  # when it is to be asked again
-        self._noted: float | None = None  # when the journal was last told so
         self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._leaving: bool | None = None  # close (True) or detach (False) has been asked for
 
@@ -187,7 +159,7 @@ class ClientLink(ABC):
     def next_deadline(self) -> float | None:
         if self._retry_at is not None:
             return self._retry_at
-        return self._ask_at if self.state is ON else None
+        return self.contact.ask_at if self.state is ON else None
 
     def handle_timer(self, now: float) -> None:
         if self._retry_at is not None and now >= self._retry_at and self._session is not None:
@@ -196,20 +168,15 @@ class ClientLink(ABC):
 
     def asks(self, now: float) -> bool:
         """Whether the router is to be asked now if it is there."""
-        if self.state is not ON or self._ask_at is None or now < self._ask_at:
-            return False
-        self._ask_at = now + self.timeout_s / ASKED_IN_TIMEOUT
-        return True
+        return self.state is ON and self.contact.asks(now)
 
     def answered(self, asked_at: float, now: float) -> None:
         """The router has answered what it was asked at asked_at, and has not taken this link away before."""
-        if self.state is not ON or self._known_from is None or asked_at < self._known_from or not self.timeout_s:
+        if self.state is not ON or not self.contact.answered(asked_at):
             return
-        self._heard(asked_at)
-        self._ask_at = asked_at + self.timeout_s / ASKED_IN_TIMEOUT
         if now - self._on_at > SETTLED_IN_S:
             self._refusals = 0
-        if self._noted is None or now - self._noted >= self.timeout_s / NOTED_IN_TIMEOUT:
+        if self.contact.to_be_noted(now):
             self._note_contact(now)
             self._journal.sync()
 
@@ -280,13 +247,13 @@ class ClientLink(ABC):
         if self._parts:
             return  # a part: its detach follows
         self._retry_at = None
-        offered = self._offered(link, answer)
-        if GUARANTEES.index(offered) > GUARANTEES.index(self.guarantee):
+        guarantee = offered(link, answer)
+        if less(guarantee, self.guarantee):
             link.detach(closed=True)
             self._over(
                 Failed(
                     LinkRefused(
-                        f"{self.address}: asked for {self.guarantee}, the network offers {offered}",
+                        f"{self.address}: asked for {self.guarantee}, the network offers {guarantee}",
                         conditions.NOT_IMPLEMENTED,
                     )
                 )
@@ -301,15 +268,15 @@ class ClientLink(ABC):
         self.state = ON
         self._on_at = now
         self._failures = 0
-        self._known_from = self._ask_at = None
+        self.contact.attached()
         known = self._known_by_answer()
         if known:
-            self._heard(self._attach_at)
+            self.contact.heard(self._attach_at)
         self._answered(link, answer, now)
         self._note_contact(now)
         if known:
-            self._known(now, now + self.timeout_s / ASKED_IN_TIMEOUT)
-        self.events.append(Attached(self.resumed, offered, self.timeout_s))
+            self.contact.known(now, self.contact.next_question(now))
+        self.events.append(Attached(self.resumed, guarantee, self.contact.timeout_s))
         self.pump(now)
 
     def detached(self, link: Link, closed: bool, error: Error | None, local: bool, now: float) -> None:
@@ -402,42 +369,12 @@ class ClientLink(ABC):
         self._parts = []
         self.events.append(event)
 
-    def _known(self, now: float, ask_at: float) -> None:
-        """From now on the network knows us if it is there."""
-        self._known_from = now
-        self._ask_at = ask_at if self.timeout_s else None
-
-    def _heard(self, at: float) -> None:
-        self._contact = at if self._contact is None else max(self._contact, at)
-
     def _note_contact(self, now: float) -> None:
-        self._noted = now
-        if self._contact is not None:
-            self._contact_us = self._wall_us() - round((now - self._contact) * 1e6)
-        self._write_contact(self._contact_us, self.timeout_s)
-
-    def _absence_s(self, now: float) -> float:
-        """How long the network has not been heard of; 0 where it never was."""
-        if self._contact is not None:
-            return now - self._contact
-        if self._contact_us:
-            away = (self._wall_us() - self._contact_us) / 1e6
-            # A clock that was set back while no process was there says nothing; a little is drift.
-            return max(0.0, away) if away > -margin_s(self.timeout_s) else self.unknown_absence_s
-        return 0.0
-
-    def _overdue(self, now: float) -> str | None:
-        """Why the network may have forgotten this link; None: it has not."""
-        timeout = self.timeout_s
-        away = self._absence_s(now)
-        if not timeout or away <= timeout - margin_s(timeout):
-            return None
-        known = "an unknown time: the clock was set back" if away == inf else f"{away:.0f} s"
-        return f"no contact for {known}, and the network waits for {timeout:.0f} s"
+        self._write_contact(self.contact.note(now), self.contact.timeout_s)
 
     def _late(self, link: Link, now: float) -> bool:
         """The network may have forgotten us while we were attaching: detached, to be attached anew."""
-        overdue = self._overdue(now)
+        overdue = self.contact.overdue(now)
         if overdue is None or not self._answered_late(overdue, now):
             return False
         self.state = DETACHING
@@ -445,20 +382,11 @@ class ClientLink(ABC):
         return True
 
     def _check_absence(self, now: float) -> None:
-        overdue = self._overdue(now)
+        overdue = self.contact.overdue(now)
         if overdue is not None:
             self._expired(overdue, now)
-        elif self._contact is None and self._contact_us:
-            self._contact = now - self._absence_s(now)  # and the wall clock may jump
-
-    def _offered(self, link: Link, answer: Attach) -> Guarantee:
-        word = (answer.properties or {}).get(GUARANTEE)
-        for guarantee in GUARANTEES:
-            if word == guarantee:
-                return guarantee
-        if link.snd_settle_mode == SND_SETTLED:
-            return "at-most-once"
-        return "exactly-once" if link.rcv_settle_mode == RCV_SECOND else "at-least-once"
+        else:
+            self.contact.resume(now)
 
     # -- what the two kinds differ in
 

@@ -60,13 +60,10 @@ class PublisherLink(ClientLink):
     role: Literal["publisher"] = "publisher"
 
     def __init__(self, address: str, name: str, *, journal_part: PublisherJournal, **common: Any) -> None:
-        super().__init__(address, name, **common)
         record = journal_part.record
+        super().__init__(address, name, record, **common)
         self._part = journal_part
-        self._epoch = record.epoch
         self._incarnation = record.incarnation  # 0: the next attach begins a new one
-        self.timeout_s = record.timeout_s
-        self._contact_us = record.contact_us
         self.sequence = record.sequence  # number of the next message
         self._payloads: dict[int, bytes] = dict(record.undecided)  # no outcome yet, ascending
         self._new: deque[tuple[int, int]] = deque()  # runs (first, end) that are durable and not sent yet
@@ -248,7 +245,7 @@ class PublisherLink(ClientLink):
     def _answered(self, link: Link, answer: Attach, now: float) -> None:
         assert isinstance(link, SenderLink)
         granted = answer.target.timeout if isinstance(answer.target, Target) else 0
-        self.timeout_s = float(granted) if granted and granted != LONGEST else PUBLISHER_TIMEOUT_S
+        self.contact.timeout_s = float(granted) if granted and granted != LONGEST else PUBLISHER_TIMEOUT_S
         # Nothing is taken while there is no link, and the epoch was journalled after all that was taken before: all
         # of it is durable by now, and all of it, sent or not, was in the map.
         self._again = _runs(list(self._payloads))
@@ -261,7 +258,7 @@ class PublisherLink(ClientLink):
         """The router sent a flow: credit has changed."""
         if link is not self.link or not isinstance(link, SenderLink) or self.state is not ON:
             return
-        unknown = self._known_from is None
+        unknown = self.contact.known_from is None
         if unknown and self._late(link, now):
             return
         had = len(self._ids)
@@ -272,8 +269,8 @@ class PublisherLink(ClientLink):
             self._show_credit = False
             link.flow()
         if unknown:
-            self._noted = None  # the first answer is news
-            self._known(now, now)  # what we have just said, whichever it was, makes our router tell the others
+            self.contact.noted = None  # the first answer is news
+            self.contact.known(now, now)  # what we have just said, whichever it was, makes our router tell the others
         if link.drain and not self._again and not self._new:
             link.drained()
 
@@ -294,8 +291,7 @@ class PublisherLink(ClientLink):
         """PROTOCOL 15: undecided publications are reported, not resumed."""
         undecided = list(self._payloads.items())
         self._incarnation = 0
-        self._contact = None
-        self._contact_us = 0
+        self.contact.forget()
         if not undecided:
             return
         for first, end in _runs([number for number, _ in undecided]):

@@ -46,16 +46,13 @@ class SubscriberLink(ClientLink):
         subscription_timeout_s: float | None,
         **common: Any,
     ) -> None:
-        super().__init__(address, name, **common)
         record = journal_part.record
+        super().__init__(address, name, record, **common)
         self._part = journal_part
-        self._epoch = record.epoch
         self._born = record.born
         self._confirmed = bool(record.born)  # an attach with this born has been answered
         self._ever = self._confirmed
         self._fresh = not self._confirmed
-        self.timeout_s = record.timeout_s
-        self._contact_us = record.contact_us
         self._asked = LONGEST if subscription_timeout_s is None else min(LONGEST, round(subscription_timeout_s))
         self._window = Window(credit, credit_bytes)
         self._granting = False  # attached durably: credit may be given
@@ -289,9 +286,9 @@ class SubscriberLink(ClientLink):
     def _answered(self, link: Link, answer: Attach, now: float) -> None:
         assert answer.source is not None
         # a timeout of 0 is what a peer says that knows nothing of waiting
-        self.timeout_s = float(answer.source.timeout or 0)
-        if self.timeout_s == LONGEST:
-            self.timeout_s = 0.0
+        self.contact.timeout_s = float(answer.source.timeout or 0)
+        if self.contact.timeout_s == LONGEST:
+            self.contact.timeout_s = 0.0
         told = self._part.attached(self._epoch)
         meanwhile = {tag: outcome for tag, outcome in told.items() if tag not in self._meanwhile}
         self._meanwhile = told
@@ -370,8 +367,7 @@ class SubscriberLink(ClientLink):
 
     def _expired(self, reason: str, now: float) -> None:
         """Away for longer than the network waits: what was published meanwhile may be missing."""
-        self._contact = None
-        self._contact_us = 0
+        self.contact.forget()
         if self._confirmed:
             self._confirmed = False
             self._gap = reason  # told when it has joined again, with what that drops

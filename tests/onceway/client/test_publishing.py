@@ -326,7 +326,7 @@ def test_that_it_is_attached_is_no_contact_where_nothing_comes() -> None:
     put(rig, publisher, 0)
     for _ in range(2):
         ask(rig, publisher)
-    assert publisher._absence_s(rig.now) == 2 * 120 / 16
+    assert publisher.contact.absence_s(rig.now) == 2 * 120 / 16
     rig.drop()
     publisher.take_events()
     rig.now += 120 - 5 - 15 + 0.1
@@ -344,7 +344,7 @@ def test_answered_it_has_had_contact_when_it_asked() -> None:
     asked_at = rig.now
     rig.now += 2.0
     rig.run()
-    assert publisher._absence_s(rig.now) == 2.0
+    assert publisher.contact.absence_s(rig.now) == 2.0
     assert publisher.next_deadline() == asked_at + 120 / 16
     for _ in range(40):
         ask(rig, publisher)
@@ -393,7 +393,7 @@ def test_an_answer_that_was_written_before_it_stood_still_is_as_old_as_its_quest
     rig.router.receive_data(rig.client.data_to_send(), rig.now)
     rig.now += 130
     rig.client.receive_data(rig.router.data_to_send(), rig.now)
-    assert publisher._absence_s(rig.now) == 130
+    assert publisher.contact.absence_s(rig.now) == 130
 
 
 def test_an_attach_that_was_answered_before_it_stood_still_is_as_old_as_the_attach() -> None:
@@ -402,7 +402,7 @@ def test_an_attach_that_was_answered_before_it_stood_still_is_as_old_as_the_atta
     publisher = rig.publisher()
     rig.now += 100
     rig.answer_publisher()
-    assert publisher._absence_s(rig.now) == 100
+    assert publisher.contact.absence_s(rig.now) == 100
 
 
 def test_that_its_attach_is_answered_does_not_make_the_network_know_what_is_in_doubt_again() -> None:
@@ -434,7 +434,7 @@ def test_once_it_has_shown_that_it_is_here_it_asks_and_that_counts() -> None:
     rig.connect()
     rig.answer_publisher()
     assert rig.received() == [payload(0)]
-    assert publisher._absence_s(rig.now) == 0
+    assert publisher.contact.absence_s(rig.now) == 0
     assert rig.client.connection is not None
     assert len(rig.client.connection.sessions) == 1
 
@@ -475,7 +475,7 @@ def test_without_credit_it_shows_that_it_is_here_too() -> None:
     rig.connect()
     link = rig.answer_publisher(credit=0)
     assert [flow.link for flow in rig.take(LinkFlow)] == [link]
-    assert publisher._absence_s(rig.now) == 0
+    assert publisher.contact.absence_s(rig.now) == 0
 
 
 def test_a_router_that_allows_one_session_is_taken_at_its_last_word() -> None:
@@ -486,7 +486,7 @@ def test_a_router_that_allows_one_session_is_taken_at_its_last_word() -> None:
     link.grant(50)
     rig.run()
     ask(rig, publisher)
-    assert publisher._contact == 105.0
+    assert publisher.contact.absence_s(rig.now) == rig.now - 105.0
 
 
 def test_links_leave_a_channel_for_asking() -> None:
@@ -501,7 +501,7 @@ def test_links_leave_a_channel_for_asking() -> None:
     rig.client.handle_timer(rig.now)
     assert len(rig.client.connection.sessions) == 3
     rig.run()
-    assert [link._absence_s(rig.now) for link in rig.client.links] == [0] * 4
+    assert [link.contact.absence_s(rig.now) for link in rig.client.links] == [0] * 4
 
 
 def test_an_attach_that_lay_unread_until_the_network_may_have_forgotten_it_sends_nothing_again() -> None:
