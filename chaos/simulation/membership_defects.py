@@ -1,5 +1,5 @@
 """Deliberate defects: who is waited for, and whose word counts as knowledge.  See `mutations.py`; their schedules are
-those of `membership_scenarios.py`.
+those of `scenarios/membership.py`.
 """
 
 from __future__ import annotations

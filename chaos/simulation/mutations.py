@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from chaos.simulation import membership_scenarios, real_scenarios  # noqa: F401  # theirs are among SCENARIOS
 from chaos.simulation.client_defects import CLIENT, CLIENT_AT_RANDOM
 from chaos.simulation.exhaustive import Search
 from chaos.simulation.explore import explore

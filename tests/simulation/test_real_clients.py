@@ -15,7 +15,8 @@ from chaos.simulation.mutations import MUTATIONS, caught, defective
 from chaos.simulation.plan import ClientPlan, draw
 from chaos.simulation.real_clients import OURS, RealPublisher, RealSubscriber
 from chaos.simulation.real_world import RealWorld
-from chaos.simulation.scenarios import SCENARIOS, finish
+from chaos.simulation.scenarios import SCENARIOS
+from chaos.simulation.scenarios.named import finish
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.torn_journal import Disk, File
 from chaos.simulation.world import World

@@ -1,23 +1,75 @@
 """Named schedules of who knows whom: a router that starts, and a subscription that others know only from hearsay.
 
-They join `SCENARIOS`; `membership_defects.py` takes the rule away from the real router and names what must break.
+The rules: PROTOCOL 4, 7.2, 7.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from chaos.simulation.clients import PLAIN
-from chaos.simulation.scenarios import ACCEPT, P, S, finish, scenario
+from chaos.simulation.scenarios.named import ACCEPT, P, S, Worlds, finish, scenario
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.world import World
 from interrouter.events import PeerMessage
 from router.wire import decode
 
-Worlds = Callable[..., World]
+
+# ---------------------------------------------------------------------- routers that know nothing
+@scenario
+def all_routers_at_once(world: Worlds) -> None:
+    """S has accepted nothing yet; every router dies; P is back first."""
+    s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up(("s0", "B"), ("p0", "A"))
+    s.hold.append(("accept",))
+    s.send("p0")
+    s.run()
+    for name in "AB":
+        s.step("crash", name)
+    for name in "AB":
+        s.step("restart", name)
+    s.run()
+    s.run(place=(("p0", "A"),))
+    assert s.w.publisher("p0").unsettled
+    s.hold.clear()
+    s.run(place=(("s0", "B"),))
+    finish(s)
+    assert s.accepted("s0") == {("p0", 0)}
 
 
+@scenario
+def restarted_router_does_not_know_orphans(world: Worlds) -> None:
+    """S was on C, C died; A restarts, learns of S from B and must wait for S."""
+    s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up(("s0", "C"))
+    s.step("crash", "C")
+    s.step("crash", "A")
+    s.step("restart", "A")
+    s.run()
+    s.pass_time(2.0)
+    s.run(place=(("p0", "A"),))
+    s.send("p0")
+    s.run()
+    s.run(place=(("s0", "B"),))
+    finish(s)
+
+
+@scenario
+def taken_before_the_subscription_was_known(world: Worlds) -> None:
+    """A restarts and takes a message before it has a session with B, which knows S (4.3)."""
+    s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up(("s0", "B"))
+    s.step("crash", "A")
+    s.step("restart", "A")
+    s.hold += [("up", "A", "B"), ("accept",)]
+    s.run()
+    s.pass_time(1.5)  # A has waited for B long enough
+    s.run(place=(("p0", "A"),))
+    s.send("p0")
+    s.run()
+    s.hold.clear()
+    s.run()
+    finish(s)
+
+
+# ---------------------------------------------------------------------- who starts, and what is known from hearsay
 def _subscribed_behind_the_back_of(world: Worlds) -> Schedule:
     """C has started again and read B's HELLO; A does not know yet that it has a session with C. S subscribes at A, and
     B is told."""

@@ -1,22 +1,17 @@
 """Named schedules of the library's own clients: what each rule of PROTOCOL 15 is there for.
 
-They join `SCENARIOS`; `client_defects.py` takes the rule away from the real client and names what must break.
+`client_defects.py` takes the rule away from the real client and names what must break.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from chaos.simulation.real_clients import RealPublisher, RealSubscriber
 from chaos.simulation.real_world import RealWorld
-from chaos.simulation.scenarios import EXPIRY_S, SHORT, finish, scenario
+from chaos.simulation.scenarios.named import EXPIRY_S, PUBLISHER_EXPIRY_S, SHORT, Worlds, finish, scenario
 from chaos.simulation.schedule import Schedule
-from chaos.simulation.world import World
 from router.config import AddressConfig
-
-Worlds = Callable[..., World]
-PUBLISHER_EXPIRY_S = 106.0
 
 
 def up(journal: str = "torn", *, strict: bool = True, address: AddressConfig | None = None) -> Schedule:

@@ -1,0 +1,262 @@
+"""Is this publisher really there?  Connections that were given up, and what is read late (PROTOCOL 5.1, 5.2, 5.7, 8.5).
+
+Read `publishers.py` next.
+"""
+
+from __future__ import annotations
+
+from chaos.simulation.clients import MEMORY, UNIQUE
+from chaos.simulation.scenarios.named import P, S, Worlds, finish, half_accepted, scenario
+from chaos.simulation.schedule import Schedule
+
+
+# ---------------------------------------------------------------------- two ingresses
+@scenario
+def zombie_ingress_replays_to_crossing_subscriber(world: Worlds) -> None:
+    """P half open at A, really at B (other side of a partition); m settled through B; S crosses over to A."""
+    s = Schedule(world("AB", [P()], [S()], strict=False)).up(("s0", "B"), ("p0", "A"))
+    s.hold.append(("msg", "B", "A"))
+    s.send("p0")
+    s.run(until=lambda: bool(s.accepted("s0")))
+    s.step("part", "A")
+    s.hold.clear()
+    s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    assert not s.w.subscriber("s0").unsettled
+    s.drop("s0")
+    s.run(place=(("s0", "A"),))
+    finish(s)
+
+
+@scenario
+def zombie_ingress_declares_settled(world: Worlds) -> None:
+    """S holds m (sent through B); crosses to A, where the zombie ingress does not know m."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False)).up(("s0", "B"), ("s1", "B"), ("p0", "A"))
+    s.step("part", "A")
+    s.run()
+    s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    s.hold.append(("accept", "s1"))  # keeps m outstanding
+    s.send("p0")
+    s.run(until=lambda: bool(s.accepted("s0")))
+    s.drop("s0")
+    s.run(place=(("s0", "A"),))
+    s.drop("s0")
+    s.run(place=(("s0", "B"),))
+    finish(s)
+
+
+@scenario
+def sign_of_life_older_than_the_subscription(world: Worlds) -> None:
+    """P has shown A that it is there, and sent m; nobody reads that. It goes to B, where S accepts m and forgets it. B
+    dies, and with it all that was known of P's later attachment. S comes to A; then A reads what P said long ago."""
+    s = Schedule(world("AB", [P()], [S()], strict=False)).up(("s0", "B"))
+    s.hold.append(lambda e, w: e[:2] == ("c2r", ("p0", 1)) and s.next_frame(("p0", 1)) in ("flow", "transfer"))
+    s.run(place=(("p0", "A"),))
+    s.send("p0")
+    s.step("part", "A")
+    s.run()
+    s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    assert not s.w.publisher("p0").unsettled
+    assert not s.w.subscriber("s0").unsettled
+    s.drop("s0")
+    s.step("crash", "B")
+    s.step("heal")
+    s.step("restart", "B")
+    s.run(place=(("s0", "A"),))
+    s.hold = [("rnotice", ("p0", 1))]
+    s.run()
+    finish(s)
+
+
+# ---------------------------------------------------------------------- attaches and signs of life that are read late
+@scenario
+def attach_read_late_plain(world: Worlds) -> None:
+    """The attach frame of an abandoned connection is processed after the publisher attached elsewhere."""
+    s = Schedule(world("AB", [P(kind=MEMORY)], [S()])).up(("s0", "B"))
+    s.hold.append(("c2r", ("p0", 1)))
+    s.step("connect", "p0", "A")
+    old = s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    s.hold.append(("accept",))
+    s.send("p0")
+    s.run()
+    s.hold = [("rnotice", old)]
+    s.step("c2r", old)  # A reads the old attach, which is fresh: a new incarnation, if it claimed
+    s.run()
+    s.run(place=(("p0", "B"),))
+    finish(s)
+
+
+@scenario
+def sign_of_life_read_late_plain(world: Worlds) -> None:
+    """The same with the publisher's sign of life stuck in the old connection."""
+    s = Schedule(world("AB", [P(kind=MEMORY)], [S()])).up(("s0", "B"))
+    s.step("connect", "p0", "A")
+    s.run(until=lambda: s.next_frame(("p0", 1)) == "flow")
+    s.w.publisher("p0").known = False  # as far as it knows it was never confirmed
+    s.hold.append(("c2r", ("p0", 1)))
+    old = s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    s.hold.append(("accept",))
+    s.send("p0")
+    s.run()
+    s.hold = [("rnotice", old)]
+    s.step("c2r", old)
+    s.run(place=(("p0", "B"),))
+    finish(s)
+
+
+@scenario
+def attach_and_detach_read_late(world: Worlds) -> None:
+    """P gives up waiting for A (attach, then detach, then another router); A reads both later."""
+    s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up(("s0", "B"))
+    s.step("connect", "p0", "A")
+    publisher = s.w.publisher("p0")
+    assert publisher.pipe is not None
+    old = publisher.pipe.cid
+    s.hold.append(("c2r", old))
+    publisher.link.detach(None, closed=True)
+    publisher.flush()
+    s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    s.hold.append(("msg", "B", "A"))
+    s.send("p0")
+    s.run()
+    s.hold.append(("r2c", s.w.clients["p0"].pipe.cid))  # type: ignore[union-attr]
+    s.hold.remove(("msg", "B", "A"))
+    s.hold.remove(("c2r", old))
+    s.run()
+    s.hold.clear()
+    s.run(place=(("p0", "B"),))
+    finish(s)
+
+
+# ---------------------------------------------------------------------- answers that were there before the question
+@scenario
+def transfer_sent_before_the_question(world: Worlds) -> None:
+    s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up(("s0", "B"), ("p0", "A"))
+    cid = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
+    s.hold.append(("c2r", cid))
+    s.step("part", "A")
+    s.run()
+    s.send("p0")
+    old = s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    s.drop("s0")
+    s.run(place=(("s0", "A"),))
+    s.hold.remove(("c2r", old))
+    s.run()
+    s.step("heal")
+    s.hold.clear()
+    finish(s)
+
+
+@scenario
+def flow_without_credit_before_the_question(world: Worlds) -> None:
+    """P's credit at A is taken back while m0 is under way, and P shows that it has none: as much as the question asks
+    for. A reads that when P works at B, where m0 is settled, and S has crossed over."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False)).up(("s1", "A"), ("p0", "A"))
+    old = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
+    s.hold.append(("c2r", old))
+    s.send("p0")
+    s.step("close", "s1")
+    s.run()
+    s.step("show", "p0")
+    s.step("part", "A")
+    s.run()
+    s.drop("p0")
+    s.run(place=(("s0", "B"),))
+    s.run(place=(("p0", "B"),))
+    assert s.accepted("s0") == {("p0", 0)}
+    assert not s.w.publisher("p0").unsettled
+    s.drop("s0")
+    s.run(place=(("s0", "A"),))
+    s.release(("c2r", old))
+    s.run()
+    finish(s)
+
+
+@scenario
+def heartbeat_sent_before_the_question(world: Worlds) -> None:
+    s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up(("s0", "B"))
+    s.step("connect", "p0", "A")
+    s.run(until=lambda: s.w.clients["p0"].state == "on")
+    old = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
+    s.hold += [("accept",), ("c2r", old)]
+    s.send("p0")
+    s.step("hb", "p0")
+    s.step("c2r", old)  # the transfer claims; the heartbeat waits behind it
+    s.run()
+    s.step("part", "A")
+    s.run()
+    s.drop("p0")
+    s.hold.remove(("accept",))
+    s.run(place=(("p0", "B"),))
+    s.drop("s0")
+    s.run(place=(("s0", "A"),))
+    s.hold.remove(("c2r", old))
+    s.run()
+    s.step("heal")
+    s.hold.clear()
+    finish(s)
+
+
+@scenario
+def answer_to_an_earlier_question(world: Worlds) -> None:
+    """P has answered the question that A asked for s1, and is at B by the time A reads that; meanwhile S has crossed
+    over to A (5.7)."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1")], strict=False)).up(("s0", "B"), ("s1", "A"), ("p0", "A"))
+    s.hold.append(("msg", "B", "A"))
+    s.send("p0")
+    s.run(until=lambda: bool(s.accepted("s0")) and bool(s.accepted("s1")))
+    s.run()
+    s.notice(s.drop("s1"))
+    s.release(("msg", "B", "A"))
+    s.hold.append(s.next_is("Accept"))
+    cid = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
+    s.hold.append(("c2r", cid))
+    s.run(place=(("s1", "A"),))
+    assert s.next_frame(cid) == "flow"  # the answer
+    s.step("close", "s1")
+    s.run()
+    s.step("part", "A")
+    s.run()
+    old = s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    assert not s.w.subscriber("s0").unsettled
+    s.drop("s0")
+    s.run(place=(("s0", "A"),))
+    s.release(("c2r", old))
+    s.run()
+    finish(s)
+
+
+@scenario
+def flush_by_an_abandoned_ingress(world: Worlds) -> None:
+    """P is back at A (cut off), leaves unnoticed without re-sending; publisher_timeout passes there."""
+    s = half_accepted(world, "A", "B", "A", publisher=P(kind=UNIQUE), strict=False)
+    s.notice(s.drop("p0"))
+    s.step("part", "A")
+    s.run()
+    transfers_to_a = lambda e, w: (  # noqa: E731
+        e[0] == "c2r" and w.pipes[e[1]].router == "A" and s.next_frame(e[1]) == "transfer"
+    )
+    s.hold.append(transfers_to_a)
+    s.step("connect", "p0", "A")
+    pipe = s.w.clients["p0"].pipe
+    assert pipe is not None
+    s.hold.append(("r2c", pipe.cid))
+    s.run()
+    s.pass_time(2.5)
+    s.step("hb", "p0")
+    s.run()
+    s.hold.remove(("r2c", pipe.cid))
+    s.drop("p0")
+    s.pass_time(121.0)  # A would flush now; B, where P is homeless a little longer, waits 4 s more (8.4)
+    s.run(place=(("p0", "B"),))
+    s.step("heal")
+    s.run()
+    s.hold.clear()
+    finish(s)
