@@ -60,12 +60,17 @@ class Connections:
     def __init__(self, seed: int) -> None:
         self._process: subprocess.Popen[str] | None = None
         self._proxies: dict[str, Proxy] = {}
+        self._down: dict[str, int] = {}  # by how many faults at once
         self._prefix = f"onceway-{os.getpid()}-"
         url = os.environ.get("TOXIPROXY_URL") or self._own_server(seed)
-        where = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            where = urlsplit(url if "://" in url else f"http://{url}")
+            port = where.port or 8474
+        except ValueError as error:
+            raise UsageError(f"TOXIPROXY_URL {url}: {error}; write it as http://127.0.0.1:8474") from error
         self._host = where.hostname or "127.0.0.1"
         self._server = Toxiproxy()
-        self._server.update_api_consumer(self._host, where.port or 8474)
+        self._server.update_api_consumer(self._host, port)
         if not self._server.running():
             raise UsageError(f"no Toxiproxy answers at {url}; start it, or unset TOXIPROXY_URL to use our own")
         self.server = f"{url}, {self._server.version().decode().strip()}"
@@ -91,6 +96,7 @@ class Connections:
         for name in names:
             proxy = self._proxies[name]
             if fault.kind == "down":
+                self._down[name] = self._down.get(name, 0) + 1
                 proxy.disable()
                 continue
             kind, attributes = toxic(fault)
@@ -102,7 +108,9 @@ class Connections:
         for name in names:
             proxy = self._proxies[name]
             if fault.kind == "down":
-                proxy.enable()
+                self._down[name] -= 1
+                if not self._down[name]:
+                    proxy.enable()
                 continue
             for stream in ("upstream", "downstream"):
                 try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import os
 import random
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -151,7 +150,7 @@ class Faults:
             for name in self._chosen(target, [router.name for router in self._network.running]):
                 self._hit_router(fault, name, now)
         else:
-            for name in self._chosen(target, [name for name, client in self._clients.items() if client.running]):
+            for name in self._chosen(target, [name for name in self._clients if self._can_be_hit(fault, name)]):
                 self._hit_client(fault, name, now)
 
     def _chosen(self, target: Target, there: list[str]) -> list[str]:
@@ -164,9 +163,10 @@ class Faults:
             return [self._rng.choice(there)]
         everybody = list(self._schedule.routers if target.what == "router" else self._clients)
         turn = self._turns.get(target.what, 0)
+        while everybody[turn % len(everybody)] not in there:
+            turn += 1
         self._turns[target.what] = turn + 1
-        name = everybody[turn % len(everybody)]
-        return [name] if name in there else []
+        return [everybody[turn % len(everybody)]]
 
     def _chosen_connections(self, target: Target) -> list[tuple[str, list[str]]]:
         """(what it is called, the proxies that it is)."""
@@ -234,10 +234,13 @@ class Faults:
         if self._network[name].process is None:
             self._network.start(name, fresh=False)
 
+    def _can_be_hit(self, fault: Fault, name: str) -> bool:
+        """Only clients with a journal survive their death."""
+        client = self._clients[name]
+        return client.running and not client.done and (client.what.client == "onceway" or fault.kind == "stop")
+
     def _hit_client(self, fault: Fault, name: str, now: float) -> None:
         client, shown = self._clients[name], f"client {name}"
-        if client.done or (client.what.client != "onceway" and fault.kind != "stop"):
-            return
         back_s = fault.values.get("back")
         if fault.kind == "stop":
             assert fault.for_s is not None
@@ -270,10 +273,6 @@ def _frame(rng: random.Random) -> bytes:
         return octets
     claimed = rng.choice((len(octets) + 8, 8, 7, 0, 0xFFFFFFFF, len(octets) + 1000))
     return claimed.to_bytes(4, "big") + bytes((2, 0, 0, 0)) + octets
-
-
-def new_seed() -> int:
-    return int.from_bytes(os.urandom(4), "big")
 
 
 def describe(faults: Iterable[Fault]) -> str:

@@ -22,6 +22,8 @@ from onceway.topology.values import format_duration, read_count, read_duration, 
 SCHEDULES: Final = Path(__file__).resolve().parent / "schedules"
 _WHATS: Final = ("router", "trunk", "link", "client")
 _LONG_S: Final = 86_400.0
+_LEAST_S: Final = 0.001
+_LEAST: Final = {"rate": 1000, "average_size": 1, "connections": 1}
 _ALWAYS: Final = ("fault", "on", "at", "every", "times", "wait")
 _OF_CONNECTIONS: Final = ("for", "stream", "toxicity")
 
@@ -29,9 +31,9 @@ _OF_CONNECTIONS: Final = ("for", "stream", "toxicity")
 def find(given: str | os.PathLike[str]) -> Path:
     """A path, or the name of one in the library."""
     path = Path(given)
-    if path.suffix not in (".yaml", ".yml") and not path.exists() and (SCHEDULES / f"{path}.yaml").exists():
-        return SCHEDULES / f"{path}.yaml"
-    return path
+    named = SCHEDULES / f"{path}.yaml"
+    # A folder of that name, where runs are kept, is no schedule.
+    return named if path.suffix not in (".yaml", ".yml") and not path.is_file() and named.exists() else path
 
 
 def library() -> list[Path]:
@@ -89,13 +91,13 @@ class _Reader:
             )
             for key, item in (work or {}).items():
                 if key == "address":
-                    address = item.scalar(str, "an address") or address
+                    address = item.scalar(_address, "an address") or address
                 elif key == "drain":
-                    drain_s = _duration(item) or drain_s
+                    drain_s = _quantity(item, "duration", drain_s, 0.1, _LONG_S)
                 elif key == "publishers":
-                    publishers = self.read_list(item, "a list of publishers", self.read_publisher)
+                    publishers = self.read_list(item, "a list of publishers", self.read_publisher, least=1)
                 else:
-                    subscribers = self.read_list(item, "a list of subscribers", self.read_subscriber)
+                    subscribers = self.read_list(item, "a list of subscribers", self.read_subscriber, least=1)
         faults: list[Fault] = []
         if "faults" in top:
             faults = self.read_list(top["faults"], "a list of faults", self.read_fault)
@@ -118,8 +120,11 @@ class _Reader:
             long,
         )
 
-    def read_list(self, item: Item, expected: str, read: Callable[[Item], Any]) -> list[Any]:
-        return [value for one in item.items(expected) or [] if (value := read(one)) is not None]
+    def read_list(self, item: Item, expected: str, read: Callable[[Item], Any], least: int = 0) -> list[Any]:
+        items = item.items(expected)
+        if items is not None and len(items) < least:
+            item.problem("there is nobody", f"write {expected}: nothing is shown without them")
+        return [value for one in items or [] if (value := read(one)) is not None]
 
     # --- topology
 
@@ -141,14 +146,22 @@ class _Reader:
             entry.problem("there are no routers", "add routers: [a, b], or like: ring")
         else:
             names: dict[str, Item] = {}
-            for item in top["routers"].items("a list of names") or []:
+            items = top["routers"].items("a list of names")
+            if items == []:
+                top["routers"].problem("there are no routers", "write a list of names")
+            for item in items or []:
                 name = item.scalar(read_name, "a name")
                 if name in names:
                     item.problem(f"{name} is there already", "leave one of them out")
                 elif name is not None:
                     names[name] = item
             self.routers = tuple(names)
-            self.links = tuple(read_links(top.get("links"), self.routers, top["routers"])[0])
+            links, via = read_links(top.get("links"), self.routers, top["routers"])
+            self.links = tuple(links)
+            if via:
+                top["links"].problem(
+                    "via means nothing here", "leave it out: faults find their way to a link by themselves"
+                )
         _, for_addresses = read_settings(top.get("settings"))
         read_addresses(top.get("addresses"), for_addresses)
         self.settings, self.addresses = (_plain(top[key]) if key in top else None for key in ("settings", "addresses"))
@@ -229,14 +242,19 @@ class _Reader:
             return None
         kind = KINDS[name]
         known = (*_ALWAYS, *kind.keys, *(_OF_CONNECTIONS if kind.on_connections else ()))
+        if name == "down":  # nobody listens: all connections, both ways
+            known = (*_ALWAYS, "for")
         item.fields(known, "a fault", required=kind.required)
         values = {
-            key: _quantity(entries[key], form, 0, 0 if key != "rate" else 1000, _LONG_S if form == "duration" else 1e12)
+            key: _quantity(entries[key], form, 0, _LEAST.get(key, 0), _LONG_S if form == "duration" else 1e12)
             for key, form in kind.keys.items()
             if key in entries and key != "for"
         }
         on = self.read_targets(entries["on"], name, kind) if "on" in entries else ()
-        every_s = _duration(entries["every"]) if "every" in entries else None
+        every_s, for_s = (
+            _quantity(entries[key], "duration", 1, _LEAST_S, _LONG_S) if key in entries else None
+            for key in ("every", "for")
+        )
         times = int(_quantity(entries.get("times"), "count", 1, 1, 100_000))
         if ("times" in entries) != ("every" in entries):
             item.problem("every and times go together", "give both, or none")
@@ -244,8 +262,7 @@ class _Reader:
         stream = (
             entries["stream"].choice(("upstream", "downstream", "both")) if "stream" in entries else None
         ) or "both"
-        for_s = _duration(entries["for"]) if "for" in entries else None
-        if for_s and every_s and times > 1 and for_s >= every_s and kind.on_connections:
+        if for_s and every_s and times > 1 and for_s >= every_s and (kind.on_connections or name == "stop"):
             entries["for"].problem(
                 f"for {format_duration(for_s)} is not over when it comes again after {format_duration(every_s)}",
                 "make every longer than for",
@@ -253,7 +270,7 @@ class _Reader:
         return Fault(
             name,
             on,
-            (_duration(entries["at"]) if "at" in entries else None) or 0.0,
+            _quantity(entries.get("at"), "duration", 0, 0, _LONG_S),
             for_s,
             every_s,
             times,
@@ -273,6 +290,8 @@ class _Reader:
 
     def read_targets(self, entry: Entry, name: str, kind: Kind) -> tuple[Target, ...]:
         items = [entry] if entry.is_scalar else entry.items("a target such as router a, or a list of them") or []
+        if not items and not entry.is_null:
+            entry.problem("no target", "write for example router a")
         targets = [target for item in items if (target := item.scalar(self.read_target, "a target such as router a"))]
         for item, target in zip(items, targets, strict=False):
             if target.what not in kind.on:
@@ -312,8 +331,10 @@ class _Reader:
         return Target(what, "named", names)
 
 
-def _duration(item: Item) -> float | None:
-    return item.scalar(read_duration, "a duration such as 2s")
+def _address(text: str) -> str:
+    if not text:
+        raise ValueError("an empty address", "write a name, or leave it out for orders")
+    return text
 
 
 def _quantity(item: Item | None, form: str, default: float, least: float, most: float) -> float:
@@ -323,7 +344,8 @@ def _quantity(item: Item | None, form: str, default: float, least: float, most: 
     expected = {"duration": "a duration such as 2s", "size": "a size such as 100B", "count": "a whole number"}[form]
     value = item.scalar(readers[form], expected)
     if value is not None and not least <= value <= most:
-        shown = [format_duration(limit) if form == "duration" else f"{limit:.0f}" for limit in (least, most)]
+        unit = "B" if form == "size" else ""
+        shown = [format_duration(limit) if form == "duration" else f"{limit:.0f}{unit}" for limit in (least, most)]
         item.problem(f"{item.text} is out of range", f"write a value from {shown[0]} to {shown[1]}")
     return default if value is None else value
 

@@ -133,20 +133,66 @@ def test_all_problems_of_a_file_come_at_once() -> None:
         ("{at: 1s, fault: kill, on: any body}", '.on: "any body" is no target; write any router'),
         ("{at: 1s, fault: down, on: trunk a - c}", ".on: no link between a and c; links are a - b, b - c"),
         ("{at: 1s, fault: down, on: trunk a}", '.on: "trunk a" is no trunk; '),
-        ("{at: 1s, fault: down, on: any trunk, toxicity: 2}", ".toxicity: 2 is out of range; write a number"),
+        ("{at: 1s, fault: partition, on: any trunk, toxicity: 2}", ".toxicity: 2 is out of range; write a number"),
+        ("{at: 1s, fault: down, on: any trunk, stream: upstream}", ': unknown key "stream"; '),
         ("{at: 1s, fault: kill, on: any router, times: 3}", ": every and times go together; give both, or none"),
         ("{at: 1s, fault: kill, on: client s2, back: 1s}", ".on: s2 is a proton client, which has no journal"),
         (
             "{at: 1s, fault: down, on: any trunk, for: 2s, every: 1s, times: 2}",
             ".for: for 2s is not over when it comes again after 1s; make every longer than for",
         ),
-        ("{at: 1s, fault: bandwidth, on: any trunk, rate: 0B}", ".rate: 0B is out of range; "),
+        ("{at: 1s, fault: stop, on: router a, for: 2s, every: 1s, times: 2}", ".for: for 2s is not over when it comes"),
+        ("{at: 1s, fault: stop, on: router a, for: 0s}", ".for: 0s is out of range; write a value from 1ms to 24h"),
+        ("{at: 1s, fault: kill, on: router a, every: 0s, times: 2}", ".every: 0s is out of range; "),
+        ("{at: 25h, fault: kill, on: router a}", ".at: 25h is out of range; "),
+        ("{at: 1s, fault: kill, on: []}", ".on: no target; write for example router a"),
+        ("{at: 1s, fault: bandwidth, on: any trunk, rate: 0B}", ".rate: 0B is out of range; write a value from 1000B"),
+        ("{at: 1s, fault: garbage, on: any router, connections: 0}", ".connections: 0 is out of range; "),
     ],
 )
 def test_a_fault_that_means_nothing_is_told_with_place_and_remedy(fault: str, expected: str) -> None:
     lines = problems(HEAD + f"faults:\n  - {fault}\n")
     assert len(lines) == 1
     assert lines[0].startswith(f"s.yaml:10: faults[0]{expected}")
+
+
+@pytest.mark.parametrize(
+    ("part", "other", "expected"),
+    [
+        (
+            "    - {name: p1, at: a, count: 10}\n",
+            "    []\n",
+            "workload.publishers: there is nobody; write a list of publi",
+        ),
+        (
+            "  subscribers:",
+            "  address: ''\n  subscribers:",
+            "workload.address: an empty address; write a name, or leave",
+        ),
+        (
+            "  subscribers:",
+            "  drain: 0s\n  subscribers:",
+            "workload.drain: 0s is out of range; write a value from 100ms",
+        ),
+        ("- b, b - c]", "- b, {between: [b, c], via: 5}]", "topology.links: via means nothing here; leave it out"),
+    ],
+)
+def test_a_run_that_would_mean_nothing_is_told_with_place_and_remedy(part: str, other: str, expected: str) -> None:
+    (line,) = problems(HEAD.replace(part, other))
+    assert line.partition(": ")[2].startswith(expected)
+
+
+def test_a_topology_without_routers_is_told() -> None:
+    lines = problems("shows: x\ntopology: {routers: []}\nworkload: {publishers: [], subscribers: []}\n")
+    assert lines[0] == "s.yaml:2: topology.routers: there are no routers; write a list of names"
+
+
+def test_a_folder_of_its_runs_does_not_hide_a_schedule_of_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "short").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert find("short") in library()
 
 
 def test_a_schedule_that_is_not_there_names_the_library(tmp_path: Path) -> None:
