@@ -1,18 +1,20 @@
 """`onceway chaos run SCHEDULE.yaml` and `onceway chaos list`; `python -m chaos` where Onceway is not installed.
 
 A run prints a line for each event on stderr and the verdict on stdout, the command to run it again last.  Exit code 0:
-ok, 1: violated, 2: bad input, 3: unknown.
+ok, 1: violated, 2: bad input, 3: unknown, also where Ctrl-C or a full disk was the end.
 """
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
 import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -22,9 +24,31 @@ if TYPE_CHECKING:
     from chaos.schedule import Schedule
 
 VERDICTS: Final = {0: "ok", 1: "violated", 3: "unknown"}
+UNKNOWN: Final = 3
 
 
-@click.group("chaos")
+class Interrupted(Exception):
+    """Ctrl-C ended a run, which has been judged as it is: `code`."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class _Commands(click.Group):
+    """Whatever Ctrl-C interrupts, nothing was found to be violated by it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Interrupted as interrupted:
+            sys.exit(interrupted.code)
+        except KeyboardInterrupt:
+            click.echo("cut short", err=True)
+            sys.exit(UNKNOWN)
+
+
+@click.group("chaos", cls=_Commands)
 def command() -> None:
     """run live networks under faults, and judge what their clients saw"""
 
@@ -44,12 +68,21 @@ def list_() -> None:
 def check(schedules: tuple[str, ...]) -> None:
     """Read schedules and name every problem."""
     from chaos.schedule_files import find, load_schedule
+    from onceway.topology import ConfigError
 
+    bad = False
     for given in schedules:
-        schedule = load_schedule(find(given))
+        try:
+            schedule = load_schedule(find(given))
+        except ConfigError as error:
+            click.echo(error, err=True)
+            bad = True
+            continue
         click.echo(
             f"{given}: {len(schedule.clients)} clients, {len(schedule.faults)} faults, {schedule.length_s:.0f} s"
         )
+    if bad:
+        sys.exit(2)
 
 
 @command.command("run")
@@ -58,9 +91,7 @@ def check(schedules: tuple[str, ...]) -> None:
 @click.option("--seed", type=int, help="Of what the schedule leaves to chance.")
 def run(schedule: str, out: Path | None, seed: int | None) -> None:
     """Run SCHEDULE, a file or a name of the library, and judge it."""
-    from chaos.faults import new_seed
-
-    sys.exit(run_and_judge(schedule, out, new_seed() if seed is None else seed))
+    sys.exit(run_and_judge(schedule, out, _new_seed() if seed is None else seed))
 
 
 @command.command("all")
@@ -69,7 +100,6 @@ def run(schedule: str, out: Path | None, seed: int | None) -> None:
 @click.option("--strict", is_flag=True, help="A schedule that this machine cannot run is a failure: exit code 3.")
 def all_(out: Path | None, seed: int | None, strict: bool) -> None:
     """Run every schedule of the library that is not long, one after the other."""
-    from chaos.faults import new_seed
     from chaos.schedule_files import library, load_schedule
 
     codes: dict[str, int] = {}
@@ -82,13 +112,21 @@ def all_(out: Path | None, seed: int | None, strict: bool) -> None:
             skipped[path.stem] = reason
             continue
         where = None if out is None else out / path.stem
-        codes[path.stem] = run_and_judge(path.stem, where, new_seed() if seed is None else seed)
+        try:
+            codes[path.stem] = run_and_judge(path.stem, where, _new_seed() if seed is None else seed)
+        except Interrupted as interrupted:
+            codes[path.stem] = interrupted.code
+            break
     for name, code in codes.items():
-        click.echo(f"{name:28}{VERDICTS[code]}")
+        click.echo(f"{name:28}{VERDICTS.get(code, f'exit code {code}')}")
     for name, reason in skipped.items():
         click.echo(f"{name:28}skipped: {reason}")
-    verdicts = [*codes.values(), *([3] if skipped and strict else [])]
-    sys.exit(1 if 1 in verdicts else max(verdicts))
+    verdicts = [*codes.values(), *([UNKNOWN] if skipped and strict else [])]
+    sys.exit(1 if 1 in verdicts else max(verdicts, default=UNKNOWN))
+
+
+def _new_seed() -> int:
+    return int.from_bytes(os.urandom(4), "big")
 
 
 def reason_to_skip(schedule: Schedule) -> str | None:
@@ -110,53 +148,80 @@ def missing_client(schedule: Schedule) -> str | None:
 
 
 def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
-    """The exit code."""
-    from chaos.history import GLOB, read
+    """The exit code.  Raises Interrupted."""
+    from chaos.history import GLOB, HistoryError, read
     from chaos.judge import judge
-    from chaos.netns import is_inside
+    from chaos.netns import NoNamespaces, is_inside
     from chaos.recovery import recoveries, summary
-    from chaos.run import NotStarted, Run, commit, say
     from chaos.schedule_files import find, load_schedule
     from chaos.verdict import EXIT_CODES
 
     if find_spec("toxiproxy") is None:
         raise UsageError("toxiproxy-python is not installed: pip install 'onceway[check]'")
+    from chaos.run import NotStarted, Run, commit, say  # wants it
+
     path = find(schedule)
     loaded = load_schedule(path)
     if (reason := reason_to_skip(loaded)) is not None:
         say(f"schedule {loaded.name} is skipped: {reason}")
-        return 3
+        return UNKNOWN
     if loaded.needs_namespaces and not is_inside():
         return run_inside(["run", schedule, "--seed", str(seed), *([] if out is None else ["--out", str(out)])])
-    if out is None:
-        out = Path(tempfile.mkdtemp(prefix=f"onceway-chaos-{loaded.name}-"))
-    out.mkdir(parents=True, exist_ok=True)
-    if any(out.glob(GLOB)):
-        raise UsageError(f"{out} holds the history of another run; give another --out, or empty it")
-    (out / "schedule.yaml").write_bytes(path.read_bytes())
-    say(f"schedule {loaded.name}, seed {seed}, commit {commit() or 'none'}, {time.strftime('%F %T')}, in {out}")
+    directory = _make(loaded.name, out)
+    if any(directory.glob(GLOB)):
+        raise UsageError(f"{directory} holds the history of another run; give another --out, or empty it")
+    say(f"schedule {loaded.name}, seed {seed}, commit {commit() or 'none'}, {time.strftime('%F %T')}, in {directory}")
     say(f"shows: {loaded.shows}")
     try:
-        Run(loaded, out, seed, say).run()
-    except NotStarted as error:
+        (directory / "schedule.yaml").write_bytes(path.read_bytes())
+        run = Run(loaded, directory, seed, say)
+        run.run()
+        judgement = judge(directory)
+        recovered = summary(recoveries(read(directory)))
+    except (NotStarted, NoNamespaces) as error:
         say(f"the run did not come to its faults: {error}")
-        return 3
-    judgement = judge(out)
+        return UNKNOWN
+    except (HistoryError, OSError) as error:  # no room for it, Toxiproxy has gone
+        say(f"the run came to no verdict: {error}")
+        return UNKNOWN
     click.echo(judgement)
-    for line in summary(recoveries(read(out))):
+    for line in recovered:
         click.echo(line)
-    report = write_report(out)
+    report = write_report(directory)
     if report is not None:
         click.echo(f"report: {report}")
-    click.echo(f"rerun: onceway chaos run {schedule} --seed {seed}")
-    return EXIT_CODES[judgement.verdict]
+    click.echo(f"rerun: onceway chaos run {shlex.quote(schedule)} --seed {seed}")
+    code = EXIT_CODES[judgement.verdict]
+    if run.cut:
+        raise Interrupted(code)
+    return code
+
+
+def _make(name: str, out: Path | None) -> Path:
+    try:
+        if out is None:
+            return Path(tempfile.mkdtemp(prefix=f"onceway-chaos-{name}-"))
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}; give another --out") from error
+    return out
 
 
 def run_inside(arguments: list[str]) -> int:
     from chaos.netns import command_inside
 
     command, environment = command_inside([sys.executable, "-m", "chaos", *arguments])
-    return subprocess.run(command, env=environment, check=False).returncode
+    interrupted = False
+    with subprocess.Popen(command, env=environment) as process:
+        while process.returncode is None:
+            try:
+                process.wait()
+            except KeyboardInterrupt:  # it hears Ctrl-C too, and ends by itself
+                interrupted = True
+    code = process.returncode if process.returncode >= 0 else UNKNOWN
+    if interrupted:
+        raise Interrupted(code)
+    return code
 
 
 def write_report(directory: Path) -> Path | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +22,7 @@ from chaos.drawing import LEGEND, clock, draw, duration, kind_class
 from chaos.history import HistoryError, read
 from chaos.judge import judge
 from chaos.recovery import Recovery, recoveries
+from chaos.schedule_files import find
 from chaos.style import STYLE
 from chaos.timeline import AFTERWARDS_S, Fault, Timeline, Watch, Watcher
 from chaos.verdict import EXIT_CODES, Judgement, PairTally, Some, Verdict
@@ -305,9 +307,17 @@ def times_text(times: Mapping[str, float], none: Iterable[str] = ()) -> str:
 def _rerun(directory: Path, run: Mapping[str, Any]) -> str:
     lines = []
     if "schedule" in run and "seed" in run:
-        lines.append(f"onceway chaos run {run['schedule']} --seed {run['seed']}")
-    lines.append(f"python -m chaos.judge {directory}")
+        lines.append(f"onceway chaos run {_schedule(directory, str(run['schedule']))} --seed {run['seed']}")
+    lines.append(f"python -m chaos.judge {shlex.quote(str(directory))}")
     return f"<section><h2>Again</h2><pre>{escape(chr(10).join(lines))}</pre></section>"
+
+
+def _schedule(directory: Path, name: str) -> str:
+    """Its name, where the library has it as it was run; else the run's own copy."""
+    copy, shipped = directory / "schedule.yaml", find(name)
+    if copy.exists() and not (shipped.is_file() and shipped.read_bytes() == copy.read_bytes()):
+        return shlex.quote(str(copy))
+    return name
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,7 +6,9 @@ about right and wrong, that is `judge`'s, which reads only the history; `faults`
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import random
 import subprocess
 import sys
@@ -34,6 +36,7 @@ TICK_S: Final = 0.02
 READY_WITHIN_S: Final = 60.0
 CLOSE_WITHIN_S: Final = 20.0
 LOOK_FOR_LEFTOVERS_S: Final = 0.5
+LEAST_ROOM: Final = 1 << 20
 
 Say = Callable[[str], None]
 
@@ -47,6 +50,7 @@ class Run:
         self.schedule = schedule
         self.directory = directory
         self.seed = seed
+        self.cut = False  # by Ctrl-C
         self._say = say
         self._began = time.monotonic()
         self._left: list[str] = []  # what should not be so at the end
@@ -57,7 +61,7 @@ class Run:
         self._clients: dict[str, Client] = {}
 
     def run(self) -> None:
-        """Writes the history; raises NotStarted, UsageError, ConfigError."""
+        """Writes the history; raises NotStarted, UsageError, ConfigError, OSError."""
         check_clients(self.schedule.clients)
         try:
             self._set_up()
@@ -65,6 +69,7 @@ class Run:
             self._drain()
         except KeyboardInterrupt:
             self.say("cut short")
+            self.cut = True
             self._history.write("end", drained=False, left=["cut short"], cut=True)
         finally:
             self._tear_down()
@@ -211,9 +216,16 @@ class Run:
             if process is None or client.abandoned or process.poll() in (None, -9):
                 continue
             if process.returncode != 0 or not client.publishes:
+                self._check_room()
                 self._left.append(f"client {client.name} ended with {process.returncode}")
                 self.say(self._left[-1])
                 client.abandoned = True
+
+    def _check_room(self) -> None:
+        """Somebody ended by itself: where there was no room for what it wrote, that says nothing of the network."""
+        disk = os.statvfs(self.directory)
+        if disk.f_bavail * disk.f_frsize < LEAST_ROOM:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.directory))
 
     # --- the end
 

@@ -81,6 +81,13 @@ def test_the_page_says_how_to_run_it_again(tmp_path: Path) -> None:
     assert "onceway chaos run made up --seed 1" in Page(written(CASES[0].build(tmp_path))).text
 
 
+def test_a_schedule_that_is_not_the_librarys_is_run_again_from_the_runs_copy(tmp_path: Path) -> None:
+    directory = CASES[0].build(tmp_path)
+    copy = directory / "schedule.yaml"
+    copy.write_text("shows: something\n")
+    assert f"onceway chaos run {copy} --seed 1" in Page(written(directory)).text
+
+
 def test_names_from_the_history_are_text_on_the_page(tmp_path: Path) -> None:
     name = "<script>&amp;"
     history = History(tmp_path, [name], [name])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +16,16 @@ from chaos import cli
 from chaos.history import Event, read
 from chaos.judge import judge
 from chaos.recovery import Recovery, recoveries, summary
+from chaos.run import Run
+from tests.live import wait_until
+
+ENDLESS = """\
+shows: Somebody publishes until Ctrl-C.
+topology: single
+workload:
+  publishers: [{name: p, at: a, duration: 1h}]
+  subscribers: [{name: s, at: a}]
+"""
 
 
 def chaos(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -68,6 +81,94 @@ def test_what_the_machine_cannot_run_is_said_to_be_skipped(
         assert told.pop(with_rhea).startswith("skipped: the schedule has a rhea client: it needs node")
     assert {*told.values()} == {"ok"}
     assert "two_hundred_kills" not in done.stdout  # it is long
+
+
+@pytest.mark.timeout(150)
+def test_ctrl_c_ends_a_run_which_is_judged_as_it_is(tmp_path: Path) -> None:
+    schedule, out = tmp_path / "endless.yaml", tmp_path / "out"
+    schedule.write_text(ENDLESS)
+    command = [sys.executable, "-m", "chaos", "run", str(schedule), "--out", str(out)]
+    # a group of its own, as a terminal gives it
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as run:
+        sends = out / "client-p.jsonl"
+        wait_until(lambda: sends.exists() and b'"send"' in sends.read_bytes(), "it publishes", 60)
+        os.killpg(run.pid, signal.SIGINT)
+        said, _ = run.communicate(timeout=60)
+    assert run.returncode == 3
+    first, *reasons, last = said.splitlines()
+    assert first.startswith("unknown: ")
+    assert "  cut: the run was cut before it had drained" in reasons
+    assert last.startswith(f"rerun: onceway chaos run {schedule} --seed ")
+
+
+def test_ctrl_c_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def interrupted(name: str, out: Path | None, seed: int) -> int:
+        ran.append(name)
+        if len(ran) == 2:
+            raise cli.Interrupted(1)  # it had been violated before
+        return 0
+
+    monkeypatch.setattr(cli, "run_and_judge", interrupted)
+    done = CliRunner().invoke(cli.command, ["all"])
+    assert done.exit_code == 1
+    assert [line.split() for line in done.stdout.splitlines() if "skipped" not in line] == [
+        [ran[0], "ok"],
+        [ran[1], "violated"],
+    ]
+
+
+def test_ctrl_c_outside_of_a_run_finds_nothing_violated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str, out: Path | None, seed: int) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "run_and_judge", interrupted)
+    assert CliRunner().invoke(cli.command, ["run", "short"]).exit_code == 3
+
+
+def test_a_full_disk_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(run: Run) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "run.jsonl")
+
+    monkeypatch.setattr(Run, "run", full)
+    done = CliRunner().invoke(cli.command, ["run", "short", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 3
+    assert "the run came to no verdict: [Errno 28] No space left on device: 'run.jsonl'" in done.stderr
+
+
+def test_a_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = chaos("run", "short", "--out", tmp_path / "file" / "out")
+    assert done.returncode == 2
+    assert done.stderr.endswith("Not a directory; give another --out\n")
+
+
+def test_a_toxiproxy_url_that_is_none_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOXIPROXY_URL", "http://127.0.0.1:toxi")
+    done = chaos("run", "short", "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert "TOXIPROXY_URL http://127.0.0.1:toxi: Port could not be cast" in done.stderr
+
+
+def test_without_the_client_of_toxiproxy_a_run_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "toxiproxy", None)
+    for module in ("chaos.connections", "chaos.faults", "chaos.run"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(cli, "find_spec", lambda name: None)
+    done = CliRunner().invoke(cli.command, ["run", "short"])
+    assert str(done.exception) == "toxiproxy-python is not installed: pip install 'onceway[check]'"
+
+
+def test_every_bad_schedule_is_told_and_the_others_are_read(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("")
+    done = chaos("check", tmp_path / "bad.yaml", "short", tmp_path / "none.yaml")
+    assert done.returncode == 2
+    assert done.stdout.startswith("short: 3 clients, ")
+    assert [line.partition(": ")[0] for line in done.stderr.splitlines()] == [
+        f"{tmp_path}/bad.yaml:1",
+        f"{tmp_path}/none.yaml",
+    ]
 
 
 def history(*lines: dict[str, object]) -> list[Event]:
