@@ -32,7 +32,7 @@ from router.identity import REJECTED
 if TYPE_CHECKING:
     import asyncio
 
-    from onceway.client.connection import Connection
+    from onceway.client.driver import Driver
 
 _CHUNK = 1024  # messages that put_many hands over at a time
 
@@ -126,7 +126,7 @@ class Publisher:
 
     def __init__(
         self,
-        connection: Connection,
+        driver: Driver,
         link: PublisherLink,
         on_undecided: Callable[[PublicationsUndecided], None] | None,
     ) -> None:
@@ -136,7 +136,7 @@ class Publisher:
         self.accepted = 0
         self.rejected = 0  # and released, modified: every outcome but accepted
         self.sequence = link.sequence  # number of the next message: how many were ever taken under this name
-        self._connection = connection
+        self._driver = driver
         self._link = link
         self._on_undecided = on_undecided
         self._queue: list[bytes] = []  # taken in this turn of the loop
@@ -256,7 +256,7 @@ class Publisher:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._connection._soon()
+            self._driver.soon()
 
     async def _wait_for_room(self) -> None:
         await self._changes.until(lambda: self._room > 0 or self._error or self._over or self._closing or self._untold)
@@ -272,7 +272,7 @@ class Publisher:
             raise ConnectionClosed(f"publisher {self.name} of {self.address} is closed")
 
     def _future(self) -> asyncio.Future[None]:
-        return self._connection._loop.create_future()
+        return self._driver.loop.create_future()
 
     # -- for the connection
 
@@ -293,7 +293,7 @@ class Publisher:
             elif isinstance(event, Attached):
                 self._attached = True
                 self.guarantee = event.guarantee
-                self._connection._tell_attached(self._link, event)
+                self._driver.tell_attached(self._link, event)
                 if self._queue:
                     self._schedule()
             elif isinstance(event, Failed):
@@ -340,9 +340,9 @@ class Publisher:
         for number, _ in items:
             self._finish(number, number, DeliveryUndecided(f"{what}: message {number} is undecided: {reason}"))
         report = PublicationsUndecided(self.address, self.name, reason, tuple(items))
-        self._connection._report(report)
+        self._driver.report(report)
         if self._on_undecided is not None:
-            self._connection._loop.call_soon(self._on_undecided, report)
+            self._driver.loop.call_soon(self._on_undecided, report)
         else:
             message = f"{what}: {len(items)} publications may or may not have arrived and are not sent again: {reason}"
             self._untold = UndecidedPublications(message, items)
@@ -355,14 +355,14 @@ class Publisher:
             # to close now would make the network settle what some subscribers have not seen
             closed = False
         if not self._over and self._error is None:
-            self._connection._leave(self._link, closed)
-            await self._changes.until(lambda: self._over or self._error, self._connection._leave_timeout_s)
+            self._driver.leave(self._link, closed)
+            await self._changes.until(lambda: self._over or self._error, self._driver.leave_timeout_s)
         self._over = True
-        if not self._connection._journalled:
+        if not self._driver.journalled:
             for number, _ in left:
                 self._finish(number, number, DeliveryUndecided(f"message {number} was undecided when it was closed"))
         self._finish_all(ConnectionClosed(f"publisher {self.name} of {self.address} is closed"))
-        self._connection._forget(self._link)
+        self._driver.forget(self._link)
         self._refresh()
 
 

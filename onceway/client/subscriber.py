@@ -22,7 +22,7 @@ from onceway.client.signals import DONE, Changes, Done
 from onceway.errors import ConnectionClosed, SubscriptionBroken, UsageError
 
 if TYPE_CHECKING:
-    from onceway.client.connection import Connection
+    from onceway.client.driver import Driver
 
 REJECTED_BY_APPLICATION = "onceway:rejected"
 
@@ -182,7 +182,7 @@ class _Verdict:
     def __await__(self) -> Generator[Any, None, None]:
         subscriber = self._subscriber
         subscriber._flush(now_s())
-        return subscriber._connection._durably(subscriber._number).__await__()
+        return subscriber._driver.durably(subscriber._number).__await__()
 
 
 class _Batches(AsyncIterator[Batch]):
@@ -206,16 +206,14 @@ class _Batches(AsyncIterator[Batch]):
 class Subscriber:
     """Made by `connection.subscriber(...)`.  Iterate over it, or over `batches()`, in one task at a time."""
 
-    def __init__(
-        self, connection: Connection, link: SubscriberLink, on_gap: Callable[[SubscriptionGap], None] | None
-    ) -> None:
+    def __init__(self, driver: Driver, link: SubscriberLink, on_gap: Callable[[SubscriptionGap], None] | None) -> None:
         self.address = link.address
         self.name = link.name
         self.guarantee: str = link.guarantee
         self.resumed = False  # an earlier attachment goes on: nothing was missed since
         self.granted_timeout_s = 0.0  # how long the network waits for it while it is away
         self.accepted = 0
-        self._connection = connection
+        self._driver = driver
         self._link = link
         self._on_gap = on_gap
         self._runs: deque[Arrived | SubscriptionBroken] = deque()
@@ -359,7 +357,7 @@ class Subscriber:
         self._drained.clear()
         if self._error is None and not self._over:
             self._link.drain()
-            self._connection._soon()
+            self._driver.soon()
         await self._changes.until(lambda: self._drained or self._error or self._over)
         if not self._drained:
             raise self._error or ConnectionClosed(f"subscriber {self.name} of {self.address} is closed")
@@ -367,7 +365,7 @@ class Subscriber:
 
     def _took(self, settled: int) -> None:
         self._link.taken(settled)
-        self._connection._soon()
+        self._driver.soon()
 
     # -- verdicts
 
@@ -381,7 +379,7 @@ class Subscriber:
             self.accepted += sum(last - first + 1 for first, last in ranges)
         pending = self._pending
         if pending is None:
-            self._connection._soon()
+            self._driver.soon()
         elif pending[2] is outcome and pending[1] == ranges[0][0] - 1:
             ranges = [(pending[0], ranges[0][1]), *ranges[1:]]
         else:
@@ -392,7 +390,7 @@ class Subscriber:
                 self._flush(now_s())
         first, last = ranges[-1]
         self._pending = (first, last, outcome)
-        return _Verdict(self) if self._connection._journalled else DONE
+        return _Verdict(self) if self._driver.journalled else DONE
 
     def _flush(self, now: float) -> None:
         if self._pending is not None:
@@ -425,7 +423,7 @@ class Subscriber:
                 self.resumed = event.resumed
                 self.guarantee = event.guarantee
                 self.granted_timeout_s = event.timeout_s
-                self._connection._tell_attached(self._link, event)
+                self._driver.tell_attached(self._link, event)
             elif isinstance(event, Gap):
                 self._gap(event)
             elif isinstance(event, Drained):
@@ -439,9 +437,9 @@ class Subscriber:
 
     def _gap(self, gap: Gap) -> None:
         report = SubscriptionGap(self.address, self.name, gap.reason, gap.dropped)
-        self._connection._report(report)
+        self._driver.report(report)
         if self._on_gap is not None:
-            self._connection._loop.call_soon(self._on_gap, report)
+            self._driver.loop.call_soon(self._on_gap, report)
         else:
             self._runs.append(
                 SubscriptionBroken(
@@ -462,11 +460,11 @@ class Subscriber:
         self._flush(now_s())
         await self._changes.until(lambda: self._over or self._error or not self._link.deciding)
         if not self._over and self._error is None:
-            self._connection._leave(self._link, closed)
-            await self._changes.until(lambda: self._over or self._error, self._connection._leave_timeout_s)
+            self._driver.leave(self._link, closed)
+            await self._changes.until(lambda: self._over or self._error, self._driver.leave_timeout_s)
         self._over = True
         self._clear()
-        self._connection._forget(self._link)
+        self._driver.forget(self._link)
         self._changes.notify()
 
 

@@ -470,7 +470,7 @@ def test_an_attach_that_is_never_answered_times_out_and_leaves_nothing() -> None
             with pytest.raises(AttachTimeout, match="may be recovering"):
                 await connection.subscriber("orders", timeout_s=0.1)
             del network.attach
-            assert connection._owners == {}
+            assert connection._driver.owners == {}
             await connection.subscriber("orders")
 
     play(scene)
@@ -679,7 +679,8 @@ def test_publications_that_are_too_old_are_raised_and_not_sent_again(tmp_path: P
 def test_the_time_that_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The event loop's clock knows nothing of it."""
     slept_s = 0.0
-    monkeypatch.setattr("onceway.client.connection.now_s", lambda: now_s() + slept_s)
+    for module in ("connection", "driver"):
+        monkeypatch.setattr(f"onceway.client.{module}.now_s", lambda: now_s() + slept_s)
 
     async def scene(network: FakeNetwork) -> None:
         nonlocal slept_s
@@ -913,8 +914,8 @@ def test_a_deadline_that_has_come_is_armed_for_an_earlier_one_again(monkeypatch:
         async with onceway.connect(network.url(), container="c") as connection:
             now = asyncio.get_running_loop().time()
             for deadline in (now, now - 1.0, now + 0.0002):
-                monkeypatch.setattr(connection._endpoint, "next_deadline", lambda deadline=deadline: deadline)
-                connection._arm(now)
+                monkeypatch.setattr(connection._driver.endpoint, "next_deadline", lambda deadline=deadline: deadline)
+                connection._driver._arm(now)
             monkeypatch.undo()
         await network.stop()
 
