@@ -1,35 +1,23 @@
 """The HTTP API: paths, status codes and bodies as Toxiproxy's, errors included.
 
-Its JSON is read as the original reads it: the first value of the body counts, unknown keys don't, null is as good as
-absent, and what has the wrong type is a bad request.
+What a body may say, and how its errors are told, is in `bodies`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 from aiohttp import web
 
+from chaos.toxiproxy.bodies import PROXY, TOXIC, TOXIC_CHANGE, ApiError, attributes_of, bad_type, fields, first_value
 from chaos.toxiproxy.proxies import DIRECTIONS, ListenFailed, Proxies, Proxy
-from chaos.toxiproxy.toxics import TYPES, Attributes, Toxic
+from chaos.toxiproxy.toxics import TYPES, Toxic
 
 VERSION: Final = "2.12.0-onceway"  # the API that is spoken, and who speaks
 PROXIES: Final = web.AppKey("proxies", Proxies)
 
 _MISSING_FIELD: Final = "missing required field"
-_BAD_REQUEST: Final = "bad request body"
-
-
-class ApiError(Exception):
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.message = message
-        self.status = status
-
-    def document(self) -> dict[str, Any]:
-        return {"error": self.message, "status": self.status}
 
 
 def application(proxies: Proxies) -> web.Application:
@@ -122,16 +110,17 @@ async def _proxy_index(request: web.Request) -> web.Response:
 
 async def _proxy_create(request: web.Request) -> web.Response:
     proxies = request.app[PROXIES]
-    given = _fields(await _body(request), "Proxy", _PROXY_FIELDS)
+    given = fields(await _body(request), "Proxy", PROXY)
     for field in ("name", "upstream"):
         if not given.get(field):
             raise ApiError(f"{_MISSING_FIELD}: {field}", 400)
     proxy = proxies.new(given["name"], given.get("listen", ""), given["upstream"])
-    if proxy.name in proxies.by_name:
-        raise ApiError("proxy already exists", 409)
-    if given.get("enabled", True):
-        await proxy.start()
-    proxies.by_name[proxy.name] = proxy
+    async with proxies.changing:
+        if proxy.name in proxies.by_name:
+            raise ApiError("proxy already exists", 409)
+        if given.get("enabled", True):
+            await proxy.start()
+        proxies.by_name[proxy.name] = proxy
     return _json(proxy.document(), 201)
 
 
@@ -142,8 +131,10 @@ async def _populate(request: web.Request) -> web.Response:
     try:
         wanted = _wanted(await _body(request))
         done = []
-        for given in wanted:
-            done.append(await _create_or_replace(request.app[PROXIES], given))
+        proxies = request.app[PROXIES]
+        async with proxies.changing:
+            for given in wanted:
+                done.append(await _create_or_replace(proxies, given))
     except ApiError as problem:
         error = problem
     except ListenFailed as problem:
@@ -155,9 +146,11 @@ async def _populate(request: web.Request) -> web.Response:
 
 
 def _wanted(body: Any) -> list[dict[str, Any]]:
+    if body is None:
+        return []
     if not isinstance(body, list):
-        raise _bad_type(body, "value", "[]struct")
-    wanted = [_fields(one, "", _PROXY_FIELDS) for one in body]
+        raise bad_type(body, "value", "[]struct")
+    wanted = [fields(one, "", PROXY) for one in body]
     for i, given in enumerate(wanted, 1):
         for field in ("name", "upstream"):
             if not given.get(field):
@@ -184,7 +177,7 @@ async def _proxy_show(request: web.Request) -> web.Response:
 
 async def _proxy_update(request: web.Request) -> web.Response:
     proxy = _proxy(request)
-    given = _fields(await _body(request), "Proxy", _PROXY_FIELDS)
+    given = fields(await _body(request), "Proxy", PROXY)
     await proxy.update(
         given.get("listen", proxy.listen), given.get("upstream", proxy.upstream), given.get("enabled", proxy.enabled)
     )
@@ -215,7 +208,7 @@ async def _toxic_index(request: web.Request) -> web.Response:
 
 async def _toxic_create(request: web.Request) -> web.Response:
     proxy = _proxy(request)
-    given = _fields(await _body(request), "ToxicWrapper", _TOXIC_FIELDS)
+    given = fields(await _body(request), "ToxicWrapper", TOXIC)
     kind, stream = given.get("type", ""), given.get("stream", "downstream")
     if stream.lower() not in DIRECTIONS:
         raise ApiError("stream was invalid, can be either upstream or downstream", 400)
@@ -225,7 +218,8 @@ async def _toxic_create(request: web.Request) -> web.Response:
     if proxy.toxic(name) is not None:
         raise ApiError("toxic already exists", 409)
     attributes = TYPES[kind]()
-    _set_attributes(attributes, given.get("attributes"))
+    for attribute, value in attributes_of(attributes, given.get("attributes")).items():
+        setattr(attributes, attribute, value)
     toxic = Toxic(name, kind, stream, given.get("toxicity", 1.0), attributes)
     proxy.add(toxic)
     return _json(toxic.document())
@@ -238,8 +232,9 @@ async def _toxic_show(request: web.Request) -> web.Response:
 async def _toxic_update(request: web.Request) -> web.Response:
     """Attributes that are not named stay, toxicity too; nothing else of a toxic can be changed."""
     proxy, toxic = _toxic(request)
-    given = _fields(await _body(request), "", {"attributes": "any", "toxicity": "float32"})
-    _set_attributes(toxic.attributes, given.get("attributes"))
+    given = fields(await _body(request), "", TOXIC_CHANGE)
+    for attribute, value in attributes_of(toxic.attributes, given.get("attributes")).items():
+        setattr(toxic.attributes, attribute, value)
     toxic.toxicity = given.get("toxicity", toxic.toxicity)
     proxy.changed(toxic)
     return _json(toxic.document())
@@ -251,88 +246,5 @@ async def _toxic_delete(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-# --- bodies ---------------------------------------------------------------------------------------------------------
-
-_PROXY_FIELDS: Final = {"name": "string", "listen": "string", "upstream": "string", "enabled": "bool"}
-_TOXIC_FIELDS: Final = {
-    "name": "string",
-    "type": "string",
-    "stream": "string",
-    "toxicity": "float32",
-    "attributes": "any",
-}
-_GO_NAMES: Final = {kind: TYPES[kind].__name__ + "Toxic" for kind in TYPES} | {"reset_peer": "ResetToxic"}
-
-
 async def _body(request: web.Request) -> Any:
-    text = (await request.text()).lstrip()
-    if not text:
-        raise ApiError(f"{_BAD_REQUEST}: EOF", 400)
-    try:
-        return json.JSONDecoder().raw_decode(text)[0]
-    except ValueError as error:
-        at = getattr(error, "pos", 0)
-        if at >= len(text.rstrip()):
-            raise ApiError(f"{_BAD_REQUEST}: unexpected EOF", 400) from error
-        what = f"invalid character '{text[at]}' looking for beginning of value"
-        raise ApiError(f"{_BAD_REQUEST}: {what}", 400) from error
-
-
-def _fields(body: Any, struct: str, types: Mapping[str, str]) -> dict[str, Any]:
-    """The known ones, each of its type; keys match in any case."""
-    if body is None:
-        return {}
-    if not isinstance(body, dict):
-        raise _bad_type(body, "value", f"toxiproxy.{struct}" if struct else "struct")
-    found = {}
-    for key, value in body.items():
-        field = key.lower()
-        kind = types.get(field)
-        if kind is not None and value is not None:
-            found[field] = _typed(value, kind, f"{struct}.{field}")
-    return found
-
-
-def _set_attributes(attributes: Attributes, given: Any) -> None:
-    """All or none of them."""
-    if given is None:
-        return
-    kind = next(name for name, made in TYPES.items() if type(attributes) is made)
-    place = f"{_GO_NAMES[kind]}.attributes"
-    if not isinstance(given, dict):
-        raise _bad_type(given, "struct field .attributes", f"toxics.{_GO_NAMES[kind]}")
-    known = {field: f"{place}.{field}" for field in attributes.document()}
-    values = {
-        key.lower(): _typed(value, "int64", known[key.lower()])
-        for key, value in given.items()
-        if key.lower() in known and value is not None
-    }
-    for field, value in values.items():
-        setattr(attributes, field, value)
-
-
-def _typed(value: Any, kind: str, place: str) -> Any:
-    if kind == "any":
-        return value
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    fits = {
-        "string": isinstance(value, str),
-        "bool": isinstance(value, bool),
-        "float32": number,
-        "int64": number and float(value).is_integer() and "." not in repr(value),
-    }[kind]
-    if not fits:
-        raise _bad_type(value, f"struct field {place}", kind)
-    return float(value) if kind == "float32" else value
-
-
-def _bad_type(value: Any, where: str, kind: str) -> ApiError:
-    if isinstance(value, bool):
-        shown = "bool"
-    elif isinstance(value, int | float):
-        shown = f"number {value}" if kind == "int64" else "number"
-    else:
-        names: dict[object, str] = {str: "string", list: "array", dict: "object"}
-        shown = names.get(type(value), "null")
-    where = f"Go {where}"
-    return ApiError(f"{_BAD_REQUEST}: json: cannot unmarshal {shown} into {where} of type {kind}", 400)
+    return first_value((await request.read()).decode("utf-8", "replace"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import socket
 import struct
@@ -16,7 +17,7 @@ DIRECTIONS: Final = ("upstream", "downstream")
 
 
 class ListenFailed(Exception):
-    """In the words of the original, which come from Go's net package."""
+    """An address that is none, too.  In the words of the original, which come from Go's net package."""
 
 
 class Proxy:
@@ -53,8 +54,10 @@ class Proxy:
         host, port = split_address(self.listen)
         try:
             self._server = await asyncio.start_server(self._came, host or None, port, backlog=1024)
+        except (socket.gaierror, UnicodeError) as error:
+            raise ListenFailed(f"listen tcp: lookup {host}: no such host") from error
         except OSError as error:
-            reason = "address already in use" if error.errno == 98 else (error.strerror or str(error)).lower()
+            reason = os.strerror(error.errno).lower() if error.errno else str(error)
             raise ListenFailed(f"listen tcp {self.listen}: bind: {reason}") from error
         self.listen = shown(host, self._server.sockets[0].getsockname()[1])
         self.enabled = True
@@ -107,7 +110,7 @@ class Proxy:
         self._arriving[task] = None
         try:
             up_reader, up_writer = await asyncio.open_connection(*split_address(self.upstream), limit=1 << 16)
-        except OSError:  # nobody there: the client sees its connection closed
+        except (OSError, UnicodeError, ListenFailed):  # nobody there, or nowhere: the client's connection is closed
             writer.close()
             return
         except asyncio.CancelledError:
@@ -180,6 +183,7 @@ class Proxies:
     def __init__(self, rng: random.Random | None = None) -> None:
         self.rng = rng or random.Random()
         self.by_name: dict[str, Proxy] = {}
+        self.changing = asyncio.Lock()  # over making and replacing them: to listen takes turns of the loop
 
     def new(self, name: str, listen: str, upstream: str) -> Proxy:
         """Not one of them yet, and not listening."""
@@ -196,8 +200,10 @@ def split_address(text: str) -> tuple[str, int]:
     host = host.removeprefix("[").removesuffix("]")
     if not text:
         return "", 0
-    if not port.isdigit() or int(port) > 65_535:
+    if not port.isascii() or not port.isdecimal():
         raise ListenFailed(f"listen tcp: address {text}: missing port in address")
+    if int(port) > 65_535:
+        raise ListenFailed(f"listen tcp: address {port}: invalid port")
     return host, int(port)
 
 

@@ -234,6 +234,39 @@ def test_a_port_that_is_taken_is_an_internal_error(api: str, server: Toxiproxy, 
     assert server.proxies() == {}
 
 
+def test_what_is_no_toxic_leaves_no_trace(api: str, proxy: Proxy) -> None:
+    for sent in (b'{"type": "latency", "toxicity": NaN}', b'{"type": "latency", "toxicity": 1e999}', b"\xff\xfe"):
+        assert requests.post(f"{api}/proxies/p/toxics", data=sent, timeout=10).status_code == 400
+    assert body(requests.get(f"{api}/proxies/p/toxics", timeout=10)) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("listen", "error"),
+    [
+        ("127.0.0.1:99999", "listen tcp: address 99999: invalid port"),
+        ("127.0.0.1", "listen tcp: address 127.0.0.1: missing port in address"),
+    ],
+)
+def test_an_address_that_is_none_is_an_internal_error(api: str, server: Toxiproxy, listen: str, error: str) -> None:
+    new = {"name": "p", "listen": listen, "upstream": "127.0.0.1:1"}
+    assert body(requests.post(f"{api}/proxies", json=new, timeout=10)) == (500, {"error": error, "status": 500})
+    assert server.proxies() == {}
+
+
+def test_of_many_who_make_a_proxy_at_once_one_has_made_it(api: str, server: Toxiproxy, upstream: Upstream) -> None:
+    new = {"name": "p", "listen": "127.0.0.1:0", "upstream": upstream.address}
+    codes: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: codes.append(requests.post(f"{api}/proxies", json=new, timeout=10).status_code))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [201] + [409] * 7
+
+
 def test_browsers_are_sent_away(api: str) -> None:
     answer = requests.get(f"{api}/proxies", headers={"User-Agent": "Mozilla/5.0"}, timeout=10)
     assert (answer.status_code, answer.text) == (403, "User agent not allowed\n")
@@ -314,8 +347,9 @@ def test_a_disabled_proxy_drops_its_connections_and_refuses_new_ones(proxy: Prox
     connected(proxy, upstream)
 
 
-def test_a_connection_ends_when_nobody_is_at_the_upstream(server: Toxiproxy) -> None:
-    with connect(server.create(upstream="127.0.0.1:1", name="nowhere")) as client:
+@pytest.mark.parametrize("nowhere", ["127.0.0.1:1", "nowhere", "a" * 100 + ".b:1"])
+def test_a_connection_ends_when_nobody_is_at_the_upstream(server: Toxiproxy, nowhere: str) -> None:
+    with connect(server.create(upstream=nowhere, name="nowhere")) as client:
         assert client.recv(1) == b""
 
 
@@ -329,17 +363,18 @@ def test_reset_takes_all_toxics_away_and_enables_all(server: Toxiproxy, proxy: P
     assert client.recv(1) == b"x"
 
 
-def test_latency_delays_one_way_only(proxy: Proxy, upstream: Upstream) -> None:
+def test_latency_delays_one_way_only(api: str, proxy: Proxy, upstream: Upstream) -> None:
     client, far = connected(proxy, upstream)
     proxy.add_toxic(type="latency", attributes={"latency": 300})
-    began = time.monotonic()
-    client.sendall(b"up")
-    wait_until(lambda: upstream.got[0] == b"up", "bytes upstream", 10, 0.005)
-    assert time.monotonic() - began < 0.25
     began = time.monotonic()
     far.sendall(b"down")
     assert receive(client, 4) == b"down"
     assert time.monotonic() - began >= 0.28
+    requests.patch(
+        f"{api}/proxies/p/toxics/latency_downstream", json={"attributes": {"latency": 3_600_000}}, timeout=10
+    )
+    client.sendall(b"up")
+    wait_until(lambda: upstream.got[0] == b"up", "bytes upstream", 30, 0.005)
 
 
 def test_jitter_varies_latency_around_its_middle(proxy: Proxy, upstream: Upstream) -> None:
@@ -359,13 +394,14 @@ def test_chunks_of_a_delayed_stream_are_delayed_together_and_not_one_after_the_o
     proxy: Proxy, upstream: Upstream
 ) -> None:
     client, far = connected(proxy, upstream)
-    proxy.add_toxic(type="latency", attributes={"latency": 200})
+    proxy.add_toxic(type="latency", attributes={"latency": 500})
     began = time.monotonic()
-    for _ in range(20):
+    for _ in range(60):
         far.sendall(b"x")
-        time.sleep(0.005)
-    assert receive(client, 20) == b"x" * 20
-    assert time.monotonic() - began < 2
+        time.sleep(0.005)  # a chunk each
+    client.settimeout(30)
+    assert receive(client, 60) == b"x" * 60
+    assert time.monotonic() - began < 25  # one after the other they would take 30 s
 
 
 def test_a_toxic_taken_away_lets_go_of_what_it_held(proxy: Proxy, upstream: Upstream) -> None:
@@ -398,7 +434,7 @@ def test_bandwidth_lets_through_so_many_kilobytes_a_second(proxy: Proxy, upstrea
     began = time.monotonic()
     client.sendall(blob)
     wait_until(lambda: len(upstream.got[0]) == len(blob), "all bytes", 20, 0.005)
-    assert 0.5 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.5
     assert upstream.got[0] == blob
 
 
