@@ -142,10 +142,12 @@ class Wire:
 class Locals:
     """What routers of these names and these clients do, found out as it is asked for."""
 
-    def __init__(self, names: list[str], address: AddressConfig, clients: list[Publisher | Subscriber]) -> None:
+    def __init__(
+        self, names: list[str], address: AddressConfig, clients: list[Publisher | Subscriber], config: dict[str, Any]
+    ) -> None:
         self.configs = {
             name: RouterConfig(
-                name=name, routers=tuple(names), addresses=(address,), defaults=address, idle_timeout_s=LONG
+                name=name, routers=tuple(names), addresses=(address,), defaults=address, idle_timeout_s=LONG, **config
             )
             for name in names
         }
@@ -237,6 +239,10 @@ class Locals:
         found: Offers = self.facts[key]
         return found
 
+    def restarts(self, number: int) -> bool:
+        """Whether this client can restart from a journal."""
+        return self.offers(number).restarts
+
     def established(self, number: int) -> bool:
         key = ("established", number)
         if key not in self.facts:
@@ -284,6 +290,7 @@ class Offers(NamedTuple):
     send: bool
     settle: bool
     accept: bool
+    restarts: bool  # from a journal
     beats: bool  # signs of life are all that can prove it
     left: tuple[str, ...]  # what it has not done
 
@@ -300,6 +307,7 @@ def offers_of(client: Any) -> Offers:
         send=publisher and client.can_send() and client.seq < client.total,
         settle=publisher and client.next_to_settle() is not None and not client.closing,
         accept=not publisher and bool(client.in_hand) and not client.closing,
+        restarts=not publisher,
         beats=client.kind == UNIQUE and client.state == "on",
         left=tuple(left),
     )

@@ -84,7 +84,7 @@ class Product:
         self.places = {client.name: place for place, client in enumerate(self.who)}
         self.kinds = [client.kind for client in self.who]
         self.clocked = any(kind != RECOVERING for kind in self.kinds)
-        self.locals = Locals(self.names, ADDRESS, self.who)
+        self.locals = Locals(self.names, ADDRESS, self.who, setting.config)
         self.n, self.m = len(self.names), len(self.who)
         self.pair = {  # (x, y): the place of x's inbox from y
             pair: place for place, pair in enumerate((x, y) for x in range(self.n) for y in range(self.n) if x != y)

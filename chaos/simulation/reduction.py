@@ -14,13 +14,21 @@ stubborn sets). Every quiet state is still reached, and every violation. What el
   and `told_accepted` is wrong at once or never will be, so publishers may be first; elsewhere not.
 - A connection that is made moves wall clocks, where these count (`Product.clocked`): it is not put first there, and
   nothing at routers is.
+- What a client reads, or that its connection is lost, is tried alone even while faults are to come, where it may as
+  well happen at once (`absorbed`): it tells nobody, does the same before and after whatever else the client can do
+  meanwhile, and leaves no trace in it when the connection is lost. If that happens before, by whatever fault, it will
+  be as if it had happened: what the client has answered is lost with the connection, or lies behind all that the router
+  reads without it.
 - While a router is dead its clients have one way less to go; nothing needs it dead. So it starts again at once, unless
   another crash is to come.
 """
 
 from __future__ import annotations
 
-from chaos.simulation.product import DOWN, Draft, Product, State
+from typing import Any
+
+from chaos.simulation.processes import Input, Offers
+from chaos.simulation.product import DOWN, Draft, Product, State, time_after
 from chaos.simulation.smallest import FAULTS
 from chaos.simulation.world import Event
 
@@ -32,6 +40,10 @@ class Reduction:
     def __init__(self, product: Product) -> None:
         self.product = product
         self.harmless = OF_STRICT if product.setting.strict and all(product.setting.places) else OF_LENIENT
+        self.ends: list[Input] = [("cdrop",)]  # of what a client has on a connection
+        if product.setting.faults.get("srestart"):
+            self.ends.append(("srestart",))
+        self.known: dict[tuple[Any, ...], bool] = {}
 
     def first(self, state: State, progress: list[Event]) -> list[Event] | None:
         """Those of `progress` that are enough, or None."""
@@ -41,9 +53,13 @@ class Reduction:
             for event in progress:
                 if event[0] == "restart":
                     return [event]
+        by_client, by_router = self.sorted(draft, progress)
+        for client, events in enumerate(by_client):
+            for event in events:
+                if event[0] in ("r2c", "cnotice") and self.absorbed(draft, client, event):
+                    return [event]
         if budget["srestart"]:
             return None
-        by_client, by_router = self.sorted(draft, progress)
         found: list[Event] | None = None
         for client, events in enumerate(by_client):
             if (
@@ -92,6 +108,51 @@ class Reduction:
             return True
         return bool(channel.r2c) and not (budget["crash"] or budget["cdrop"] or budget["rdrop"])
 
+    def absorbed(self, draft: Draft, client: int, event: Event) -> bool:
+        product = self.product
+        given: Input = ("cdrop",)
+        if event[0] == "r2c":
+            given = ("r2c", product.head(product.channel(draft, event[1])[1])[1])
+        return self.is_absorbed(draft.clients[client], given, draft.rest.turns)
+
+    def is_absorbed(self, number: int, given: Input, turns: int) -> bool:
+        """In this situation of a client, and in all in which its application can bring it meanwhile."""
+        key = (number, given, turns)
+        if key not in self.known:
+            self.known[key] = self.leaves_no_trace(*key) and self.commutes(*key)
+        return self.known[key]
+
+    def leaves_no_trace(self, number: int, given: Input, turns: int) -> bool:
+        client, now = self.product.locals.client, time_after(turns)
+        said = client(number, given, now)
+        if said.failure is not None or said.told:
+            return False
+        if given[0] == "r2c" and said.closed:
+            return False
+        for end in self.ends:
+            if end != given and (end[0] != "srestart" or self.product.locals.restarts(number)):
+                without, with_it = client(number, end, now), client(said.number, end, now)
+                if (without.number, without.told) != (with_it.number, with_it.told):
+                    return False
+        return True
+
+    def commutes(self, number: int, given: Input, turns: int) -> bool:
+        """With what its application can do: send, settle, accept."""
+        client, now = self.product.locals.client, time_after(turns)
+        said, on = client(number, given, now), given[0] == "r2c"
+        offers = self.product.locals.offers
+        for deed in deeds(offers(number)):
+            if (on and said.frames) or deed not in deeds(offers(said.number)):
+                return False
+            before, after = client(number, deed, now), client(said.number, deed, now)
+            if before.failure is not None or before.told != after.told or (on and before.frames != after.frames):
+                return False
+            if client(before.number, given, now).number != after.number:
+                return False
+            if not self.is_absorbed(before.number, given, turns):
+                return False
+        return True
+
     def unheard(self, draft: Draft, client: int, event: Event) -> bool:
         """No other application's deeds matter to what the checker hears of it."""
         told = self.product.would_tell(draft, event)
@@ -124,3 +185,11 @@ class Reduction:
                 return False
             # It may write to its clients, but these write to it, and not here.
         return True
+
+
+def deeds(offers: Offers) -> list[Input]:
+    """What the application can do, but for connecting."""
+    possible: tuple[tuple[bool, Input], ...] = (
+        (offers.send, ("send",)), (offers.settle, ("settle",)), (offers.accept, ("accept", 0)),
+    )  # fmt: skip
+    return [deed for can, deed in possible if can]

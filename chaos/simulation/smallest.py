@@ -19,8 +19,16 @@ from router.config import AddressConfig
 TURN_S = 3 * STEP_S  # of a pause: time in which nothing happens
 FAULTS = ("crash", "cdrop", "rdrop", "cut", "srestart")
 
-
+WINDOW = 8  # messages of a publisher under way
 ADDRESS = AddressConfig(subscription_timeout_s=8.0, publisher_timeout_s=16.0)
+
+
+class Thrifty(Subscriber):
+    """Renews its credit when half of it is used, as libraries do."""
+
+    def grant(self) -> None:
+        if self.link.credit * 2 <= self.credit:
+            super().grant()
 
 
 @dataclass(frozen=True)
@@ -34,14 +42,23 @@ class Setting:
     faults: dict[str, int] = field(default_factory=dict)
     credit: int = 10
     keep: bool = True  # subscribers keep what they have in hand when a connection is lost
+    renews: bool = False  # credit is renewed at each message, not when half of it is used, which two messages never do
     names: str = "AB"
     strict: bool = True
 
     def clients(self) -> tuple[list[Publisher], list[Subscriber]]:
         return (
             [Publisher(f"p{i}", kind, self.messages) for i, kind in enumerate(self.publishers)],
-            [Subscriber(f"s{i}", kind, self.credit, self.keep) for i, kind in enumerate(self.subscribers)],
+            [
+                (Subscriber if self.renews else Thrifty)(f"s{i}", kind, self.credit, self.keep)
+                for i, kind in enumerate(self.subscribers)
+            ],
         )
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Of routers: what a publisher may have under way does not grow when the size of its messages is known."""
+        return {} if self.renews else {"window_messages": WINDOW}
 
     def placed(self) -> list[tuple[str, str]]:
         publishers, subscribers = self.clients()
@@ -58,7 +75,9 @@ class Small(Wild):
         self.lives = dict.fromkeys(setting.names, 0)
         publishers, subscribers = setting.clients()
         self.clocked = any(c.kind != RECOVERING for c in (*publishers, *subscribers))
-        super().__init__(setting.names, publishers, subscribers, strict=setting.strict, address=ADDRESS)
+        super().__init__(
+            setting.names, publishers, subscribers, strict=setting.strict, address=ADDRESS, **setting.config
+        )
 
     def draw_incarnation(self, name: str) -> int:
         self.lives[name] += 1
@@ -116,6 +135,8 @@ WORLDS: dict[str, Setting] = {
     "half-open-1-one": Setting(places=ACROSS, messages=1, faults={"rdrop": 1}),
     "trunk-1-one": Setting(places=ACROSS, messages=1, faults={"cut": 1}, strict=False),
     "crash-1-one": Setting(places=ACROSS, messages=1, faults={"crash": 1}),
+    "flows-drops-1-one": Setting(places=ACROSS, messages=1, faults={"cdrop": 1}, renews=True),
+    "flows-crash-1-one": Setting(places=ACROSS, messages=1, faults={"crash": 1}, renews=True),
     "plain-drops-1-one": Setting((UNIQUE,), (PLAIN,), 1, ACROSS, {"cdrop": 1}),
     "memory-drops-1-one": Setting((MEMORY,), (MEMORY,), 1, ACROSS, {"cdrop": 1}),
     "drops-1-one-of-2": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"cdrop": 1}),
@@ -139,4 +160,5 @@ WORLDS: dict[str, Setting] = {
     "crash-2-drop": Setting(places=ACROSS, faults={"crash": 2, "cdrop": 1}),
     "crash-2-drop-of-2": Setting(subscribers=TWO, places=BOTH, faults={"crash": 2, "cdrop": 1}),
 }
-"""The smaller first. `one`: one message, else two; `here`: all at one router; `of-2`: two subscribers, at both."""
+"""The smaller first. `one`: one message, else two; `here`: all at one router; `of-2`: two subscribers, at both; `flows`:
+credit is renewed at each message."""

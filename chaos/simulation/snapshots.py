@@ -2,13 +2,20 @@
 
 A snapshot is the pickled graph of the live objects of one process: a router with its connections, or a client. What a
 situation leads on to is found out from its snapshot, so that equal numbers behave alike by construction: nothing is
-abstracted that could come back. What `WITHOUT` names is put at its initial value in every snapshot: counts of what has
-happened by which nothing decides, estimates of memory that are thousands of names away from deciding anything, and the
-shapes of frames that an engine has learnt to read faster, to the same effect.
+abstracted that could come back. What nothing will ask for any more is put at its initial value in every snapshot:
+
+- `WITHOUT`: counts of what has happened by which nothing decides, estimates of memory and of the sizes of frames that
+  are thousands of names and transfers away from deciding anything, and the shapes of frames that an engine has learnt
+  to read faster, to the same effect;
+- of the attaches of a link that is attached (`_link`) the maps, properties and termini: they are read when an attach
+  is answered or the answer has come, and the answer to an attach ends that;
+- of a proof that is not open (`_proof`) what it was opened with: opening it sets all of that anew.
 
 Pickle writes the second mention of an object as a reference, so two equal strings differ from one that is mentioned
-twice. To compare, equal text, octets, and tuples of these, are made one object first (`Canonical`); that takes thrice
-as long, and is left out where the octets themselves have been seen before.
+twice: which of them are one object is a matter of caches, and of what the program has done before. To compare, equal
+values are made one object first, values being what cannot change and holds nothing that can but by reference, and
+sets are put in order (`Canonical`). That takes thrice as long, and is left out where the octets themselves have been
+seen before.
 """
 
 from __future__ import annotations
@@ -18,18 +25,21 @@ import io
 import pickle
 import sys
 import zlib
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import blake2b
-from types import MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from amqp10.connection import ConnectionState
 from amqp10.handshake import Phase as HandshakePhase
-from amqp10.link import LinkState
+from amqp10.link import Link, LinkState
 from amqp10.reading import Reader
+from amqp10.receiver import ReceiverLink
+from amqp10.sender import SenderLink
 from amqp10.session import SessionState
 from amqp10.settings import ConnectionSettings
-from amqp10.types import Symbol
 from router.client_connection import ClientConnection
 from router.config import AddressConfig, RouterConfig
 from router.irregular import State as ResumeState
@@ -38,21 +48,27 @@ from router.memory import Bookkeeping
 from router.messages import JoinKind
 from router.negotiation import Modes
 from router.ports import Outcome
+from router.proof import Proof
 from router.publisher import Phase as PublisherPhase
+from router.subscriber_link import MOST_AT_ONCE, PORTION, SubscriberLink
 
 WITHOUT: dict[type, dict[str, Callable[[], Any]]] = {
     ClientConnection: {"writes": int},
     Bookkeeping: {"_counted": int, "_since": int},
     Reader: {"frames": int, "_shapes": dict, "_dispositions": dict},
+    SubscriberLink: {"_size": lambda: PORTION // MOST_AT_ONCE, "_write": int, "_allowance": lambda: MOST_AT_ONCE},
 }
-ATOMS = frozenset((str, bytes, int, Symbol))
+BY_VALUE = frozenset((int, bool, float, type(None)))  # pickle writes these out each time
+THINGS = frozenset((dict, list, bytearray, deque, MethodType, FunctionType, BuiltinFunctionType, type)) | BY_VALUE
 NEVER_CHANGE = frozenset((
     RouterConfig, AddressConfig, Limits, ConnectionSettings, Modes, Outcome, PublisherPhase, JoinKind, ResumeState,
     LinkState, SessionState, ConnectionState, HandshakePhase,
 ))  # fmt: skip
+VALUES = (tuple, int, str, bytes)
+FROZEN: dict[type, tuple[str, ...] | None] = {}  # of classes met: the fields of those whose instances do not change
 SHARED: list[Any] = []  # values of these: pointed at, not copied
-MADE_ONE = NEVER_CHANGE | {Symbol, tuple}
 BY_ID: dict[int, int] = {}  # of those in SHARED
+UNANSWERED = (LinkState.NEW, LinkState.ATTACH_SENT, LinkState.ATTACH_RECEIVED)
 CODES: dict[tuple[str, str], int] = {}  # module and class -> its number
 FIRST_CODE = 0x8000  # beyond any that somebody may have registered
 
@@ -82,10 +98,29 @@ def name_classes() -> None:
                     copyreg.add_extension(name, value.__qualname__, code)
 
 
-def _without(value: Any) -> Any:
+def _changed(value: Any, new: dict[str, Any]) -> Any:
     make, arguments, (state, slots), *rest = value.__reduce_ex__(5)
-    initial = {name: first() for name, first in WITHOUT[type(value)].items()}
-    return (make, arguments, (state, {**slots, **initial}), *rest)
+    return (make, arguments, (state, {**slots, **new}), *rest)
+
+
+def _without(value: Any) -> Any:
+    return _changed(value, {name: first() for name, first in WITHOUT[type(value)].items()})
+
+
+def _link(link: Link) -> Any:
+    attaches: dict[str, Any] = {}
+    if link._state not in UNANSWERED:
+        for name in ("local_attach", "remote_attach"):
+            attach = getattr(link, name)
+            if attach is not None:
+                attaches[name] = replace(attach, unsettled=None, properties=None, source=None, target=None)
+    return _changed(link, attaches)
+
+
+def _proof(proof: Proof) -> Any:
+    return _changed(
+        proof, {} if proof.open else {"since": 0.0, "_threshold": 0, "_seen": frozenset(), "_written": False}
+    )
 
 
 def _method(method: Any) -> Any:
@@ -96,16 +131,28 @@ def _method(method: Any) -> Any:
     return (getattr, (owner, name))
 
 
-TABLE = {
+TABLE: dict[type, Callable[[Any], Any]] = {
     MethodType: _method,
     **copyreg.dispatch_table,
     **dict.fromkeys(NEVER_CHANGE, _point_at),
     **dict.fromkeys(WITHOUT, _without),
+    SenderLink: _link,
+    ReceiverLink: _link,
+    Proof: _proof,
 }
 
 
 class Plain(pickle.Pickler):
     dispatch_table = TABLE
+
+
+def _frozen(kind: type) -> tuple[str, ...] | None:
+    """The fields of a dataclass whose instances do not change; None for other classes."""
+    if kind not in FROZEN:
+        parameters = getattr(kind, "__dataclass_params__", None)
+        fixed = parameters is not None and parameters.frozen
+        FROZEN[kind] = tuple(kind.__dataclass_fields__) if fixed else None  # type: ignore[attr-defined]
+    return FROZEN[kind]
 
 
 class Canonical(pickle.Pickler):
@@ -114,16 +161,39 @@ class Canonical(pickle.Pickler):
     def __init__(self, file: io.BytesIO) -> None:
         one: dict[Any, Any] = {}
         the_first = one.setdefault
+        sets: dict[int, Any] = {}
+
+        def only(value: Any) -> Any:
+            """The first one that is equal to this value; anything but a value is itself."""
+            kind = type(value)
+            if kind is str or kind is bytes:
+                return the_first(value, value)
+            if kind in THINGS or kind in NEVER_CHANGE:
+                return value
+            if isinstance(value, (int, str, bytes)):
+                return the_first((kind, value), value)
+            names = None
+            if not isinstance(value, tuple) and (names := _frozen(kind)) is None:
+                return value
+            parts = value if names is None else (getattr(value, name) for name in names)
+            key = [(type(part), part) if type(part) in BY_VALUE else id(only(part)) for part in parts]
+            return the_first((kind, *key), value)
 
         def persistent_id(obj: Any) -> Any:  # asked of every object there is, thousands for a router
             kind = type(obj)
             if kind is str or kind is bytes:
                 return the_first(obj, obj)
-            if kind not in MADE_ONE:
+            if kind in THINGS:
                 return None
-            if kind is Symbol or (kind is tuple and obj and ATOMS.issuperset(map(type, obj))):
-                return the_first((kind, tuple(map(type, obj)), obj), obj)
-            return None if kind is tuple else _point_at(obj)[1]
+            if kind in NEVER_CHANGE:
+                return _point_at(obj)[1]
+            if kind is set or kind is frozenset:
+                sets.setdefault(id(obj), obj)
+                return kind, list(sets).index(id(obj)) if kind is set else 0, sorted(obj, key=repr)
+            if kind is tuple and obj and type(obj[-1]) is dict:  # the state of an object, put together just now
+                return None
+            found = only(obj)
+            return found if found is not obj or isinstance(obj, VALUES) or _frozen(kind) is not None else None
 
         self.persistent_id = persistent_id  # type: ignore[method-assign]
         super().__init__(file, 5)
