@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from router.config import AddressConfig
 from router.ports import STOLEN, MapState
-from tests.router.harness import TOPIC, Mesh, PublisherEnd, SubscriberEnd
-
-SHORT = AddressConfig(subscription_timeout_s=8.0, publisher_timeout_s=20.0)
+from tests.router.ends import PublisherEnd, SubscriberEnd
+from tests.router.harness import SHORT, TOPIC, Mesh
 
 
 def later_life_at_b(mesh: Mesh) -> Mapping[bytes, MapState]:
