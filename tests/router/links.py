@@ -14,6 +14,7 @@ from amqp10.events import Event, LinkAttached, LinkDetached
 from amqp10.link import Link
 from amqp10.performatives import RCV_SECOND
 from amqp10.receiver import ReceiverLink
+from amqp10.sections import Message
 from amqp10.sender import SenderLink
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
@@ -25,6 +26,7 @@ from router.ports import PublisherAttach, SubscriberAnswer, SubscriberAttach, Te
 from router.router import Router
 
 MIB = 1 << 20
+BODY = Message(b"x").encode()
 
 
 class NotingCore:
@@ -208,3 +210,25 @@ def make(config: RouterConfig, core: type[Any] | None = None, now: float = 1_000
 
 def payloads(events: Sequence[Any]) -> list[bytes]:
     return [payload for event in events for payload in event.payloads]
+
+
+def send(client: Client, link: SenderLink, count: int = 1, first: int = 1, settled: bool = False) -> int:
+    """Transfers of a publisher, seen by the router; returns the first delivery-id."""
+    tags = [b"%d" % n for n in range(first, first + count)]
+    first_id = link.send(tags, [BODY] * count, settled=settled)
+    client.clients.exchange()
+    return first_id
+
+
+def attached(clients: Clients, core: Any, credit: int = 100, **attach: Any) -> tuple[Client, Any, Any]:
+    """A subscription: its client, its link and its port in the core."""
+    client = clients.connect()
+    link = client.receiver(credit=credit, **attach)
+    return client, link, core.subscribers[-1]
+
+
+def deliver(port: Any, count: int, position: int = 0, settled: bool = False) -> int:
+    """Transfers of the core to a subscription; returns the first delivery-id."""
+    tags = [b"t%d" % n for n in range(position, position + count)]
+    first_id: int = port.send(tags, [BODY] * count, 0, settled, position, {})
+    return first_id

@@ -1,0 +1,120 @@
+"""Publishers' links: what they are allowed to bring, and who brings too much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqp10.events import LinkFlow
+from amqp10.sections import Message
+from router.config import RouterConfig
+from tests.router.links import BODY, MIB, Clients, NotingCore, make, send
+
+
+def test_credit_is_granted_at_once_and_echo_asked_for(clients: Clients) -> None:
+    client = clients.connect()
+    link = client.sender()
+    assert link.credit == 64
+    (flow,) = client.seen(LinkFlow, link)
+    assert flow.flow.echo
+
+
+def test_a_client_with_a_map_and_no_incarnation_gets_an_echo_and_no_credit(clients: Clients, core: Any) -> None:
+    core.credit = False
+    client = clients.connect()
+    link = client.sender(unsettled={})
+    (flow,) = client.seen(LinkFlow, link)
+    assert flow.flow.echo
+    assert link.credit == 0
+    assert len(core.named("proved")) == 1
+    core.publishers[0].ready()
+    clients.exchange()
+    assert link.credit == 64
+
+
+def test_credit_follows_the_sizes_that_come(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    link = client.sender()
+    link.send([b"1"], [Message(bytes(MIB)).encode()])
+    clients.exchange()
+    core.publishers[0].set_window(999, 7 * MIB, "")
+    clients.exchange()
+    assert link.credit == 6  # the annotated MiB is a little more than a MiB
+
+
+def test_transfers_that_cross_a_withdrawal_of_credit_are_taken(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    link = client.sender()
+    link.send([b"1", b"2"], [BODY, BODY])
+    data = client.connection.data_to_send()
+    core.publishers[0].set_window(0, 0, "no subscription")
+    clients.router.flush(clients.now)
+    withdrawal = client.served.data_to_send()
+    client.served.receive_data(data, clients.now)
+    client.events += client.connection.receive_data(withdrawal, clients.now)
+    clients.exchange()
+    assert link.attached
+    assert link.credit == 0
+    assert core.named("transfers")[0][2] == [b"1", b"2"]
+
+
+def test_more_transfers_than_were_ever_allowed_detach_the_link(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    link = client.sender()
+    link.credit = 100
+    send(client, link, 65)
+    detach = client.detached(link)
+    assert detach.error is not None
+    assert detach.error.condition == "amqp:link:transfer-limit-exceeded"
+    ((port, closed, _),) = core.named("detach_publisher")
+    assert not closed
+    assert port.gone
+
+
+def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    client.sender()
+    core.meter = clients.router.config.memory_limit + 1
+    clients.router.flush(clients.now)
+    (session,) = client.served.connection.sessions
+    assert session.incoming.paused
+    core.meter = 0
+    clients.exchange()
+    assert not session.incoming.paused
+
+
+def test_publishers_that_bring_more_at_twice_the_memory_limit_are_detached(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    link = client.sender()
+    core.meter = 2 * clients.router.config.memory_limit
+    send(client, link)
+    error = client.detached(link).error
+    assert error is not None
+    assert error.condition == "amqp:resource-limit-exceeded"
+    most = clients.router.config.memory_limit
+    assert error.description == f"limit memory_limit: this router holds twice its {most} octets of payload"
+    assert clients.router.admission.refused == {"memory_limit": 1}
+    assert core.named("transfers") == []
+    assert len(core.named("detach_publisher")) == 1
+
+
+def test_incomplete_messages_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("router.router.Core", NotingCore)
+    clients = make(RouterConfig("a", memory_limit=100_000, max_message_size=90_000, max_frame_size=4_096))
+    one, other = clients.connect("one"), clients.connect("other")
+    first, second = one.sender(), other.sender()
+    for client, link in ((one, first), (other, second)):
+        link.send([b"1"], [Message(bytes(60_000)).encode()])
+        data = client.connection.data_to_send()
+        client.served.receive_data(data[:-1_000], clients.now)
+    assert clients.router.held < 100_000
+    assert first.attached
+    clients.router.flush(clients.now)
+    other.events += other.connection.receive_data(other.served.data_to_send(), clients.now)
+    error = other.detached(second).error
+    assert error is not None
+    assert error.condition == "amqp:resource-limit-exceeded"
+    one.lose()
+    other.lose()
+    assert clients.router.held == 0
