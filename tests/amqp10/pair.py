@@ -7,7 +7,17 @@ from typing import Any, TypeVar
 
 import amqp10
 import amqp10.performatives
-from amqp10 import Connection, ConnectionSettings, Event, Link, LinkAttaching, ReceiverLink, SenderLink, Session
+from amqp10 import (
+    Connection,
+    ConnectionSettings,
+    Event,
+    Link,
+    LinkAttaching,
+    LinkDetached,
+    ReceiverLink,
+    SenderLink,
+    Session,
+)
 from amqp10.frames import AMQP_HEADER, encode_frame
 from amqp10.performatives import Performative, decode_performative
 
@@ -31,6 +41,16 @@ def only(events: list[Any], kind: type[E]) -> E:
     found = [event for event in events if isinstance(event, kind)]
     assert len(found) == 1, f"{kind.__name__} {len(found)} times in {events}"
     return found[0]
+
+
+def detached_with(events: list[Any], condition: str) -> LinkDetached:
+    """We have detached a link for this."""
+    detached = only(events, LinkDetached)
+    assert detached.local
+    assert detached.closed
+    assert detached.error is not None
+    assert detached.error.condition == condition
+    return detached
 
 
 def kinds(events: list[Event]) -> list[str]:

@@ -1,0 +1,252 @@
+"""Multi-frame deliveries, settlement, resumption, states and dispositions; and faults of one link."""
+
+from __future__ import annotations
+
+import pytest
+
+from amqp10 import (
+    ACCEPTED,
+    RELEASED,
+    DeliveryState,
+    Dispositions,
+    Error,
+    LocalProtocolError,
+    Modified,
+    Received,
+    Rejected,
+    ResumedTransfer,
+    Transfers,
+)
+from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED
+from amqp10.performatives import Disposition, Transfer
+from tests.amqp10.pair import Pair, Wire, detached_with, frames, kinds, only, transfer
+
+# Transfers --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_multi_frame_message_is_put_together() -> None:
+    wire = Wire()
+    link = wire.attach_sender()
+    assert wire.send(transfer(0, more=True, message_format=7), b"one ") == []
+    assert wire.send(Transfer(0, more=True), b"two ") == []
+    assert wire.send(Transfer(0, settled=True), b"three") == [Transfers(link, 0, [b"tag"], [b"one two three"], True, 7)]
+    assert link.delivery_count == 1
+
+
+def test_frames_of_two_links_may_be_interleaved() -> None:
+    wire = Wire()
+    one, two = wire.attach_sender(), wire.attach_sender("two", 1)
+    wire.send(transfer(300, more=True), b"a")
+    wire.send(transfer(301, handle=1), b"x")
+    wire.send(transfer(302, handle=1), b"y")
+    wire.send(Transfer(0), b"b")
+    assert [(event.link, event.first_id, event.payloads) for event in wire.events if isinstance(event, Transfers)] == [
+        (two, 301, [b"x"]),
+        (two, 302, [b"y"]),
+        (one, 300, [b"ab"]),
+    ]
+    wire.events.clear()
+    wire.send(Disposition(False, 300, 302, True))
+    assert [
+        (event.link, event.first_id, event.last_id) for event in wire.events if isinstance(event, Dispositions)
+    ] == [
+        (one, 300, 300),
+        (two, 301, 302),
+    ]
+
+
+def test_an_aborted_delivery_is_as_if_it_had_never_been() -> None:
+    wire = Wire()
+    link = wire.attach_sender()
+    wire.send(transfer(0, more=True), b"a")
+    wire.send(Transfer(0, aborted=True), b"")
+    assert link.delivery_count == 1
+    wire.send(transfer(1), b"next")
+    assert only(wire.events, Transfers).payloads == [b"next"]
+    assert len(link.session.incoming.unsettled) == 1
+
+
+def test_a_delivery_that_begins_inside_another_detaches_the_link() -> None:
+    wire = Wire()
+    wire.attach_sender()
+    wire.send(transfer(0, more=True), b"a")
+    detached_with(wire.send(transfer(1, b"other"), b"b"), NOT_ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        Transfer(0, None, b"tag", 0),
+        Transfer(0, 0, None, 0),
+        Transfer(0, 0, b"tag", 0, rcv_settle_mode=1),
+    ],
+)
+def test_a_transfer_that_lacks_what_it_needs_detaches_the_link(fields: Transfer) -> None:
+    wire = Wire()
+    wire.attach_sender()
+    detached_with(wire.send(fields, b""), INVALID_FIELD)
+
+
+def test_a_sender_that_said_settled_is_held_to_it() -> None:
+    wire = Wire()
+    wire.attach_sender(snd_settle_mode=1)
+    assert kinds(wire.send(transfer(0, settled=True), b"")) == ["Transfers"]
+    detached_with(wire.send(transfer(1, settled=False), b""), INVALID_FIELD)
+
+
+def test_a_sender_that_settles_early_may_write_settled_in_any_mode() -> None:
+    wire = Wire()
+    wire.attach_sender(snd_settle_mode=0)
+    assert only(wire.send(transfer(0, settled=True), b""), Transfers).settled
+
+
+def test_rcv_settle_mode_of_a_transfer_is_told() -> None:
+    wire = Wire()
+    wire.attach_sender(rcv_settle_mode=1)
+    wire.send(transfer(0, rcv_settle_mode=0), b"")
+    wire.send(transfer(1), b"")
+    assert [event.rcv_settle_mode for event in wire.events if isinstance(event, Transfers)] == [0, None]
+
+
+@pytest.mark.parametrize("start", [0, 300])
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_a_message_above_max_message_size_detaches_the_link(start: int, pieces: int) -> None:
+    wire = Wire(max_message_size=1000)
+    link = wire.attach_sender()
+    wire.send(transfer(start), b"x" * 1000)
+    wire.send(transfer(start + 1), b"x" * 1000)
+    assert link.delivery_count == 2
+    wire.events.clear()
+    if pieces == 1:
+        wire.send(transfer(start + 2), b"x" * 1001)
+    else:
+        wire.send(transfer(start + 2, more=True), b"x" * 400)
+        wire.send(Transfer(0, more=True), b"x" * 400)
+        wire.send(Transfer(0), b"x" * 400)
+    detached_with(wire.events, MESSAGE_SIZE_EXCEEDED)
+    assert link._partial is None
+
+
+def test_max_message_size_is_advertised() -> None:
+    pair = Pair(server={"max_message_size": 12345})
+    sender, _ = pair.publishing()
+    assert sender.remote_max_message_size == 12345
+
+
+@pytest.mark.parametrize("size", [0, 100, 400, 505, 506, 507, 512, 513, 5000])
+def test_messages_are_cut_to_the_peers_frame_size(size: int) -> None:
+    pair = Pair(server={"max_frame_size": 512})
+    sender, _ = pair.publishing()
+    sender.send([b"a", b"b"], [b"x" * size, b"y" * size], message_format=9, settled=True)
+    data = pair.client.data_to_send()
+    offset = 0
+    while offset < len(data):
+        frame = int.from_bytes(data[offset : offset + 4], "big")
+        assert frame <= 512
+        offset += frame
+    run = only(pair.server.receive_data(data, 0.0), Transfers)
+    assert (run.payloads, run.message_format, run.settled) == ([b"x" * size, b"y" * size], 9, True)
+
+
+def test_large_and_small_messages_mix_in_one_run() -> None:
+    pair = Pair(server={"max_frame_size": 600}, client={"max_frame_size": 600})
+    sender, _ = pair.publishing()
+    payloads = [b"s" * 10, b"L" * 5000, b"s" * 20, b"M" * 600, b"s" * 30]
+    first = sender.send([b"%d" % n for n in range(5)], payloads)
+    _, at_server = pair.pump()
+    run = only(at_server, Transfers)
+    assert (run.first_id, run.payloads) == (first, payloads)
+
+
+# Resumption -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_delivery_comes_alone() -> None:
+    pair = Pair()
+    receiver, link = pair.subscribing()
+    link.send([b"0"], [b"new"])
+    resumed = link.resume(b"1", ACCEPTED)
+    settled = link.resume(b"2", settled=True)
+    again = link.resume(b"3", payload=b"again", message_format=5)
+    aborted = link.resume(b"4", aborted=True)
+    link.send([b"5"], [b"newer"])
+    assert link.credit == 94
+    at_client, _ = pair.pump()
+    assert at_client == [
+        Transfers(receiver, 0, [b"0"], [b"new"], False, 0),
+        ResumedTransfer(receiver, resumed, b"1", None, ACCEPTED, False, False, True, 0),
+        ResumedTransfer(receiver, settled, b"2", None, None, True, False, True, 0),
+        ResumedTransfer(receiver, again, b"3", b"again", None, False, False, True, 5),
+        ResumedTransfer(receiver, aborted, b"4", None, None, True, True),
+        Transfers(receiver, 5, [b"5"], [b"newer"], False, 0),
+    ]
+    receiver.dispose(0, 5, ACCEPTED, True)
+    _, at_server = pair.pump()
+    assert [(event.first_id, event.last_id) for event in at_server if isinstance(event, Dispositions)] == [
+        (0, 1),
+        (3, 3),
+        (5, 5),
+    ]
+
+
+def test_a_large_resumed_delivery_is_cut_and_put_together() -> None:
+    pair = Pair(client={"max_frame_size": 512})
+    receiver, link = pair.subscribing()
+    link.resume(b"1", payload=b"z" * 3000)
+    at_client, _ = pair.pump()
+    assert at_client == [ResumedTransfer(receiver, 0, b"1", b"z" * 3000, None, False, False, True, 0)]
+
+
+def test_a_transfer_with_a_state_comes_alone() -> None:
+    wire = Wire()
+    link = wire.attach_sender()
+    events = wire.send(transfer(0, state=Received(0, 0)), b"x")
+    assert events == [ResumedTransfer(link, 0, b"tag", b"x", Received(0, 0), False, False, False, 0)]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        ACCEPTED,
+        RELEASED,
+        Rejected(Error("amqp:internal-error", "d" * 400, {"n": 1})),
+        Modified(True, False, {"x-opt-a": 1}),
+        Received(1, 2),
+        None,
+    ],
+)
+@pytest.mark.parametrize("settled", [True, False])
+def test_states_of_all_kinds_pass_both_ways(state: DeliveryState | None, settled: bool) -> None:
+    pair = Pair()
+    sender, link = pair.publishing()
+    sender.send([b"1", b"2", b"3"], [b""] * 3)
+    pair.pump()
+    link.dispose(0, 1, state, False)
+    sender.dispose(2, 2, state, settled)
+    at_client, at_server = pair.pump()
+    assert at_client == [Dispositions(sender, 0, 1, state, False)]
+    assert at_server == [Dispositions(link, 2, 2, state, settled)]
+
+
+def test_adjacent_equal_dispositions_are_one_range() -> None:
+    pair = Pair()
+    sender, link = pair.publishing()
+    sender.send([b"x"] * 20, [b""] * 20)
+    pair.pump()
+    for number in (3, 4, 5, 0, 1, 2, 8, 7, 6):
+        link.dispose(number, number, ACCEPTED, False)
+    link.dispose(9, 9, RELEASED, True)
+    link.dispose(0, 3, None, True)
+    found = [performative for performative, _ in frames(pair.server.data_to_send())]
+    assert found == [
+        Disposition(True, 0, 8, False, ACCEPTED),
+        Disposition(True, 9, None, True, RELEASED),
+        Disposition(True, 0, 3, True, None),
+    ]
+
+
+def test_a_tag_above_32_octets_is_our_error() -> None:
+    pair = Pair()
+    sender, _ = pair.publishing()
+    with pytest.raises(LocalProtocolError):
+        sender.send([b"x" * 33], [b""])
