@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
@@ -34,7 +35,6 @@ from chaos.simulation.workers import workers
 COMMAND = "python -m chaos.simulate"
 DEFAULT_SEEDS = range(1000)
 AT_ONCE = 10  # schedules in one piece of work
-COLLECTED = (50_000, 20, 100)  # a schedule is one large cycle of objects: between two there is little to look for
 SHRUNK = 3  # kinds of failure that are shrunk and shown
 EVERY_S = 60.0  # from one line of progress to the next
 
@@ -66,20 +66,38 @@ class Totals:
 
 def work(seeds: list[int], family: str | None, topology: str | None) -> Totals:
     totals = Totals()
-    gc.set_threshold(*COLLECTED)
     began = time.process_time()
-    for seed in seeds:
-        names = family.split(",") if family else families_on(topology)
-        name = names[seed % len(names)]
-        run, failure = explore(seed, name, topology)
-        totals.schedules += 1
-        totals.families[name] = totals.families.get(name, 0) + 1
-        totals.events += len(run.world.history)
-        if failure is not None:
-            text = f"{type(failure).__name__}: {failure}" if not isinstance(failure, AssertionError) else str(failure)
-            totals.failed.append(Failed(seed, name, kind_of_failure(failure), text.split("\n", 1)[0][:300]))
+    with collected_by_hand():
+        for seed in seeds:
+            play(seed, family, topology, totals)
+            gc.collect()
     totals.cpu_s = time.process_time() - began
     return totals
+
+
+@contextmanager
+def collected_by_hand() -> Iterator[None]:
+    """A schedule is one large cycle of objects: within it there is nothing to look for, behind it everything goes, and
+    what was there before it stays."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def play(seed: int, family: str | None, topology: str | None, totals: Totals) -> None:
+    names = family.split(",") if family else families_on(topology)
+    name = names[seed % len(names)]
+    run, failure = explore(seed, name, topology)
+    totals.schedules += 1
+    totals.families[name] = totals.families.get(name, 0) + 1
+    totals.events += len(run.world.history)
+    if failure is not None:
+        text = f"{type(failure).__name__}: {failure}" if not isinstance(failure, AssertionError) else str(failure)
+        totals.failed.append(Failed(seed, name, kind_of_failure(failure), text.split("\n", 1)[0][:300]))
 
 
 def pieces(seeds: Iterator[int], until: float | None) -> Iterator[list[int]]:
