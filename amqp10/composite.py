@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
@@ -18,6 +19,8 @@ from amqp10.codec import (
     check_count,
     check_end,
     compound_head,
+    decode_symbol,
+    decode_utf8,
     decode_value,
     encode_binary,
     encode_list,
@@ -66,13 +69,18 @@ class Composite:
     type_name: ClassVar[str]
     descriptor: ClassVar[bytes]
     fields: ClassVar[tuple[Field, ...]]
+    defaults: ClassVar[tuple[Any, ...]]
+    least: ClassVar[int]
+    """Entries that a list must have: up to the last required field."""
+    values_of: ClassVar[Callable[[Any], tuple[Any, ...]]]
+    """All fields of an instance, in order."""
 
     def encode(self) -> bytes:
         """Descriptor and list; fields that have their default are left out. EncodeError names a field that is wrong."""
+        cls = self.__class__
         entries = []
         filled = 0
-        for name, where, _, write, required, default in self.fields:
-            value = getattr(self, name)
+        for value, (_, where, _, write, required, default) in zip(cls.values_of(self), cls.fields, strict=True):
             if value is None or (default is not None and not required and value == default):
                 if required:
                     raise EncodeError(f"{where} is missing")
@@ -116,6 +124,9 @@ def composite(code: int, name: str, *types: FieldType) -> Callable[[C], C]:
             )
             for a, t in zip(attributes, types, strict=True)
         )
+        cls.defaults = tuple(field.default for field in cls.fields)
+        cls.least = max((number for number, field in enumerate(cls.fields, 1) if field.required), default=0)
+        cls.values_of = staticmethod(_getter([field.name for field in cls.fields]))
         for field, t in zip(cls.fields, types, strict=True):
             assert t.absent is None or field.default == t.absent, field
         BY_CODE[code] = cls
@@ -123,6 +134,12 @@ def composite(code: int, name: str, *types: FieldType) -> Callable[[C], C]:
         return cls
 
     return define
+
+
+def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: tuple(getattr(value, name) for name in names)
 
 
 def required(field_type: FieldType) -> FieldType:
@@ -166,23 +183,22 @@ def read_fields(cls: type[Composite], buf: bytes, offset: int, end: int) -> tupl
     if count > len(fields):
         raise DecodeError(INVALID_FIELD, f"{cls.type_name} has {len(fields)} fields, not {count}", at)
     values = []
-    for field in fields[:count]:
+    for _, where, read, _, required, default in fields[:count]:
         if offset >= stop:
-            raise DecodeError(DECODE_ERROR, f"{field.where} is cut off", offset)
+            raise DecodeError(DECODE_ERROR, f"{where} is cut off", offset)
         if buf[offset] == 0x40:
-            if field.required:
-                raise DecodeError(INVALID_FIELD, f"{field.where} is missing", offset)
-            values.append(field.default)
+            if required:
+                raise DecodeError(INVALID_FIELD, f"{where} is missing", offset)
+            values.append(default)
             offset += 1
         else:
-            value, offset = field.read(buf, offset, stop, field.where)
+            value, offset = read(buf, offset, stop, where)
             values.append(value)
     check_end(offset, stop)
-    for field in fields[count:]:
-        if field.required:
-            raise DecodeError(INVALID_FIELD, f"{field.where} is missing", stop)
-        values.append(field.default)
-    return cls(*values), stop
+    if count < cls.least:
+        missing = next(field for field in fields[count:] if field.required)
+        raise DecodeError(INVALID_FIELD, f"{missing.where} is missing", stop)
+    return cls(*values, *cls.defaults[count:]), stop
 
 
 def wrong_type(buf: bytes, offset: int, end: int, where: str, expected: str) -> DecodeError:
@@ -246,6 +262,22 @@ def _read_typed(buf: bytes, offset: int, end: int, where: str, codes: tuple[int,
 
 def _reader(codes: tuple[int, ...], name: str) -> Reader:
     return lambda buf, offset, end, where: _read_typed(buf, offset, end, where, codes, name)
+
+
+def _read_string(buf: bytes, offset: int, end: int, where: str) -> tuple[str, int]:
+    if buf[offset] == 0xA1 and offset + 2 <= end:
+        stop = offset + 2 + buf[offset + 1]
+        if stop <= end:
+            return decode_utf8(buf, offset + 2, stop), stop
+    return cast("tuple[str, int]", _read_typed(buf, offset, end, where, (0xA1, 0xB1), "string"))
+
+
+def _read_symbol(buf: bytes, offset: int, end: int, where: str) -> tuple[Symbol, int]:
+    if buf[offset] == 0xA3 and offset + 2 <= end:
+        stop = offset + 2 + buf[offset + 1]
+        if stop <= end:
+            return decode_symbol(buf, offset + 2, stop), stop
+    return cast("tuple[Symbol, int]", _read_typed(buf, offset, end, where, (0xA3, 0xB3), "symbol"))
 
 
 def _read_any(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
@@ -422,8 +454,8 @@ USHORT: Final = FieldType(_read_ushort, _write_small(2, b"\x60", "ushort"))
 UINT: Final = FieldType(_read_uint, _write_uint)
 ULONG: Final = FieldType(_read_ulong, _write_ulong)
 BOOLEAN: Final = FieldType(_read_boolean, _write_boolean)
-STRING: Final = FieldType(_reader((0xA1, 0xB1), "string"), _write_string)
-SYMBOL: Final = FieldType(_reader((0xA3, 0xB3), "symbol"), _write_symbol)
+STRING: Final = FieldType(_read_string, _write_string)
+SYMBOL: Final = FieldType(_read_symbol, _write_symbol)
 SYMBOLS: Final = FieldType(_read_symbols, _write_symbols, absent=())
 SYMBOL_ARRAY: Final = FieldType(_read_symbols, _write_symbol_array, absent=())
 BINARY: Final = FieldType(_reader((0xA0, 0xB0), "binary"), _write_binary)
