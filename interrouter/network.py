@@ -127,7 +127,7 @@ class Network:
     def take_dirty(self) -> list[Trunk]:
         """Trunks that may have output, or have closed; each once."""
         dirty, self._dirty = self._dirty, {}
-        return list(dirty)
+        return [*dirty]
 
     def neighbour_up(self, name: str) -> bool:
         return name in self._trunks
@@ -155,7 +155,8 @@ class Network:
     def flush(self, now: float) -> None:
         """Once per read, or per turn of the loop: link states, paths, sessions, then all that may be sent."""
         self._enter(now)
-        self._follow_links(now)
+        if self._links_changed or self.database.changed:
+            self._follow_links(now)
         while self._pumpable:
             pumpable, self._pumpable = self._pumpable, {}
             for trunk in pumpable:

@@ -148,8 +148,7 @@ class Wild(StillRouters):
                     if client.state == "on":
                         client.heard = self.now
             while events := [event for event in self.enabled() if event[0] in GOES_ON]:
-                getattr(self, "do_" + events[0][0])(*events[0][1:])
-                self.settle_network(None)
+                self.happen(events[0])
 
     def do_tick(self) -> None:
         self.stand_still(STALL_S)

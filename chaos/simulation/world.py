@@ -37,11 +37,13 @@ PROBE_AFTER_S = 0.2  # as in production, though no heartbeat comes
 OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2, "suspect": 1}
 # the one at the end of this connection,
 OF_CONNECTION = frozenset(("c2r", "gulp", "rnotice", "rdrop"))
-# and none, where it is the client that reads, and as what applications do only fills pipes.
+# none, where it is the client that reads, and as what applications do only fills pipes,
 OF_CLIENT = frozenset((
     "r2c", "cnotice", "cdrop", "send", "settle", "accept", "release", "reject", "hb", "show", "pfresh", "sfresh",
     "srestart", "close", "stall", "unstall", "turn",
 ))  # fmt: skip
+# and only those whose turn is due: clients again, and time, as who had to be told of it has written already.
+OF_NOBODY = frozenset(("cbit", "disk", "kill", "full", "start", "twin", "tick"))
 LOW = 4  # a router may write again when the client has read all but so small a part of what was too much
 STALL_S = 0.4  # no router is left alone for longer, or it would think that it had stood still (PROTOCOL 12)
 TICK = 1e-4  # virtual seconds that an event takes: clocks differ from event to event, and proofs need thousands
@@ -259,8 +261,8 @@ class World:
                     network.flush(now)
                 for end in network.take_dirty():
                     data = end.data_to_send()
-                    wire = wires.get(end)
-                    if wire is None or not data:
+                    wire = wires.get(end) if data else None
+                    if wire is None:
                         continue
                     if wire.held is not None:
                         wire.held += data
@@ -298,6 +300,8 @@ class World:
             there = tuple([p for p in peers if not inbox[p] or not comes_and_goes(inbox[p])])
             if there:
                 site.network.send(there, data)
+        if not router.dirty and not router.lazy:
+            return
         by_server = self.by_server
         for connection in (*router.take_dirty(), *router.lazy):
             pipe = by_server.get(connection)
@@ -371,19 +375,26 @@ class World:
         self.history.append((self.now, event))
         if self.observer is not None:
             self.observer(event)
-        kind = event[0]
+        self.happen(event)
+        if self.ends_closed:
+            self.forget_pipes()
+
+    def happen(self, event: Event) -> None:
         name = self.concerned(event)  # before it happens: the pipe may be gone then
-        getattr(self, "do_" + kind)(*event[1:])
+        getattr(self, "do_" + event[0])(*event[1:])
         if name is None or self.links_changed:
             self.settle_network(None)
         elif name:
             self.wake(name)
-        if self.ends_closed:
-            self.forget_pipes()
 
     def concerned(self, event: Event) -> str | None:
         """The router that may have something to say after it, or ""; None: any may, and trunks may come or go."""
         kind = event[0]
+        if not self.due:
+            if kind in OF_NOBODY:
+                return ""
+            if kind == "bit" and not self.turns:
+                return self.pipes[event[1]].router
         if kind in OF_CONNECTION:
             return self.pipes[event[1]].router
         if kind in OF_CLIENT:
