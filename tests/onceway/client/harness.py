@@ -12,14 +12,13 @@ from amqp10.events import (
     Dispositions,
     Event,
     LinkAttaching,
-    LinkDetached,
     LinkFlow,
     SessionBegun,
     SessionEnded,
     Transfers,
 )
 from amqp10.link import Link
-from amqp10.outcomes import ACCEPTED, DeliveryState, Error
+from amqp10.outcomes import ACCEPTED, DeliveryState, Error, Received
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
@@ -32,6 +31,8 @@ from onceway.client.protocol.events import Arrived, LinkEvent
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.protocol.subscribing import SubscriberLink
 from router.config import Guarantee
+
+NEEDED = Received(section_number=0, section_offset=0)
 
 
 def payload(number: int) -> bytes:
@@ -220,4 +221,49 @@ def arrived(link: SubscriberLink) -> list[bytes]:
     return [body for event in link.take_events() if isinstance(event, Arrived) for body in event.payloads]
 
 
-__all__ = ["LinkDetached", "LinkFlow", "Rig", "arrived", "epoch_of", "kinds", "map_of", "number_of", "payload"]
+def attached_publisher(rig: Rig, *, credit: int = 100) -> tuple[PublisherLink, ReceiverLink]:
+    rig.connect()
+    publisher = rig.publisher()
+    link = rig.answer_publisher(credit=credit)
+    publisher.take_events()
+    return publisher, link
+
+
+def put(rig: Rig, publisher: PublisherLink, *numbers: int) -> None:
+    publisher.put([payload(number) for number in numbers], rig.now)
+    rig.run()
+
+
+def ask(rig: Rig, publisher: PublisherLink) -> None:
+    """It is time to ask the router whether it is there: the question is written."""
+    due = publisher.next_deadline()
+    assert due is not None
+    rig.now = due
+    rig.client.handle_timer(rig.now)
+
+
+def attached_subscriber(rig: Rig, *, credit: int = 100) -> tuple[SubscriberLink, SenderLink]:
+    rig.connect()
+    subscriber = rig.subscriber(credit=credit)
+    link = rig.answer_subscriber()
+    subscriber.take_events()
+    return subscriber, link
+
+
+def tag(number: int) -> bytes:
+    return b"tag %d" % number
+
+
+def deliver(rig: Rig, link: SenderLink, *numbers: int, settled: bool = False) -> int:
+    first = link.send([tag(number) for number in numbers], [payload(number) for number in numbers], settled=settled)
+    rig.run()
+    return first
+
+
+def told(rig: Rig) -> list[tuple[int, int, DeliveryState | None, bool]]:
+    """The client's dispositions since the last time."""
+    return [(event.first_id, event.last_id, event.state, event.settled) for event in rig.take(Dispositions)]
+
+
+def credit(rig: Rig) -> list[int | None]:
+    return [event.flow.link_credit for event in rig.take(LinkFlow)]

@@ -1,0 +1,57 @@
+"""Scenes of the asyncio client and a network of fake routers, and what many of them need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import onceway
+from tests.onceway.client.fake_network import FakeNetwork
+
+T = TypeVar("T")
+BOUND_S = 30.0
+
+
+def play(scene: Callable[[FakeNetwork], Awaitable[T]], routers: int = 1, **options: Any) -> T:
+    """Run a scene against a network of so many routers, within a bound."""
+
+    async def run() -> T:
+        network = FakeNetwork()
+        for number in range(routers):
+            await network.router(f"r{number}", **options)
+        try:
+            async with asyncio.timeout(BOUND_S):
+                return await scene(network)
+        finally:
+            await network.stop()
+
+    return asyncio.run(run())
+
+
+def messages(count: int, start: int = 0) -> list[bytes]:
+    return [b"message %d" % number for number in range(start, start + count)]
+
+
+async def take(subscriber: onceway.Subscriber, count: int) -> list[Any]:
+    """Take and accept so many."""
+    bodies = []
+    async for delivery in subscriber:
+        bodies.append(delivery.body)
+        await delivery.accept()
+        if len(bodies) == count:
+            break
+    return bodies
+
+
+async def settled(publisher: onceway.Publisher) -> None:
+    await publisher.drain()
+    assert publisher.unsettled == 0
+
+
+async def eventually(condition: Callable[[], object]) -> bool:
+    for _ in range(2000):
+        if condition():
+            return True
+        await asyncio.sleep(0.001)
+    return False

@@ -1,0 +1,114 @@
+"""Closing connections, publishers and subscribers, and what that does to what is under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import onceway
+from onceway.errors import ConnectionClosed, DeliveryUndecided, UsageError
+from tests.onceway.client.fake_network import FakeNetwork
+from tests.onceway.client.scenes import eventually, messages, play, take
+
+
+def test_close_waits_for_the_outcomes_under_way() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        network.hold_outcomes = True
+        connection = await onceway.connect(network.url())
+        publisher = await connection.publisher("orders")
+        publications = await publisher.put_many(messages(20))
+        closing = asyncio.create_task(connection.close())
+        assert await eventually(lambda: len(network.published) == 20)
+        assert not closing.done()
+        network.release_outcomes()
+        network.routers[0].flush()
+        await closing
+        await publications
+        assert publisher.accepted == 20
+
+    play(scene)
+
+
+def test_close_that_may_not_wait_says_what_is_undecided() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        network.hold_outcomes = True
+        connection = await onceway.connect(network.url())
+        publisher = await connection.publisher("orders")
+        publication = await publisher.put(b"x")
+        await connection.close(timeout_s=0.05)
+        with pytest.raises(DeliveryUndecided):
+            await publication
+        with pytest.raises(ConnectionClosed):
+            await publisher.put(b"y")
+
+    play(scene)
+
+
+def test_an_error_inside_the_block_comes_out_at_once() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        network.hold_outcomes = True
+        with pytest.raises(ZeroDivisionError):
+            async with onceway.connect(network.url()) as connection:
+                publisher = await connection.publisher("orders")
+                await publisher.put(b"x")
+                raise ZeroDivisionError
+
+    play(scene)
+
+
+def test_a_closed_subscriber_ends_its_iteration() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        async with onceway.connect(network.url()) as connection:
+            subscriber = await connection.subscriber("orders")
+
+            async def iterate() -> int:
+                return len([delivery async for delivery in subscriber])
+
+            task = asyncio.create_task(iterate())
+            await asyncio.sleep(0)
+            await subscriber.close()
+            assert await task == 0
+            assert not network.subscriptions
+            with pytest.raises(ConnectionClosed):
+                await subscriber.receive()
+            await connection.subscriber("orders")  # the name is free again
+
+    play(scene)
+
+
+def test_a_detached_subscriber_finds_what_came_meanwhile() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        async with onceway.connect(network.url()) as connection:
+            publisher = await connection.publisher("orders")
+            async with onceway.connect(network.url(), container="s") as other:
+                subscriber = await other.subscriber("orders")
+                await subscriber.detach()
+            await publisher.put(b"x")
+            assert await eventually(lambda: network.published)
+            async with onceway.connect(network.url(), container="s") as other:
+                assert await take(await other.subscriber("orders"), 1) == [b"x"]
+
+    play(scene)
+
+
+def test_a_name_is_used_once_at_a_time() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        async with onceway.connect(network.url()) as connection:
+            publisher = await connection.publisher("orders")
+            with pytest.raises(UsageError, match="already"):
+                await connection.publisher("orders")
+            await publisher.close()
+            await connection.publisher("orders")
+
+    play(scene)
+
+
+def test_a_closed_connection_says_so() -> None:
+    async def scene(network: FakeNetwork) -> None:
+        connection = await onceway.connect(network.url())
+        await connection.close()
+        with pytest.raises(ConnectionClosed):
+            await connection.publisher("orders")
+
+    play(scene)

@@ -1,0 +1,163 @@
+"""The asyncio client with its embedded journal: the next process, one process at a time, a full disk, kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onceway
+from onceway.errors import JournalFull, JournalLocked, UndecidedPublications
+from tests.onceway.client.fake_network import FakeNetwork
+from tests.onceway.client.scenes import eventually, messages, play
+
+
+def test_a_new_process_goes_on_where_the_old_one_was_cut_off(tmp_path: Path) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        network.hold_outcomes = True
+        path = tmp_path / "journal"
+        connection = await onceway.connect(network.url(), container="c", journal=path)
+        publisher = await connection.publisher("orders")
+        await publisher.put_many(messages(5))
+        assert await eventually(lambda: len(network.published) == 5)
+        await connection.close(timeout_s=0)
+        network.release_outcomes()
+        async with onceway.connect(network.url(), container="c", journal=path) as connection:
+            publisher = await connection.publisher("orders")
+            assert publisher.sequence == 5
+            assert [publication.sequence for publication in publisher.recovered] == [0, 1, 2, 3, 4]
+            for publication in publisher.recovered:
+                await publication
+            await publisher.send(b"message 5")
+        assert [body[5:] for body in network.published] == messages(6)
+        assert network.faults == []
+
+    play(scene)
+
+
+def test_publications_that_are_too_old_are_raised_and_not_sent_again(tmp_path: Path) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        network.hold_outcomes = True
+        path = tmp_path / "journal"
+        connection = await onceway.connect(network.url(), container="c", journal=path)
+        publisher = await connection.publisher("orders")
+        await publisher.put_many(messages(2))
+        assert await eventually(lambda: len(network.published) == 2)
+        publisher._link._part.contact(1, 120.0)
+        await connection.close(timeout_s=0)
+        async with onceway.connect(network.url(), container="c", journal=path) as connection:
+            with pytest.raises(UndecidedPublications) as caught:
+                await connection.publisher("orders")
+            assert [number for number, _ in caught.value.publications] == [0, 1]
+            publisher = await connection.publisher("orders")
+            assert publisher.recovered == []
+            assert publisher.sequence == 2
+
+    play(scene)
+
+
+def test_one_journal_serves_one_process(tmp_path: Path) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        path = tmp_path / "journal"
+        async with onceway.connect(network.url(), journal=path):
+            with pytest.raises(JournalLocked, match="another process"):
+                await onceway.connect(network.url(), journal=path)
+
+    play(scene)
+
+
+def test_a_journal_names_its_container(tmp_path: Path) -> None:
+    async def scene(network: FakeNetwork) -> tuple[str, str]:
+        names = []
+        for _ in range(2):
+            async with onceway.connect(network.url(), journal=tmp_path / "journal") as connection:
+                names.append(connection.container)
+        return names[0], names[1]
+
+    first, second = play(scene)
+    assert first == second
+
+
+def test_a_full_disk_is_an_error_for_everything_under_way_and_nothing_is_sent_unwritten(tmp_path: Path) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        journal = onceway.SqliteJournal(tmp_path / "journal")
+        connection = await onceway.connect(network.url(), container="c", journal=journal)
+        publisher = await connection.publisher("orders")
+        await publisher.send(b"fits")
+        assert journal._database is not None
+        (pages,) = journal._database.execute("PRAGMA page_count").fetchone()
+        journal._database.execute(f"PRAGMA max_page_count = {pages + 2}")
+        publication = await publisher.put(bytes(1_000_000))
+        with pytest.raises(JournalFull):
+            await publication
+        with pytest.raises(JournalFull):
+            await publisher.put(b"y")
+        assert len(network.published) == 1
+        with pytest.raises(JournalFull):
+            await connection.publisher("other")
+        await connection.close()
+
+    play(scene)
+
+
+_SUBSCRIBER = """
+import asyncio, sys
+import onceway
+async def main():
+    async with onceway.connect(sys.argv[1], container="victim", journal=sys.argv[2]) as connection:
+        subscriber = await connection.subscriber("orders")
+        print("ready", flush=True)
+        async for batch in subscriber.batches(max_messages=20):
+            numbers = [body.decode() for body in batch.bodies]
+            await batch.accept()
+            for number in numbers:
+                print(number, flush=True)
+asyncio.run(main())
+"""
+
+
+def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_again_and_misses_nothing(tmp_path: Path) -> None:
+    """What it printed had been accepted durably before, so over all lives nothing may come twice; a kill between
+    accept and print may leave out up to one batch (which it had accepted)."""
+
+    async def scene(network: FakeNetwork) -> None:
+        printed: list[str] = []
+        loop = asyncio.get_running_loop()
+        async with onceway.connect(network.url(), container="publisher") as connection:
+            sending: asyncio.Task[onceway.Publications] | None = None
+            for life in range(4):
+                child = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    "-c",
+                    _SUBSCRIBER,
+                    network.url(),
+                    str(tmp_path / "journal"),
+                    stdout=subprocess.PIPE,
+                    cwd=os.getcwd(),
+                )
+                assert child.stdout is not None
+                assert await child.stdout.readline() == b"ready\n"
+                if sending is None:
+                    publisher = await connection.publisher("orders")
+                    sending = loop.create_task(publisher.put_many(messages(1200)))
+                for _ in range(120 if life < 3 else 10_000):
+                    printed.append((await child.stdout.readline()).decode().strip())
+                    if life == 3 and printed[-1] == "message 1199":
+                        break
+                os.kill(child.pid, signal.SIGKILL)
+                rest = await child.stdout.read()
+                printed += [line.decode() for line in rest.splitlines() if line.startswith(b"message")]
+                await child.wait()
+            await connection.close(timeout_s=0)  # the last accepts may have died with their process
+        numbers = [int(line.split()[1]) for line in printed]
+        assert numbers == sorted(set(numbers))
+        missing = set(range(1200)) - set(numbers)
+        assert len(missing) <= 3 * 21
+        assert network.faults == []
+
+    play(scene)
