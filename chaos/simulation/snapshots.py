@@ -2,20 +2,12 @@
 
 A snapshot is the pickled graph of the live objects of one process: a router with its connections, or a client. What a
 situation leads on to is found out from its snapshot, so that equal numbers behave alike by construction: nothing is
-abstracted that could come back. What nothing will ask for any more is put at its initial value in every snapshot:
-
-- `WITHOUT`: counts of what has happened by which nothing decides, estimates of memory and of the sizes of frames that
-  are thousands of names and transfers away from deciding anything, and the shapes of frames that an engine has learnt
-  to read faster, to the same effect;
-- of the attaches of a link that is attached (`_link`) the maps, properties and termini: they are read when an attach
-  is answered or the answer has come, and the answer to an attach ends that;
-- of a proof that is not open (`_proof`) what it was opened with: opening it sets all of that anew.
+abstracted that could come back, but for what `left_out.py` lists, for which nothing will ask any more.
 
 Pickle writes the second mention of an object as a reference, so two equal strings differ from one that is mentioned
 twice: which of them are one object is a matter of caches, and of what the program has done before. To compare, equal
 values are made one object first, values being what cannot change and holds nothing that can but by reference, and
-sets are put in order (`Canonical`). That takes thrice as long, and is left out where the octets themselves have been
-seen before.
+sets are put in order (`Canonical`). That takes longer, and is left out where the octets themselves have been seen.
 """
 
 from __future__ import annotations
@@ -25,50 +17,39 @@ import io
 import pickle
 import sys
 import zlib
-from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from hashlib import blake2b
-from types import BuiltinFunctionType, FunctionType, MethodType
+from operator import attrgetter
+from types import MethodType
 from typing import Any
 
 from amqp10.connection import ConnectionState
 from amqp10.handshake import Phase as HandshakePhase
-from amqp10.link import Link, LinkState
-from amqp10.reading import Reader
-from amqp10.receiver import ReceiverLink
-from amqp10.sender import SenderLink
+from amqp10.link import LinkState
 from amqp10.session import SessionState
 from amqp10.settings import ConnectionSettings
-from router.client_connection import ClientConnection
+from chaos.simulation.left_out import AS_IF
 from router.config import AddressConfig, RouterConfig
 from router.irregular import State as ResumeState
 from router.limits import Limits
-from router.memory import Bookkeeping
 from router.messages import JoinKind
 from router.negotiation import Modes
 from router.ports import Outcome
-from router.proof import Proof
 from router.publisher import Phase as PublisherPhase
-from router.subscriber_link import MOST_AT_ONCE, PORTION, SubscriberLink
 
-WITHOUT: dict[type, dict[str, Callable[[], Any]]] = {
-    ClientConnection: {"writes": int},
-    Bookkeeping: {"_counted": int, "_since": int},
-    Reader: {"frames": int, "_shapes": dict, "_dispositions": dict},
-    SubscriberLink: {"_size": lambda: PORTION // MOST_AT_ONCE, "_write": int, "_allowance": lambda: MOST_AT_ONCE},
-}
 BY_VALUE = frozenset((int, bool, float, type(None)))  # pickle writes these out each time
-THINGS = frozenset((dict, list, bytearray, deque, MethodType, FunctionType, BuiltinFunctionType, type)) | BY_VALUE
+A_THING, WHOLE, BY_PARTS, SORTED, POINTED_AT = "a thing", "whole", "by parts", "sorted", "pointed at"
 NEVER_CHANGE = frozenset((
     RouterConfig, AddressConfig, Limits, ConnectionSettings, Modes, Outcome, PublisherPhase, JoinKind, ResumeState,
     LinkState, SessionState, ConnectionState, HandshakePhase,
 ))  # fmt: skip
 VALUES = (tuple, int, str, bytes)
-FROZEN: dict[type, tuple[str, ...] | None] = {}  # of classes met: the fields of those whose instances do not change
 SHARED: list[Any] = []  # values of these: pointed at, not copied
 BY_ID: dict[int, int] = {}  # of those in SHARED
-UNANSWERED = (LinkState.NEW, LinkState.ATTACH_SENT, LinkState.ATTACH_RECEIVED)
+SHAPES: dict[type, tuple[int, dict[str, int], Callable[[Any], tuple[Any, ...]] | None]] = {}
+"""Of classes with slots: their code, the places of their fields, and what gets all fields of an object; of those with a
+`__dict__` the code only."""
+KEYS: dict[tuple[str, ...], int] = {}  # of a `__dict__`
 CODES: dict[tuple[str, str], int] = {}  # module and class -> its number
 FIRST_CODE = 0x8000  # beyond any that somebody may have registered
 
@@ -96,31 +77,19 @@ def name_classes() -> None:
                 if isinstance(value, type) and value.__module__ == name:
                     code = CODES.setdefault((name, value.__qualname__), FIRST_CODE + len(CODES))
                     copyreg.add_extension(name, value.__qualname__, code)
+                    if value not in TO_COMPARE or value in AS_IF:
+                        _shape(code, value)
+    TO_COMPARE.update(dict.fromkeys(SHAPES, _compact))
 
 
-def _changed(value: Any, new: dict[str, Any]) -> Any:
-    make, arguments, (state, slots), *rest = value.__reduce_ex__(5)
-    return (make, arguments, (state, {**slots, **new}), *rest)
-
-
-def _without(value: Any) -> Any:
-    return _changed(value, {name: first() for name, first in WITHOUT[type(value)].items()})
-
-
-def _link(link: Link) -> Any:
-    attaches: dict[str, Any] = {}
-    if link._state not in UNANSWERED:
-        for name in ("local_attach", "remote_attach"):
-            attach = getattr(link, name)
-            if attach is not None:
-                attaches[name] = replace(attach, unsettled=None, properties=None, source=None, target=None)
-    return _changed(link, attaches)
-
-
-def _proof(proof: Proof) -> Any:
-    return _changed(
-        proof, {} if proof.open else {"since": 0.0, "_threshold": 0, "_seen": frozenset(), "_written": False}
-    )
+def _as_if(value: Any) -> Any:
+    make, arguments, state, *rest = value.__reduce_ex__(5)
+    new = AS_IF[type(value)](value)
+    if isinstance(state, tuple):
+        state = (state[0], {**state[1], **new})
+    else:
+        state = {**state, **new}
+    return (make, arguments, state, *rest)
 
 
 def _method(method: Any) -> Any:
@@ -135,65 +104,102 @@ TABLE: dict[type, Callable[[Any], Any]] = {
     MethodType: _method,
     **copyreg.dispatch_table,
     **dict.fromkeys(NEVER_CHANGE, _point_at),
-    **dict.fromkeys(WITHOUT, _without),
-    SenderLink: _link,
-    ReceiverLink: _link,
-    Proof: _proof,
+    **dict.fromkeys(AS_IF, _as_if),
 }
+
+
+TO_COMPARE = {**TABLE}
 
 
 class Plain(pickle.Pickler):
     dispatch_table = TABLE
 
 
-def _frozen(kind: type) -> tuple[str, ...] | None:
-    """The fields of a dataclass whose instances do not change; None for other classes."""
-    if kind not in FROZEN:
+class Dealt(dict[type, str]):
+    """How values of a class are dealt with where they are compared."""
+
+    def __missing__(self, kind: type) -> str:
         parameters = getattr(kind, "__dataclass_params__", None)
-        fixed = parameters is not None and parameters.frozen
-        FROZEN[kind] = tuple(kind.__dataclass_fields__) if fixed else None  # type: ignore[attr-defined]
-    return FROZEN[kind]
+        if kind in NEVER_CHANGE:
+            how = POINTED_AT
+        elif issubclass(kind, (set, frozenset)):
+            how = SORTED
+        elif issubclass(kind, tuple) or (parameters is not None and parameters.frozen):
+            how = BY_PARTS
+        elif issubclass(kind, (str, bytes)) or (issubclass(kind, int) and kind not in BY_VALUE):
+            how = WHOLE
+        else:
+            how = A_THING
+        self[kind] = how
+        return how
+
+
+DEALT = Dealt()
+
+
+def _compact(value: Any) -> Any:
+    """As pickle would, but for the names of its fields: to be compared, never to be loaded."""
+    kind = type(value)
+    code, names, get = SHAPES[kind]
+    new = AS_IF[kind](value) if kind in AS_IF else None
+    if get is not None:
+        try:
+            state: list[Any] = [*get(value)]
+        except AttributeError:  # one is not set
+            return _as_if(value) if new is not None else value.__reduce_ex__(5)
+        if new:
+            for name, instead in new.items():
+                state[names[name]] = instead
+        return _compact, (code,), state
+    fields = {**vars(value), **new} if new else vars(value)
+    return _compact, (code, KEYS.setdefault(tuple(fields), len(KEYS))), [*fields.values()]
+
+
+def _shape(code: int, kind: Any) -> None:
+    """How instances of this class are compared, if they are plain objects."""
+    plain = kind.__reduce_ex__ is object.__reduce_ex__ and kind.__getstate__ is object.__getstate__
+    if not plain or issubclass(kind, (*VALUES, dict, list, BaseException)) or kind in NEVER_CHANGE:
+        return
+    slots = [name for cls in reversed(kind.__mro__) for name in vars(cls).get("__slots__", ())]
+    if kind.__dictoffset__ and not slots:
+        SHAPES[kind] = code, {}, None
+    elif not kind.__dictoffset__ and len(slots) > 1:
+        SHAPES[kind] = code, {name: place for place, name in enumerate(slots)}, attrgetter(*slots)
 
 
 class Canonical(pickle.Pickler):
-    dispatch_table = TABLE
+    dispatch_table = TO_COMPARE
 
     def __init__(self, file: io.BytesIO) -> None:
         one: dict[Any, Any] = {}
         the_first = one.setdefault
         sets: dict[int, Any] = {}
 
-        def only(value: Any) -> Any:
-            """The first one that is equal to this value; anything but a value is itself."""
-            kind = type(value)
-            if kind is str or kind is bytes:
-                return the_first(value, value)
-            if kind in THINGS or kind in NEVER_CHANGE:
-                return value
-            if isinstance(value, (int, str, bytes)):
+        def only(value: Any, kind: type, how: str) -> Any:
+            """The first that is equal to this value, of its class; anything but a value is itself."""
+            if how is WHOLE:
                 return the_first((kind, value), value)
-            names = None
-            if not isinstance(value, tuple) and (names := _frozen(kind)) is None:
+            if how is not BY_PARTS:
                 return value
-            parts = value if names is None else (getattr(value, name) for name in names)
-            key = [(type(part), part) if type(part) in BY_VALUE else id(only(part)) for part in parts]
-            return the_first((kind, *key), value)
+            key: list[Any] = [kind]
+            for part in value if isinstance(value, tuple) else map(value.__getattribute__, value.__dataclass_fields__):
+                of = type(part)
+                key.append((of, part) if of in BY_VALUE else id(only(part, of, DEALT[of])))
+            return the_first(tuple(key), value)
 
         def persistent_id(obj: Any) -> Any:  # asked of every object there is, thousands for a router
             kind = type(obj)
-            if kind is str or kind is bytes:
-                return the_first(obj, obj)
-            if kind in THINGS:
+            how = DEALT[kind]
+            if how is A_THING:
                 return None
-            if kind in NEVER_CHANGE:
+            if how is POINTED_AT:
                 return _point_at(obj)[1]
-            if kind is set or kind is frozenset:
+            if how is SORTED:
                 sets.setdefault(id(obj), obj)
                 return kind, list(sets).index(id(obj)) if kind is set else 0, sorted(obj, key=repr)
-            if kind is tuple and obj and type(obj[-1]) is dict:  # the state of an object, put together just now
-                return None
-            found = only(obj)
-            return found if found is not obj or isinstance(obj, VALUES) or _frozen(kind) is not None else None
+            if how is BY_PARTS and kind is tuple and obj and type(obj[-1]) is dict:
+                return None  # the state of an object, put together just now
+            return only(obj, kind, how)
 
         self.persistent_id = persistent_id  # type: ignore[method-assign]
         super().__init__(file, 5)
