@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onceway.client.connection import Connection, connect
+    from onceway.client.delivery import Batch, Delivery
     from onceway.client.journal import Journal, MemoryJournal
     from onceway.client.publisher import Publication, Publications, Publisher
     from onceway.client.reports import (
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
         SubscriptionGap,
     )
     from onceway.client.sqlite_journal import SqliteJournal
-    from onceway.client.subscriber import Batch, Delivery, Subscriber
+    from onceway.client.subscriber import Subscriber
 
 _HOMES = {
     "Connection": "onceway.client.connection",
@@ -32,8 +33,8 @@ _HOMES = {
     "Publication": "onceway.client.publisher",
     "Publications": "onceway.client.publisher",
     "Publisher": "onceway.client.publisher",
-    "Batch": "onceway.client.subscriber",
-    "Delivery": "onceway.client.subscriber",
+    "Batch": "onceway.client.delivery",
+    "Delivery": "onceway.client.delivery",
     "Subscriber": "onceway.client.subscriber",
     "PublicationsUndecided": "onceway.client.reports",
     "Report": "onceway.client.reports",

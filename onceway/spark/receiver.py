@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
+from onceway.client.delivery import Batch
 from onceway.client.signals import Changes
-from onceway.client.subscriber import Batch, Subscriber
+from onceway.client.subscriber import Subscriber
 from onceway.errors import SubscriptionBroken
 from onceway.spark.wal import SlotReader, SlotWriter
 
