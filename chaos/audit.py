@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -53,6 +54,11 @@ def _key(directory: str) -> str:
     return directory.rstrip("/") if "://" in directory else str(Path(directory).resolve())
 
 
+def _escaped(path: str) -> str:
+    """For whom it would be a pattern."""
+    return re.sub(r"([][{}*?\\])", r"\\\1", path)
+
+
 @dataclass(slots=True)
 class _Driven:
     """Of one history, what the driver holds."""
@@ -73,6 +79,9 @@ class _Audit:
         present = [key for key in self.keys if self._exists(key)]
         for key in set(self.keys) - set(present):
             self.histories[key].error = HistoryError(f"{key}: no {GLOB} in it, so no history")
+        for key in [key for key in present if "://" not in key and ":" in key]:
+            present.remove(key)
+            self.histories[key].error = HistoryError(f"{key}: Hadoop reads no path with a colon; rename the directory")
         if not present:
             return self._without_any()
         lines = self._lines(present).persist()
@@ -87,8 +96,10 @@ class _Audit:
         return {key: one.error for key, one in self.histories.items() if one.error is not None}
 
     def _exists(self, key: str) -> bool:
+        if "://" not in key:
+            return any(Path(key).glob(GLOB))
         jvm: Any = self.spark.sparkContext._jvm
-        path = jvm.org.apache.hadoop.fs.Path(f"{key}/{GLOB}" if "://" in key else f"file://{key}/{GLOB}")
+        path = jvm.org.apache.hadoop.fs.Path(f"{key}/{GLOB}")
         files = path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration()).globStatus(path)
         return files is not None and len(files) > 0
 
@@ -96,7 +107,8 @@ class _Audit:
     def _lines(self, keys: Sequence[str]) -> DataFrame:
         from chaos import audit_lines  # needs pyarrow
 
-        text = self.spark.read.text([*keys], lineSep="\n", pathGlobFilter=GLOB)
+        paths = [key if "://" in key else _escaped(key) for key in keys]
+        text = self.spark.read.text(paths, lineSep="\n", pathGlobFilter=GLOB)
         placed = text.selectExpr(
             "_metadata.file_path AS path",
             "_metadata.file_block_start AS block",

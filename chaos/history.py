@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import heapq
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 NUMBER = (int, float)
+_MOST = 1e300
 FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "run": {"publishers": list, "subscribers": list},
     "start": {},
@@ -182,7 +182,13 @@ def parse(line: bytes, name: str, number: int) -> Event:
     """One line, with or without its newline."""
     try:
         fields = json.loads(line)
-    except ValueError as error:
+        if b"\\u" in line or not line.isascii():
+            json.dumps(fields, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise HistoryError(f"{name}:{number}: not JSON: half a character (a surrogate)") from None
+    except json.JSONDecodeError as error:
+        raise HistoryError(f"{name}:{number}: not JSON: {error.msg} (char {error.pos})") from None
+    except (ValueError, RecursionError) as error:  # no UTF-8, thousands of digits, thousands of brackets
         raise HistoryError(f"{name}:{number}: not JSON: {error}") from None
     if (wrong := complaint(fields)) is not None:
         raise HistoryError(f"{name}:{number}: {wrong}")
@@ -196,7 +202,7 @@ def complaint(fields: Any) -> str | None:
     op, t = fields.get("op"), fields.get("t")
     if not isinstance(op, str) or op not in FIELDS:
         return f"no such op: {op!r}; there are {', '.join(FIELDS)}"
-    if not isinstance(t, NUMBER) or isinstance(t, bool) or not math.isfinite(t):
+    if not _is_number(t):
         return f"{op}: t is {t!r}, not seconds"
     for field, kind in FIELDS[op].items():
         if type(fields.get(field)) is not kind:
@@ -212,6 +218,11 @@ def complaint(fields: Any) -> str | None:
     return None
 
 
+def _is_number(value: Any) -> bool:
+    """One that a float can be."""
+    return isinstance(value, NUMBER) and not isinstance(value, bool) and abs(value) < _MOST
+
+
 def _declarations_complaint(fields: dict[str, Any]) -> str | None:
     for role in ("publishers", "subscribers"):
         names = set()
@@ -224,6 +235,6 @@ def _declarations_complaint(fields: dict[str, Any]) -> str | None:
             if one.get("guarantee", GUARANTEES[0]) not in GUARANTEES:
                 return f"run: {one['name']}: guarantee {one['guarantee']!r} is none of {', '.join(GUARANTEES)}"
             wait = one.get("timeout_s", 0.0)
-            if not isinstance(wait, NUMBER) or isinstance(wait, bool):
+            if not _is_number(wait):
                 return f"run: {one['name']}: timeout_s is {wait!r}"
     return None

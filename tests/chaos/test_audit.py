@@ -22,6 +22,7 @@ from tests.chaos.histories import CASES, History
 pytestmark = pytest.mark.slow
 
 SEEDS = range(6)
+PATTERN = "[1]{a,b}*?"  # which is this directory's name
 TORN = '{"op":"send","p":"p0","n":9,"t":1'
 MALFORMED = {
     "not JSON": ("p0.jsonl", "{}}\n", "p0.jsonl:2: not JSON"),
@@ -87,7 +88,9 @@ def audited(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, t
     torn = next(case for case in CASES if case.name == "all is well").build(new("torn"))
     with (torn / "p0.jsonl").open("a") as file:
         file.write(TORN)
+    CASES[0].build(new(PATTERN))
     new("empty")
+    new("with:colon").joinpath("p0.jsonl").touch()
     directories["none"] = root / "none"
     found = audit(spark, list(directories.values()))
     return {name: (path, found[str(path)]) for name, path in directories.items()}
@@ -96,7 +99,7 @@ def audited(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, t
 Audited = dict[str, tuple[Path, Judgement | HistoryError]]
 
 
-@pytest.mark.parametrize("name", [*(case.name for case in CASES), *(f"seed {seed}" for seed in SEEDS), "torn"])
+@pytest.mark.parametrize("name", [*(case.name for case in CASES), *(f"seed {seed}" for seed in SEEDS), "torn", PATTERN])
 def test_the_job_and_the_judge_agree_on_everything(audited: Audited, name: str) -> None:
     path, judgement = audited[name]
     assert judgement == judge(path)
@@ -112,6 +115,11 @@ def test_the_job_names_the_line_that_is_no_history(audited: Audited, name: str) 
 @pytest.mark.parametrize("name", ["empty", "none"])
 def test_a_directory_without_lines_is_no_history(audited: Audited, name: str) -> None:
     assert "so no history" in str(audited[name][1])
+
+
+def test_a_directory_that_hadoop_does_not_read_is_told(audited: Audited) -> None:
+    path, error = audited["with:colon"]
+    assert str(error) == f"{path}: Hadoop reads no path with a colon; rename the directory"
 
 
 def test_the_command_says_what_the_judge_says(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
