@@ -223,24 +223,6 @@ class SettleTags:  # 6.6: expected tags that will not come again
     tags: list[bytes]
 
 
-Message = (
-    Hello
-    | Pub
-    | PubAck
-    | PubDown
-    | PubClose
-    | Flush
-    | Join
-    | Joined
-    | Orphan
-    | Leave
-    | Sync
-    | Data
-    | Accept
-    | AcceptSync
-    | Settle
-    | SettleTags
-)
 AddressMessage = (
     Pub
     | PubAck
@@ -258,3 +240,4 @@ AddressMessage = (
     | Settle
     | SettleTags
 )
+Message = Hello | AddressMessage

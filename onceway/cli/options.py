@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 import click
 
 from onceway.topology.values import read_size
+
+if TYPE_CHECKING:
+    from onceway import Connection
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,6 +66,46 @@ def link_options(function: F) -> F:
     ):
         function = option(function)
     return function
+
+
+@dataclass(frozen=True, slots=True)
+class LinkPlan:
+    """What `link_options` say, in their order."""
+
+    address: str
+    urls: str
+    ordered: bool
+    name: str | None
+    journal: str | None
+    connect_timeout_s: float
+    guarantee: str
+
+    def connect(self, role: str) -> Connection:
+        """`async with` it.  Lines about it begin with the name, or with the role where it has none."""
+        import onceway
+
+        return onceway.connect(
+            self.urls,
+            container=self.name,
+            journal=self.journal,
+            ordered=self.ordered,
+            connect_timeout_s=self.connect_timeout_s,
+            on_report=report(self.name or role),
+        )
+
+
+def run_to_exit(main: Coroutine[Any, Any, int]) -> NoReturn:
+    """Ends the process with what it returns; what the network or the journal refuses is one line, and 1."""
+    from onceway.errors import OncewayError, UsageError
+    from onceway.loop import run
+
+    try:
+        sys.exit(run(main))
+    except UsageError:
+        raise
+    except OncewayError as error:
+        say(str(error))
+        sys.exit(1)
 
 
 def say(line: str) -> None:

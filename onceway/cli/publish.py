@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import click
 
-from onceway.cli.options import Meter, link_options, report, say, size
+from onceway.cli.options import LinkPlan, Meter, link_options, run_to_exit, say, size
 from onceway.client.bodies import Body
 
 CHUNK = 1000  # messages handed over at a time
@@ -20,14 +20,7 @@ LEAVE_WITHIN_S = 10.0  # after Ctrl-C
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    address: str
-    urls: str
-    ordered: bool
-    name: str | None
-    journal: str | None
-    connect_timeout_s: float
-    guarantee: str
+class Plan(LinkPlan):
     count: int | None
     size: int
     rate: float | None
@@ -57,32 +50,14 @@ def command(
 
     The tally on stdout says what became of them.  Exit code 1 unless all were accepted.
     """
-    from onceway.errors import OncewayError, UsageError
-    from onceway.loop import run
-
     plan = Plan(address, urls, ordered, name, journal, connect_timeout, guarantee, count, size, rate)
-    try:
-        sys.exit(run(_publish(plan)))
-    except UsageError:
-        raise
-    except OncewayError as error:
-        say(str(error))
-        sys.exit(1)
+    run_to_exit(_publish(plan))
 
 
 async def _publish(plan: Plan) -> int:
-    import onceway
     from onceway.loop import on_stop_signals
 
-    told = report(plan.name or "publish")
-    async with onceway.connect(
-        plan.urls,
-        container=plan.name,
-        journal=plan.journal,
-        ordered=plan.ordered,
-        connect_timeout_s=plan.connect_timeout_s,
-        on_report=told,
-    ) as connection:
+    async with plan.connect("publish") as connection:
         publisher = await connection.publisher(
             plan.address, name=plan.name, guarantee=plan.guarantee, on_undecided=lambda _: None
         )

@@ -10,18 +10,11 @@ from typing import Any
 
 import click
 
-from onceway.cli.options import Meter, link_options, report, say
+from onceway.cli.options import LinkPlan, Meter, link_options, run_to_exit, say
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    address: str
-    urls: str
-    ordered: bool
-    name: str | None
-    journal: str | None
-    connect_timeout_s: float
-    guarantee: str
+class Plan(LinkPlan):
     count: int | None
     quiet: bool
     credit: int
@@ -61,37 +54,19 @@ def command(
 
     The tally goes to stdout with --quiet, otherwise to stderr: stdout then holds the messages and nothing else.
     """
-    from onceway.errors import OncewayError, UsageError
-    from onceway.loop import run
-
     plan = Plan(address, urls, ordered, name, journal, connect_timeout, guarantee, count, quiet, credit, timeout)
-    try:
-        sys.exit(run(_subscribe(plan)))
-    except UsageError:
-        raise
-    except OncewayError as error:
-        say(str(error))
-        sys.exit(1)
+    run_to_exit(_subscribe(plan))
 
 
 async def _subscribe(plan: Plan) -> int:
-    import onceway
     from onceway.loop import on_stop_signals
 
     tally = Tally()
-    told = report(plan.name or "subscribe")
 
     def gap(event: Any) -> None:
         tally.gaps += 1
 
-    async with onceway.connect(
-        plan.urls,
-        container=plan.name,
-        journal=plan.journal,
-        ordered=plan.ordered,
-        connect_timeout_s=plan.connect_timeout_s,
-        on_report=told,
-    ) as connection:
+    async with plan.connect("subscribe") as connection:
         subscriber = await connection.subscriber(
             plan.address, name=plan.name, guarantee=plan.guarantee, credit=plan.credit, on_gap=gap
         )
