@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -16,11 +17,14 @@ from urllib.parse import unquote, urlsplit
 from onceway.client.urls import parse_urls
 from onceway.errors import UsageError
 from onceway.spark.errors import OptionError
+from onceway.spark.offsets import OffsetError, offset_of
 from onceway.topology.values import format_duration, read_count, read_duration, read_size
 
 Form = Literal["text", "count", "size", "duration", "retention", "boolean", "offsets", "transport"]
 Transport = Literal["file", "inline"]
 MIB: Final = 1 << 20
+_EXAMPLE: Final = 'an offset such as {"p":{"0":12345},"v":1,"wal":"..."}'
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:(?=/)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,7 @@ class Option:
     default: str | None
     meaning: str
     least: float = 0
+    most: float = 1 << 60
     example: str = ""  # for those that must be given
     field: str = ""  # of SourceOptions
 
@@ -46,7 +51,8 @@ OPTIONS: Final = (
         "walLocation", "text", None, "directory of the write-ahead log", example="/data/billing-wal", field="location"
     ),
     Option("receivers", "count", "1", "receiving processes at most; topics are spread over them", 1, field="receivers"),
-    Option("credit", "count", "20000", "messages of a topic under way to the log at most", 1, field="credit"),
+    Option("credit", "count", "20000", "messages of a topic under way to the log at most", 1, (1 << 31) - 1,
+           field="credit"),
     Option("groupRows", "count", "5000", "rows in one group commit at most", 1, field="group_rows"),
     Option("groupMs", "count", "50", "milliseconds that a group waits to fill at most", 0, field="group_ms"),
     Option("segmentBytes", "size", "64MiB", "size of the log's files", 64 << 10, field="segment_bytes"),
@@ -223,24 +229,24 @@ def _quantity(option: Option, text: str) -> float | int:
         value = read_duration(text)
     elif option.form == "size":
         # the option is called ...Bytes: a plain number can only mean those
-        value = int(text) if text.isdecimal() else read_size(text)
+        value = read_count(text) if text.isdecimal() else read_size(text)
     else:
         value = read_count(text)
     if value < option.least:
         least = format_duration(option.least) if option.form == "duration" else f"{option.least:.0f}"
         raise ValueError(f'"{text}" is too little', f"write at least {least}")
+    if value > option.most:
+        raise ValueError(f'"{text}" is too much', f"write at most {option.most:.0f}")
     return value
 
 
 def _retention(text: str) -> tuple[float, int]:
-    seconds, octets = 0.0, 0
-    for part in text.split(","):
-        part = part.strip()
-        if part.endswith("B"):
-            octets = read_size(part)
-        else:
-            seconds = read_duration(part)
-    return seconds, octets
+    parts = [part.strip() for part in text.split(",")]
+    sizes = [read_size(part) for part in parts if part.endswith("B")]
+    durations = [read_duration(part) for part in parts if not part.endswith("B")]
+    if len(sizes) > 1 or len(durations) > 1:
+        raise ValueError(f'"{text}" says the same twice', "write a duration, a size, or one of each as in 10m,1GiB")
+    return sum(durations), sum(sizes)
 
 
 def _text(option: Option, text: str) -> Any:
@@ -266,15 +272,21 @@ def _topics(text: str) -> tuple[str, ...]:
 
 def _location(text: str) -> str:
     """An absolute path, wherever this process works: the ingest and executors work elsewhere."""
-    scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
-    if scheme == "file":
-        text = unquote(urlsplit(text).path)
-    elif scheme:
+    path = local_path(text)
+    if path is None:
         raise ValueError(
             f'"{text}" is no directory of this machine',
             "the log is written by fsync: give a local path, or one on a shared POSIX file system",
         )
-    return os.path.abspath(text)
+    return path
+
+
+def local_path(text: str) -> str | None:
+    """Of a path, or a file: URL; None for s3a://bucket, dbfs:/mnt and the like, which are no directories here."""
+    scheme = _SCHEME.match(text)
+    if scheme is None:
+        return os.path.abspath(text)
+    return os.path.abspath(unquote(urlsplit(text).path)) if scheme[0].lower() == "file:" else None
 
 
 def _boolean(text: str) -> bool:
@@ -290,8 +302,12 @@ def _offsets(option: Option, text: str) -> str:
     if not text.startswith("{"):
         raise ValueError(
             f'"{text}" is no position',
-            f'write {" or ".join(words)}, or an offset such as {{"p":{{"0":12345}},"v":1,"wal":"..."}}',
+            f"write {' or '.join(words)}, or {_EXAMPLE}",
         )
+    try:
+        offset_of(text)
+    except OffsetError as error:
+        raise ValueError(str(error).partition(";")[0], f"write {_EXAMPLE}") from error
     return text
 
 

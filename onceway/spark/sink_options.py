@@ -6,16 +6,14 @@ the one list of them.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
-from urllib.parse import unquote, urlsplit
 
 from onceway.client.urls import parse_urls
 from onceway.errors import UsageError
-from onceway.spark.options import closest
+from onceway.spark.options import closest, local_path
 from onceway.spark.publishing import OnMissing, OnReject, OnUndecided, Terms
 from onceway.spark.sink_errors import SinkOptionError
 from onceway.topology.values import read_duration
@@ -83,8 +81,10 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
             continue
         try:
             values[option.name] = _value(option, text.strip())
-        except (UsageError, ValueError) as error:
+        except UsageError as error:
             problems.append(f"option {option.name}: {error}")
+        except ValueError as error:
+            problems.append(f"option {option.name}: {'; '.join(map(str, error.args))}")
     for name in ("url", "outboxLocation"):
         if name not in values and not any(problem.startswith(f"option {name}:") for problem in problems):
             example = _BY_KEY[name.lower()].example
@@ -134,6 +134,8 @@ def _value(option: Option, text: str) -> Any:
         parse_urls(text)
     elif option.name == "outboxLocation":
         return _location(text)
+    elif option.name == "topic" and "," in text:
+        raise ValueError(f'"{text}" names several topics; write one, or give each row its own in the column topic')
     elif option.name == "writeId" and not _WRITE_ID.fullmatch(text):
         raise ValueError(f'"{text}" cannot be a file name; write letters, digits, ".", "_" and "-", at most 100')
     return text
@@ -141,10 +143,10 @@ def _value(option: Option, text: str) -> Any:
 
 def _location(text: str) -> str:
     """An absolute path: executors work elsewhere."""
-    scheme = urlsplit(text).scheme if "://" in text or text.startswith("file:") else ""
-    if scheme not in ("", "file"):
+    path = local_path(text)
+    if path is None:
         raise ValueError(
             f'"{text}" is no directory of this machine; the outbox is written by fsync: give a local path, or one on a '
             "shared POSIX file system"
         )
-    return os.path.abspath(unquote(urlsplit(text).path) if scheme else text)
+    return path

@@ -16,7 +16,7 @@ _DECIMAL_SIZES: Final = {"k": "KiB", "kb": "KiB", "kib": "KiB", "m": "MiB", "mb"
     "gib": "GiB",
     "b": "B",
 }
-_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+_QUANTITY: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([A-Za-z]*)")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _HOST: Final = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?")
 
@@ -63,7 +63,7 @@ def read_size(text: str) -> int:
 
 
 def read_count(text: str) -> int:
-    if not re.fullmatch(r"[0-9][0-9_]*", text):
+    if not re.fullmatch(r"[0-9][0-9_]{0,24}", text):
         raise ValueError(f'"{text}" is no whole number', "write for example 1000")
     return int(text)
 

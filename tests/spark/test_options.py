@@ -110,7 +110,16 @@ def test_all_problems_come_at_once() -> None:
         ("lockTimeout", "5", '"5" has no unit; did you mean 5s?'),
         ("transport", "carrier pigeon", "write file or inline"),
         ("startingoffsets", "yesterday", "write earliest or latest"),
+        ("startingoffsets", "{", "write an offset such as"),
+        ("startingoffsets", '{"v":1,"wal":"x","p":{"0":-1}}', "write an offset such as"),
         ("subscription", "  ", "is empty; write for example billing"),
+        ("wallocation", "dbfs:/mnt/wal", "is no directory of this machine"),
+        ("walretention", "10m,20m", "says the same twice; write a duration, a size, or one of each"),
+        ("credit", "2147483648", "is too much; write at most 2147483647"),
+        ("credit", "9" * 5000, "is no whole number"),
+        ("segmentbytes", "9" * 5000, "is no whole number"),
+        ("segmentbytes", "9" * 400 + "GiB", "is no size"),
+        ("locktimeout", "9" * 400 + "s", "is no duration"),
     ],
 )
 def test_a_bad_value_is_refused_with_a_remedy(key: str, text: str, said: str) -> None:

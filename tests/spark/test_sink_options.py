@@ -76,7 +76,7 @@ def test_every_problem_is_told_at_once() -> None:
     told = str(caught.value).splitlines()
     assert told[0] == 'option kafka.bootstrap.servers: is unknown; did you mean "url"?'
     assert told[1].startswith('option outboxLocation: "s3://bucket/outbox" is no directory of this machine; the outbox')
-    assert told[2].startswith("option publishTimeout: ")
+    assert told[2] == 'option publishTimeout: "soon" is no duration; write for example 500ms, 60s or 5m'
     assert told[3] == 'option onReject: "retry" is none of fail, ignore; write one of them'
     assert told[4] == 'option onundecide: is unknown; did you mean "onUndecided"?'
     known = ", ".join(option.name for option in OPTIONS)
@@ -97,6 +97,18 @@ def test_the_documentation_has_every_option_with_its_default() -> None:
     for option, (_, default) in zip(OPTIONS, told, strict=True):
         if option.default is not None:
             assert default == f"`{option.default}`"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "said"),
+    [
+        ("topic", "orders,returns", '"orders,returns" names several topics; write one, or give each row its own'),
+        ("outboxlocation", "dbfs:/mnt/outbox", "is no directory of this machine"),
+    ],
+)
+def test_a_bad_value_is_refused_with_a_remedy(key: str, text: str, said: str) -> None:
+    with pytest.raises(SinkOptionError, match=re.escape(said)):
+        sink_options({**{name.lower(): value for name, value in NEEDED.items()}, key: text}, "stream")
 
 
 def test_a_stream_has_no_write_id() -> None:
