@@ -16,10 +16,13 @@ import random
 import time
 from array import array
 from dataclasses import dataclass, field
+from struct import Struct
 
 from chaos.simulation.checker import Violation
-from chaos.simulation.product import Draft, Found, Product, State
+from chaos.simulation.checkers import Found
+from chaos.simulation.product import Draft, Product, State
 from chaos.simulation.reduction import Reduction
+from chaos.simulation.shortcuts import Shortcuts
 from chaos.simulation.smallest import Setting, Small
 from chaos.simulation.trace import Trace
 from chaos.simulation.world import Event
@@ -71,10 +74,11 @@ class Search:
 
     def __post_init__(self) -> None:
         self.product = Product(self.setting)
-        self.reduction = Reduction(self.product)
-        self.order: list[State] = []
-        self.seen: dict[State, int] = {}
-        self.parents, self.events, self.depths = array("q"), array("q"), array("q")
+        self.shortcuts = Shortcuts(self.product, Reduction(self.product) if self.reduce else None)
+        self.form = Struct(f"{self.product.n + self.product.pairs + self.product.m + 3}i")  # of a state
+        self.order: list[bytes] = []
+        self.seen: set[bytes] = set()
+        self.parents, self.events, self.depths = array("i"), array("i"), array("i")
         self.sample: list[tuple[int, Event]] = []
         self.rng = random.Random(1)
         self.gone = 0
@@ -109,7 +113,7 @@ class Search:
             state, self.warm = self.product.begin()
         except Found as found:
             raise Beyond(found.failure, self.product.begun) from None
-        self.add(state, -1, ("begin",))
+        self.add(self.form.pack(*state), -1, ("begin",))
         while self.gone < len(self.order):
             if len(self.order) >= self.limit or (self.gone % LOOK_EVERY == 0 and self.spent() > self.seconds):
                 return
@@ -119,17 +123,17 @@ class Search:
     def unexplored(self) -> int:
         return len(self.order) - self.gone
 
+    def state(self, place: int) -> State:
+        return self.form.unpack(self.order[place])
+
     def expand(self, place: int) -> None:
-        state = self.order[place]
-        product, result = self.product, self.result
-        progress = product.progress(state)
-        events = self.reduction.first(state, progress) if self.reduce else None
-        if events is None:
-            events = progress + product.faults(state)
-            if not progress:
-                events += self.rest(place, state)
+        state = self.state(place)
+        result = self.result
+        progress, events = self.shortcuts.next(state)
+        if not progress:
+            events = (*events, *self.rest(place, state))
         for event in events:
-            following = self.step(place, state, event)
+            following = self.form.pack(*self.step(place, state, event))
             result.transitions += 1
             if following in self.seen:
                 result.merged += 1
@@ -140,8 +144,8 @@ class Search:
             else:
                 self.add(following, place, event)
 
-    def add(self, state: State, parent: int, event: Event) -> None:
-        self.seen[state] = len(self.order)
+    def add(self, state: bytes, parent: int, event: Event) -> None:
+        self.seen.add(state)
         self.order.append(state)
         self.parents.append(parent)
         self.events.append(self.product.one(event))
@@ -150,7 +154,7 @@ class Search:
 
     def step(self, place: int, state: State, event: Event, further: list[Event] | None = None) -> State:
         try:
-            return self.product.step(state, event)
+            return self.shortcuts.step(state, event)
         except Found as found:
             raise Beyond(found.failure, [*self.path(place), *(further or []), event]) from None
 
@@ -211,7 +215,7 @@ class Search:
     def drain_some(self) -> None:
         """Where it was cut: from some of what is left, without another fault, until it is quiet."""
         for place in self.rng.sample(range(self.gone, len(self.order)), min(SAMPLED, self.unexplored())):
-            state = self.order[place]
+            state = self.state(place)
             further: list[Event] = []
             while True:
                 if len(further) > TALK:

@@ -74,8 +74,8 @@ def quiet_situations(setting: Setting, reduce: bool) -> tuple[set[tuple[object, 
     product = search.product
     found = set()
     for place in search.quiet:
-        draft = Draft(product, search.order[place])
-        view = product.view(search.order[place])
+        draft = Draft(product, search.state(place))
+        view = product.view(search.state(place))
         found.add((str(view.inboxes), str(view.pipes), draft.rest))
     assert len(search.quiet) == result.quiet
     return found | {(result.quiet,)}, result.states

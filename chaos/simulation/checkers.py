@@ -1,0 +1,75 @@
+"""Checkers by number: what the omniscient observer knows, as one part of a situation of a whole world.
+
+Two are the same if they will say the same of everything that may come. What they keep of lives that are over is
+history, and left out.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from chaos.simulation.checker import Checker, Life, Violation
+
+
+class Found(Exception):
+    """What happened next is wrong."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+class Checkers:
+    def __init__(self, strict: bool) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.packed: list[bytes] = []
+        self.known: dict[tuple[int, Any], int | Found] = {}
+        self.first = self.number(Checker(strict))
+
+    def load(self, number: int) -> Checker:
+        checker: Checker = pickle.loads(self.packed[number])  # what we have packed
+        return checker
+
+    def number(self, checker: Checker) -> int:
+        checker.lives, checker.told = [], []
+        for mid, lives in checker.required.items():
+            checker.required[mid] = [life for life in lives if life.ended is None]
+        name = (
+            tuple(sorted((who, self._life(life)) for who, life in checker.current.items())),
+            tuple(sorted((mid, tuple(map(self._life, lives))) for mid, lives in checker.required.items())),
+            tuple((self._life(life), mid, at) for life, mid, at in checker.missed),
+            self._sets(checker.ever_accepted), self._sets(checker.in_hand), self._sets(checker.seen),
+            tuple(sorted(checker.highest.items())), tuple(sorted(checker.excused)),
+        )  # fmt: skip
+        number = self.numbers.get(name)
+        if number is None:
+            number = self.numbers[name] = len(self.packed)
+            self.packed.append(pickle.dumps(checker))
+        return number
+
+    def _life(self, life: Life) -> tuple[Any, ...]:
+        return (life.subscriber, life.ended, tuple(sorted(life.accepted)))
+
+    def _sets(self, sets: dict[str, set[Any]]) -> tuple[Any, ...]:
+        return tuple(sorted((who, tuple(sorted(each))) for who, each in sets.items() if each))
+
+    def tell(self, number: int, told: tuple[tuple[Any, ...], ...]) -> int:
+        """Raises Found."""
+        key = (number, told)
+        result = self.known.get(key)
+        if result is None:
+            checker = self.load(number)
+            try:
+                for what, *arguments in told:
+                    if what == "excuse":
+                        checker.excused |= set(arguments)
+                    else:
+                        getattr(checker, what)(*arguments)
+                result = self.number(checker)
+            except Violation as violation:
+                result = Found(violation)
+            self.known[key] = result
+        if isinstance(result, Found):
+            raise result
+        return result
