@@ -12,8 +12,15 @@ from onceway import topology
 def command(file: str) -> None:
     """Read a topology FILE and name every problem in it, each with its line, place and remedy."""
     loaded = topology.load(file)
+    warn_of(loaded)
     routers, links = len(loaded.routers), len(loaded.links)
     click.echo(f"{file}: network {loaded.network}: {_count(routers, 'router')}, {_count(links, 'link')}")
+
+
+def warn_of(loaded: topology.Topology) -> None:
+    """On stderr, what the file's author may not have meant."""
+    for warning in loaded.warnings:
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _count(number: int, what: str) -> str:

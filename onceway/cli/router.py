@@ -7,6 +7,7 @@ import sys
 import click
 
 from onceway import topology
+from onceway.cli.check import warn_of
 from onceway.topology.document import suggest
 
 
@@ -25,6 +26,8 @@ def command(file: str, name: str, fresh: bool, parent: int | None) -> None:
         die_with(parent)
     loaded = topology.load(file)
     known_router(loaded, name)
+    if parent is None:  # else it has been said once for all
+        warn_of(loaded)
     from onceway.loop import run
     from onceway.process import run_router
 

@@ -7,6 +7,7 @@ import sys
 import click
 
 from onceway import topology
+from onceway.cli.check import warn_of
 from onceway.cli.router import known_router
 
 
@@ -22,6 +23,7 @@ def command(file: str, only: str | None, recover: bool, no_restart: bool) -> Non
     SIGTERM or Ctrl-C drains and stops all; a second one stops them at once.
     """
     loaded = topology.load(file)
+    warn_of(loaded)
     names = list(loaded.routers)
     if only is not None:
         chosen = [known_router(loaded, name.strip()) for name in only.split(",")]

@@ -50,6 +50,7 @@ class Problems:
 
     file: str
     found: dict[Problem, None] = field(default_factory=dict)  # each once, in the order in which they were found
+    warnings: dict[Problem, None] = field(default_factory=dict)  # what can be used, and may surprise
 
     def add(self, line: int, place: str, what: str, remedy: str) -> None:
         self.found[Problem(self.file, line, place, what, remedy)] = None
@@ -82,6 +83,9 @@ class Item:
 
     def problem(self, what: str, remedy: str) -> None:
         self.problems.add(self.line, self.place, what, remedy)
+
+    def warn(self, what: str, remedy: str) -> None:
+        self.problems.warnings[Problem(self.problems.file, self.line, self.place, what, remedy)] = None
 
     @property
     def is_scalar(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from onceway.topology.document import Problem
 from onceway.topology.values import format_host_port
 from router.config import AddressConfig, RouterConfig
 from router.limits import Limits
@@ -35,6 +36,7 @@ class Topology:
     on_partition: OnPartition = "continue"
     via: Mapping[frozenset[str], HostPort] = field(default_factory=dict)  # links that are dialled elsewhere
     limits: Mapping[str, Limits] = field(default_factory=dict)  # of routers that have limits of their own
+    warnings: tuple[Problem, ...] = ()  # what was told to whoever checks or starts it
 
     @property
     def addresses(self) -> tuple[AddressConfig, ...]:

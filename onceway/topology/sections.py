@@ -16,6 +16,7 @@ from onceway.topology.document import Entry, Item, Problems, suggest
 from onceway.topology.limits import read_limits, read_users
 from onceway.topology.model import HostPort, Link, OnPartition, RouterAddress, Topology
 from onceway.topology.quantities import Bounds, Form, read_quantity
+from onceway.topology.timeouts import check_sign_of_life, check_timeouts, longest_sign_of_life_s
 from onceway.topology.values import (
     format_duration,
     format_host_port,
@@ -86,12 +87,16 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     on_partition = _read_on_partition(top.get("on_partition"))
     host = _read_defaults(top.get("defaults"))
     settings, address_settings = read_settings(top.get("settings"))
-    addresses = read_addresses(top.get("addresses"), address_settings)
     trial = RouterConfig(name="", **settings)
     limits = read_limits(top.get("limits"), trial, Limits())
     users = read_users(top.get("users"), trial)
     routers = _read_routers(top.get("routers"), host)
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
+    sign_of_life_s = longest_sign_of_life_s(trial, [limits, *listener_limits.values(), *(one for _, one in users)])
+    defaults = AddressConfig(**address_settings)
+    addresses = read_addresses(top.get("addresses"), address_settings, sign_of_life_s)
+    if not any(address.match == "*" for address in addresses):
+        check_sign_of_life(defaults, top.get("settings", root), sign_of_life_s)
     links, via = read_links(top.get("links"), list(routers), top.get("routers"))
     if problems.found:
         return None
@@ -100,12 +105,13 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         name="",
         routers=tuple(routers),
         addresses=addresses,
-        defaults=AddressConfig(**address_settings),
+        defaults=defaults,
         limits=limits,
         users=users,
         **settings,
     )
-    return Topology(network, Path(problems.file), routers, tuple(links), config, on_partition, via, listener_limits)
+    path, warnings = Path(problems.file), tuple(problems.warnings)
+    return Topology(network, path, routers, tuple(links), config, on_partition, via, listener_limits, warnings)
 
 
 def _read_on_partition(entry: Entry | None) -> OnPartition:
@@ -149,33 +155,21 @@ def read_settings(entry: Entry | None) -> tuple[dict[str, Any], dict[str, Any]]:
     if trial.max_message_size > trial.memory_limit:
         item = fields.get("max_message_size") or fields["memory_limit"]
         item.problem("max_message_size exceeds memory_limit: such a message could never pass", "raise memory_limit")
-    _check_timeouts(AddressConfig(**for_addresses), fields, entry)
+    check_timeouts(AddressConfig(**for_addresses), fields, entry)
     return settings, for_addresses
-
-
-def _check_timeouts(address: AddressConfig, fields: dict[str, Entry], entry: Item) -> None:
-    """PROTOCOL 12: deliveries must not be forgotten while a subscription may still hold them in doubt."""
-    least = address.subscription_timeout_s + 2 * address.margin_s
-    if address.publisher_expires_s > least:
-        return
-    item = fields.get("publisher_timeout") or fields.get("subscription_timeout") or entry
-    item.problem(
-        f"publisher_timeout {format_duration(address.publisher_expires_s)} must exceed subscription_timeout + 2 margin"
-        f" = {format_duration(least)}",
-        f"make publisher_timeout more than {format_duration(least)}, "
-        f"or leave it out for {format_duration(address.subscription_timeout_s + 60)}",
-    )
 
 
 # --- addresses ----------------------------------------------------------------------------------------------------
 
 
-def read_addresses(entry: Entry | None, defaults: dict[str, Any]) -> tuple[AddressConfig, ...]:
+def read_addresses(
+    entry: Entry | None, defaults: dict[str, Any], sign_of_life_s: float = 0.0
+) -> tuple[AddressConfig, ...]:
     addresses: list[AddressConfig] = []
     if entry is None:
         return ()
     for item in entry.items("a list of addresses, each with match") or []:
-        address = _read_address(item, defaults)
+        address = _read_address(item, defaults, sign_of_life_s)
         if address is None:
             continue
         for i, earlier in enumerate(addresses):
@@ -191,7 +185,7 @@ def read_addresses(entry: Entry | None, defaults: dict[str, Any]) -> tuple[Addre
     return tuple(addresses)
 
 
-def _read_address(item: Item, defaults: dict[str, Any]) -> AddressConfig | None:
+def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -> AddressConfig | None:
     fields = item.fields(ADDRESS_KEYS, "a mapping such as {match: orders}", required=("match",))
     if fields is None:
         return None
@@ -217,7 +211,8 @@ def _read_address(item: Item, defaults: dict[str, Any]) -> AddressConfig | None:
         return None
     address = AddressConfig(**values)
     if any(key in fields for key in ADDRESS_SETTINGS):
-        _check_timeouts(address, fields, item)
+        check_timeouts(address, fields, item)
+        check_sign_of_life(address, item, sign_of_life_s)
     return address
 
 

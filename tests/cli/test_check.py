@@ -26,6 +26,17 @@ def test_every_problem_of_a_file_goes_to_stderr_and_the_exit_code_is_2(tmp_path:
     )
 
 
+def test_what_may_surprise_is_a_warning_and_the_file_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "slow.yaml"
+    path.write_text(
+        "network: n\nrouters: {a: {amqp: 5671, interrouter: 7671, admin: 8671}}\nsettings: {idle_timeout: 10m}\n"
+    )
+    done = onceway("check", path)
+    assert done.returncode == 0
+    assert done.stdout == f"{path}: network n: 1 router, 0 links\n"
+    assert done.stderr.startswith(f"warning: {path}:3: settings: publisher_timeout 2m is not more than publishers")
+
+
 def test_a_missing_file_is_bad_input() -> None:
     done = onceway("check", "nowhere.yaml")
     assert done.returncode == 2

@@ -104,6 +104,37 @@ def test_hosts_come_from_the_port_the_router_or_the_defaults() -> None:
     assert loaded.routers["b"].admin == ("localhost", 8671)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "settings: {subscription_timeout: 2s, publisher_timeout: 20s}\n",
+            "t.yaml:7: settings: publisher_timeout 20s is",
+        ),
+        ("settings: {subscription_timeout: 2s, publisher_timeout: 21s}\n", ""),
+        ("settings: {idle_timeout: 116s}\n", "t.yaml:7: settings: publisher_timeout 2m is not more than publishers"),
+        ("addresses: [{match: x, subscription_timeout: 2s, publisher_timeout: 9s}]\n", "t.yaml:7: addresses[0]: publ"),
+        ("addresses: [{match: x, subscription_timeout: 2s}]\nsettings: {idle_timeout: 50s}\n", ""),
+        (
+            "limits: {idle_timeout: 5m}\n",
+            "t.yaml:1: publisher_timeout 2m is not more than publishers without epochs may",
+        ),
+        (
+            "users: {guest: {limits: {idle_timeout: 5m}}}\n",
+            "t.yaml:1: publisher_timeout 2m is not more than publishers",
+        ),
+    ],
+)
+def test_a_publisher_timeout_in_which_plain_publishers_cannot_show_that_they_live_is_warned_of(
+    text: str, expected: str
+) -> None:
+    warnings = topology.loads(HEAD + text, "t.yaml").warnings
+    assert len(warnings) == bool(expected)
+    for warning in warnings:
+        assert str(warning).startswith(expected)
+        assert warning.remedy.startswith("make publisher_timeout several times ")
+
+
 def test_a_link_may_be_dialled_elsewhere_than_at_the_neighbour() -> None:
     read = topology.loads(
         "network: n\n"
