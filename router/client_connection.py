@@ -8,7 +8,7 @@ session or connection into what the core is told.  Bytes and time come from whoe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
 from amqp10.errors import (
@@ -38,17 +38,17 @@ from amqp10.link import Link
 from amqp10.performatives import Error
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
-from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
 from router.config import RouterConfig
+from router.expiry import Lingerers, Lingering, Loss
 from router.limits import ANONYMOUS, LINKS, MAP, MEMORY, UNREAD
 from router.memory import ADDRESS_COST
 from router.negotiation import MAX_NAME, check_name, read_publisher, read_subscriber, strip
-from router.ports import PublisherAttach, SubscriberAttach, Term
+from router.ports import PublisherAttach, SubscriberAttach
 from router.proof import STALL
 from router.publisher_link import PublisherLink
-from router.subscriber_link import Loss, SubscriberLink
+from router.subscriber_link import SubscriberLink
 
 if TYPE_CHECKING:
     from router.core import Core
@@ -56,15 +56,6 @@ if TYPE_CHECKING:
 
 SMALL_FRAME: Final = 64 << 10  # octets of one that is not complete which nobody is closed for
 OUTPUT_LIMIT: Final = 4 << 20  # octets waiting in the engine above which subscribers get nothing more
-
-
-class Lingering(NamedTuple):
-    """A subscription whose link has gone, while what its expiry policy names is still there."""
-
-    attach: SubscriberAttach
-    term: Term
-    session: Session
-    starts: Loss
 
 
 class ClientConnection:
@@ -96,8 +87,7 @@ class ClientConnection:
         self.unread = 0  # octets that its transport holds while it is paused
         self.ports: dict[PublisherLink | SubscriberLink, None] = {}
         self.watched: dict[PublisherLink, None] = {}  # an open proof: any frame may be the sign of life
-        # lost, and their own timeout has not begun (contract 10); by link name and address
-        self.lingering: dict[tuple[str, str], Lingering] = {}
+        self.lingering = Lingerers()  # lost, and their own timeout has not begun (contract 10)
         self.output_paused = False  # the transport takes nothing more for now
         self.writes = 0  # how often output has been fetched
         self._held = 0  # of the engine's held_size, what the router has counted
@@ -206,7 +196,7 @@ class ClientConnection:
         """Every link here is over."""
         for port in list(self.ports):
             self._lost(port, Loss.CONNECTION, now)
-        self._timeouts_start(list(self.lingering), now)
+        self._timeouts_start(self.lingering.connection_lost(), now)
 
     # --- for the ports
 
@@ -413,9 +403,7 @@ class ClientConnection:
         for link in event.session.links:
             if link.context is not None:
                 self._lost(link.context, Loss.SESSION, now)
-        lingering = self.lingering.items()
-        ended = [key for key, each in lingering if each.session is event.session and each.starts <= Loss.SESSION]
-        self._timeouts_start(ended, now)
+        self._timeouts_start(self.lingering.session_ended(event.session), now)
 
     def _closed(self, event: ConnectionClosed, now: float) -> None:
         if event.local and not event.lost:
@@ -441,15 +429,13 @@ class ClientConnection:
         if isinstance(port, PublisherLink):
             port.lost(end is Loss.CLOSED, now)
             return
-        key = (port.attach.name, port.attach.address)
         term = port.lost(end, now)
-        if term is not None:  # in the place of an earlier one: that link's term counts no more
-            self.lingering[key] = Lingering(port.attach, term, port.link.session, port.starts)
+        if term is not None:
+            self.lingering.add(Lingering(port.attach, term, port.link.session, port.starts))
 
-    def _timeouts_start(self, keys: list[tuple[str, str]], now: float) -> None:
-        for key in keys:
-            lingering = self.lingering.pop(key)
-            self.core.subscription_expiring(lingering.attach, lingering.term, now)
+    def _timeouts_start(self, lingering: list[Lingering], now: float) -> None:
+        for one in lingering:
+            self.core.subscription_expiring(one.attach, one.term, now)
 
     def _count_held(self, now: float) -> None:
         """Messages of which frames are still to come.  Beyond the limit this connection's largest ones go."""

@@ -7,7 +7,6 @@ lost, that it was closed, or that the terminus's own timeout begins to count.  R
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from amqp10.events import Dispositions, LinkFlow
@@ -15,6 +14,7 @@ from amqp10.sections import with_delivery_count
 from amqp10.sender import SenderLink
 from amqp10.types import Symbol, ULong
 from router import identity
+from router.expiry import STARTS, Loss
 from router.negotiation import MAP_STATES, Modes, answer_source, default_outcome, terminal_outcome
 from router.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
 
@@ -23,24 +23,6 @@ if TYPE_CHECKING:
 
 MOST_AT_ONCE = 1_024  # transfers written before the transport has been asked again whether it takes more
 PORTION = 4 << 20  # octets, as far as the sizes of those before tell: so much may lie unread beyond the marks
-
-
-class Loss(IntEnum):
-    """How a link came to its end; each takes along what those before it take."""
-
-    CLOSED = 0  # the client detached it with closed = true
-    DETACHED = 1
-    SESSION = 2
-    CONNECTION = 3
-    NEVER = 4
-
-
-_STARTS = {
-    "link-detach": Loss.DETACHED,
-    "session-end": Loss.SESSION,
-    "connection-close": Loss.CONNECTION,
-    "never": Loss.NEVER,
-}
 
 
 class SubscriberLink:
@@ -226,7 +208,7 @@ class SubscriberLink:
     @property
     def starts(self) -> Loss:
         """What must have gone for its own timeout to start."""
-        return _STARTS[self.expiry_policy]
+        return STARTS[self.expiry_policy]
 
     # --- helpers
 
