@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from onceway.client.connection import Connection, connect
     from onceway.client.delivery import Batch, Delivery
     from onceway.client.journal import Journal, MemoryJournal
-    from onceway.client.publisher import Publication, Publications, Publisher
+    from onceway.client.publication import Publication, Publications
+    from onceway.client.publisher import Publisher
     from onceway.client.reports import (
         PublicationsUndecided,
         Report,
@@ -30,8 +31,8 @@ _HOMES = {
     "Journal": "onceway.client.journal",
     "MemoryJournal": "onceway.client.journal",
     "SqliteJournal": "onceway.client.sqlite_journal",
-    "Publication": "onceway.client.publisher",
-    "Publications": "onceway.client.publisher",
+    "Publication": "onceway.client.publication",
+    "Publications": "onceway.client.publication",
     "Publisher": "onceway.client.publisher",
     "Batch": "onceway.client.delivery",
     "Delivery": "onceway.client.delivery",

@@ -14,7 +14,7 @@ from chaos.clients.in_hand import InHand, ReadingJournal, without_outcome
 from chaos.clients.options import LINK, body, read_body, say
 from chaos.history import Writer
 from onceway.client.delivery import Batch
-from onceway.client.publisher import Publication
+from onceway.client.publication import Publication
 from onceway.client.reports import LinkAttached, Report
 from onceway.errors import DeliveryNotAccepted, DeliveryUndecided
 from onceway.loop import run as run_loop
