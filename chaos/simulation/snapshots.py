@@ -167,6 +167,10 @@ def _shape(code: int, kind: Any) -> None:
         SHAPES[kind] = code, {name: place for place, name in enumerate(slots)}, attrgetter(*slots)
 
 
+def fields_of(value: Any) -> list[Any]:
+    return [getattr(value, name) for name in value.__dataclass_fields__]
+
+
 class Canonical(pickle.Pickler):
     dispatch_table = TO_COMPARE
 
@@ -179,13 +183,14 @@ class Canonical(pickle.Pickler):
             """The first that is equal to this value, of its class; anything but a value is itself."""
             if how is WHOLE:
                 return the_first((kind, value), value)
-            if how is not BY_PARTS:
+            if how is not BY_PARTS and kind is not frozenset:
                 return value
-            key: list[Any] = [kind]
-            for part in value if isinstance(value, tuple) else map(value.__getattribute__, value.__dataclass_fields__):
+            fixed = value if how is not BY_PARTS or isinstance(value, tuple) else fields_of(value)
+            key: list[Any] = []
+            for part in fixed:
                 of = type(part)
                 key.append((of, part) if of in BY_VALUE else id(only(part, of, DEALT[of])))
-            return the_first(tuple(key), value)
+            return the_first((kind, frozenset(key) if kind is frozenset else tuple(key)), value)
 
         def persistent_id(obj: Any) -> Any:  # asked of every object there is, thousands for a router
             kind = type(obj)
@@ -195,8 +200,8 @@ class Canonical(pickle.Pickler):
             if how is POINTED_AT:
                 return _point_at(obj)[1]
             if how is SORTED:
-                sets.setdefault(id(obj), obj)
-                return kind, list(sets).index(id(obj)) if kind is set else 0, sorted(obj, key=repr)
+                which = sets.setdefault(id(obj), (len(sets), obj))[0] if kind is set else -1
+                return kind, which, sorted(obj, key=repr)
             if how is BY_PARTS and kind is tuple and obj and type(obj[-1]) is dict:
                 return None  # the state of an object, put together just now
             return only(obj, kind, how)

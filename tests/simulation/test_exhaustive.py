@@ -8,16 +8,21 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from amqp10.outcomes import Error, Rejected
+from amqp10.types import Symbol, UInt, ULong
 from chaos.simulate import main
 from chaos.simulation.clients import MEMORY, PLAIN, UNIQUE
 from chaos.simulation.exhaustive import Search, agree
+from chaos.simulation.explore import explore
 from chaos.simulation.mutations import MUTATIONS, caught, defective
 from chaos.simulation.product import Draft, Product
 from chaos.simulation.smallest import ACROSS, WORLDS, Setting
+from chaos.simulation.snapshots import Snapshots
 
 BAD = (
     ["--exhaustive", "--world", "nowhere"], ["--exhaustive", "--seeds", "0-5"], ["--exhaustive", "--crashes", "9"],
@@ -47,15 +52,60 @@ def test_world_that_is_cut_says_how_far_it_was_gone_through(
     assert "0 gone through completely, 1 cut, 0 violations" in lines[-2]
 
 
-def test_worlds_are_gone_through_in_several_processes_as_in_one() -> None:
-    """In new ones: which objects other tests have made equal ones of decides which states are seen to be the same."""
+def figures(text: str) -> list[list[str]]:
+    """Of each world, but for the seconds."""
+    return [line.split()[:7] + line.split()[8:] for line in text.splitlines()[2:-2]]
+
+
+def test_worlds_are_gone_through_in_several_processes_as_in_one(capsys: pytest.CaptureFixture[str]) -> None:
     said = []
     for jobs in ("1", "2"):
-        argv = [sys.executable, "-m", "chaos.simulate", "--exhaustive", "--world", "trunk-1-one,calm", "--jobs", jobs]
-        lines = subprocess.run(argv, check=True, capture_output=True, text=True).stdout.splitlines()
-        said.append([line.split()[:7] + line.split()[8:] for line in lines[2:4]])  # without seconds
+        assert main(["--exhaustive", "--world", "trunk-1-one,calm", "--jobs", jobs]) == 0
+        said.append(figures(capsys.readouterr().out))
     assert said[0] == said[1]
     assert [words[0] for words in said[1]] == ["trunk-1-one", "calm"]
+
+
+def test_same_worlds_have_the_same_figures_whatever_the_program_has_done_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Here after other tests and twice, and in a new process."""
+    worlds = "restart-1-one,half-open-1-one,calm"
+    argv = [sys.executable, "-m", "chaos.simulate", "--exhaustive", "--world", worlds]
+    alone = figures(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+    explore(11)
+    for _ in range(2):
+        assert main(["--exhaustive", "--world", worlds]) == 0
+        assert figures(capsys.readouterr().out) == alone
+
+
+def test_situations_are_the_same_whatever_is_one_object() -> None:
+    """Equal values, made apart or once, nested, in sets in another order; but two lists are not one list."""
+
+    def situation(number: int, text: str, twice: bool) -> list[Any]:
+        def value() -> Any:
+            name = "".join(text)
+            error = Error(Symbol(name), name + "!")
+            return (name, (ULong(number), name.encode()), Rejected(error), frozenset((name, number)), number + 0.5)
+
+        def numbers(start: int) -> set[int]:
+            made = {start}
+            made |= {1, 9, 17}  # which collide, so that they come in the order in which they went in
+            return made
+
+        one = value()
+        return [one, value() if twice else one, numbers(17 if twice else 1)]
+
+    snapshots = Snapshots()
+    apart, once = situation(1000, "orders", True), situation(1000, "orders", False)
+    assert apart[0] is not apart[1]
+    assert list(apart[2]) != list(once[2])
+    assert snapshots.number(apart) == snapshots.number(once)
+    for other in (situation(1001, "orders", False), situation(1000, "order", False), [*once[:2], [1, 9, 17]]):
+        assert snapshots.number(other) != snapshots.number(once)
+    same: list[int] = []
+    assert snapshots.number([same, same]) != snapshots.number([[], []])
+    assert snapshots.number([UInt(1)]) != snapshots.number([ULong(1)]) != snapshots.number([1])
 
 
 @pytest.mark.parametrize("arguments", BAD, ids=" ".join)
@@ -81,7 +131,10 @@ def quiet_situations(setting: Setting, reduce: bool) -> tuple[set[tuple[object, 
     return found | {(result.quiet,)}, result.states
 
 
-@pytest.mark.parametrize("name", ["calm", "calm-2", "trunk-1-one", "restart-1-one"])
+@pytest.mark.parametrize(
+    "name",
+    ["calm", "calm-2", "trunk-1-one", "restart-1-one", "half-open-1-one", "drops-1-one", "crash-1-one"],
+)
 def test_what_is_left_out_leads_nowhere_else(name: str) -> None:
     """Persistent sets: every quiet situation is found without trying every order."""
     reduced, few = quiet_situations(WORLDS[name], True)
