@@ -24,6 +24,7 @@ from onceway.spark.wal import Wal
 from onceway.spark.wal.frames import segments
 from tests.live import LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
+from tests.spark import logs
 from tests.spark.networks import Publishing, Source, batch, bodies
 
 MakeSource = Callable[..., Source]
@@ -422,15 +423,28 @@ def test_a_subscription_that_was_away_for_too_long_fails_until_loss_is_allowed(
     assert batch(orders.start(failOnDataLoss="false"), at)[1] == bodies(5)
 
 
-def test_topics_are_spread_over_receivers(network: LiveNetwork, source: MakeSource) -> None:
+def test_topics_are_spread_over_receivers_whose_number_may_change_while_a_batch_is_pending(
+    network: LiveNetwork, source: MakeSource
+) -> None:
     topics = ["spread0", "spread1", "spread2"]
-    stream = source(",".join(topics), receivers="2").start()
-    publishings = [Publishing(network.urls(), topic, bodies(500)) for topic in topics]
-    for publishing in publishings:
-        publishing.join()
+    orders = source(",".join(topics), receivers="2")
+
+    def publish() -> None:
+        for publishing in [Publishing(network.urls(), topic, bodies(500)) for topic in topics]:
+            publishing.join()
+
+    stream = orders.start()
+    publish()
     assert isinstance(stream._ingests, Ingests)
     assert [ingest.slots for ingest in stream._ingests._ingests] == [(0, 2), (1,)]
-    assert sorted(batch(stream)[1]) == sorted(bodies(500) * 3)
+    start = stream.initial()
+    end, values = batch(stream, start)
+    assert sorted(values) == sorted(bodies(500) * 3)
+    stream.stop()
+    fewer = orders.start(receivers="1")
+    assert logs.rows(fewer.ranges(start, end)) == values  # the first call after a restart
+    publish()
+    assert sorted(batch(fewer, end)[1]) == sorted(bodies(500) * 3)
 
 
 def test_sigterm_ends_an_ingest_in_good_order_however_often_it_comes(

@@ -159,6 +159,36 @@ def test_a_query_goes_on_when_its_ingest_is_killed(spark: Any, network: LiveNetw
     assert max(report["restarts"] for report in reports) in (1, 2)  # as it was when a batch was planned
 
 
+def test_a_query_whose_reader_is_killed_fails_and_goes_on_when_it_is_started_again(
+    spark: Any, network: LiveNetwork, tmp_path: Path
+) -> None:
+    """The process in which Spark calls the source: its ingest dies with it."""
+    from pyspark.errors import StreamingQueryException
+
+    query = start(spark, network.urls(), "reader", tmp_path, processingTime="0 seconds")
+    try:
+        wait_until((tmp_path / "wal" / "0" / "epoch").exists, "the query is attached", 60.0)
+        publishing = Publishing(network.urls(), "reader", bodies(2000), pace_s=0.1)
+        log = Wal.open(str(tmp_path / "wal")).slot(0)
+        wait_until(lambda: log.end() > 500, "500 rows are in the log", 60.0)
+        ingest = json.loads((tmp_path / "wal" / "0" / "lock").read_text())["pid"]
+        reader = re.search(r"^PPid:\s*(\d+)$", Path(f"/proc/{ingest}/status").read_text(), re.MULTILINE)
+        assert reader is not None
+        os.kill(int(reader[1]), signal.SIGKILL)
+        with pytest.raises(StreamingQueryException):
+            query.awaitTermination(60)
+    finally:
+        query.stop()
+    wait_until(lambda: not Path(f"/proc/{ingest}").exists(), "the ingest has gone with it", 30.0)
+    values: list[bytes] = []
+    while len(values) < 2000:
+        start(spark, network.urls(), "reader", tmp_path, availableNow=True).awaitTermination()
+        values = [bytes(row.value) for row in spark.read.parquet(str(tmp_path / "rows")).select("value").collect()]
+        assert not publishing.over or len(values) == 2000
+    publishing.join()
+    assert sorted(values) == sorted(bodies(2000))
+
+
 def test_errors_reach_the_user_in_clear_words(spark: Any, network: LiveNetwork, tmp_path: Path) -> None:
     query = Query(spark, tmp_path, network.urls(), "errors", maxRowsPerTriger="2", credit="none")
     with pytest.raises(
