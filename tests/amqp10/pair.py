@@ -17,6 +17,7 @@ from amqp10 import (
     ReceiverLink,
     SenderLink,
     Session,
+    SessionEnded,
 )
 from amqp10.frames import AMQP_HEADER, encode_frame
 from amqp10.performatives import Performative, decode_performative
@@ -51,6 +52,15 @@ def detached_with(events: list[Any], condition: str) -> LinkDetached:
     assert detached.error is not None
     assert detached.error.condition == condition
     return detached
+
+
+def ended_with(events: list[object], condition: str) -> SessionEnded:
+    """We have ended a session for this."""
+    ended = only(events, SessionEnded)
+    assert ended.local
+    assert ended.error is not None
+    assert ended.error.condition == condition
+    return ended
 
 
 def kinds(events: list[Event]) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from interrouter.packets import STREAM, split
-from tests.interrouter.harness import Net, PlainTrunk
+from tests.interrouter.harness import Net
 from tests.interrouter.test_paths import SHAPES
+from tests.interrouter.transports import PlainTrunk
 
 BODY = b"x" * 5000 + b"the body"
 

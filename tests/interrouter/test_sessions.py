@@ -6,7 +6,8 @@ import random
 
 from interrouter.network import Network, PeerDown, PeerMessage, PeerUp
 from interrouter.packets import STREAM
-from tests.interrouter.harness import Net, PlainTrunk
+from tests.interrouter.harness import Net
+from tests.interrouter.transports import PlainTrunk
 
 LINE = ["ab", "bc"]
 
