@@ -20,6 +20,7 @@ from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publishe
 from chaos.simulation.plan import FAMILIES, FAULT_WEIGHTS, Plan, draw, family_of
 from chaos.simulation.real_clients import JUMPS, OURS, RealClient
 from chaos.simulation.schedule import Schedule
+from chaos.simulation.tempo import Tempo
 from chaos.simulation.wild import Wild
 from chaos.simulation.world import STALL_S, Event, World
 from interrouter.events import PeerDown, PeerUp
@@ -32,6 +33,10 @@ SETTLING = 30_000
 LOOK = 6  # events from one look at how likely faults are to the next
 SLACK_S = 15.0  # what may pass at the end beside the timeouts
 FAULT_KINDS = frozenset((*FAULT_WEIGHTS, "pass", "kill", "full", "twin", "away", "still", "wake", "late"))
+
+
+QUITTERS = (UNIQUE, MEMORY)  # others claim by their epoch what they then close
+PARTING = ("part", "suspect", "cut", "hold", "still", "reshape", "clock")  # routers may be out of session
 
 
 class Run:
@@ -54,6 +59,7 @@ class Run:
         for publisher in publishers:
             publisher.gives_up_s = self.address.publisher_expires_s - self.address.margin_s
         checker = self.world.checker
+        checker.may_have_holes = any(plan.budget.get(kind) for kind in PARTING)
         checker.at_least_once |= {c.name for c in self.clients if c.rcv == RCV_FIRST}
         checker.without_memory |= {s.name for s in subscribers if s.kind == PLAIN}
         self.fresh_s = FRESH_FRAME_S
@@ -111,8 +117,11 @@ class Run:
         for publisher in w.publishers:
             if publisher.kind == OURS:
                 events += self.of_ours(publisher)
-            elif publisher.kind == UNIQUE and publisher.state != "off" and self.may_beat(publisher):
-                events.append(("hb", publisher.name))
+            elif publisher.kind == UNIQUE:
+                if publisher.state != "off" and self.may_beat(publisher):
+                    events.append(("hb", publisher.name))
+            elif publisher.state == "on" and self.plan.shows:
+                events.append(("show", publisher.name))
         for subscriber in w.subscribers:
             if subscriber.kind == OURS:
                 events += self.of_ours(subscriber)
@@ -232,6 +241,8 @@ class Run:
         if isinstance(client, Publisher):
             if budget["pfresh"] and not client.closing:
                 yield ("pfresh", name)
+            if budget["quit"] and client.state == "off" and client.kind in QUITTERS and not client.closed:
+                yield from (("quit", name, router) for router, site in self.world.sites.items() if site is not None)
         else:
             if budget["sfresh"] and not client.closing:
                 yield ("sfresh", name)
@@ -327,24 +338,25 @@ class Run:
 
     def chaos(self) -> None:
         rng, weights = self.rng, self.weights
-        slow: Event | None = None
+        tempo = Tempo(self)
         likely = 0.0  # what all faults weigh that are possible, or were a few events ago
         for number in range(self.plan.length):
             if number % LOOK == 0:
                 likely = sum([weights[e[0]] for e in self.faults()])
             usual = self.usual()
-            if rng.random() < 0.02 and usual:  # one channel stands still for a while
-                slow = rng.choice(usual)[:2] if rng.random() < 0.7 else None
-            events = [e for e in usual if e[:2] != slow] if slow is not None else usual
+            events = tempo.going_on(usual, number)
             sums = [*accumulate([weights[e[0]] for e in events])]
             if rng.random() * ((sums[-1] if sums else 0.0) + likely) <= likely:
-                events = self.faults() or events
-            elif sums:
-                self.step(events[bisect(sums, rng.random() * sums[-1], 0, len(sums) - 1)])
-                continue
-            if not events and not (events := usual):
-                return
-            self.step(self.pick(events))
+                events = self.faults() or events or usual
+                if not events:
+                    return
+                event = self.pick(events)
+            else:
+                event = events[bisect(sums, rng.random() * sums[-1], 0, len(sums) - 1)]
+            self.step(event)
+            then = tempo.after(event, number)
+            if then is not None:
+                self.step(then)
 
     def calm(self, choose: Callable[[list[Event]], Event]) -> None:
         """Faults stop; everybody comes back; everything drains."""

@@ -23,13 +23,18 @@ MESH, RING, LINE, STAR = TOPOLOGIES = ("mesh", "ring", "line", "star")
 
 WEIGHTS: dict[str, float] = {
     "msg": 8, "c2r": 8, "gulp": 3, "bit": 6, "cbit": 6, "r2c": 8, "turn": 8, "up": 4, "down": 3, "rnotice": 1,
-    "cnotice": 3, "connect": 3, "send": 4, "settle": 3, "accept": 3, "release": 1, "reject": 2, "hb": 0.3,
+    "cnotice": 3, "connect": 3, "send": 4, "settle": 3, "accept": 3, "release": 1, "reject": 2, "hb": 0.3, "show": 0.3,
 }  # fmt: skip
 FAULT_WEIGHTS: dict[str, float] = {
     "restart": 1, "heal": 0.3, "crash": 0.25, "cdrop": 0.3, "rdrop": 0.3, "part": 0.3, "suspect": 0.3, "cut": 0.3,
     "pfresh": 0.15, "srestart": 0.2, "sfresh": 0.12, "close": 0.05, "hold": 0.3, "let": 0.3, "drip": 0.5,
-    "stall": 0.3, "unstall": 0.3, "reshape": 0.1, "clock": 0.1, "tick": 0.4,
+    "stall": 0.3, "unstall": 0.3, "reshape": 0.1, "clock": 0.1, "tick": 0.4, "quit": 1,
 }  # fmt: skip
+# What may come at once, and after what, if they concern the same client or router (`tempo.py`):
+FOLLOWING = (
+    "crash", "cdrop", "rdrop", "suspect", "part", "cut", "pfresh", "srestart", "sfresh", "close", "kill", "twin",
+)  # fmt: skip
+AFTER = ("connect", "c2r", "r2c", "send", "settle", "accept", "up", "msg", "restart", "heal", "cdrop", "rnotice")
 FAULTS = ("crash", "cdrop", "rdrop", "pfresh", "srestart", "sfresh")
 
 
@@ -43,8 +48,10 @@ class Family:
     subscribers: tuple[str, ...] = (RECOVERING, MEMORY, PLAIN)
     faults: dict[str, tuple[int, ...]] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
+    least_routers: int = 1
     most_routers: int = 4
     lasts_s: float = 9.0  # less than any subscription's timeout, but where these are short on purpose
+    stale: tuple[float, ...] = (0, 0, 0.5, 0.9)  # how likely it is that what a client wrote before it went lies unread
     modes: bool = False  # links in mode first, settled messages, every outcome
     silence: bool = False  # routers notice by themselves that nothing is heard from another
     expiry: bool = False  # timeouts are short
@@ -52,7 +59,7 @@ class Family:
 
 
 APART = {"part": (0, 1, 1, 2), "suspect": (0, 1, 2), "cut": (0, 1, 2)}
-CROSSING = {"heal": 0.03, "rnotice": 0.05, "part": 0.3, "cdrop": 0.4, "connect": 6, "crash": 0.05}
+CROSSING = {"heal": 0.03, "rnotice": 0.05, "part": 1, "cdrop": 0.8, "connect": 6, "crash": 0.05}
 OURS_WEIGHTS: dict[str, float] = {
     "disk": 8, "kill": 2, "full": 0.5, "start": 3, "twin": 2, "clock": 0.03, "away": 3, "all": 1.5,
     "still": 1, "wake": 0.3, "late": 2,
@@ -67,18 +74,20 @@ FAMILIES: dict[str, Family] = {
     "together": Family(True),
     "released": Family(True, faults={"release": (1, 2, 4)}),
     "all-die": Family(True, faults={"crash": (4, 6)}),
-    "apart": Family(False, publishers=(RECOVERING, UNIQUE), faults=APART),
+    "apart": Family(False, publishers=(RECOVERING, UNIQUE), least_routers=2, faults=APART),
     "sparse": Family(
-        False, (RING, LINE, STAR), (RECOVERING, UNIQUE), faults=APART | {"reshape": (0, 0, 1, 3), "hold": (0, 0, 2)}
+        False, (RING, LINE, STAR), (RECOVERING, UNIQUE), least_routers=2,
+        faults=APART | {"reshape": (0, 0, 1, 3), "hold": (0, 0, 2)},
     ),
     "crossing": Family(
-        False, publishers=(RECOVERING, UNIQUE), most_routers=3, weights=CROSSING,
+        False, publishers=(RECOVERING, UNIQUE), least_routers=2, most_routers=3, weights=CROSSING,
+        stale=(0.5, 0.9, 1.0),
         faults={"part": (1, 1, 2), "cdrop": (2, 4, 6), "rdrop": (0,), "crash": (0, 0, 1), "srestart": (0, 1),
                 "pfresh": (0, 0, 1), "sfresh": (0,)},
     ),
     "modes": Family(True, modes=True, faults={"release": (0, 2, 6), "reject": (0, 1, 3)}),
     "silent": Family(
-        False, TOPOLOGIES, (RECOVERING, UNIQUE), silence=True, lasts_s=15.0,
+        False, TOPOLOGIES, (RECOVERING, UNIQUE), least_routers=2, silence=True, lasts_s=15.0,
         weights={"still": 0.3, "wake": 0.1, "late": 1, "cquit": 1},
         faults=APART | {"hold": (1, 2, 4), "reshape": (0, 0, 1), "crash": (0, 0, 1), "still": (0, 1, 2)},
     ),
@@ -87,8 +96,9 @@ FAMILIES: dict[str, Family] = {
         faults={"cdrop": (1, 2, 4), "crash": (0, 0, 1, 2)},
     ),
     "long-apart": Family(
-        False, TOPOLOGIES, (RECOVERING, RECOVERING, UNIQUE), (RECOVERING, RECOVERING, PLAIN), expiry=True,
-        subscription_timeouts=(4.0, 8.0), lasts_s=30.0, weights={"pass": 5, "part": 1, "heal": 0.1, "accept": 1},
+        False, TOPOLOGIES, (RECOVERING, RECOVERING, UNIQUE), (RECOVERING, RECOVERING, PLAIN), least_routers=2,
+        expiry=True, subscription_timeouts=(4.0, 8.0), lasts_s=30.0,
+        weights={"pass": 5, "part": 1, "heal": 0.1, "accept": 1},
         faults=APART | {"part": (1, 1, 2), "pass": (1, 2, 3), "cdrop": (0, 1, 2), "crash": (0, 0, 1),
                         "pfresh": (0, 0, 1), "sfresh": (0,)},
     ),
@@ -147,6 +157,10 @@ class Plan:
     length: int
     turns: bool = False
     high: int | None = None
+    slowness: float = 0.0  # how likely it is that something begins to stand still, at each event
+    stale: float = 0.0  # ... that what a client wrote before it went lies unread
+    follows: tuple[tuple[str, str, float], ...] = ()  # a kind of event, what comes after it, how likely
+    shows: bool = False  # publishers show unasked that they are there
 
     def make_clients(self) -> tuple[list[Publisher], list[Subscriber]]:
         made: list[Client] = [each for client in self.clients for each in client.make()]
@@ -175,16 +189,17 @@ def family_of(seed: int, topology: str | None = None) -> str:
 def draw(seed: int, family: str, topology: str | None = None) -> Plan:
     fam = FAMILIES[family]
     rng = random.Random(f"{family} {seed}")
-    names = "ABCD"[: rng.choice([n for n in (1, 2, 2, 3, 3, 4) if n <= fam.most_routers])]
+    names = "ABCD"[: rng.choice([n for n in (1, 2, 2, 3, 3, 4) if fam.least_routers <= n <= fam.most_routers])]
     drawn = rng.choice(fam.shapes)
     budget = {fault: rng.choice([0, 0, 1, 2, 3]) for fault in FAULTS}
     budget["close"] = rng.choice([0, 0, 0, 1, 2])
+    budget["quit"] = rng.choice([0, 0, 1, 3])
     budget |= {fault: rng.choice(numbers) for fault, numbers in fam.faults.items()}
     clients = [
         ClientPlan(f"s{i}", False, rng.choice(fam.subscribers), rng.choice([1, 2, 2, 10]), rng.random() < 0.6)
         for i in range(rng.choice([1, 1, 2, 3]))
     ] + [
-        ClientPlan(f"p{i}", True, rng.choice(fam.publishers), rng.choice([2, 3, 4, 6, 20]))
+        ClientPlan(f"p{i}", True, rng.choice(fam.publishers), rng.choice([3, 6, 10, 20]))
         for i in range(rng.choice([1, 1, 2]))
     ]
     clients = [replace(client, seed=rng.getrandbits(32)) for client in clients]
@@ -195,7 +210,7 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
     plan = Plan(
         seed, family, names, topology or drawn, tuple(clients), places, address, {}, budget,
         {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in (WEIGHTS | FAULT_WEIGHTS | fam.weights).items()},
-        length=rng.choice([80, 150, 300, 500]),
+        length=rng.choice([80, 150, 270, 450]),
     )  # fmt: skip
     if fam.silence:
         plan.config.update(heartbeat_s=1.5, dead_after_s=4.5)
@@ -204,7 +219,22 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
         plan = _short_timeouts(plan, rng, fam)
     if fam.modes:
         plan = _modes(plan, rng)
-    return _unusual(plan, rng) if rng.random() < 0.5 else plan
+    if rng.random() < 0.5:
+        plan = _unusual(plan, rng)
+    return _tempo(plan, rng)
+
+
+def _tempo(plan: Plan, rng: random.Random) -> Plan:
+    """See `tempo.py`."""
+    faults = [kind for kind in FOLLOWING if plan.budget.get(kind)]
+    pairs = rng.choice([0, 0, 1, 2]) if faults else 0
+    follows = tuple((rng.choice(AFTER), rng.choice(faults), rng.choice([0.1, 0.3, 1.0])) for _ in range(pairs))
+    stale = rng.choice(FAMILIES[plan.family].stale)
+    for kind in ("settle", "accept"):
+        plan.weights[kind] *= rng.choice([0.1, 1, 1])
+    return replace(
+        plan, slowness=rng.choice([0.005, 0.02, 0.05]), stale=stale, follows=follows, shows=rng.random() < 0.3
+    )
 
 
 def _short_timeouts(plan: Plan, rng: random.Random, fam: Family) -> Plan:

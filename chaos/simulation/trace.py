@@ -209,6 +209,8 @@ class Trace:
             words[kind] = f"trunk to {rest[1]} breaks"
         elif kind == "suspect":
             words[kind] = f"gives up its session with {rest[1]}"
+        elif kind == "quit":
+            words[kind] = f"attaches to {rest[1]} and closes at once"
         elif kind == "kill":
             words[kind] = f"is killed; {rest[1]} pending writes are on its disk"
         elif kind == "clock":

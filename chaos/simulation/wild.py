@@ -10,6 +10,7 @@ More events, as tuples:
     cut X Y            the trunk breaks and cannot be made until `heal`
     reshape SHAPE      there are other trunks from now on
     tick               time passes, and timers fire late
+    quit P R           publisher P attaches to router R, and detaches for good before it has been answered
     pass S             S seconds pass, while clients and routers that are connected say that they are there
 """
 
@@ -131,6 +132,13 @@ class Wild(StillRouters):
 
     def do_sfresh(self, name: str) -> None:
         self.subscriber(name).forget()
+
+    def do_quit(self, name: str, router: str) -> None:
+        self.do_connect(name, router)
+        client = self.publisher(name)
+        client.link.detach(None, closed=True)
+        client.flush()
+        client.hang_up()
 
     def do_release(self, name: str, index: int) -> None:
         self.subscriber(name).release(index)

@@ -170,7 +170,7 @@ def test_plans_are_made_small_in_every_respect() -> None:
 
 def test_violation_is_shrunk_to_those_who_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Ingress, "_may_accept", lambda self, *arguments: True)
-    found = shrink(65, "all-die", tries=600)
+    found = shrink(10, "all-die", tries=600)
     assert found is not None
     assert sorted(client.publishes for client in found.plan.clients) == [False, True]
     assert len(found.plan.names) == 1

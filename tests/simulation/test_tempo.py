@@ -1,0 +1,125 @@
+"""What stands still in random schedules, and what follows what; and losses that nothing excuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chaos.simulation.checker import Checker, Violation
+from chaos.simulation.clients import UNIQUE, Publisher, Subscriber
+from chaos.simulation.explore import Run
+from chaos.simulation.plan import FAMILIES, Plan, draw
+from chaos.simulation.schedule import Schedule
+from chaos.simulation.tempo import LASTS, LIES, Tempo
+from chaos.simulation.wild import Wild
+from chaos.simulation.world import Event
+
+
+def run_of(family: str, **settings: Any) -> Run:
+    """Two routers, a publisher and a subscriber that are up, and this tempo."""
+    plan = draw(next(seed for seed in range(1000) if suits(draw(seed, family))), family)
+    run = Run(replace(plan, **{"slowness": 0.0, "stale": 0.0, "follows": (), **settings}))
+    Schedule(run.world).up(("s0", "A"), ("p0", "A"))
+    return run
+
+
+def suits(plan: Plan) -> bool:
+    return plan.names == "AB" and len(plan.clients) == 2 and plan.budget["cdrop"] > 0 and not plan.config
+
+
+def test_what_stands_still_goes_on_after_its_time_and_is_not_read_in_other_pieces() -> None:
+    run = run_of("together")
+    tempo = Tempo(run)
+    usual: list[Event] = [
+        ("c2r", ("p0", 1)),
+        ("gulp", ("p0", 1)),
+        ("c2r", ("s0", 1)),
+        ("msg", "A", "B"),
+        ("msg", "B", "A"),
+    ]
+    tempo.stop([("c2r", ("p0", 1)), ("gulp", ("p0", 1)), ("msg", "A", "B")], 7, (20,))
+    assert tempo.going_on(usual, 26) == [("c2r", ("s0", 1)), ("msg", "B", "A")]
+    assert tempo.going_on(usual, 27) == usual
+    assert not tempo.slow
+
+
+def test_each_kind_of_event_is_as_likely_to_stand_still() -> None:
+    run = run_of("together", slowness=1.0)
+    usual: list[Event] = [
+        ("msg", "A", "B"),
+        ("msg", "B", "A"),
+        ("r2c", ("s0", 1)),
+        ("accept", "s0", 0),
+        ("accept", "s0", 1),
+    ]
+    began: dict[Event, int] = {}
+    for _ in range(600):
+        tempo = Tempo(run)
+        assert len(tempo.going_on(usual, 0)) < len(usual)
+        for beginning, until in tempo.slow.items():
+            assert until in LASTS
+            began[beginning] = began.get(beginning, 0) + 1
+    assert began.keys() == {
+        ("msg", "A", "B"),
+        ("msg", "B", "A"),
+        ("r2c", ("s0", 1)),
+        ("cbit", ("s0", 1)),
+        ("accept", "s0"),
+    }
+    assert 150 < began["accept", "s0"] < 250
+
+
+def test_what_a_client_wrote_before_it_went_lies_unread_while_it_goes_elsewhere() -> None:
+    run = run_of("together", stale=1.0)
+    tempo = Tempo(run)
+    run.step(("cdrop", ("p0", 1)))
+    assert tempo.after(("cdrop", ("p0", 1)), 0) is None
+    usual = run.usual()
+    assert {("rnotice", ("p0", 1)), ("connect", "p0", "A"), ("connect", "p0", "B")} <= {*usual}
+    assert {*usual} - {*tempo.going_on(usual, min(LIES) - 1)} == {("rnotice", ("p0", 1)), ("connect", "p0", "A")}
+    assert tempo.going_on(usual, max(LIES)) == usual
+
+
+def test_fault_follows_at_once_on_what_it_concerns() -> None:
+    run = run_of("together", follows=(("send", "cdrop", 1.0),))
+    tempo = Tempo(run)
+    assert tempo.after(("settle", "p0"), 0) is None
+    assert tempo.after(("send", "p0"), 0) == ("cdrop", ("p0", 1))
+    run.budget["cdrop"] = 0
+    assert tempo.after(("send", "p0"), 0) is None
+
+
+def test_publisher_that_gives_up_before_it_is_answered_closes_nothing() -> None:
+    """PROTOCOL 5.2: that detach may have been pipelined."""
+    world = Wild("AB", [Publisher(kind=UNIQUE)], [Subscriber()])
+    schedule = Schedule(world).up(("s0", "B"), ("p0", "A"))
+    schedule.hold.append(("accept",))
+    schedule.send("p0")
+    schedule.run()
+    schedule.notice(schedule.drop("p0"))
+    world.step(("quit", "p0", "B"))
+    schedule.run()
+    schedule.hold.clear()
+    schedule.run(place=(("p0", "A"),))
+    assert schedule.accepted("s0") == {("p0", 0)}
+    world.publisher("p0").total = 1
+    schedule.end()
+
+
+def test_loss_that_nobody_tells_is_excused_only_where_routers_may_be_apart() -> None:
+    assert not run_of("expiry").world.checker.may_have_holes
+    assert run_of("crossing").world.checker.may_have_holes
+    assert {name for name, family in FAMILIES.items() if family.least_routers > 1} >= {"apart", "sparse", "crossing"}
+    for may_have_holes in (True, False):
+        checker = Checker(strict=False, may_have_holes=may_have_holes)
+        checker.confirmed("s0")
+        checker.sent(("p0", 0))
+        checker.told_accepted(("p0", 0), ("A", 1))
+        if may_have_holes:
+            checker.quiescent({("A", 2)})
+            assert checker.holes == 1
+        else:
+            with pytest.raises(Violation, match="G5 s0 missed"):
+                checker.quiescent({("A", 2)})
