@@ -39,7 +39,7 @@ from amqp10.performatives import Error
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
-from amqp10.types import Symbol
+from amqp10.types import Symbol, ULong
 from router.config import RouterConfig
 from router.expiry import Lingerers, Lingering, Loss
 from router.limits import ANONYMOUS, LINKS, MAP, MEMORY, UNREAD
@@ -267,20 +267,18 @@ class ClientConnection:
         if self.attach(link, **arguments):
             link.detach(None, closed=False)
 
-    def refuse(self, link: Link, condition: str, description: str, info: Mapping[Any, Any] | None = None) -> None:
+    def refuse(self, link: Link, condition: str, description: str, info: Mapping[str, int]) -> None:
         if link.detached:
             return
         try:
-            link.refuse(condition, description, info)
+            link.refuse(condition, description, _as_fields(info))
         except FrameTooLarge as error:
             self.fail(str(error))
         self.touch()
 
-    def detach(
-        self, link: Link, condition: str, description: str, info: Mapping[Any, Any] | None, closed: bool
-    ) -> None:
+    def detach(self, link: Link, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
         if not link.detached:
-            link.detach(Error(Symbol(condition), description, info), closed=closed)
+            link.detach(Error(Symbol(condition), description, _as_fields(info)), closed=closed)
             self.touch()
 
     # --- events
@@ -312,7 +310,7 @@ class ClientConnection:
         remote = link.remote_attach
         assert remote is not None
         if self.router.stopping:
-            self.refuse(link, DETACH_FORCED, "this router is being stopped")
+            self.refuse(link, DETACH_FORCED, "this router is being stopped", {})
             return
         try:
             self._check_links()
@@ -338,7 +336,7 @@ class ClientConnection:
                 self.core.attach_subscriber(receiving, subscriber, now)
         except RemoteProtocolError as error:
             strip(remote)
-            self.refuse(link, error.condition, error.description)
+            self.refuse(link, error.condition, error.description, {})
             link.name = remote.name = link.name[:MAX_NAME]  # it stays until the peer has answered
             if link.local_attach is not None:
                 link.local_attach.name = link.name
@@ -464,6 +462,10 @@ class ClientConnection:
         held = self.connection.held_size + self.connection.buffered_size
         self.router.held += held - self._held
         self._held = held
+
+
+def _as_fields(info: Mapping[str, int]) -> Mapping[str, ULong] | None:
+    return {Symbol(key): ULong(value) for key, value in info.items()} or None
 
 
 # What the engine says by itself after these can wait: windows. What the core says marks its connections itself.

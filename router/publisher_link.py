@@ -17,7 +17,7 @@ from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
 from amqp10.receiver import ReceiverLink
 from amqp10.sections import with_message_annotations
-from amqp10.types import Symbol, UInt, ULong
+from amqp10.types import Symbol, UInt
 from router import identity
 from router.credit import Credit
 from router.limits import MEMORY
@@ -140,11 +140,11 @@ class PublisherLink:
 
     def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
         self._leave()
-        self.connection.refuse(self.link, condition, description, _info(info))
+        self.connection.refuse(self.link, condition, description, info)
 
     def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
         self._leave()
-        self.connection.detach(self.link, condition, description, _info(info), closed)
+        self.connection.detach(self.link, condition, description, info, closed)
 
     # --- the engine's events
 
@@ -284,7 +284,3 @@ class PublisherLink:
         self.withheld = True
         self.proof.open = False
         self.connection.unwatch(self)
-
-
-def _info(info: Mapping[str, int]) -> dict[Symbol, ULong] | None:
-    return {Symbol(key): ULong(value) for key, value in info.items()} or None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from amqp10.events import Dispositions, LinkFlow
 from amqp10.sections import with_delivery_count
 from amqp10.sender import SenderLink
-from amqp10.types import Symbol, ULong
 from router import identity
 from router.expiry import STARTS, Loss
 from router.negotiation import MAP_STATES, Modes, answer_source, default_outcome, terminal_outcome
@@ -165,11 +164,11 @@ class SubscriberLink:
 
     def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
         self._leave()
-        self.connection.refuse(self.link, condition, description, _info(info))
+        self.connection.refuse(self.link, condition, description, info)
 
     def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
         self._leave()
-        self.connection.detach(self.link, condition, description, _info(info), closed)
+        self.connection.detach(self.link, condition, description, info, closed)
 
     # --- the engine's events
 
@@ -233,7 +232,3 @@ class SubscriberLink:
     def _leave(self) -> None:
         self.gone = True
         self.connection.forget(self)
-
-
-def _info(info: Mapping[str, int]) -> dict[Symbol, ULong] | None:
-    return {Symbol(key): ULong(value) for key, value in info.items()} or None
