@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from onceway.spark.errors import DataLoss
+from onceway.spark.errors import DataLoss, OptionError
 from onceway.spark.gaps import GapFile
 from onceway.spark.offsets import Offset, offset_of
 from onceway.spark.options import SourceOptions
@@ -136,8 +136,10 @@ class Log:
 
 
 def batch_ranges(options: SourceOptions) -> list[Range]:
-    """Of a batch read: everything that the log holds, or from startingOffsets to endingOffsets."""
-    log = Log(Wal.open(options.location), options.fail_on_data_loss)
+    """Of a batch read: everything that the log holds (of `topic`, where that is given), or from startingOffsets to
+    endingOffsets."""
+    wal = Wal.open(options.location)
+    log = Log(wal, options.fail_on_data_loss)
     begins = starting(log, options.starting)
     ends = log.ends()
     if options.ending != "latest":
@@ -145,7 +147,14 @@ def batch_ranges(options: SourceOptions) -> list[Range]:
         for slot, position in known.items():
             if position > ends[slot]:
                 log.lost(f"slot {slot} ends at {ends[slot]}, before endingOffsets' {position}", "lower it")
+            if position < begins[slot]:
+                raise OptionError(
+                    f"option endingOffsets: row {position} of slot {slot} is before the first one, {begins[slot]} "
+                    "(startingOffsets, or what has been trimmed); raise it"
+                )
         ends = {slot: min(known.get(slot, end), end) for slot, end in ends.items()}
+    if options.topics:
+        ends = {slot: ends[slot] for slot in map(wal.slot_of, options.topics)}
     return tasks(log.readers, begins, ends, options.min_partitions)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from onceway.spark.errors import DataLoss, IngestFailed
+from onceway.spark.errors import DataLoss, IngestFailed, OptionError
 from onceway.spark.gaps import Gap, GapFile
 from onceway.spark.offsets import Offset
 from onceway.spark.options import SourceOptions, source_options
 from onceway.spark.readable import batch_ranges
 from onceway.spark.stream import Stream
-from onceway.spark.wal import Retention, Wal
+from onceway.spark.wal import Retention, Wal, WalForeign
 from tests.spark.logs import Log, rows
 
 
@@ -365,3 +365,12 @@ def test_a_batch_read_takes_the_whole_log_or_a_part_of_it(rig: Rig) -> None:
         with pytest.raises(DataLoss, match="slot 0 ends at 10, before endingOffsets' 11"):
             read(endingOffsets=f'{{"v":1,"wal":"{uuid}","p":{{"0":11}}}}')
         assert read(startingOffsets="latest") == []
+        with pytest.raises(OptionError, match=r"endingOffsets: row 7 of slot 0 is before the first one, 8 .*raise it"):
+            read(
+                startingOffsets=f'{{"v":1,"wal":"{uuid}","p":{{"0":8}}}}',
+                endingOffsets=f'{{"v":1,"wal":"{uuid}","p":{{"0":7}}}}',
+            )
+        assert read(topic="returns") == [b"returns 0", b"returns 1", b"returns 2"]
+        assert len(read(topic="returns,orders")) == 13
+        with pytest.raises(WalForeign, match="no slot for topic 'bills'; it has orders, returns"):
+            read(topic="bills,orders")

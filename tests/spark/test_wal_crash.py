@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onceway.spark.wal import Wal, WalDamaged, WalError, WalFull, WalSettings
+from onceway.spark.wal import Wal, WalDamaged, WalError, WalFull, WalMissing, WalSettings
 from onceway.spark.wal.fencing import read_epochs
 from onceway.spark.wal.recovery import find_tail
 from tests.spark.disks import Failing, Quick, Recorded, Step, after_kill, after_power_cut
@@ -304,6 +304,10 @@ def test_segment_that_was_removed_is_an_error(tmp_path: Path) -> None:
     first.unlink()
     with pytest.raises(WalDamaged, match="rows 0 to 7 are missing: the segment before"):
         Life(wal, epoch=20)
+    for rest in (tmp_path / "wal" / "0").glob("seg-*"):
+        rest.unlink()
+    with pytest.raises(WalMissing, match=f"rows 0 to {end - 1} are not in the log, which ends at row 0"):
+        rows_of(wal.slot(0), 0, end)
 
 
 CHILD = """

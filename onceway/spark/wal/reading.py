@@ -224,7 +224,7 @@ class SlotReader:
         start = self.start()
         counted = [segment for segment in segments(self.directory) if epochs.counts(segment)]
         parts = []
-        for segment, following in zip(counted, [*counted[1:], None], strict=True):
+        for segment, following in zip(counted, [*counted[1:], None], strict=False):  # none, where all are lost
             end = epochs.ends.get(segment.epoch)
             limits = [row for row in (following and following.first, end) if row is not None]
             limit = min(limits) if limits else None
