@@ -17,9 +17,10 @@ from amqp10.outcomes import Error, Rejected
 from amqp10.types import Symbol, UInt, ULong
 from chaos.simulate import main
 from chaos.simulation.clients import MEMORY, PLAIN, UNIQUE
+from chaos.simulation.defects.taking import defective
 from chaos.simulation.exhaustive import Search, agree
 from chaos.simulation.explore import explore
-from chaos.simulation.mutations import MUTATIONS, caught, defective
+from chaos.simulation.mutations import MUTATIONS, caught
 from chaos.simulation.product import Draft, Product
 from chaos.simulation.smallest import ACROSS, WORLDS, Setting
 from chaos.simulation.snapshots import Snapshots

@@ -9,9 +9,10 @@ from dataclasses import replace
 import pytest
 
 from amqp10.outcomes import ACCEPTED, write_state
-from chaos.simulation.client_defects import CLIENT
+from chaos.simulation.defects.clients import TAKEN
+from chaos.simulation.defects.taking import defective
 from chaos.simulation.explore import Run, explore
-from chaos.simulation.mutations import MUTATIONS, caught, defective
+from chaos.simulation.mutations import MUTATIONS, caught
 from chaos.simulation.plan import ClientPlan, draw
 from chaos.simulation.real_clients import OURS, RealPublisher, RealSubscriber
 from chaos.simulation.real_world import RealWorld
@@ -38,7 +39,7 @@ class Heard:
     def took_over(self) -> None: ...
 
 
-@pytest.mark.parametrize("name", CLIENT)
+@pytest.mark.parametrize("name", TAKEN)
 def test_without_its_rule_the_client_breaks_the_guarantee(name: str) -> None:
     mutation = MUTATIONS[name]
     assert caught(mutation) is not None

@@ -1,6 +1,6 @@
 """Each rule of PROTOCOL 11 taken away from the real router: the schedule of the same name breaks the named guarantee.
 
-The rules, and how they are taken away, are in `chaos/simulation/mutations.py`.
+The rules, and how they are taken away, are in `chaos/simulation/defects/`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from chaos.simulation import clients
-from chaos.simulation.mutations import EASY_TO_LOSE, TAKEN, Patch, always
+from chaos.simulation.defects.taking import Patch, always
+from chaos.simulation.mutations import EASY_TO_LOSE, TAKEN
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.world import Event, World
 from router import messages as m

@@ -9,7 +9,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from chaos.simulate import main
-from chaos.simulation.mutations import AT_RANDOM, MUTATIONS, Mutation, caught, defective
+from chaos.simulation.defects.taking import defective
+from chaos.simulation.mutations import AT_RANDOM, MUTATIONS, Mutation, caught
 from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on, family_of
 from router.ingress import Ingress
 

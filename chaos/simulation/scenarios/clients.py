@@ -1,6 +1,6 @@
 """Named schedules of the library's own clients: what each rule of PROTOCOL 15 is there for.
 
-`client_defects.py` takes the rule away from the real client and names what must break.
+`defects/clients.py` takes the rule away from the real client and names what must break.
 """
 
 from __future__ import annotations

@@ -1,25 +1,23 @@
 """Deliberate defects of the library's client: rules of PROTOCOL 15 taken away, which schedules must notice.
 
-As in `mutations.py`, where the tables are used: another body in the place of one small method of the real code. The
-schedules are those of `scenarios/clients.py`, and the random ones of `ours` and `ours-apart`.
+Their schedules are those of `scenarios/clients.py`, and the random ones of `ours` and `ours-apart`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from amqp10.link import Link
 from amqp10.outcomes import ACCEPTED, DeliveryState, Outcome
 from amqp10.performatives import Attach
 from amqp10.sender import SenderLink
+from chaos.simulation.defects.taking import Patch
 from onceway.client.protocol.events import Decided
 from onceway.client.protocol.holdings import Holdings
 from onceway.client.protocol.link import JOURNALLING, ClientLink
 from onceway.client.protocol.publishing import PublisherLink, _runs
 from onceway.client.protocol.subscribing import SubscriberLink
-
-Patch = tuple[type, str, Callable[..., Any]]
 
 
 def nothing(*arguments: Any, **named: Any) -> None:
@@ -124,7 +122,7 @@ def the_same_epoch(self: ClientLink, now: float) -> None:
 
 
 # Named by their schedule, which fails so without the rule:
-CLIENT: dict[str, tuple[list[Patch], str, str]] = {
+TAKEN: dict[str, tuple[list[Patch], str, str]] = {
     # forgotten durably, then settled: else it comes back from the journal when nobody knows it any more
     "client_settles_before_it_has_forgotten": (
         [(PublisherLink, "_decide", settle_then_forget)], "client_killed_before_it_has_forgotten", "G2",
@@ -186,7 +184,7 @@ CLIENT: dict[str, tuple[list[Patch], str, str]] = {
 }  # fmt: skip
 
 # Named by the family of random schedules that runs into it:
-CLIENT_AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
+AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
     # what comes again is answered as before
     "client_does_not_repeat_its_verdict": ([(SubscriberLink, "_answer", nothing)], "ours", "G4"),
 }

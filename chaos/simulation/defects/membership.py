@@ -1,24 +1,20 @@
-"""Deliberate defects: who is waited for, and whose word counts as knowledge.  See `mutations.py`; their schedules are
-those of `scenarios/membership.py`.
-"""
+"""Deliberate defects: routers that start, and whose word counts as knowledge. Schedules: `scenarios/membership.py`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from chaos.simulation.defects.taking import Patch, always
 from router import messages as m
 from router.address import Address
 from router.egress import Egress
+from router.ingress import Ingress
 from router.membership import Membership
 
-Body = Callable[..., Any]
-Patch = tuple[type, str, Body]
+
+def publishers_only(self: Address) -> tuple[list[m.PublisherNews], list[m.SubscriptionNews]]:
+    return NEWS(self)[0], []
 
 
-def always(value: Any) -> Body:
-    """A condition that is not looked at."""
-    return lambda *arguments, **named: value
+NEWS = Address.news
 
 
 def whoever_goes_is_not_waited_for(self: Membership, peer: str) -> None:
@@ -45,8 +41,11 @@ def answered_before_it_is_heard(self: Egress, sender: str, message: m.Joined) ->
 ON_JOINED = Egress.on_joined
 
 
-# Named by their schedule, which fails so without the rule:
-MEMBERSHIP: dict[str, tuple[list[Patch], str]] = {
+TAKEN: dict[str, tuple[list[Patch], str]] = {
+    # 4.3: A, restarted, does not know that it has to wait for S
+    "restarted_router_does_not_know_orphans": ([(Address, "news", publishers_only)], "G1"),
+    # 4.4: nobody knows of S, so nobody waits
+    "all_routers_at_once": ([(Ingress, "_may_accept", always(True))], "G1"),
     # 4.4: C knows nothing of S, whom B has been told of after its HELLO, and lets P's message be accepted
     "who_was_to_be_waited_for_is_gone": ([(Membership, "went", whoever_goes_is_not_waited_for)], "G1"),
     # 4.4: nor does A, in the life in which it says HELLO to C
@@ -59,4 +58,16 @@ MEMBERSHIP: dict[str, tuple[list[Patch], str]] = {
     "router_dies_when_it_has_asked_everybody": ([(Egress, "on_joined", answered_before_it_is_heard)], "G1"),
     # 7.3: B's mark is the one that C has given
     "mark_of_another_router_hides_no_gap": ([(Address, "_is_in_time", always(True))], "G5"),
+}
+
+# PROTOCOL 11, below the table:
+EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
+    # 4.3: the record that was there before A knew of S is not owed to it
+    "taken_before_the_subscription_was_known": ([(Address, "_owe_news", always(None))], "G1"),
+}
+
+AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
+    # name: what is taken away, the family of schedules, how the violation begins
+    # 4.4: nobody knows who is to be waited for, and A accepts
+    "accepts_before_it_knows_anything": ([(Ingress, "_may_accept", always(True))], "all-die", "G1"),
 }
