@@ -26,6 +26,7 @@ from router.router import Router
 NAMES: Final = ("a", "b")
 HEAD: Final = 8  # octets before a message in an input: its size with them, as of a frame, and nothing
 TURNS: Final = 64
+WHILE_S: Final = 300.0  # more than what our own timeouts add up to
 BODY: Final = b"\x00Su\xa0\x01x"
 
 
@@ -109,13 +110,18 @@ class Peered:
         self.router.status()
         self.client.receive_eof(self.now)
         self.turn()
-        end = self.now + 300.0
+        end = self.now + WHILE_S + self.longest_timeout_s()
         while self.now < end:
             self.now = min(max(self.router.next_deadline() or end, self.now + 0.5), end)
             self.router.tick(self.now)
             self.turn()
         if self.router.core.addresses or self.router.core.meter:
             raise Broken(f"left behind: {self.router.core.status()}")
+
+    def longest_timeout_s(self) -> float:
+        """The peer may have granted a subscription any time in which it may come back here."""
+        known = [entry for address in self.router.core.addresses.values() for entry in address.subscriptions.values()]
+        return max([entry.timeout_s for entry in known], default=0.0)
 
 
 def with_head(message: bytes) -> bytes:

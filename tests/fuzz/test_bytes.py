@@ -14,8 +14,11 @@ from amqp10.performatives import Detach
 from chaos.fuzz import mutator
 from chaos.fuzz.__main__ import load, main
 from chaos.fuzz.mutator import covered, failure, mutated, smaller
+from chaos.fuzz.peers import Peered
 from chaos.fuzz.running import TARGETS
 from chaos.fuzz.targets import frames
+from router.messages import Join, JoinKind
+from router.wire import encode
 
 CORPUS = load()
 INPUTS = [(target, name) for target in TARGETS for name in CORPUS[target]]
@@ -34,6 +37,18 @@ def test_mutations_of_the_corpus_hold(target: str) -> None:
         data = mutated(rng.choice(inputs), rng.choice(inputs), rng)
         error = failure(target, data)
         assert error is None, f"{error!r}; rerun: python -m chaos.fuzz --target {target} --hex {data.hex()}"
+
+
+def test_what_a_peer_has_granted_for_days_is_remembered_for_days() -> None:
+    peered = Peered()
+    peered.attach()
+    peered.peer_up()
+    name = ("client of b", "in")
+    peered.hears(encode(Join("t", name, None, (999_999_999, "b"), JoinKind.EITHER, True, 200_000.0, False)))
+    assert peered.longest_timeout_s() == 200_000.0
+    began = peered.now
+    peered.leave()  # which finds that nothing is left
+    assert peered.now - began > 200_000.0
 
 
 def test_coverage_grows_with_what_an_input_reaches() -> None:
