@@ -520,6 +520,11 @@ class RealSubscriber(RealClient, Subscriber):
             return []
         return [f"{self.name} holds {self.real.held}"] if self.real.held else []
 
+    def empty(self) -> list[str]:
+        """What another process has written since it took the journal, the next one reads (it is told: at its next
+        write, or by the network)."""
+        return super().empty() if self.holds() else []
+
 
 # ---------------------------------------------------------------------- drawing them
 def draw_publisher(drawn: Publisher, rng: random.Random) -> list[Publisher]:

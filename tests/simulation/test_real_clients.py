@@ -18,7 +18,7 @@ from chaos.simulation.real_clients import OURS, RealPublisher, RealSubscriber
 from chaos.simulation.real_world import RealWorld
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.scenarios.named import finish
-from chaos.simulation.schedule import Schedule
+from chaos.simulation.schedule import Hold, Schedule
 from chaos.simulation.torn_journal import Disk, File
 from chaos.simulation.world import World
 
@@ -196,3 +196,38 @@ def test_nobody_is_away_for_long_while_a_client_has_not_seen_that_its_connection
     assert not run.nobody_waits()
     s.step("cnotice", cid)
     assert run.nobody_waits()
+
+
+def test_what_the_other_process_has_accepted_last_is_read_by_the_next_one() -> None:
+    """Apart, two processes of one subscription are answered, the one with the earlier epoch last: it takes the journal,
+    accepts m0, and is gone for good before it has read that P has settled. The other one never hears of m0."""
+    publisher, subscriber = RealPublisher(), RealSubscriber()
+    twin = RealSubscriber("s0+", twin_of=subscriber)
+    world = RealWorld("AB", [publisher], [subscriber, twin], strict=False)
+    s = Schedule(world).up(("s0", "A"), ("p0", "B"))
+    s.notice(s.drop("s0"))
+    s.run()
+    s.step("twin", "s0")
+    attach: Hold = lambda e, w: e == ("c2r", ("s0+", 1)) and s.next_frame(e[1]) == "attach"  # noqa: E731
+    s.hold.append(attach)
+    s.run(place=(("s0+", "B"),))
+    s.step("part", "A")
+    s.run(place=(("s0", "A"),))
+    assert subscriber.holds()
+    s.release(attach)
+    s.run()
+    assert twin.holds()
+    s.send("p0")
+    s.run(until=lambda: bool(s.accepted("s0")))
+    s.hold.append(("r2c", ("s0+", 1)))
+    s.run()
+    assert not publisher.real.unsettled  # type: ignore[union-attr]
+    twin.stop()
+    twin.closed = True
+    finish(s)
+    assert subscriber.state == "on"
+    assert not subscriber.holds()
+    s.step("kill", "s0", 0)
+    s.run(place=(("s0", "A"),))
+    assert subscriber.holds()
+    assert not subscriber.empty()
