@@ -455,6 +455,8 @@ class Core:
         self._check_awaited()
         self._check_booted()
 
+    # ------------------------------------------------------------------------------------------------- memory: 6.8, 7.7
+
     def fair_share(self, taken: int) -> int:
         """What one publisher or subscriber may have of the memory: a part of what is free, so that it cannot be taken
         by some before others come (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998)."""
@@ -468,16 +470,10 @@ class Core:
             return self.parts.of(publisher_id(attach.container, attach.name, attach.address, False))
         return self.parts.of((attach.address, attach.container, attach.name))
 
-    def entries(self, address_cost: int) -> int:
-        """Names known and deliveries found by tag, each address counted as so many."""
-        found = self.parts.entries() + len(self._deferred_publishers) + len(self._deferred_subscribers)
-        for address in self.addresses.values():
-            found += address_cost + len(address.publishers) + len(address.subscriptions)
-            for publisher in (*address.ingress.publishers.values(), *address.ingress.proving):
-                found += 1 + len(publisher.presented) + len(publisher.expected)
-            for subscriber in address.egress.subscribers.values():
-                found += 1 + sum(map(len, subscriber.irregular.values()))
-        return found
+    @property
+    def deferred(self) -> int:
+        """Attaches that wait until this router is booted, or established."""
+        return len(self._deferred_publishers) + len(self._deferred_subscribers)
 
     # ----------------------------------------------------------------------------------------------------------- status
 
@@ -494,6 +490,6 @@ class Core:
             "up": list(self.members.peers),
             "payload_bytes": self.meter,
             "presettled_bytes": self.presettled,
-            "deferred": len(self._deferred_publishers) + len(self._deferred_subscribers),
+            "deferred": self.deferred,
             "addresses": {name: address.status() for name, address in sorted(self.addresses.items())},
         }

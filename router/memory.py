@@ -34,7 +34,7 @@ class Bookkeeping:
         """As of a second ago at most, with what has been added since."""
         if now - self._at >= RECOUNT_S or self._since >= RECOUNT_AFTER:
             self._at = now
-            self._counted = self._core.entries(ADDRESS_COST)
+            self._counted = self._count()
             self._since = 0
         return self._counted + self._since
 
@@ -44,3 +44,15 @@ class Bookkeeping:
             return False
         self._since += entries
         return True
+
+    def _count(self) -> int:
+        """Names known and deliveries found by tag."""
+        core = self._core
+        found = core.parts.entries() + core.deferred
+        for address in core.addresses.values():
+            found += ADDRESS_COST + len(address.publishers) + len(address.subscriptions)
+            for publisher in (*address.ingress.publishers.values(), *address.ingress.proving):
+                found += 1 + len(publisher.presented) + len(publisher.expected)
+            for subscriber in address.egress.subscribers.values():
+                found += 1 + sum(map(len, subscriber.irregular.values()))
+        return found

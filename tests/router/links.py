@@ -22,6 +22,7 @@ from amqp10.termini import Source, Target
 from amqp10.types import Symbol
 from router.client_connection import ClientConnection
 from router.config import RouterConfig
+from router.parts import Parts
 from router.ports import PublisherAttach, SubscriberAnswer, SubscriberAttach, Term
 from router.router import Router
 
@@ -38,6 +39,8 @@ class NotingCore:
         self.subscribers: list[Any] = []
         self.meter = 0
         self.addresses: dict[str, Any] = {}
+        self.parts = Parts()
+        self.deferred = 0
         self.window = (1_000, 8 * MIB)
         self.credit = True
         self.on_flush: list[Callable[[], object]] = []
@@ -68,9 +71,6 @@ class NotingCore:
         waiting, self.on_flush = self.on_flush, []
         for call in waiting:
             call()
-
-    def entries(self, address_cost: int) -> int:
-        return 0
 
     def entries_of_parts(self, attach: Any) -> int:
         return 0
