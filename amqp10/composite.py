@@ -359,9 +359,13 @@ def one_of(*classes: type[Composite], name: str) -> FieldType:
     return FieldType(read, write)
 
 
+def _wrong(value: Any, name: str) -> EncodeError:
+    return EncodeError(f"{value!r} is no {name}")
+
+
 def _expect(value: Any, cls: type | tuple[type, ...], name: str) -> None:
     if not isinstance(value, cls):
-        raise EncodeError(f"{value!r} is no {name}")
+        raise _wrong(value, name)
 
 
 def _write_small(width: int, head: bytes, name: str) -> Writer:
@@ -376,27 +380,32 @@ def _write_small(width: int, head: bytes, name: str) -> Writer:
 
 
 def _write_uint(value: Any) -> bytes:
-    _expect(value, int, "uint")
+    if not isinstance(value, int):
+        raise _wrong(value, "uint")
     return encode_uint(value)
 
 
 def _write_ulong(value: Any) -> bytes:
-    _expect(value, int, "ulong")
+    if not isinstance(value, int):
+        raise _wrong(value, "ulong")
     return encode_ulong(value)
 
 
 def _write_boolean(value: Any) -> bytes:
-    _expect(value, bool, "boolean")
+    if not isinstance(value, bool):
+        raise _wrong(value, "boolean")
     return b"\x41" if value else b"\x42"
 
 
 def _write_string(value: Any) -> bytes:
-    _expect(value, str, "string")
+    if not isinstance(value, str):
+        raise _wrong(value, "string")
     return encode_string(value)
 
 
 def _write_symbol(value: Any) -> bytes:
-    _expect(value, str, "symbol")
+    if not isinstance(value, str):
+        raise _wrong(value, "symbol")
     return encode_symbol(value)
 
 

@@ -105,9 +105,10 @@ class Reader:
             try:
                 if size >= _SMALLEST_SHAPED and stop <= end:
                     offset = self._take_shaped(buf, offset, end, stop, events)
-                if offset == start:
-                    offset = stop
-                    self._read_frame(buf, start, stop, events)
+                    if offset != start:
+                        continue  # neither a transfer nor a disposition ends the connection, unless it is a violation
+                offset = stop
+                self._read_frame(buf, start, stop, events)
             except LinkViolation as violation:
                 violation.link.session._link_violated(violation, events)
             except SessionViolation as violation:

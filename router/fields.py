@@ -134,7 +134,15 @@ class Reader:
             raise PeerProtocolError("a string is not UTF-8") from None
 
     def binary(self) -> bytes:
-        return self.take(self.fields(U16)[0])
+        """Its length, then the octets: by hand, as most fields of most messages are names."""
+        data, start = self.data, self.at + 2
+        if start > len(data):
+            raise PeerProtocolError(f"message ends after {len(data)} bytes, inside a field")
+        stop = start + (data[start - 2] << 8 | data[start - 1])
+        if stop > len(data):
+            raise PeerProtocolError(f"message ends after {len(data)} bytes, {stop} are needed")
+        self.at = stop
+        return data[start:stop]
 
     def term(self) -> Term:
         return (self.u64(), self.string())

@@ -62,6 +62,7 @@ class Router:
         self.admission = Admission(config.limits, dict(config.users))
         self.bookkeeping = Bookkeeping(self.core, config.memory_limit)
         self.unread = 0  # octets that paused transports hold
+        self._limits: dict[str, Limits] = {}  # by user; of all who have none of their own under ""
         self._by_user: dict[str, ConnectionSettings] = {}
         self.held = 0  # octets of messages of which frames are still to come
         self.held_limit = max(config.memory_limit, config.max_message_size * 5 // 4)  # one always has room
@@ -103,20 +104,22 @@ class Router:
 
     def limits_of(self, user: str | None) -> Limits:
         """With every value in place."""
-        limits, config = self.admission.of(user or ANONYMOUS), self.config
-        return replace(
-            limits,
-            max_frame_size=limits.max_frame_size or config.max_frame_size,
-            max_message_size=limits.max_message_size or config.max_message_size,
-            unsettled_window=limits.unsettled_window or config.unsettled_window,
-            idle_timeout_s=limits.idle_timeout_s or config.idle_timeout_s,
-        )
+        name = self._limited_as(user)
+        limits = self._limits.get(name)
+        if limits is None:
+            limits, config = self.admission.of(user or ANONYMOUS), self.config
+            limits = self._limits[name] = replace(
+                limits,
+                max_frame_size=limits.max_frame_size or config.max_frame_size,
+                max_message_size=limits.max_message_size or config.max_message_size,
+                unsettled_window=limits.unsettled_window or config.unsettled_window,
+                idle_timeout_s=limits.idle_timeout_s or config.idle_timeout_s,
+            )
+        return limits
 
     def settings_of(self, user: str | None) -> ConnectionSettings:
         """What a connection of this user is told: called when its SASL layer is done."""
-        name = user or ANONYMOUS
-        if name not in self.admission.users:
-            name = ""
+        name = self._limited_as(user)
         settings = self._by_user.get(name)
         if settings is None:
             limits = self.limits_of(user)
@@ -281,6 +284,10 @@ class Router:
             self._lazy_at = self.now + LAZY_S
 
     # --- helpers
+
+    def _limited_as(self, user: str | None) -> str:
+        name = user or ANONYMOUS
+        return name if name in self.admission.users else ""
 
     def _send(self, peers: tuple[str, ...], data: bytes) -> None:
         self._messages.append((peers, data))

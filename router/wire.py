@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from router.fields import (
     F64,
@@ -259,41 +259,30 @@ _DECODERS: Final[list[Callable[[Reader, str], Message]]] = [
 ]
 
 
+_ENCODERS: Final[dict[type[Message], tuple[bytes, Callable[[Any], bytes]]]] = {
+    Hello: (b"\x00", _encode_hello),
+    Pub: (b"\x01", _encode_pub),
+    PubAck: (b"\x02", _encode_puback),
+    PubDown: (b"\x03", _encode_pubdown),
+    PubClose: (b"\x04", _encode_incarnation),
+    Flush: (b"\x05", _encode_incarnation),
+    Join: (b"\x06", _encode_join),
+    Joined: (b"\x07", _encode_joined),
+    Orphan: (b"\x08", _encode_orphan),
+    Leave: (b"\x09", _encode_leave),
+    Sync: (b"\x0a", _encode_sync),
+    Data: (b"\x0b", _encode_data),
+    Accept: (b"\x0c", _encode_accept),
+    AcceptSync: (b"\x0d", _encode_accept_sync),
+    Settle: (b"\x0e", _encode_settle),
+    SettleTags: (b"\x0f", _encode_settle_tags),
+}
+
+
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
-    match message:
-        case Data():
-            return b"\x0b" + _encode_data(message)
-        case Accept():
-            return b"\x0c" + _encode_accept(message)
-        case Settle():
-            return b"\x0e" + _encode_settle(message)
-        case AcceptSync():
-            return b"\x0d" + _encode_accept_sync(message)
-        case SettleTags():
-            return b"\x0f" + _encode_settle_tags(message)
-        case Hello():
-            return b"\x00" + _encode_hello(message)
-        case Pub():
-            return b"\x01" + _encode_pub(message)
-        case PubAck():
-            return b"\x02" + _encode_puback(message)
-        case PubDown():
-            return b"\x03" + _encode_pubdown(message)
-        case PubClose():
-            return b"\x04" + _encode_incarnation(message)
-        case Flush():
-            return b"\x05" + _encode_incarnation(message)
-        case Join():
-            return b"\x06" + _encode_join(message)
-        case Joined():
-            return b"\x07" + _encode_joined(message)
-        case Orphan():
-            return b"\x08" + _encode_orphan(message)
-        case Leave():
-            return b"\x09" + _encode_leave(message)
-        case Sync():
-            return b"\x0a" + _encode_sync(message)
+    kind, encoder = _ENCODERS[message.__class__]
+    return kind + encoder(message)
 
 
 def decode(data: bytes) -> Message:

@@ -124,8 +124,10 @@ class RealClient(Client):
 
     def can_start(self) -> bool:
         """A supervisor starts it again when no other process of its identity is there."""
+        if self.state != "down" or self.closed:
+            return False
         other = self.original or self.twin
-        return self.state == "down" and not self.closed and (other is None or other.state == "down")
+        return other is None or other.state == "down"
 
     # ------------------------------------------------------------------ the connection
     def connect(self, pipe: Pipe) -> None:

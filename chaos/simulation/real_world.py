@@ -55,7 +55,7 @@ class RealWorld(World):
 
     def awake(self, events: list[Event]) -> list[Event]:
         """Without what processes that stand still would have to do."""
-        still = {client.name for client in self._ours if client.still} if self._ours else None
+        still = {client.name for client in self._ours if client.still}
         if not still:
             return events
         return [event for event in events if event[0] not in OF_PROCESS or subject(event) not in still]

@@ -30,7 +30,8 @@ class StillRouters(RealWorld):
         return site is None or site.incarnation != pipe.incarnation
 
     def awake(self, events: list[Event]) -> list[Event]:
-        events = super().awake(events)
+        if self._ours:
+            events = super().awake(events)
         if not self.asleep:
             return events
         return [event for event in events if event[0] not in OF_READER or self.reads(self.pipes[event[1]])]

@@ -572,11 +572,19 @@ class World:
         if site is None:
             return math.inf
         found = site.network.next_deadline()
-        others = [site.router.next_deadline(), *[server.next_deadline() for server in site.router.connections]]
-        others += [ends[pair.index(name)].next_deadline() for pair, ends in self.trunks.items() if name in pair]
-        for deadline in others:
+        router = site.router
+        deadline = router.next_deadline()
+        if deadline is not None and deadline < found:
+            found = deadline
+        for server in router.connections:
+            deadline = server.next_deadline()
             if deadline is not None and deadline < found:
                 found = deadline
+        for (left, right), (left_end, right_end) in self.trunks.items():
+            if left == name or right == name:
+                deadline = (left_end if left == name else right_end).next_deadline()
+                if deadline is not None and deadline < found:
+                    found = deadline
         return found
 
     def tick(self, name: str) -> None:
@@ -621,7 +629,7 @@ class World:
 
     @staticmethod
     def router_left_over(router: Router) -> list[str]:
-        status = router.status()
+        status = router.core.status()
         left = [] if status["established"] else ["not established"]
         left += [f"{status[key]} {key}" for key in ("deferred", "payload_bytes") if status[key]]
         for name, address in status["addresses"].items():
