@@ -629,7 +629,7 @@ class World:
 
     @staticmethod
     def router_left_over(router: Router) -> list[str]:
-        status = router.core.status()
+        status: dict[str, Any] = router.core.status()
         left = [] if status["established"] else ["not established"]
         left += [f"{status[key]} {key}" for key in ("deferred", "payload_bytes") if status[key]]
         for name, address in status["addresses"].items():
