@@ -115,27 +115,20 @@ class Run:
                 if bits and not pipe.stalled:
                     events += self.pieces("cbit", cid, len(pipe.r2c[0]) - pipe.r2c_read)
         for publisher in w.publishers:
-            if publisher.kind == OURS:
-                events += self.of_ours(publisher)
-            elif publisher.kind == UNIQUE:
+            if publisher.kind == UNIQUE:
                 if publisher.state != "off" and self.may_beat(publisher):
                     events.append(("hb", publisher.name))
-            elif publisher.state == "on" and self.plan.shows:
+            elif publisher.kind != OURS and publisher.state == "on" and self.plan.shows:
                 events.append(("show", publisher.name))
         for subscriber in w.subscribers:
-            if subscriber.kind == OURS:
-                events += self.of_ours(subscriber)
+            if isinstance(subscriber, RealClient):
+                events += subscriber.may_do(budget)
             if subscriber.in_hand and not subscriber.closing:
                 events += self.of_application(subscriber)
         return w.awake(events)
 
     def may_beat(self, publisher: Publisher) -> bool:
         return self.world.now - self.beats.get(publisher.name, 0.0) > STALL_S
-
-    def of_ours(self, client: Publisher | Subscriber, faults: bool = False) -> list[Event]:
-        """What may go wrong with one of the library's own clients, or what its application may do."""
-        assert isinstance(client, RealClient)
-        return [event for event in client.may_happen(self.budget) if (event[0] in FAULT_KINDS) is faults]
 
     def pieces(self, kind: str, cid: tuple[str, int], left: int) -> list[Event]:
         return [(kind, cid, self.rng.choice((1, left // 2, left - 1)))] if left > 1 else []
@@ -156,14 +149,15 @@ class Run:
         """And their ends."""
         w, budget = self.world, self.budget
         events: list[Event] = []
+        cdrop, rdrop, stall = budget["cdrop"], budget["rdrop"], budget.get("stall")
         for cid, pipe in w.pipes.items():
-            if pipe.c_open and budget["cdrop"]:
+            if cdrop and pipe.c_open:
                 events.append(("cdrop", cid))
-            if pipe.r_open and budget["rdrop"]:
+            if rdrop and pipe.r_open:
                 events.append(("rdrop", cid))
             if pipe.stalled:
                 events.append(("unstall", cid))
-            elif pipe.c_open and budget.get("stall"):
+            elif stall and pipe.c_open:
                 events.append(("stall", cid))
         for name, site in w.sites.items():
             if site is None:
@@ -205,30 +199,31 @@ class Run:
     def between_routers(self) -> Iterator[Event]:
         w, budget = self.world, self.budget
         apart = any(w.group.values())
-        for name, site in w.sites.items():
-            if site is None:
-                continue
-            if budget.get("part") and not apart:
+        part, suspect = budget.get("part") and not apart, budget.get("suspect")
+        for name in [name for name, site in w.sites.items() if site is not None] if part or suspect else ():
+            if part:
                 yield ("part", name)
-            if budget.get("suspect"):
+            if suspect:
                 yield from (("suspect", name, peer) for peer in w.names if self.in_session(name, peer))
-        for a, b in w.trunks:
-            if budget.get("cut"):
+        cut, hold = budget.get("cut"), budget.get("hold")
+        for a, b in w.trunks if cut or hold else ():
+            if cut:
                 yield ("cut", a, b)
-            if budget.get("hold"):
+            if hold:
                 yield from (("hold", *way) for way in ((a, b), (b, a)) if way not in w.one_way)
         if budget.get("reshape"):
             yield from (("reshape", shape) for shape in self.family.shapes if shape != w.shape)
         if apart or w.broken:
             yield ("heal",)
-        yield from (("let", *way) for way in w.one_way)
-        for way, wire in w.held().items():
-            yield ("drip", *way, self.rng.randrange(1, len(wire.held or b"") + 1))
+        if w.one_way:
+            yield from (("let", *way) for way in w.one_way)
+            for way, wire in w.held().items():
+                yield ("drip", *way, self.rng.randrange(1, len(wire.held or b"") + 1))
 
     def of_client(self, client: Publisher | Subscriber) -> Iterator[Event]:
         budget, name = self.budget, client.name
         if isinstance(client, RealClient):
-            yield from self.of_ours(client, faults=True)
+            yield from client.may_go_wrong(budget)
             if budget.get("away") and client.state == "off" and self.nobody_waits():
                 yield ("away", name)
             if client.still:

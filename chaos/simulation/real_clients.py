@@ -253,7 +253,11 @@ class RealClient(Client):
             events.append(("start", self.name))
         return events
 
-    def may_happen(self, budget: dict[str, int]) -> list[Event]:
+    def may_do(self, budget: dict[str, int]) -> list[Event]:
+        """Its application."""
+        return []
+
+    def may_go_wrong(self, budget: dict[str, int]) -> list[Event]:
         events: list[Event] = []
         if self.state == "down":
             return events
@@ -509,8 +513,8 @@ class RealSubscriber(RealClient, Subscriber):
         self.world.checker.forgot(self.identity)  # what comes under this name later is another subscription
         self.leave()
 
-    def may_happen(self, budget: dict[str, int]) -> list[Event]:
-        events = super().may_happen(budget)
+    def may_do(self, budget: dict[str, int]) -> list[Event]:
+        events: list[Event] = []
         if self.real is not None and len(self.in_hand) > 1 and not self.closing:
             events.append(("all", self.name))
             if budget.get("reject"):
