@@ -152,6 +152,7 @@ def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
     from chaos.history import GLOB, HistoryError, read
     from chaos.judge import judge
     from chaos.netns import NoNamespaces, is_inside
+    from chaos.processes import check_clients
     from chaos.recovery import recoveries, summary
     from chaos.schedule_files import find, load_schedule
     from chaos.verdict import EXIT_CODES
@@ -167,6 +168,7 @@ def run_and_judge(schedule: str, out: Path | None, seed: int) -> int:
         return UNKNOWN
     if loaded.needs_namespaces and not is_inside():
         return run_inside(["run", schedule, "--seed", str(seed), *([] if out is None else ["--out", str(out)])])
+    check_clients(loaded.clients)
     directory = _make(loaded.name, out)
     if any(directory.glob(GLOB)):
         raise UsageError(f"{directory} holds the history of another run; give another --out, or empty it")

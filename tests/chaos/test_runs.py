@@ -137,6 +137,15 @@ def test_a_full_disk_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "the run came to no verdict: [Errno 28] No space left on device: 'run.jsonl'" in done.stderr
 
 
+def test_a_client_that_is_not_there_is_said_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chaos.processes.rhea_modules", lambda: None)
+    done = CliRunner().invoke(cli.command, ["run", "garbage", "--out", str(tmp_path / "out")])
+    assert str(done.exception).startswith("the schedule has a rhea client: it needs node, ")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = chaos("run", "short", "--out", tmp_path / "file" / "out")
