@@ -99,10 +99,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m chaos.recovery", description="Recovery times of a run.")
     parser.add_argument("directory", type=Path)
     try:
-        print("\n".join(summary(recoveries(read(parser.parse_args(argv).directory)))))
+        lines = summary(recoveries(read(parser.parse_args(argv).directory)))
     except HistoryError as error:
         print(error, file=sys.stderr)
         return 2
+    print("\n".join(lines or ["no client's router was killed"]))
     return 0
 
 

@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from chaos import cli
-from chaos.history import Event, read
+from chaos.history import Event, Writer, read
 from chaos.judge import judge
-from chaos.recovery import Recovery, recoveries, summary
+from chaos.recovery import Recovery, main, recoveries, summary
 from chaos.run import Run
 from tests.live import wait_until
 
@@ -215,3 +215,10 @@ def test_recovery_of_a_client_whose_next_router_dies_too_counts_from_the_first_k
     (one,) = recoveries(events)
     assert (one.at, one.delivered_s) == (3.0, 5.0)
     assert summary([one])[0].endswith("onceway publishers: median 5.000 s, 90 % within 5.000 s, most 5.000 s (1 times)")
+
+
+def test_a_run_without_a_kill_has_no_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Writer(tmp_path / "run.jsonl") as writer:
+        writer.write("run", publishers=[], subscribers=[])
+    assert main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "no client's router was killed\n"
