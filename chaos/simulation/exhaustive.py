@@ -20,7 +20,9 @@ from struct import Struct
 
 from chaos.simulation.checker import Violation
 from chaos.simulation.checkers import Found
-from chaos.simulation.product import Draft, Product, State
+from chaos.simulation.drafts import Draft, State
+from chaos.simulation.endings import left_over, not_closed, quiescent, remembered, view
+from chaos.simulation.product import Product
 from chaos.simulation.reduction import Reduction
 from chaos.simulation.shortcuts import Shortcuts
 from chaos.simulation.smallest import Setting, Small
@@ -168,14 +170,14 @@ class Search:
     # ------------------------------------------------------------------ where nothing can happen
     def rest(self, place: int, state: State) -> list[Event]:
         """Time passes as long as anything is left over."""
-        left = self.product.left_over(state)
+        left = left_over(self.product, state)
         if left:
             if Draft(self.product, state).rest.turns >= PATIENCE:
                 raise Beyond(Violation("G4 left over: " + "; ".join(left)), self.path(place))
             return [("pause",)]
         self.quiet.append(place)
         try:
-            self.product.quiescent(state)
+            quiescent(self.product, state)
         except Found as found:
             raise Beyond(found.failure, self.path(place)) from None
         draft = Draft(self.product, state)
@@ -203,7 +205,7 @@ class Search:
                 if progress:
                     event = progress[0]
                 else:
-                    left = product.not_closed(state, names) if names else product.remembered(state)
+                    left = not_closed(product, state, names) if names else remembered(product, state)
                     if not left:
                         break
                     event = ("pause",)
@@ -222,7 +224,7 @@ class Search:
                     raise Beyond(Violation("G4 there is no end to it"), [*self.path(place), *further])
                 progress = self.product.progress(state)
                 if not progress:
-                    left = self.product.left_over(state)
+                    left = left_over(self.product, state)
                     if not left:
                         break
                     if further.count(("pause",)) > PATIENCE:
@@ -258,13 +260,13 @@ def agree(setting: Setting, product: Product, path: list[Event], rng: random.Ran
         if count < len(events):
             event = events[count]
         else:
-            possible = product.progress(state) or ([("pause",)] if product.left_over(state) else product.faults(state))
+            possible = product.progress(state) or ([("pause",)] if left_over(product, state) else product.faults(state))
             if not possible:
                 return
             event = rng.choice(possible)
         state = product.step(state, event)
         world.step(event)
-        here, there = product.view(state), world.view()
+        here, there = view(product, state), world.view()
         assert here == there, f"after {[*events[:count], event]}: {here} is {there} in the whole world"
 
 

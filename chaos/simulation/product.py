@@ -17,54 +17,14 @@ Where it says less than `World`, nothing is lost by it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-from chaos.simulation.checker import Violation
 from chaos.simulation.checkers import Checkers, Found
 from chaos.simulation.clients import MEMORY, RECOVERING, Publisher, Subscriber
-from chaos.simulation.frames import kind_of
-from chaos.simulation.processes import STEP_S, Cid, Locals, Said
-from chaos.simulation.smallest import ADDRESS, FAULTS, TURN_S, Setting, View, incarnation_of
+from chaos.simulation.drafts import DOWN, UP, Channel, Draft, Rest, State, begins, time_after
+from chaos.simulation.processes import Cid, Locals, Said
+from chaos.simulation.smallest import ADDRESS, FAULTS, TURN_S, Setting, incarnation_of
 from chaos.simulation.world import Event
-
-UP, DOWN = 0, 1  # in inboxes, beside the numbers of messages
-State = tuple[int, ...]
-
-
-class Channel(NamedTuple):
-    """One client connection. c2r, r2c: the frames under way, by their numbers."""
-
-    client: int
-    number: int
-    router: int
-    life: int
-    c2r: tuple[int, ...]
-    r2c: tuple[int, ...]
-    c_open: bool
-    r_open: bool
-
-
-class Rest(NamedTuple):
-    budget: tuple[int, ...]  # faults left, in the order of FAULTS
-    lives: tuple[int, ...]  # of routers: how often each has started
-    numbers: tuple[int, ...]  # of clients: how often each has connected
-    broken: bool  # the trunk
-    turns: int  # of time
-
-
-class Draft:
-    """A state taken apart, to be changed."""
-
-    def __init__(self, product: Product, state: State) -> None:
-        values = product.values
-        n, pairs, m = product.n, product.pairs, product.m
-        self.sites = list(state[:n])
-        self.inboxes = [values[each] for each in state[n : n + pairs]]
-        self.clients = list(state[n + pairs : n + pairs + m])
-        self.channels: list[Channel] = list(values[state[-3]])
-        self.checker = state[-2]
-        self.rest: Rest = values[state[-1]]
 
 
 class Product:
@@ -406,66 +366,3 @@ class Product:
         for client, number in zip(self.who, draft.clients, strict=True):
             if self.locals.offers(number).beats:
                 self.at_client(draft, client.name, "hb")
-
-    # ------------------------------------------------------------------ at the end
-    def left_over(self, state: State) -> list[str]:
-        draft = Draft(self, state)
-        left = [text for number in draft.clients for text in self.locals.offers(number).left]
-        for name, site in zip(self.names, draft.sites, strict=True):
-            left += [f"{name}: {text}" for text in self.locals.router_left_over(site)]
-        return left
-
-    def not_closed(self, state: State, names: Iterable[str]) -> list[str]:
-        draft = Draft(self, state)
-        return [
-            f"{name} is not closed" for name in names if not self.locals.offers(draft.clients[self.places[name]]).closed
-        ]
-
-    def remembered(self, state: State) -> list[str]:
-        draft = Draft(self, state)
-        return [
-            f"{name} remembers {text}"
-            for name, site in zip(self.names, draft.sites, strict=True)
-            for text in self.locals.remembered(site)
-        ]
-
-    def view(self, state: State) -> View:
-        draft, names, values = Draft(self, state), self.names, self.values
-        inboxes = {
-            (names[x], names[y]): tuple(
-                "up" if i == UP else "down" if i == DOWN else values[i] for i in draft.inboxes[place]
-            )
-            for (x, y), place in self.pair.items()
-            if draft.sites[x] >= 0
-        }
-        pipes = {
-            (self.who[c.client].name, c.number): (
-                names[c.router], incarnation_of(names[c.router], c.life), tuple(values[i] for i in c.c2r),
-                tuple(values[i] for i in c.r2c), c.c_open, c.r_open,
-            )
-            for c in draft.channels
-        }  # fmt: skip
-        return View(inboxes, pipes, sorted(self.left_over(state)) if min(draft.sites) >= 0 else [])
-
-    def quiescent(self, state: State) -> None:
-        """Raises Found."""
-        draft = Draft(self, state)
-        alive = {(name, incarnation_of(name, life)) for name, life in zip(self.names, draft.rest.lives, strict=True)}
-        try:
-            self.checkers.load(draft.checker).quiescent(alive)
-        except Violation as violation:
-            raise Found(violation) from None
-
-
-def time_after(turns: int) -> float:
-    """Added up as `World.advance` does, so that clocks agree to the last bit."""
-    now = 0.0
-    for _ in range(turns):
-        end = now + TURN_S
-        while now < end:
-            now = min(end, now + STEP_S)
-    return now
-
-
-def begins(frame: bytes) -> bool:
-    return kind_of(frame) in ("open", "begin")

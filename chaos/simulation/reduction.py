@@ -27,8 +27,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from chaos.simulation.drafts import DOWN, Draft, State, time_after
 from chaos.simulation.processes import Input, Offers
-from chaos.simulation.product import DOWN, Draft, Product, State, time_after
+from chaos.simulation.product import Product
 from chaos.simulation.smallest import FAULTS
 from chaos.simulation.world import Event
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from chaos.simulation.product import Channel, Product, State
+from chaos.simulation.drafts import Channel, State
+from chaos.simulation.product import Product
 from chaos.simulation.reduction import Reduction
 from chaos.simulation.world import Event
 

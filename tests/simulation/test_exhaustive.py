@@ -18,10 +18,12 @@ from amqp10.types import Symbol, UInt, ULong
 from chaos.simulate import main
 from chaos.simulation.clients import MEMORY, PLAIN, UNIQUE
 from chaos.simulation.defects.taking import defective
+from chaos.simulation.drafts import Draft
+from chaos.simulation.endings import view
 from chaos.simulation.exhaustive import Search, agree
 from chaos.simulation.explore import explore
 from chaos.simulation.mutations import MUTATIONS, caught
-from chaos.simulation.product import Draft, Product
+from chaos.simulation.product import Product
 from chaos.simulation.smallest import ACROSS, WORLDS, Setting
 from chaos.simulation.snapshots import Snapshots
 
@@ -126,8 +128,8 @@ def quiet_situations(setting: Setting, reduce: bool) -> tuple[set[tuple[object, 
     found = set()
     for place in search.quiet:
         draft = Draft(product, search.state(place))
-        view = product.view(search.state(place))
-        found.add((str(view.inboxes), str(view.pipes), draft.rest))
+        seen = view(product, search.state(place))
+        found.add((str(seen.inboxes), str(seen.pipes), draft.rest))
     assert len(search.quiet) == result.quiet
     return found | {(result.quiet,)}, result.states
 
