@@ -7,6 +7,7 @@ drawn, from a replay in the whole world.
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from chaos.simulation.smallest import WORLDS, Setting
 from chaos.simulation.workers import workers
 
 LIMIT = 1_000_000
+EVERY_S = 60.0  # of CPU
 SOME = ("calm", "calm-2", "restart-1-one", "drops-1-one", "half-open-1-one", "crash-1-one", "trunk-1-one")
 """Those that are gone through in less than a minute, all together."""
 HEAD = (
@@ -63,10 +65,31 @@ def results(options: argparse.Namespace, settings: list[Setting]) -> Iterator[Re
     seconds = options.seconds or float("inf")
     if options.jobs == 1:
         for setting in settings:
-            yield Search(setting, limit, seconds).run()
+            progress = Progress()
+            result = Search(setting, limit, seconds, watch=progress.tell).run()
+            progress.end()
+            yield result
         return
     with workers(options.jobs, tasks_per_process=1) as pool:
         yield from pool.map(gone_through, settings, [limit] * len(settings), [seconds] * len(settings))
+
+
+class Progress:
+    """How far one world is, on stderr: a line that changes on a terminal, else one a minute."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self.next = 0.0 if self.terminal else EVERY_S
+
+    def tell(self, search: Search) -> None:
+        after_s = search.spent()
+        if after_s >= self.next:
+            self.next = after_s + (0.2 if self.terminal else EVERY_S)
+            print(search.told(), end="\x1b[K\r" if self.terminal else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self.terminal:
+            print("\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def gone_through(setting: Setting, limit: int, seconds: float) -> Result:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 import time
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -66,12 +67,13 @@ class Result:
 
 @dataclass
 class Search:
-    """limit: states; seconds: of CPU; reduce: by `Reduction` (without it only to check that)."""
+    """limit: states; seconds: of CPU; reduce: by `Reduction` (without it only to check that); watch: is called at times."""
 
     setting: Setting
     limit: int = 10**6
     seconds: float = float("inf")
     reduce: bool = True
+    watch: Callable[[Search], None] | None = None
     result: Result = field(default_factory=Result)
 
     def __post_init__(self) -> None:
@@ -117,10 +119,20 @@ class Search:
             raise Beyond(found.failure, self.product.begun) from None
         self.add(self.form.pack(*state), -1, ("begin",))
         while self.gone < len(self.order):
-            if len(self.order) >= self.limit or (self.gone % LOOK_EVERY == 0 and self.spent() > self.seconds):
+            if len(self.order) >= self.limit:
                 return
+            if self.gone % LOOK_EVERY == 0:
+                if self.watch is not None:
+                    self.watch(self)
+                if self.spent() > self.seconds:
+                    return
             self.expand(self.gone)
             self.gone += 1
+
+    def told(self) -> str:
+        """How far it is."""
+        depth = self.depths[self.gone]
+        return f"{self.spent():.0f} s: {len(self.order)} states, depth {depth}, {self.unexplored()} left"
 
     def unexplored(self) -> int:
         return len(self.order) - self.gone

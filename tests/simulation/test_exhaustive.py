@@ -111,6 +111,18 @@ def test_situations_are_the_same_whatever_is_one_object() -> None:
     assert snapshots.number([UInt(1)]) != snapshots.number([ULong(1)]) != snapshots.number([1])
 
 
+def test_long_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("chaos.simulation.everything.EVERY_S", 0.0)
+    assert main(["--exhaustive", "--world", "half-open-1-one"]) == 0
+    told = [
+        re.fullmatch(r"\d+ s: (\d+) states, depth (\d+), (\d+) left", x) for x in capsys.readouterr().err.splitlines()
+    ]
+    assert len(told) > 3
+    states = [int(each[1]) for each in told if each is not None]
+    assert len(states) == len(told)
+    assert states == sorted(states)
+
+
 @pytest.mark.parametrize("arguments", BAD, ids=" ".join)
 def test_bad_options_end_with_2_and_a_reason(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
