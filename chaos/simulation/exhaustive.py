@@ -67,7 +67,7 @@ class Result:
 
 @dataclass
 class Search:
-    """limit: states; seconds: of CPU; reduce: by `Reduction` (without it only to check that); watch: is called at times."""
+    """limit: states; seconds: of CPU; reduce: by `Reduction` (only tests go without); watch: is called now and then."""
 
     setting: Setting
     limit: int = 10**6
