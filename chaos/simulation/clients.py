@@ -30,7 +30,8 @@ from amqp10.types import Symbol, UInt, ULong
 from chaos.simulation.frames import frames_of, kind_of
 
 if TYPE_CHECKING:
-    from chaos.simulation.world import Pipe, World
+    from chaos.simulation.pipes import Pipe
+    from chaos.simulation.world import World
 
 ADDRESS = "orders"
 FOREVER = 0xFFFFFFFF

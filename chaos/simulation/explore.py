@@ -19,10 +19,11 @@ from chaos.simulation.checker import Violation
 from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
 from chaos.simulation.plan import FAMILIES, FAULT_WEIGHTS, Plan, draw, family_of
 from chaos.simulation.real_clients import JUMPS, OURS, RealClient
+from chaos.simulation.routers import STALL_S
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.tempo import Tempo
 from chaos.simulation.wild import Wild
-from chaos.simulation.world import STALL_S, Event, World
+from chaos.simulation.world import Event, World
 from interrouter.events import PeerDown, PeerUp
 from router.parts import KEPT_S
 from router.publisher import Phase

@@ -16,8 +16,9 @@ from chaos.simulation.checker import Checker
 from chaos.simulation.clients import UNIQUE, Publisher, Subscriber
 from chaos.simulation.explore import remembered_by
 from chaos.simulation.frames import frames_of
+from chaos.simulation.routers import LONG, START_US
 from chaos.simulation.snapshots import Snapshots
-from chaos.simulation.world import LONG, START_US, World
+from chaos.simulation.world import World
 from router.config import AddressConfig, RouterConfig
 from router.router import Router
 

@@ -27,7 +27,8 @@ from onceway.errors import JournalError, LinkStolen
 
 if TYPE_CHECKING:
     from chaos.simulation.checker import Mid
-    from chaos.simulation.world import Event, Pipe
+    from chaos.simulation.pipes import Pipe
+    from chaos.simulation.world import Event
 
 OURS = "ours"
 JUMPS = (-7200, -40, -2, 2, 40, 7200)  # s, of clocks

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
 from chaos.simulation.processes import STEP_S
+from chaos.simulation.routers import START_US
 from chaos.simulation.wild import Wild
-from chaos.simulation.world import START_US
 from interrouter.events import PeerMessage, PeerUp
 from router.config import AddressConfig
 

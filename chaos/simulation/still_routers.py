@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from chaos.simulation.pipes import Pipe
 from chaos.simulation.real_world import RealWorld
-from chaos.simulation.world import Event, Pipe, Site
+from chaos.simulation.routers import Site
+from chaos.simulation.world import Event
 
 STEP_S = 0.4
 OF_READER = ("c2r", "gulp", "bit", "rnotice", "rdrop")  # what a router does with a client's connection

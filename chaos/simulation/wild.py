@@ -21,8 +21,8 @@ from typing import Any
 from chaos.simulation.clients import MEMORY
 from chaos.simulation.frames import kind_of
 from chaos.simulation.plan import MESH, RING, STAR
+from chaos.simulation.routers import STALL_S, Wire
 from chaos.simulation.still_routers import StillRouters
-from chaos.simulation.world import STALL_S, Wire
 
 BEAT_S = 0.5  # from one heartbeat of a client to the next, while time passes
 GOES_ON = frozenset(("c2r", "r2c", "up", "down", "msg", "turn"))

@@ -1,9 +1,8 @@
 """A whole network in one process with virtual time: real engine, real router and interrouter cores, scripted clients.
 
 Nothing happens by itself. `enabled()` lists what can happen next, `step(event)` lets it happen; a schedule (see
-`schedule.py`) holds events back to bring about the one interleaving it is about. Bytes between routers flow at once
-through the real interrouter networks; what these hand to a router waits in an inbox per peer, where a schedule can hold
-it. Client connections are pipes of frames in both directions. Events, as tuples:
+`schedule.py`) holds events back to bring about the one interleaving it is about. What is between routers, and time, is
+in `routers.py`; client connections are pipes of frames in both directions (`pipes.py`). Events, as tuples:
 
     up X Y          router X learns that the session with Y is up         down X Y   ... is over (drops what came first)
     msg Y X         router X processes the next message from Y
@@ -14,25 +13,18 @@ it. Client connections are pipes of frames in both directions. Events, as tuples
 
 from __future__ import annotations
 
-import math
-import random
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from chaos.simulation.checker import Checker, Violation
 from chaos.simulation.clients import Client, Publisher, Subscriber
-from chaos.simulation.frames import frames_of
+from chaos.simulation.pipes import Pipe
+from chaos.simulation.routers import Routers
 from interrouter.events import PeerDown, PeerMessage, PeerUp
-from interrouter.network import Network
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig
 from router.router import Router
 
 Event = tuple[Any, ...]
-START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
-LONG = 4e6
-PROBE_AFTER_S = 0.2  # as in production, though no heartbeat comes
 # Which router may have something to say after an event: the one that it names at this place,
 OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2, "suspect": 1}
 # the one at the end of this connection,
@@ -44,119 +36,9 @@ OF_CLIENT = frozenset((
 ))  # fmt: skip
 # and only those whose turn is due: clients again, and time, as who had to be told of it has written already.
 OF_NOBODY = frozenset(("cbit", "disk", "kill", "full", "start", "twin", "tick"))
-LOW = 4  # a router may write again when the client has read all but so small a part of what was too much
-STALL_S = 0.4  # no router is left alone for longer, or it would think that it had stood still (PROTOCOL 12)
-TICK = 1e-4  # virtual seconds that an event takes: clocks differ from event to event, and proofs need thousands
 
 
-@dataclass(eq=False)
-class Pipe:
-    """One client connection. What waits to be read is kept by frames; of the first one some octets may have been read
-    already."""
-
-    cid: tuple[str, int]
-    client: Client
-    router: str
-    incarnation: int
-    server: Any  # the router's end
-    world: World
-    high: int | None = None  # octets that the client has not read, above which the router is told to wait
-    c2r: deque[bytes] = field(default_factory=deque)
-    r2c: deque[bytes] = field(default_factory=deque)
-    c2r_read: int = 0
-    r2c_read: int = 0
-    unread: int = 0  # octets in r2c
-    since: float = 0.0  # since when there has been something in c2r
-    stalled: bool = False  # the client reads nothing
-    c_open: bool = True
-    r_open: bool = True
-
-    def send_all(self, data: bytes) -> None:
-        """One piece, read in one go."""
-        if data and self.r_open and self.c_open:
-            self._waits()
-            self.c2r.append(data)
-
-    def send(self, data: bytes) -> None:
-        if data and self.r_open and self.c_open:
-            self._waits()
-            self.c2r.extend(frames_of(data))
-
-    def _waits(self) -> None:
-        if not self.c2r:
-            self.since = self.world.now
-
-    def take_c2r(self) -> bytes:
-        head, read, self.c2r_read = self.c2r.popleft(), self.c2r_read, 0
-        return head[read:] if read else head
-
-    def take_all_c2r(self) -> bytes:
-        data, self.c2r_read = b"".join(self.c2r)[self.c2r_read :], 0
-        self.c2r.clear()
-        return data
-
-    def written(self, data: bytes) -> None:
-        """By the router; as `onceway.server` does when a transport's buffer fills."""
-        self.r2c.extend(frames_of(data))
-        self.unread += len(data)
-        if self.high is not None and self.unread > self.high and not self.server.output_paused:
-            self.server.pause_output()
-        if self.server.output_paused:
-            self.server.output_waits(self.unread)
-
-    def take_r2c(self) -> bytes:
-        head, read, self.r2c_read = self.r2c.popleft(), self.r2c_read, 0
-        self.read_by_client(len(head) - read)
-        return head[read:] if read else head
-
-    def read_by_client(self, size: int) -> None:
-        self.unread -= size
-        if self.server.output_paused and self.r_open and self.unread * LOW <= (self.high or 0):
-            self.server.resume_output()
-            self.world.wake(self.router)
-
-    def client_gone(self) -> None:
-        self.c_open = False
-        self.world.ends_closed = True
-        self.r2c.clear()
-        self.r2c_read = self.unread = 0
-
-    def router_gone(self) -> None:
-        self.r_open = False
-        self.world.ends_closed = True
-        self.c2r.clear()
-        self.c2r_read = 0
-
-
-class Wire:
-    """One direction of a trunk. held: octets under way that come no further for now."""
-
-    __slots__ = ("held", "sink", "to")
-
-    def __init__(self, sink: Any, to: str, held: bytearray | None) -> None:
-        self.sink, self.to, self.held = sink, to, held
-
-
-class Site:
-    """One router process: its cores, and per peer what the network has handed over and the router not yet read."""
-
-    def __init__(self, world: World, name: str, fresh: bool) -> None:
-        self.name = name
-        self.incarnation = world.draw_incarnation(name)
-        peers = {other: 1 for other in world.names if other != name}
-        heartbeat_s = world.config.get("heartbeat_s", LONG)
-        self.network = Network(
-            name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.now,
-            heartbeat_s=heartbeat_s, dead_after_s=world.config.get("dead_after_s", 3 * heartbeat_s),
-            probe_after_s=PROBE_AFTER_S if heartbeat_s == LONG else None,
-        )  # fmt: skip
-        self.router = world.make_router(self, fresh)
-        self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
-
-
-class World:
-    tick_s = TICK
-
+class World(Routers):
     def __init__(
         self,
         names: str,
@@ -169,162 +51,18 @@ class World:
         seed: int = 1,
         **config: Any,
     ) -> None:
-        self.names = list(names)
-        self.rng = random.Random(seed)
-        self.now = 0.0
         self.checker = Checker(strict)
-        self.address = address or AddressConfig()
-        self.config = config
-        self.router_class = router_class
         self.high: int | None = None
         """Octets that a client may leave unread before its router is told to wait; None: any number."""
-        self.turns = False  # routers write what they have to say in turns of their own
-        self.due: dict[str, None] = {}  # those whose turn is to come
-        self.one_way: dict[tuple[str, str], None] = {}  # (x, y): what x says to y is held on its way
         self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers]}
         self.publishers, self.subscribers = publishers, subscribers
         for client in self.clients.values():
             client.world = self
-        self.group = dict.fromkeys(self.names, 0)
         self.pipes: dict[tuple[str, int], Pipe] = {}
         self.numbers = dict.fromkeys(self.clients, 0)
-        self.by_server: dict[Any, Pipe] = {}  # the router's end -> its pipe
-        self.trunks: dict[tuple[str, str], tuple[Any, Any]] = {}
-        self.wires: dict[Any, Wire] = {}  # one end of a trunk -> what goes to the other
-        self.links_changed = True  # trunks may have to be made or cut
-        self.ends_closed = False  # a pipe may be over
-        self.wall_offset = dict.fromkeys(self.names, 0)
         self.history: list[tuple[float, Event]] = []
         self.observer: Callable[[Event], None] | None = None  # hears of each event before it happens
-        self.sites: dict[str, Site | None] = {}
-        for name in self.names:
-            self.sites[name] = Site(self, name, fresh=True)
-        self.settle_network()
-
-    # ------------------------------------------------------------------ making
-    def make_router(self, site: Site, fresh: bool) -> Router:
-        config = RouterConfig(
-            name=site.name, routers=tuple(self.names), addresses=(self.address,), defaults=self.address,
-            **{"idle_timeout_s": LONG, **self.config},
-        )  # fmt: skip
-        return self.router_class(
-            config,
-            incarnation=site.incarnation,
-            now=self.now,
-            wall_us=lambda: self.wall_us(site.name),
-            fresh=fresh,
-        )
-
-    def draw_incarnation(self, name: str) -> int:
-        return self.rng.getrandbits(63) + 1
-
-    def wall_us(self, name: str) -> int:
-        return START_US + int(self.now * 1e6) + self.wall_offset[name]
-
-    def site(self, name: str) -> Site:
-        site = self.sites[name]
-        assert site is not None, f"{name} is down"
-        return site
-
-    def linked(self, a: str, b: str) -> bool:
-        """Whether there is a trunk between them, if both are alive. Everybody's neighbour is everybody, but for
-        partitions."""
-        return self.group[a] == self.group[b]
-
-    # ------------------------------------------------------------------ between routers
-    def settle_network(self, names: Iterable[str] | None = None) -> None:
-        """Trunks are as partitions say, and everything between networks has been read. names: routers for which there
-        may be something to do; None: all."""
-        if names is None or self.links_changed:
-            self.links_changed = False
-            self.make_and_cut_trunks()
-            names = self.names
-            self.due.clear()
-        now, sites, wires = self.now, self.sites, self.wires
-        busy: dict[str, None] = {}
-        for name in names:
-            site = sites[name]
-            if site is not None:
-                self.emit(site)
-                busy[name] = None
-        while busy:
-            turn, busy = busy, {}
-            for name in turn:
-                site = sites[name]
-                if site is None:
-                    continue
-                network = site.network
-                network.flush(now)
-                while events := network.take_events():
-                    for event in events:
-                        site.inbox[event.peer].append(event)
-                    network.flush(now)
-                for end in network.take_dirty():
-                    data = end.data_to_send()
-                    wire = wires.get(end) if data else None
-                    if wire is None:
-                        continue
-                    if wire.held is not None:
-                        wire.held += data
-                    else:
-                        wire.sink.receive_data(data, now)
-                        busy[wire.to] = None
-
-    def make_and_cut_trunks(self) -> None:
-        for i, a in enumerate(self.names):
-            for b in self.names[i + 1 :]:
-                alive = self.sites[a] is not None and self.sites[b] is not None and self.linked(a, b)
-                if alive and (a, b) not in self.trunks:
-                    left = self.site(a).network.connect(self.now, server=False, neighbour=b)
-                    right = self.site(b).network.connect(self.now, server=True, neighbour=None)
-                    self.trunks[a, b] = (left, right)
-                    self.wires[left] = Wire(right, b, bytearray() if (a, b) in self.one_way else None)
-                    self.wires[right] = Wire(left, a, bytearray() if (b, a) in self.one_way else None)
-                elif not alive and (a, b) in self.trunks:
-                    self.cut_trunk(a, b)
-
-    def cut_trunk(self, a: str, b: str) -> None:
-        for end in self.trunks.pop((a, b)):
-            del self.wires[end]
-            end.receive_eof(self.now)
-
-    def emit(self, site: Site) -> None:
-        """What the router has to say goes on its way."""
-        router, inbox = site.router, site.inbox
-        router.flush(self.now)
-        while router.wants_flush:
-            router.flush(self.now)
-        for peers, data in router.take_messages():
-            # The router speaks in sessions that it believes in; where the network has ended one already, the word dies
-            # with it (PROTOCOL 3.2).
-            there = tuple([p for p in peers if not inbox[p] or not comes_and_goes(inbox[p])])
-            if there:
-                site.network.send(there, data)
-        if not router.dirty and not router.lazy:
-            return
-        by_server = self.by_server
-        for connection in (*router.take_dirty(), *router.lazy):
-            pipe = by_server.get(connection)
-            if pipe is None or not pipe.r_open:
-                continue
-            data = connection.data_to_send()
-            if data and pipe.c_open:
-                pipe.written(data)
-            if connection.closed:
-                pipe.r_open = False
-                self.ends_closed = True
-
-    def wire(self, x: str, y: str) -> Wire:
-        """From x to y; KeyError where there is none."""
-        left, right = self.trunks[min(x, y), max(x, y)]
-        return self.wires[left if x < y else right]
-
-    def wake(self, name: str) -> None:
-        """This router may have something to say."""
-        if self.turns:
-            self.due[name] = None
-        else:
-            self.settle_network((name,))
+        super().__init__(names, address=address, router_class=router_class, seed=seed, config=config)
 
     def forget_pipes(self) -> None:
         """Those that are over at both ends."""
@@ -405,48 +143,7 @@ class World:
     def transcript(self) -> list[str]:
         return [f"{at:8.2f} " + " ".join(str(e) for e in event) for at, event in self.history]
 
-    # ------------------------------------------------------------------ events of the network
-    def do_turn(self, name: str) -> None:
-        """It writes what the handlers of its last reads have left behind."""
-        self.due.pop(name, None)
-        self.settle_network((name,))
-
-    def do_up(self, x: str, y: str) -> None:
-        if self.turns:  # what was said in an earlier session goes before the next one begins (`Network.take_events`)
-            self.emit(self.site(x))
-        event = self.site(x).inbox[y].popleft()
-        assert isinstance(event, PeerUp)
-        self.site(x).router.peer_up(y, self.now)
-
-    def do_msg(self, y: str, x: str) -> None:
-        event = self.site(x).inbox[y].popleft()
-        assert isinstance(event, PeerMessage)
-        self.site(x).router.peer_message(y, event.data, self.now)
-
-    def do_down(self, x: str, y: str) -> None:
-        inbox = self.site(x).inbox[y]
-        was_up = True
-        while True:
-            event = inbox.popleft()
-            if isinstance(event, PeerUp):
-                was_up = False
-            elif isinstance(event, PeerDown):
-                break
-        if was_up:  # else it came and went without being noticed
-            self.site(x).router.peer_down(y, self.now)
-
-    def do_suspect(self, x: str, y: str) -> None:
-        """x gives its session with y up; both networks begin a new one."""
-        self.site(x).network.peer_reset(y, self.now)
-        self.settle_network((x,))
-        self.do_down(x, y)
-
-    def do_part(self, name: str) -> None:
-        self.group[name] = 1
-
-    def do_heal(self) -> None:
-        self.group = dict.fromkeys(self.names, 0)
-
+    # ------------------------------------------------------------------ events of routers and clients
     def do_crash(self, name: str) -> None:
         site = self.site(name)
         self.sites[name] = None
@@ -456,11 +153,6 @@ class World:
         for pair in [p for p in self.trunks if name in p]:
             self.cut_trunk(*pair)
 
-    def do_restart(self, name: str) -> None:
-        assert self.sites[name] is None
-        self.sites[name] = Site(self, name, fresh=False)
-
-    # ------------------------------------------------------------------ events of clients
     def do_connect(self, name: str, router: str) -> None:
         self.numbers[name] += 1
         site = self.site(router)
@@ -536,80 +228,6 @@ class World:
         assert isinstance(client, Subscriber)
         return client
 
-    # ------------------------------------------------------------------ time
-    def advance(self, seconds: float, step: float = math.inf) -> None:
-        """Timers fire when they are due. step: the longest jump."""
-        end = self.now + seconds
-        while self.now < end:
-            deadlines = [(self.deadline(name), name) for name in self.names]
-            due = min(deadlines)[0]
-            self.now = now = min(end, self.now + step, max(due, self.now + TICK))
-            for deadline, name in deadlines:
-                if deadline <= now and self.sites[name] is not None:
-                    self.tick(name)
-
-    def say_opens_again(self) -> None:
-        """What a heartbeat does for sessions that are about to begin; most schedules do without heartbeats."""
-        for name in self.names:
-            site = self.sites[name]
-            if site is not None:
-                site.network.sessions.beat(self.now)
-                self.settle_network((name,))
-
-    def stand_still(self, seconds: float) -> None:
-        """Timers fire late: all that were due by now. At most STALL_S."""
-        self.now += seconds
-        self.tick_all()
-
-    def tick_all(self) -> None:
-        for name in self.names:
-            if self.sites[name] is not None and self.deadline(name) <= self.now:
-                self.tick(name)
-
-    def deadline(self, name: str) -> float:
-        """When this router wants its time."""
-        site = self.sites[name]
-        if site is None:
-            return math.inf
-        found = site.network.next_deadline()
-        router = site.router
-        deadline = router.next_deadline()
-        if deadline is not None and deadline < found:
-            found = deadline
-        for server in router.connections:
-            deadline = server.next_deadline()
-            if deadline is not None and deadline < found:
-                found = deadline
-        for (left, right), (left_end, right_end) in self.trunks.items():
-            if left == name or right == name:
-                deadline = (left_end if left == name else right_end).next_deadline()
-                if deadline is not None and deadline < found:
-                    found = deadline
-        return found
-
-    def tick(self, name: str) -> None:
-        site = self.site(name)
-        now = self.now
-        site.network.tick(now)
-        site.router.went_on(site.network.went_on)
-        site.router.tick(now)
-        self.due.pop(name, None)
-        for server in list(site.router.connections):
-            deadline = server.next_deadline()
-            if deadline is not None and deadline <= now:
-                server.handle_timer(now)
-        for pair, ends in list(self.trunks.items()):
-            if name in pair:
-                end = ends[pair.index(name)]
-                deadline = end.next_deadline()
-                if deadline is not None and deadline <= now:
-                    end.handle_timer(now)
-        self.settle_network((name,))
-        for pair, ends in list(self.trunks.items()):
-            if ends[0].closed or ends[1].closed:  # who has closed takes the transport away
-                self.cut_trunk(*pair)
-                self.links_changed = True
-
     # ------------------------------------------------------------------ at the end
     def alive(self) -> set[tuple[str, int]]:
         return {(s.name, s.incarnation) for s in self.sites.values() if s is not None}
@@ -653,8 +271,3 @@ class World:
         if left:
             raise Violation("G4 left over: " + "; ".join(left))
         self.checker.quiescent(self.alive())
-
-
-def comes_and_goes(inbox: Iterable[Any]) -> bool:
-    """Whether the session that these events are of is over, or another begins."""
-    return any(event.__class__ is PeerDown or event.__class__ is PeerUp for event in inbox)

@@ -1,0 +1,337 @@
+"""The routers of a simulated world: their cores, what is on its way between them, and time.
+
+Bytes between routers flow at once through the real interrouter networks; what these hand to a router waits in an inbox
+per peer. `World` adds clients, and says what can happen (`world.py`, which has the events as tuples).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from interrouter.events import PeerDown, PeerMessage, PeerUp
+from interrouter.network import Network
+from router.config import AddressConfig, RouterConfig
+from router.router import Router
+
+if TYPE_CHECKING:
+    from chaos.simulation.pipes import Pipe
+
+START_US = 1_700_000_000_000_000  # the wall clock at virtual time 0
+LONG = 4e6
+PROBE_AFTER_S = 0.2  # as in production, though no heartbeat comes
+STALL_S = 0.4  # no router is left alone for longer, or it would think that it had stood still (PROTOCOL 12)
+TICK = 1e-4  # virtual seconds that an event takes: clocks differ from event to event, and proofs need thousands
+
+
+class Wire:
+    """One direction of a trunk. held: octets under way that come no further for now."""
+
+    __slots__ = ("held", "sink", "to")
+
+    def __init__(self, sink: Any, to: str, held: bytearray | None) -> None:
+        self.sink, self.to, self.held = sink, to, held
+
+
+class Site:
+    """One router process: its cores, and per peer what the network has handed over and the router not yet read."""
+
+    def __init__(self, world: Routers, name: str, fresh: bool) -> None:
+        self.name = name
+        self.incarnation = world.draw_incarnation(name)
+        peers = {other: 1 for other in world.names if other != name}
+        heartbeat_s = world.config.get("heartbeat_s", LONG)
+        self.network = Network(
+            name, self.incarnation, peers, network="sim", rng=random.Random(world.rng.random()), now=world.now,
+            heartbeat_s=heartbeat_s, dead_after_s=world.config.get("dead_after_s", 3 * heartbeat_s),
+            probe_after_s=PROBE_AFTER_S if heartbeat_s == LONG else None,
+        )  # fmt: skip
+        self.router = world.make_router(self, fresh)
+        self.inbox: dict[str, deque[Any]] = {peer: deque() for peer in peers}
+
+
+class Routers:
+    tick_s = TICK
+
+    def __init__(
+        self,
+        names: str,
+        *,
+        address: AddressConfig | None,
+        router_class: type[Router],
+        seed: int,
+        config: dict[str, Any],
+    ) -> None:
+        self.names = list(names)
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.address = address or AddressConfig()
+        self.config = config
+        self.router_class = router_class
+        self.turns = False  # routers write what they have to say in turns of their own
+        self.due: dict[str, None] = {}  # those whose turn is to come
+        self.one_way: dict[tuple[str, str], None] = {}  # (x, y): what x says to y is held on its way
+        self.group = dict.fromkeys(self.names, 0)
+        self.by_server: dict[Any, Pipe] = {}  # the router's end of a client's connection -> all of it
+        self.trunks: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self.wires: dict[Any, Wire] = {}  # one end of a trunk -> what goes to the other
+        self.links_changed = True  # trunks may have to be made or cut
+        self.ends_closed = False  # a pipe may be over
+        self.wall_offset = dict.fromkeys(self.names, 0)
+        self.sites: dict[str, Site | None] = {}
+        for name in self.names:
+            self.sites[name] = Site(self, name, fresh=True)
+        self.settle_network()
+
+    # ------------------------------------------------------------------ making
+    def make_router(self, site: Site, fresh: bool) -> Router:
+        config = RouterConfig(
+            name=site.name, routers=tuple(self.names), addresses=(self.address,), defaults=self.address,
+            **{"idle_timeout_s": LONG, **self.config},
+        )  # fmt: skip
+        return self.router_class(
+            config,
+            incarnation=site.incarnation,
+            now=self.now,
+            wall_us=lambda: self.wall_us(site.name),
+            fresh=fresh,
+        )
+
+    def draw_incarnation(self, name: str) -> int:
+        return self.rng.getrandbits(63) + 1
+
+    def wall_us(self, name: str) -> int:
+        return START_US + int(self.now * 1e6) + self.wall_offset[name]
+
+    def site(self, name: str) -> Site:
+        site = self.sites[name]
+        assert site is not None, f"{name} is down"
+        return site
+
+    def linked(self, a: str, b: str) -> bool:
+        """Whether there is a trunk between them, if both are alive. Everybody's neighbour is everybody, but for
+        partitions."""
+        return self.group[a] == self.group[b]
+
+    # ------------------------------------------------------------------ between routers
+    def settle_network(self, names: Iterable[str] | None = None) -> None:
+        """Trunks are as partitions say, and everything between networks has been read. names: routers for which there
+        may be something to do; None: all."""
+        if names is None or self.links_changed:
+            self.links_changed = False
+            self.make_and_cut_trunks()
+            names = self.names
+            self.due.clear()
+        now, sites, wires = self.now, self.sites, self.wires
+        busy: dict[str, None] = {}
+        for name in names:
+            site = sites[name]
+            if site is not None:
+                self.emit(site)
+                busy[name] = None
+        while busy:
+            turn, busy = busy, {}
+            for name in turn:
+                site = sites[name]
+                if site is None:
+                    continue
+                network = site.network
+                network.flush(now)
+                while events := network.take_events():
+                    for event in events:
+                        site.inbox[event.peer].append(event)
+                    network.flush(now)
+                for end in network.take_dirty():
+                    data = end.data_to_send()
+                    wire = wires.get(end) if data else None
+                    if wire is None:
+                        continue
+                    if wire.held is not None:
+                        wire.held += data
+                    else:
+                        wire.sink.receive_data(data, now)
+                        busy[wire.to] = None
+
+    def make_and_cut_trunks(self) -> None:
+        for i, a in enumerate(self.names):
+            for b in self.names[i + 1 :]:
+                alive = self.sites[a] is not None and self.sites[b] is not None and self.linked(a, b)
+                if alive and (a, b) not in self.trunks:
+                    left = self.site(a).network.connect(self.now, server=False, neighbour=b)
+                    right = self.site(b).network.connect(self.now, server=True, neighbour=None)
+                    self.trunks[a, b] = (left, right)
+                    self.wires[left] = Wire(right, b, bytearray() if (a, b) in self.one_way else None)
+                    self.wires[right] = Wire(left, a, bytearray() if (b, a) in self.one_way else None)
+                elif not alive and (a, b) in self.trunks:
+                    self.cut_trunk(a, b)
+
+    def cut_trunk(self, a: str, b: str) -> None:
+        for end in self.trunks.pop((a, b)):
+            del self.wires[end]
+            end.receive_eof(self.now)
+
+    def emit(self, site: Site) -> None:
+        """What the router has to say goes on its way."""
+        router, inbox = site.router, site.inbox
+        router.flush(self.now)
+        while router.wants_flush:
+            router.flush(self.now)
+        for peers, data in router.take_messages():
+            # The router speaks in sessions that it believes in; where the network has ended one already, the word dies
+            # with it (PROTOCOL 3.2).
+            there = tuple([p for p in peers if not inbox[p] or not comes_and_goes(inbox[p])])
+            if there:
+                site.network.send(there, data)
+        if not router.dirty and not router.lazy:
+            return
+        by_server = self.by_server
+        for connection in (*router.take_dirty(), *router.lazy):
+            pipe = by_server.get(connection)
+            if pipe is None or not pipe.r_open:
+                continue
+            data = connection.data_to_send()
+            if data and pipe.c_open:
+                pipe.written(data)
+            if connection.closed:
+                pipe.r_open = False
+                self.ends_closed = True
+
+    def wire(self, x: str, y: str) -> Wire:
+        """From x to y; KeyError where there is none."""
+        left, right = self.trunks[min(x, y), max(x, y)]
+        return self.wires[left if x < y else right]
+
+    def wake(self, name: str) -> None:
+        """This router may have something to say."""
+        if self.turns:
+            self.due[name] = None
+        else:
+            self.settle_network((name,))
+
+    # ------------------------------------------------------------------ events
+    def do_turn(self, name: str) -> None:
+        """It writes what the handlers of its last reads have left behind."""
+        self.due.pop(name, None)
+        self.settle_network((name,))
+
+    def do_up(self, x: str, y: str) -> None:
+        if self.turns:  # what was said in an earlier session goes before the next one begins (`Network.take_events`)
+            self.emit(self.site(x))
+        event = self.site(x).inbox[y].popleft()
+        assert isinstance(event, PeerUp)
+        self.site(x).router.peer_up(y, self.now)
+
+    def do_msg(self, y: str, x: str) -> None:
+        event = self.site(x).inbox[y].popleft()
+        assert isinstance(event, PeerMessage)
+        self.site(x).router.peer_message(y, event.data, self.now)
+
+    def do_down(self, x: str, y: str) -> None:
+        inbox = self.site(x).inbox[y]
+        was_up = True
+        while True:
+            event = inbox.popleft()
+            if isinstance(event, PeerUp):
+                was_up = False
+            elif isinstance(event, PeerDown):
+                break
+        if was_up:  # else it came and went without being noticed
+            self.site(x).router.peer_down(y, self.now)
+
+    def do_suspect(self, x: str, y: str) -> None:
+        """x gives its session with y up; both networks begin a new one."""
+        self.site(x).network.peer_reset(y, self.now)
+        self.settle_network((x,))
+        self.do_down(x, y)
+
+    def do_part(self, name: str) -> None:
+        self.group[name] = 1
+
+    def do_heal(self) -> None:
+        self.group = dict.fromkeys(self.names, 0)
+
+    def do_restart(self, name: str) -> None:
+        assert self.sites[name] is None
+        self.sites[name] = Site(self, name, fresh=False)
+
+    # ------------------------------------------------------------------ time
+    def advance(self, seconds: float, step: float = math.inf) -> None:
+        """Timers fire when they are due. step: the longest jump."""
+        end = self.now + seconds
+        while self.now < end:
+            deadlines = [(self.deadline(name), name) for name in self.names]
+            due = min(deadlines)[0]
+            self.now = now = min(end, self.now + step, max(due, self.now + TICK))
+            for deadline, name in deadlines:
+                if deadline <= now and self.sites[name] is not None:
+                    self.tick(name)
+
+    def say_opens_again(self) -> None:
+        """What a heartbeat does for sessions that are about to begin; most schedules do without heartbeats."""
+        for name in self.names:
+            site = self.sites[name]
+            if site is not None:
+                site.network.sessions.beat(self.now)
+                self.settle_network((name,))
+
+    def stand_still(self, seconds: float) -> None:
+        """Timers fire late: all that were due by now. At most STALL_S."""
+        self.now += seconds
+        self.tick_all()
+
+    def tick_all(self) -> None:
+        for name in self.names:
+            if self.sites[name] is not None and self.deadline(name) <= self.now:
+                self.tick(name)
+
+    def deadline(self, name: str) -> float:
+        """When this router wants its time."""
+        site = self.sites[name]
+        if site is None:
+            return math.inf
+        found = site.network.next_deadline()
+        router = site.router
+        deadline = router.next_deadline()
+        if deadline is not None and deadline < found:
+            found = deadline
+        for server in router.connections:
+            deadline = server.next_deadline()
+            if deadline is not None and deadline < found:
+                found = deadline
+        for (left, right), (left_end, right_end) in self.trunks.items():
+            if left == name or right == name:
+                deadline = (left_end if left == name else right_end).next_deadline()
+                if deadline is not None and deadline < found:
+                    found = deadline
+        return found
+
+    def tick(self, name: str) -> None:
+        site = self.site(name)
+        now = self.now
+        site.network.tick(now)
+        site.router.went_on(site.network.went_on)
+        site.router.tick(now)
+        self.due.pop(name, None)
+        for server in list(site.router.connections):
+            deadline = server.next_deadline()
+            if deadline is not None and deadline <= now:
+                server.handle_timer(now)
+        for pair, ends in list(self.trunks.items()):
+            if name in pair:
+                end = ends[pair.index(name)]
+                deadline = end.next_deadline()
+                if deadline is not None and deadline <= now:
+                    end.handle_timer(now)
+        self.settle_network((name,))
+        for pair, ends in list(self.trunks.items()):
+            if ends[0].closed or ends[1].closed:  # who has closed takes the transport away
+                self.cut_trunk(*pair)
+                self.links_changed = True
+
+
+def comes_and_goes(inbox: Iterable[Any]) -> bool:
+    """Whether the session that these events are of is over, or another begins."""
+    return any(event.__class__ is PeerDown or event.__class__ is PeerUp for event in inbox)
