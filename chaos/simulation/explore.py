@@ -16,11 +16,13 @@ from itertools import accumulate
 
 from amqp10.performatives import RCV_FIRST
 from chaos.simulation.checker import Violation
-from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
+from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE
 from chaos.simulation.plan import FAMILIES, FAULT_WEIGHTS, Plan, draw, family_of
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.real_clients import JUMPS, OURS, RealClient
 from chaos.simulation.routers import STALL_S
 from chaos.simulation.schedule import Schedule
+from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.tempo import Tempo
 from chaos.simulation.wild import Wild
 from chaos.simulation.world import Event, World

@@ -1,4 +1,4 @@
-"""A client's connection in a simulated world: frames in both directions, and two ends that are lost one after the other."""
+"""A client's connection in a simulated world: frames in both directions, and two ends, lost one after the other."""
 
 from __future__ import annotations
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amqp10.performatives import RCV_FIRST, SND_MIXED, SND_SETTLED
-from chaos.simulation.clients import FOREVER, MEMORY, PLAIN, RECOVERING, UNIQUE, Client, Publisher, Subscriber
+from chaos.simulation.clients import FOREVER, MEMORY, PLAIN, RECOVERING, UNIQUE, Client
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.real_clients import OURS, draw_publisher, draw_subscriber
+from chaos.simulation.subscribers import Subscriber
 from router.config import AddressConfig
 from router.limits import Limits
 

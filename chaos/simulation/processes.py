@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from chaos.simulation.checker import Checker
-from chaos.simulation.clients import UNIQUE, Publisher, Subscriber
+from chaos.simulation.clients import UNIQUE
 from chaos.simulation.explore import remembered_by
 from chaos.simulation.frames import frames_of
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.routers import LONG, START_US
 from chaos.simulation.snapshots import Snapshots
+from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.world import World
 from router.config import AddressConfig, RouterConfig
 from router.router import Router

@@ -20,10 +20,12 @@ from __future__ import annotations
 from typing import Any
 
 from chaos.simulation.checkers import Checkers, Found
-from chaos.simulation.clients import MEMORY, RECOVERING, Publisher, Subscriber
+from chaos.simulation.clients import MEMORY, RECOVERING
 from chaos.simulation.drafts import DOWN, UP, Channel, Draft, Rest, State, begins, time_after
 from chaos.simulation.processes import Cid, Locals, Said
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.smallest import ADDRESS, FAULTS, TURN_S, Setting, incarnation_of
+from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.world import Event
 
 

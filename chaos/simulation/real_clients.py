@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from amqp10.outcomes import ACCEPTED, RELEASED, Accepted, Error, Outcome, Rejected, read_state
 from amqp10.settings import ConnectionSettings
 from chaos.simulation.checker import Violation
-from chaos.simulation.clients import ADDRESS, Client, Publisher, Subscriber, body_of, mid_of
+from chaos.simulation.clients import ADDRESS, Client, body_of, mid_of
+from chaos.simulation.publishers import Publisher
+from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.torn_journal import Disk, File, Nothing, Steps, Storage, TornJournal
 from onceway.client.protocol.endpoint import Endpoint
 from onceway.client.protocol.events import Arrived, Attached, Decided, Detached, Failed, Gap, LinkEvent, Undecided

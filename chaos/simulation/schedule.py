@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.simulation.checker import Violation
-from chaos.simulation.clients import UNIQUE, Publisher
+from chaos.simulation.clients import UNIQUE
 from chaos.simulation.frames import kind_of
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.world import Event, World
 from interrouter.events import PeerMessage
 from router.wire import decode

@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Publisher, Subscriber
+from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE
 from chaos.simulation.processes import STEP_S
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.routers import START_US
+from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.wild import Wild
 from interrouter.events import PeerMessage, PeerUp
 from router.config import AddressConfig

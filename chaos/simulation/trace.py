@@ -10,8 +10,9 @@ from enum import IntEnum
 from typing import Any
 
 from amqp10.performatives import Attach, Detach, Disposition, Flow, decode_performative
-from chaos.simulation.clients import Client, Publisher
+from chaos.simulation.clients import Client
 from chaos.simulation.frames import frames_of, kind_of
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.world import Event, World
 from router.messages import Unknown
 from router.wire import decode

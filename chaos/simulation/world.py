@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from chaos.simulation.checker import Checker, Violation
-from chaos.simulation.clients import Client, Publisher, Subscriber
+from chaos.simulation.clients import Client
 from chaos.simulation.pipes import Pipe
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.routers import Routers
+from chaos.simulation.subscribers import Subscriber
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from router.config import AddressConfig
 from router.router import Router

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from chaos.simulation import clients
 from chaos.simulation.defects.taking import Patch, always
 from chaos.simulation.mutations import EASY_TO_LOSE, TAKEN
 from chaos.simulation.scenarios import SCENARIOS
+from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.world import Event, World
 from router import messages as m
 from router.address import Address
@@ -61,12 +61,12 @@ def test_publisher_forgotten_before_its_subscriptions_breaks_the_guarantee(monke
 def test_subscriber_that_does_not_drop_repeats_by_tag_gets_at_least_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """14: what contract 17 asks of plain subscribers."""
 
-    def accept_and_forget(self: clients.Subscriber, index: int = 0) -> None:
+    def accept_and_forget(self: Subscriber, index: int = 0) -> None:
         accept(self, index)
         self.done_tags.clear()
 
-    accept = clients.Subscriber.accept
-    monkeypatch.setattr(clients.Subscriber, "accept", accept_and_forget)
+    accept = Subscriber.accept
+    monkeypatch.setattr(Subscriber, "accept", accept_and_forget)
     with pytest.raises(AssertionError, match=r"^G2"):
         SCENARIOS["repeats_dropped_by_tag"](World)
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from chaos.simulation.checker import Checker, Violation
-from chaos.simulation.clients import UNIQUE, Publisher, Subscriber
+from chaos.simulation.clients import UNIQUE
 from chaos.simulation.explore import Run
 from chaos.simulation.plan import FAMILIES, Plan, draw
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.schedule import Schedule
+from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.tempo import LASTS, LIES, Tempo
 from chaos.simulation.wild import Wild
 from chaos.simulation.world import Event

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from chaos.simulation.checker import Checker, Violation
-from chaos.simulation.clients import UNIQUE, Publisher, Subscriber
+from chaos.simulation.clients import UNIQUE
 from chaos.simulation.explore import remembered_by
 from chaos.simulation.plan import LINE, RING, draw
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.shrink import shrink, simpler
+from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.trace import Trace
 from chaos.simulation.wild import Wild
 from router.config import AddressConfig

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from chaos.simulation.clients import Publisher, Subscriber
+from chaos.simulation.publishers import Publisher
 from chaos.simulation.schedule import Schedule
+from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.world import World
 from router.config import AddressConfig
 
