@@ -75,6 +75,7 @@ def test_each_deliberate_defect_is_told_with_what_caught_it(
     harmless = Mutation("harmless", ((Ingress, "_may_accept", Ingress._may_accept),), "G1", family="all-die")
     some = [MUTATIONS["stale_ingress_overtaken"], MUTATIONS["accepts_before_it_knows_anything"]]
     monkeypatch.setattr("chaos.simulate.MUTATIONS", {each.name: each for each in some})
+    monkeypatch.setattr("chaos.simulation.mutations.BY_SEED", {})
     assert main(["--mutations", "--seed", "10"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("caught stale_ingress_overtaken by schedule stale_ingress_overtaken: G1 ")
