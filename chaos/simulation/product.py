@@ -138,7 +138,8 @@ class Product:
         crashes, cdrops, rdrops, cuts, restarts = draft.rest.budget
         events: list[Event] = []
         if crashes:
-            events += [("crash", name) for name, site in zip(self.names, draft.sites, strict=True) if site >= 0]
+            alive = [name for name, site in zip(self.names, draft.sites, strict=True) if site >= 0]
+            events += [("crash", name) for name in alive if name in self.setting.mortal]
         for channel in draft.channels:
             cid = (self.who[channel.client].name, channel.number)
             if cdrops and channel.c_open and channel.r_open:  # else it is what happens anyhow

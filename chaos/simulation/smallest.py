@@ -42,6 +42,7 @@ class Setting:
     messages: int = 2
     places: tuple[str, ...] = ("A", "A")  # where subscribers, then publishers are when it begins; "": not yet
     faults: dict[str, int] = field(default_factory=dict)
+    mortal: str = "AB"  # routers that crash
     credit: int = 10
     keep: bool = True  # subscribers keep what they have in hand when a connection is lost
     renews: bool = False  # credit is renewed at each message, not when half of it is used, which two messages never do
@@ -157,10 +158,12 @@ WORLDS: dict[str, Setting] = {
     "trunk-drop-one": Setting(places=ACROSS, messages=1, faults={"cut": 1, "cdrop": 1}, strict=False),
     "crash-drop-one": Setting(places=ACROSS, messages=1, faults={"crash": 1, "cdrop": 1}),
     "crash-2-one": Setting(places=ACROSS, messages=1, faults={"crash": 2}),
+    "crash-2-one-of-2-A": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"crash": 2}, mortal="A"),
+    "crash-2-one-of-2": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"crash": 2}),
     "drops-2": Setting(places=ACROSS, faults={"cdrop": 2}),
     "crash-2": Setting(places=ACROSS, faults={"crash": 2}),
     "crash-2-drop": Setting(places=ACROSS, faults={"crash": 2, "cdrop": 1}),
     "crash-2-drop-of-2": Setting(subscribers=TWO, places=BOTH, faults={"crash": 2, "cdrop": 1}),
 }
-"""The smaller first. `one`: one message, else two; `here`: all at one router; `of-2`: two subscribers, at both; `flows`:
-credit is renewed at each message."""
+"""The smaller first. `one`: one message, else two; `here`: all at one router; `of-2`: two subscribers, at both; `A`: only
+that router crashes; `flows`: credit is renewed at each message."""
