@@ -122,7 +122,7 @@ class World(Routers):
     def happen(self, event: Event) -> None:
         name = self.concerned(event)  # before it happens: the pipe may be gone then
         getattr(self, "do_" + event[0])(*event[1:])
-        if name is None or self.links_changed:
+        if name is None or self.links_changed or (self.due and event[0] in OF_NOBODY):
             self.settle_network(None)
         elif name:
             self.wake(name)
@@ -130,15 +130,12 @@ class World(Routers):
     def concerned(self, event: Event) -> str | None:
         """The router that may have something to say after it, or ""; None: any may, and trunks may come or go."""
         kind = event[0]
-        if not self.due:
-            if kind in OF_NOBODY:
-                return ""
-            if kind == "bit" and not self.turns:
-                return self.pipes[event[1]].router
         if kind in OF_CONNECTION:
             return self.pipes[event[1]].router
-        if kind in OF_CLIENT:
+        if kind in OF_CLIENT or kind in OF_NOBODY:
             return ""
+        if kind == "bit" and not self.turns:
+            return self.pipes[event[1]].router
         return event[OF_ROUTER[kind]] if kind in OF_ROUTER else None
 
     @property
