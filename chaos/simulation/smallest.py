@@ -165,5 +165,5 @@ WORLDS: dict[str, Setting] = {
     "crash-2-drop": Setting(places=ACROSS, faults={"crash": 2, "cdrop": 1}),
     "crash-2-drop-of-2": Setting(subscribers=TWO, places=BOTH, faults={"crash": 2, "cdrop": 1}),
 }
-"""The smaller first. `one`: one message, else two; `here`: all at one router; `of-2`: two subscribers, at both; `A`: it is
-the only router that dies; `flows`: credit is renewed at each message."""
+"""The smaller first. `one`: one message, else two; `here`: all at one router; `of-2`: two subscribers, at both; `A`: no
+other router dies; `flows`: credit is renewed at each message."""
