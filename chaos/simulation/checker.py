@@ -178,7 +178,13 @@ class Checker:
     def _is_out_of_order(self, name: str, mid: Mid) -> bool:
         if mid[0] in self.at_least_once and mid in self.rejections:
             return False  # rejected, which spared others; sent again, as its publisher had lost the outcome
-        return self.strict or name not in self.without_memory or mid not in self.abandoned
+        if self.strict or name not in self.without_memory:
+            return True
+        return mid not in self.abandoned and self._is_owed(name, mid)
+
+    def _is_owed(self, name: str, mid: Mid) -> bool:
+        """Sent in the life that goes on: else a former ingress may bring it late, as what was before the gap."""
+        return any(life.subscriber == name and life.ended is None for life in self.required[mid])
 
     def _handed_at_most_once(self, name: str, mid: Mid) -> None:
         seen = self.seen.setdefault(name, set())

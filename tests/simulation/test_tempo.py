@@ -125,3 +125,27 @@ def test_loss_that_nobody_tells_is_excused_only_where_routers_may_be_apart() -> 
         else:
             with pytest.raises(Violation, match="G5 s0 missed"):
                 checker.quiescent({("A", 2)})
+
+
+@pytest.mark.parametrize(
+    ("memory", "told", "excused"), [(False, True, True), (False, False, False), (True, True, False)]
+)
+def test_what_was_sent_before_a_gap_may_come_late_to_a_subscriber_without_memory(
+    memory: bool, told: bool, excused: bool
+) -> None:
+    """It gets m1 where its publisher is, is told that something is missing, and comes to a former ingress, which has m0
+    and asks nothing before it sends that (PROTOCOL 7.4)."""
+    checker = Checker(strict=False, without_memory=set() if memory else {"s0"})
+    checker.confirmed("s0")
+    checker.sent(("p0", 0))
+    checker.told_accepted(("p0", 0), ("C", 1))
+    checker.sent(("p0", 1))
+    checker.handed("s0", ("p0", 1))
+    if told:
+        checker.subscriber_told("s0")
+        checker.confirmed("s0")
+    if excused:
+        checker.handed("s0", ("p0", 0))
+    else:
+        with pytest.raises(Violation, match="G3 s0 first sees"):
+            checker.handed("s0", ("p0", 0))
