@@ -262,6 +262,9 @@ def test_only_a_subscriber_without_memory_may_get_late_what_was_abandoned(
     checker = Checker(strict=bool(strict))
     checker.without_memory |= {"s0"} if without_memory else set()
     checker.abandoned |= {("p0", 0)} if abandoned else set()
+    checker.confirmed("s0")
+    for number in range(2):
+        checker.sent(("p0", number))
     checker.handed("s0", ("p0", 1))
     if without_memory and abandoned and not strict:
         checker.handed("s0", ("p0", 0))
