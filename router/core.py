@@ -66,6 +66,7 @@ class Core:
         self.booted = False
         self.established = False
         self.released = False  # has it ever released an accepted?
+        self.given_up: Term | None = None  # 7.3: the latest born of all subscriptions that it no longer waits for
         self.meter = 0  # bytes of payload kept
         self.done_bytes = min(config.done_bytes, config.memory_limit // 4)  # what is done must leave room for the rest
         self.presettled = 0  # bytes of at-most-once messages that wait for subscribers
@@ -287,9 +288,7 @@ class Core:
         windows, self._windows = self._windows, {}
         for link in windows:
             if link.phase is not Phase.DROPPED:
-                messages, size, reason = link.ingress.window(link)
-                link.reason = reason
-                link.port.set_window(messages, size, reason)
+                link.ingress.tell_window(link)
 
     # ------------------------------------------------------------------------------------------ for addresses: messages
 

@@ -21,7 +21,7 @@ from router.ports import (
     Term,
     UniqueTags,
 )
-from router.publisher import FLUSH, GONE, Held, Phase, Publisher
+from router.publisher import FLUSH, GONE, NO_SUBSCRIBERS, Held, Phase, Publisher
 from router.records import Records
 
 
@@ -204,8 +204,7 @@ class Ingress(Records):
         held, link.held = link.held, []
         link.held_count = link.held_bytes = 0
         if link.leaving is None:
-            link.flush_at = self.core.now + self.address.config.publisher_expires_s
-            self.core.due(link.flush_at)
+            self._wait_for_expected(link)
             link.port.ready()
         for batch in held:
             self._take(link, batch.first_id, batch.tags, batch.payloads, batch.settled, batch.message_format)
@@ -345,9 +344,29 @@ class Ingress(Records):
     def flush_due(self, link: Publisher) -> None:
         """8.5: what it has not sent again by now it will not send; only with a new proof."""
         link.flush_at = None
-        if link.phase is Phase.READY and (link.unknown or link.expected):
-            link.need[FLUSH] = link.asked + 1
-            self.ask(link)
+        if link.phase is not Phase.READY or not (link.unknown or link.expected):
+            return
+        if link.barred:
+            self._wait_for_expected(link)
+            return
+        link.need[FLUSH] = link.asked + 1
+        self.ask(link)
+
+    def _wait_for_expected(self, link: Publisher) -> None:
+        link.flush_at = self.core.now + self.address.config.publisher_expires_s
+        self.core.due(link.flush_at)
+
+    def tell_window(self, link: Publisher) -> None:
+        messages, size, reason = self.window(link)
+        could_not, link.barred = link.barred, self._is_barred(link, reason)
+        if could_not and not link.barred and link.flush_at is not None:
+            self._wait_for_expected(link)  # 8.5: only now it can send again what it has in doubt
+        link.reason = reason
+        link.port.set_window(messages, size, reason)
+
+    def _is_barred(self, link: Publisher, reason: str) -> bool:
+        """It gets no credit, and not because of what it has sent: subscriptions may wait for its flush to take that."""
+        return reason == NO_SUBSCRIBERS or bool(reason and not (link.undone or link.unsettled or link.held_count))
 
     def _flush(self, link: Publisher) -> None:
         link.unknown = False

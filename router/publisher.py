@@ -15,6 +15,7 @@ from router.ports import Outcome, PublisherAttach, PublisherPort, Term
 if TYPE_CHECKING:
     from router.ingress import Ingress
 
+NO_SUBSCRIBERS: Final = "no subscribers"
 FLUSH: Final = None
 """Stands in `Publisher.need` for the flush (8.5), beside the names of subscriptions."""
 
@@ -61,6 +62,7 @@ class Publisher:
         "answered",
         "asked",
         "asking",
+        "barred",
         "brought",
         "container",
         "covered",
@@ -144,6 +146,7 @@ class Publisher:
         self.expected: dict[bytes, None] = {}
         self.unknown = False
         self.flush_at: float | None = None
+        self.barred = False  # no credit, and not because of what it has sent
         # who gets its stream: home -> subscriptions; and those with a home that do not
         self.covered: dict[str, dict[SubscriptionName, None]] = {}
         self.destinations: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from router.directory import SubscriptionEntry, outgoing_tags
 from router.intervals import IntervalSet, Range
 from router.log import RunList, Segments
 from router.ports import Outcome
-from router.publisher import IngressRun, Publisher
+from router.publisher import NO_SUBSCRIBERS, IngressRun, Publisher
 
 if TYPE_CHECKING:
     from router.address import Address
@@ -355,7 +355,7 @@ class Records:
         """How many messages and bytes may still come, and why none."""
         config = self.core.config
         if not self.address.subscriptions and self.address.config.no_subscribers == "hold":
-            return (0, 0, "no subscribers")
+            return (0, 0, NO_SUBSCRIBERS)
         if self.core.meter >= config.memory_limit:
             return (0, 0, "memory limit")
         if link.unsettled >= link.unsettled_window:

@@ -260,3 +260,26 @@ def flush_by_an_abandoned_ingress(world: Worlds) -> None:
     s.run()
     s.hold.clear()
     finish(s)
+
+
+@scenario
+def expected_of_a_publisher_that_got_no_credit(world: Worlds) -> None:
+    """S holds two messages, sent through A, which is cut off from B. P goes to B, where nobody has subscribed: it gets no
+    credit for longer than it is waited for. Then the routers meet: B must not say that P will not send them again."""
+    s = Schedule(world("AB", [P()], [S()], strict=False)).up()
+    s.hold.append(("accept",))
+    s.step("part", "A")
+    s.run(place=(("s0", "A"),))
+    s.run(place=(("p0", "A"),))
+    s.send("p0")
+    s.send("p0")
+    s.run(until=lambda: len(s.w.subscriber("s0").in_hand) == 2)
+    s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    s.pass_time(130.0)
+    s.run()
+    s.step("heal")
+    s.run()
+    s.hold.clear()
+    finish(s)
+    assert s.accepted("s0") == {("p0", 0), ("p0", 1)}
