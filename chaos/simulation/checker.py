@@ -7,6 +7,7 @@ to its attach until it is closed or told that it was interrupted.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 Mid = tuple[str, int]  # (publisher, sequence number)
@@ -21,6 +22,9 @@ class Life:
     subscriber: str
     ended: str | None = None  # None | "closed" | "told"
     accepted: set[Mid] = field(default_factory=set)
+    answered: int = 0  # routers that had started again when its attach was last answered
+    waited_for_until: float = math.inf  # nobody gives it up before, counted from then
+    gaps: list[int] = field(default_factory=list)  # `answered` before each absence in which it may have been given up
 
 
 @dataclass
@@ -55,6 +59,8 @@ class Checker:
     holes: int = 0
     may_have_holes: bool = True
     """Routers may be apart, so that only one that dies knows what somebody missed (PROTOCOL 14, H1)."""
+    began: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Routers that have started again, with their incarnations: the how manieth. Others were there from the start."""
 
     # what a publisher's application knows
     def sent(self, mid: Mid) -> None:
@@ -94,7 +100,17 @@ class Checker:
         if self.strict and not cause and name not in self.excused:
             raise Violation(f"G5 publisher {name} was told {why} without cause")
 
+    def started(self, router: tuple[str, int]) -> None:
+        self.began[router] = len(self.began) + 1
+
     # what a subscriber's application knows
+    def attached(self, name: str, now: float, granted_s: float) -> None:
+        """Its attach was answered: it is waited for so long when it goes."""
+        life = self.current[name]
+        if now > life.waited_for_until:
+            life.gaps.append(life.answered)
+        life.answered, life.waited_for_until = len(self.began), now + granted_s
+
     def confirmed(self, name: str) -> None:
         life = Life(name)
         self.lives.append(life)
@@ -176,11 +192,15 @@ class Checker:
         self.in_hand[name].add(mid)
 
     def _is_out_of_order(self, name: str, mid: Mid) -> bool:
-        if mid[0] in self.at_least_once and mid in self.rejections:
-            return False  # rejected, which spared others; sent again, as its publisher had lost the outcome
+        if mid[0] in self.at_least_once and (mid in self.rejections or self._has_accepted(name, mid)):
+            return False  # everybody was through with it; sent again, as its publisher had lost the outcome
         if self.strict or name not in self.without_memory:
             return True
         return mid not in self.abandoned and self._is_owed(name, mid)
+
+    def _has_accepted(self, name: str, mid: Mid) -> bool:
+        """In one of its lives: the one that goes on may have begun without memory of it."""
+        return any(life.subscriber == name and mid in life.accepted for life in self.lives)
 
     def _is_owed(self, name: str, mid: Mid) -> bool:
         """Sent in the life that goes on: else a former ingress may bring it late, as what was before the gap."""
@@ -209,9 +229,13 @@ class Checker:
     # at the end
     def quiescent(self, alive: set[tuple[str, int]]) -> None:
         """`alive`: routers with their incarnations. G5: whoever missed something was told, unless the only router
-        that knew is dead (PROTOCOL 14, H1)."""
+        that knew is dead (PROTOCOL 14, H1), or all that have seen it expire."""
         for life, mid, at in self.missed:
             if life.ended is None and mid not in life.accepted:
-                if at in alive or not self.may_have_holes:
+                if at in alive or not (self.may_have_holes or self._expired_unseen(life, alive)):
                     raise Violation(f"G5 {life.subscriber} missed {mid} silently")
                 self.holes += 1
+
+    def _expired_unseen(self, life: Life, alive: set[tuple[str, int]]) -> bool:
+        """It was away for longer than anybody waited, and no router is left that was there when it went."""
+        return any(all(self.began.get(router, 0) > gap for router in alive) for gap in life.gaps)

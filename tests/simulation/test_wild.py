@@ -310,6 +310,27 @@ def test_only_what_was_rejected_of_a_publisher_in_mode_first_may_come_behind_wha
 
 
 @pytest.mark.parametrize("mode_first", [True, False])
+def test_what_an_earlier_life_has_accepted_of_a_publisher_in_mode_first_may_come_behind_what_came_later(
+    mode_first: bool,
+) -> None:
+    """Its router has settled it; it has lost the outcome, and sends it again to who has lost all memory."""
+    checker = Checker(at_least_once={"p0"} if mode_first else set())
+    checker.confirmed("s0")
+    checker.sent(("p0", 0))
+    checker.handed("s0", ("p0", 0))
+    checker.accepted("s0", ("p0", 0))
+    checker.forgot("s0")
+    checker.confirmed("s0")
+    checker.sent(("p0", 1))
+    checker.handed("s0", ("p0", 1))
+    if mode_first:
+        checker.handed("s0", ("p0", 0))
+    else:
+        with pytest.raises(Violation, match="G3"):
+            checker.handed("s0", ("p0", 0))
+
+
+@pytest.mark.parametrize("mode_first", [True, False])
 def test_who_has_accepted_in_mode_first_and_rejects_it_the_second_time_has_accepted_it(mode_first: bool) -> None:
     checker = Checker(at_least_once={"s0"} if mode_first else set())
     checker.confirmed("s0")
