@@ -265,7 +265,7 @@ def flush_by_an_abandoned_ingress(world: Worlds) -> None:
 @scenario
 def expected_of_a_publisher_that_got_no_credit(world: Worlds) -> None:
     """S holds two messages, sent through A, which is cut off from B. P goes to B, where nobody has subscribed: it gets
-    no credit for longer than it is waited for. Then the routers meet: B must not say that P will not send them again."""
+    no credit for longer than it is waited for. Then the routers meet: B must not say that P will send them no more."""
     s = Schedule(world("AB", [P()], [S()], strict=False)).up()
     s.hold.append(("accept",))
     s.step("part", "A")
