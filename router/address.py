@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from router import messages as m
-from router.directory import PublisherEntry, SubscriptionEntry
+from router.directory import NO_TERM, PublisherEntry, SubscriptionEntry
 from router.egress import Egress
 from router.ingress import Ingress
 from router.ports import STOLEN, Term
@@ -181,12 +181,12 @@ class Address:
             self._answer_was_heard(sender, message, entry)
             return
         known = entry if entry is not None and entry.in_time and self._is_the_same(entry, message) else None
-        if known and message.kind is not m.JoinKind.FRESH and known.expired(core.now):  # 8.3
+        if known and message.kind is not m.JoinKind.FRESH and self._was_away_too_long(known, message):  # 8.3
             if message.kind is m.JoinKind.RESUME:
                 self._joined(sender, message, m.JoinResult.BROKEN)
                 return
             known.born = message.term  # others may have forgotten it already
-        if not known and message.kind is m.JoinKind.RESUME and self._may_have_missed():
+        if not known and message.kind is m.JoinKind.RESUME and self._may_have_a_gap(message.born):
             self._joined(sender, message, m.JoinResult.BROKEN)
             return
         resumed = known is not None and message.kind is not m.JoinKind.FRESH
@@ -218,7 +218,7 @@ class Address:
         born = message.born
         if born is None:
             born = replaced.born if replaced else None
-            if message.kind is m.JoinKind.EITHER and self._may_have_missed():
+            if message.kind is m.JoinKind.EITHER and self._may_have_a_gap(born):
                 born = message.term  # from here on; what was accepted before it does not have
         if replaced:
             self.ingress.replace_subscription(replaced)
@@ -257,6 +257,26 @@ class Address:
     def _may_have_missed(self) -> bool:
         """7.3: this router has accepted, for all it knows without the unknown subscription."""
         return self.core.established and self.core.released
+
+    def _may_have_a_gap(self, born: Term | None) -> bool:
+        """7.3: of one that is unknown here; None: a client without epochs."""
+        return self._may_have_missed() or (self.core.established and self._may_be_given_up(born))
+
+    def _may_be_given_up(self, born: Term | None) -> bool:
+        """8.3: it may have been known here, and expired: whoever has accepted without it since may be dead."""
+        latest = self.core.given_up
+        return latest is not None and (born is None or born <= latest)
+
+    def _was_away_too_long(self, entry: SubscriptionEntry, message: m.Join) -> bool:
+        """8.3. A HELLO tells of those that are attached as of orphans, without a home (4.3): by the JOIN of the same
+        attachment it has never been away, however short its timeout."""
+        return entry.expired(self.core.now) and not (entry.last_home is None and entry.term == message.term)
+
+    def _give_up(self, entry: SubscriptionEntry, since: float) -> None:
+        """8.3: it has expired, unless it is at a router that has been out of session since. What is kept of all that
+        have is the latest born: no later one is among them."""
+        if self.core.members.together_since <= since:
+            self.core.given_up = max(self.core.given_up or NO_TERM, entry.born or NO_TERM)
 
     def _joined(
         self,
@@ -297,8 +317,11 @@ class Address:
     def on_leave(self, sender: str, message: m.Leave) -> None:
         """8.2."""
         entry = self.subscriptions.get(message.name)
-        if entry is not None and not self._leave_is_stale(entry, message):
-            self._forget_subscription(entry)
+        if entry is None or self._leave_is_stale(entry, message):
+            return
+        if entry.home is None or entry.timeout_s <= 0:  # 8.3: expired at once, or perhaps closed
+            self._give_up(entry, self.core.now if entry.home is not None else entry.since)
+        self._forget_subscription(entry)
 
     def _leave_is_stale(self, entry: SubscriptionEntry, message: m.Leave) -> bool:
         return entry.term > message.term
@@ -392,6 +415,7 @@ class Address:
         now = self.core.now
         for entry in list(self.subscriptions.values()):
             if entry.home is None and now >= entry.since + self._forgotten_after(entry):
+                self._give_up(entry, entry.since)
                 self._forget_subscription(entry)
         forgotten = self._publisher_forgotten_after()
         for known in list(self.publishers.values()):

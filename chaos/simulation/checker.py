@@ -35,7 +35,8 @@ class Checker:
     lives: list[Life] = field(default_factory=list)
     current: dict[str, Life] = field(default_factory=dict)
     required: dict[Mid, list[Life]] = field(default_factory=dict)
-    missed: list[tuple[Life, Mid, tuple[str, int]]] = field(default_factory=list)
+    missed: list[tuple[Life, Mid, tuple[str, int], int]] = field(default_factory=list)
+    """Who missed what, the router that said it was accepted, how many routers had died by then."""
     ever_accepted: dict[str, set[Mid]] = field(default_factory=dict)
     in_hand: dict[str, set[Mid]] = field(default_factory=dict)
     seen: dict[str, set[Mid]] = field(default_factory=dict)
@@ -61,6 +62,7 @@ class Checker:
     """Routers may be apart, so that only one that dies knows what somebody missed (PROTOCOL 14, H1)."""
     began: dict[tuple[str, int], int] = field(default_factory=dict)
     """Routers that have started again, with their incarnations: the how manieth. Others were there from the start."""
+    deaths: list[tuple[str, int]] = field(default_factory=list)
 
     # what a publisher's application knows
     def sent(self, mid: Mid) -> None:
@@ -93,7 +95,7 @@ class Checker:
             if life.ended is None and mid not in life.accepted:
                 if self.strict:
                     raise Violation(f"G1 {mid} is accepted but {life.subscriber} has not accepted it")
-                self.missed.append((life, mid, at))
+                self.missed.append((life, mid, at, len(self.deaths)))
 
     def publisher_told(self, name: str, why: str, cause: bool = False) -> None:
         self.told.append((name, why))
@@ -102,6 +104,9 @@ class Checker:
 
     def started(self, router: tuple[str, int]) -> None:
         self.began[router] = len(self.began) + 1
+
+    def died(self, router: tuple[str, int]) -> None:
+        self.deaths.append(router)
 
     # what a subscriber's application knows
     def attached(self, name: str, now: float, granted_s: float) -> None:
@@ -230,12 +235,17 @@ class Checker:
     def quiescent(self, alive: set[tuple[str, int]]) -> None:
         """`alive`: routers with their incarnations. G5: whoever missed something was told, unless the only router
         that knew is dead (PROTOCOL 14, H1), or all that have seen it expire."""
-        for life, mid, at in self.missed:
+        for life, mid, at, deaths in self.missed:
             if life.ended is None and mid not in life.accepted:
-                if at in alive or not (self.may_have_holes or self._expired_unseen(life, alive)):
+                if at in alive or not (self.may_have_holes or self._expired_unseen(life, at, deaths, alive)):
                     raise Violation(f"G5 {life.subscriber} missed {mid} silently")
                 self.holes += 1
 
-    def _expired_unseen(self, life: Life, alive: set[tuple[str, int]]) -> bool:
-        """It was away for longer than anybody waited, and no router is left that was there when it went."""
-        return any(all(self.began.get(router, 0) > gap for router in alive) for gap in life.gaps)
+    def _expired_unseen(self, life: Life, at: tuple[str, int], deaths: int, alive: set[tuple[str, int]]) -> bool:
+        """It was away for longer than anybody waited, and no router is left that was there when it went; or another
+        than `at` was dead meanwhile, which who is left may have taken for one that it is attached to."""
+        return any(
+            all(self.began.get(router, 0) > began for router in alive)
+            or any(router != at for router in self.deaths[began:deaths])  # as many have come back
+            for began in life.gaps
+        )

@@ -38,7 +38,7 @@ class Checkers:
         name = (
             tuple(sorted((who, self._life(life)) for who, life in checker.current.items())),
             tuple(sorted((mid, tuple(map(self._life, lives))) for mid, lives in checker.required.items())),
-            tuple((self._life(life), mid, at) for life, mid, at in checker.missed),
+            tuple((self._life(life), mid, at) for life, mid, at, _ in checker.missed),
             self._sets(checker.ever_accepted), self._sets(checker.in_hand), self._sets(checker.seen),
             tuple(sorted(checker.highest.items())), tuple(sorted(checker.excused)),
         )  # fmt: skip

@@ -146,11 +146,16 @@ class World(Routers):
     def do_crash(self, name: str) -> None:
         site = self.site(name)
         self.sites[name] = None
+        self.checker.died((name, site.incarnation))
         for pipe in self.pipes.values():
             if pipe.router == name and pipe.incarnation == site.incarnation:
                 pipe.router_gone()
         for pair in [p for p in self.trunks if name in p]:
             self.cut_trunk(*pair)
+
+    def do_restart(self, name: str) -> None:
+        super().do_restart(name)
+        self.checker.started((name, self.site(name).incarnation))
 
     def do_connect(self, name: str, router: str) -> None:
         self.numbers[name] += 1

@@ -128,6 +128,41 @@ def test_loss_that_nobody_tells_is_excused_only_where_routers_may_be_apart() -> 
 
 
 @pytest.mark.parametrize(
+    ("away_s", "died", "answered_again", "left", "excused"),
+    [
+        (4.5, "", False, "A", True),  # nobody is left who has seen it expire
+        (3.5, "", False, "A", False),  # it was waited for
+        (4.5, "", False, "AB", False),  # B was there all the time
+        (4.5, "C", False, "AB", True),  # B may have taken it for one that is at C
+        (4.5, "", True, "A", False),  # A's second life has seen it go, and lives
+    ],
+)
+def test_who_was_given_up_must_be_told_while_a_router_is_left_that_saw_it(
+    away_s: float, died: str, answered_again: bool, left: str, excused: bool
+) -> None:
+    """Granted 4 s. It is answered at A, which accepts without it later, dies and is there again."""
+    checker = Checker(strict=False, may_have_holes=False)
+    checker.confirmed("s0")
+    checker.attached("s0", 10.0, 4.0)
+    for name in died:
+        checker.died((name, 1))
+    checker.sent(("p0", 0))
+    checker.told_accepted(("p0", 0), ("A", 1))
+    checker.died(("A", 1))
+    checker.started(("A", 2))
+    if answered_again:
+        checker.attached("s0", 11.0, 4.0)
+    checker.attached("s0", 10.0 + answered_again + away_s, 4.0)
+    alive = {(name, 2 if name == "A" else 1) for name in left}
+    if excused:
+        checker.quiescent(alive)
+        assert checker.holes == 1
+    else:
+        with pytest.raises(Violation, match="G5 s0 missed"):
+            checker.quiescent(alive)
+
+
+@pytest.mark.parametrize(
     ("memory", "told", "excused"), [(False, True, True), (False, False, False), (True, True, False)]
 )
 def test_what_was_sent_before_a_gap_may_come_late_to_a_subscriber_without_memory(

@@ -19,6 +19,10 @@ def as_it_attached(self: Egress, link: Subscriber) -> tuple[m.JoinKind, bool]:
     return link.kind, link.history
 
 
+def as_an_orphan(self: Address, entry: SubscriptionEntry, message: m.Join) -> bool:
+    return entry.expired(self.core.now)
+
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # 7.3: the entry of the stale attach passes for knowledge of the subscription that B has confirmed
     "entry_of_a_stale_attach_is_no_knowledge": ([(Address, "_is_the_same", always(True))], "G5"),
@@ -30,6 +34,11 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "mark_that_came_after_the_answer": ([(Egress, "_comes_late", always(False))], "G5"),
     # 8.3: A accepts without S at T; B, whose clock began later, still takes it in
     "expiry_seen_differently": ([(Address, "_forgotten_after", forget_at_the_timeout)], "hole"),
+    # 7.3: B has accepted nothing without S, and takes it in again
+    "given_up_where_nothing_was_accepted": ([(Address, "_may_be_given_up", always(False))], "hole"),
+    "given_up_at_once_where_nothing_was_accepted": ([(Address, "_may_be_given_up", always(False))], "hole"),
+    # 8.3: A takes S, which it knows from B's HELLO only, for one that was away
+    "router_that_starts_breaks_nobody_who_is_there": ([(Address, "_was_away_too_long", as_an_orphan)], "G6"),
     # 8.4: B settles at S0 what P has not been told of at A
     "publisher_works_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
     "publisher_back_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),

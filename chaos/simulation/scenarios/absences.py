@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE
+from chaos.simulation.clients import FOREVER, MEMORY, PLAIN, RECOVERING, UNIQUE
 from chaos.simulation.scenarios.named import (
     ACCEPT,
     EXPIRY_S,
@@ -163,6 +163,66 @@ def expiry_seen_differently(world: Worlds) -> None:
     s.run(place=(("p0", "B"),))
     finish(s)
     assert not s.w.checker.holes, "hole: S missed a message and nobody told it"
+
+
+def _missed_by_one_given_up(world: Worlds, names: str, timeout: int, policy: str, away_s: float) -> Schedule:
+    """Everybody has given up S; only A has accepted m0 since, and is dead."""
+    subscriber = S()
+    subscriber.timeout, subscriber.policy = timeout, policy
+    address = replace(SHORT, no_subscribers="accept")
+    s = Schedule(world(names, [P()], [subscriber], strict=False, address=address)).up(("p0", "A"), ("s0", "A"))
+    s.notice(s.drop("s0"))
+    s.run()
+    s.pass_time(away_s)
+    s.run()
+    s.send("p0")
+    s.run()
+    assert s.w.checker.missed
+    s.step("crash", "A")
+    s.run()
+    return s
+
+
+@scenario
+def given_up_where_nothing_was_accepted(world: Worlds) -> None:
+    """B has given up S, too, but has accepted nothing: it says so nevertheless, as nobody else can."""
+    s = _missed_by_one_given_up(world, "AB", FOREVER, "never", EXPIRY_S)
+    s.run(place=(("s0", "B"),))
+    assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
+    finish(s)
+
+
+@scenario
+def given_up_at_once_where_nothing_was_accepted(world: Worlds) -> None:
+    """The same of one that nobody waits for."""
+    s = _missed_by_one_given_up(world, "AB", 0, "link-detach", 0.0)
+    s.run(place=(("s0", "B"),))
+    assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
+    finish(s)
+
+
+@scenario
+def given_up_and_nobody_is_left(world: Worlds) -> None:
+    """A was the only router: nobody can tell S."""
+    s = _missed_by_one_given_up(world, "A", 0, "link-detach", 0.0)
+    s.w.checker.may_have_holes = False
+    finish(s)
+    assert s.w.checker.holes == 1
+
+
+@scenario
+def router_that_starts_breaks_nobody_who_is_there(world: Worlds) -> None:
+    """Nobody waits for S, which is at B all the time. A hears of it in B's HELLO, and a moment later in its JOIN."""
+    subscriber = S()
+    subscriber.timeout, subscriber.policy = 0, "link-detach"
+    s = Schedule(world("AB", [P()], [subscriber])).up(("p0", "B"), ("s0", "B"))
+    s.step("crash", "A")
+    s.run()
+    s.step("restart", "A")
+    s.run()
+    assert not s.w.checker.told
+    s.send("p0")
+    finish(s)
 
 
 # ---------------------------------------------------------------------- publishers that expire, and that seem to
