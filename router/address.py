@@ -91,6 +91,7 @@ class Address:
     ) -> PublisherEntry:
         """5.6: what is known of a publisher from elsewhere than its own PUB."""
         entry = self._enter(publisher, incarnation, term, home, since, real)
+        self.ingress.may_go_on(publisher)
         self.egress.settle_incarnations(publisher, incarnation)
         return entry
 

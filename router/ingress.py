@@ -65,8 +65,8 @@ class Ingress(Records):
         term = self._choose_term(attach, known.term if known else None)
         link = Publisher(self, port, attach, publisher, unique, term)
         link.resumes = resumes
-        in_time = known is not None and known.real and known.age(core.now) <= address.config.publisher_expires_s
-        link.goes_on = in_time and attach.incarnation is None and (unique or resumes)
+        in_time = known is not None and not known.closed and known.age(core.now) <= address.config.publisher_expires_s
+        link.goes_on = in_time and link.may_go_on
         link.presented = presented or {}
         attach.unsettled = None  # the port keeps the attach
         self.proving[link] = None
@@ -148,6 +148,12 @@ class Ingress(Records):
         for tag in link.settled_tags:
             self.publisher_settled_tag(link, tag)
         link.settled_tags.clear()
+
+    def may_go_on(self, publisher: bytes) -> None:
+        """It was not known here when it attached: a map or a router that came later tells of it."""
+        for link in self.proving:
+            if link.publisher == publisher:
+                link.goes_on = link.may_go_on
 
     def _is_too_late(self, link: Publisher, known: PublisherEntry | None) -> bool:
         """8.4: it came in time, but while it was asked for a sign of life others may have given up what it will send

@@ -131,7 +131,7 @@ class Publisher:
         self.leaving: bool | None = None  # 6.9: its link has gone (True: closed) while pre-settled ones were held
         # attaching
         self.resumes = False
-        self.goes_on = False  # known when it attached, it may send again what it has sent before
+        self.goes_on = False  # known to have been here before: it may send again what it has sent then
         self.presented: Mapping[bytes, Outcome | None] = {}
         self.incarnation = 0
         self.prefix = b""
@@ -164,6 +164,11 @@ class Publisher:
         self.undone_bytes = 0
         self.unsettled = 0  # done and not settled
         self.reason = ""
+
+    @property
+    def may_go_on(self) -> bool:
+        """It may send again what it has sent before, and does not know by itself how long it has been away (15)."""
+        return self.brought is None and (self.unique or self.resumes)
 
     @property
     def ready(self) -> bool:

@@ -41,6 +41,8 @@ def flush_unproved(self: Ingress, link: Publisher) -> None:
 
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
+    # 8.4: what P sends again was settled at S while P was asked for a sign of life
+    "publisher_that_a_map_tells_of_may_come_too_late": ([(Ingress, "may_go_on", always(None))], "G2"),
     # 5.7, 7.4: without a question, the ghost at A synchronises S: it replays what B had settled ...
     "zombie_ingress_replays_to_crossing_subscriber": ([(Ingress, "_needs_proof", always(False))], "G2"),
     # ... or leaves out, and so declares settled, what it has never seen

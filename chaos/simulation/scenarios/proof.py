@@ -6,7 +6,7 @@ Read `publishers.py` next.
 from __future__ import annotations
 
 from chaos.simulation.clients import MEMORY, UNIQUE
-from chaos.simulation.scenarios.named import P, S, Worlds, finish, half_accepted, scenario
+from chaos.simulation.scenarios.named import PUBLISHER_EXPIRY_S, SHORT, P, S, Worlds, finish, half_accepted, scenario
 from chaos.simulation.schedule import Schedule
 
 
@@ -259,6 +259,29 @@ def flush_by_an_abandoned_ingress(world: Worlds) -> None:
     s.step("heal")
     s.run()
     s.hold.clear()
+    finish(s)
+
+
+@scenario
+def publisher_that_a_map_tells_of_may_come_too_late(world: Worlds) -> None:
+    """P has not heard that S accepted m0. A dies and starts again; P attaches, then S, whose map tells A of P. S has
+    come since, so P is asked for another sign of life, and gives none until nobody waits for it any more."""
+    s = Schedule(world("A", [P(kind=UNIQUE)], [S()], strict=False, address=SHORT)).up(("s0", "A"), ("p0", "A"))
+    s.send("p0")
+    s.run(until=lambda: bool(s.w.subscriber("s0").in_hand))
+    s.step("crash", "A")
+    s.run()
+    assert s.accepted("s0") == {("p0", 0)}
+    s.step("restart", "A")
+    s.hold.append(("r2c", ("p0", 2)))
+    s.run(place=(("p0", "A"),))
+    s.run(place=(("s0", "A"),))
+    s.hold.clear()
+    s.run()
+    s.pass_time(PUBLISHER_EXPIRY_S)
+    s.step("hb", "p0")
+    s.run()
+    assert s.w.publisher("p0").refusals == ["onceway:publisher-expired"]
     finish(s)
 
 
