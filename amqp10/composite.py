@@ -264,20 +264,18 @@ def _reader(codes: tuple[int, ...], name: str) -> Reader:
     return lambda buf, offset, end, where: _read_typed(buf, offset, end, where, codes, name)
 
 
-def _read_string(buf: bytes, offset: int, end: int, where: str) -> tuple[str, int]:
-    if buf[offset] == 0xA1 and offset + 2 <= end:
-        stop = offset + 2 + buf[offset + 1]
-        if stop <= end:
-            return decode_utf8(buf, offset + 2, stop), stop
-    return cast("tuple[str, int]", _read_typed(buf, offset, end, where, (0xA1, 0xB1), "string"))
+def _text_reader(codes: tuple[int, int], name: str, decode: Callable[[bytes, int, int], str]) -> Reader:
+    """Of string or symbol; codes: the one with a length of one octet first, which nearly all have."""
+    short = codes[0]
 
+    def read(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
+        if buf[offset] == short and offset + 2 <= end:
+            stop = offset + 2 + buf[offset + 1]
+            if stop <= end:
+                return decode(buf, offset + 2, stop), stop
+        return _read_typed(buf, offset, end, where, codes, name)
 
-def _read_symbol(buf: bytes, offset: int, end: int, where: str) -> tuple[Symbol, int]:
-    if buf[offset] == 0xA3 and offset + 2 <= end:
-        stop = offset + 2 + buf[offset + 1]
-        if stop <= end:
-            return decode_symbol(buf, offset + 2, stop), stop
-    return cast("tuple[Symbol, int]", _read_typed(buf, offset, end, where, (0xA3, 0xB3), "symbol"))
+    return read
 
 
 def _read_any(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
@@ -463,8 +461,8 @@ USHORT: Final = FieldType(_read_ushort, _write_small(2, b"\x60", "ushort"))
 UINT: Final = FieldType(_read_uint, _write_uint)
 ULONG: Final = FieldType(_read_ulong, _write_ulong)
 BOOLEAN: Final = FieldType(_read_boolean, _write_boolean)
-STRING: Final = FieldType(_read_string, _write_string)
-SYMBOL: Final = FieldType(_read_symbol, _write_symbol)
+STRING: Final = FieldType(_text_reader((0xA1, 0xB1), "string", decode_utf8), _write_string)
+SYMBOL: Final = FieldType(_text_reader((0xA3, 0xB3), "symbol", decode_symbol), _write_symbol)
 SYMBOLS: Final = FieldType(_read_symbols, _write_symbols, absent=())
 SYMBOL_ARRAY: Final = FieldType(_read_symbols, _write_symbol_array, absent=())
 BINARY: Final = FieldType(_reader((0xA0, 0xB0), "binary"), _write_binary)

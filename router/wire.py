@@ -239,44 +239,27 @@ def _decode_settle_tags(r: Reader, address: str) -> SettleTags:
     return SettleTags(address, r.publisher(), r.term(), r.tags())
 
 
-_DECODERS: Final[list[Callable[[Reader, str], Message]]] = [
-    _decode_hello,
-    _decode_pub,
-    _decode_puback,
-    _decode_pubdown,
-    _decode_pubclose,
-    _decode_flush,
-    _decode_join,
-    _decode_joined,
-    _decode_orphan,
-    _decode_leave,
-    _decode_sync,
-    _decode_data,
-    _decode_accept,
-    _decode_accept_sync,
-    _decode_settle,
-    _decode_settle_tags,
+# A message's kind is its place here.
+_KINDS: Final[list[tuple[type[Message], Callable[[Any], bytes], Callable[[Reader, str], Message]]]] = [
+    (Hello, _encode_hello, _decode_hello),
+    (Pub, _encode_pub, _decode_pub),
+    (PubAck, _encode_puback, _decode_puback),
+    (PubDown, _encode_pubdown, _decode_pubdown),
+    (PubClose, _encode_incarnation, _decode_pubclose),
+    (Flush, _encode_incarnation, _decode_flush),
+    (Join, _encode_join, _decode_join),
+    (Joined, _encode_joined, _decode_joined),
+    (Orphan, _encode_orphan, _decode_orphan),
+    (Leave, _encode_leave, _decode_leave),
+    (Sync, _encode_sync, _decode_sync),
+    (Data, _encode_data, _decode_data),
+    (Accept, _encode_accept, _decode_accept),
+    (AcceptSync, _encode_accept_sync, _decode_accept_sync),
+    (Settle, _encode_settle, _decode_settle),
+    (SettleTags, _encode_settle_tags, _decode_settle_tags),
 ]
-
-
-_ENCODERS: Final[dict[type[Message], tuple[bytes, Callable[[Any], bytes]]]] = {
-    Hello: (b"\x00", _encode_hello),
-    Pub: (b"\x01", _encode_pub),
-    PubAck: (b"\x02", _encode_puback),
-    PubDown: (b"\x03", _encode_pubdown),
-    PubClose: (b"\x04", _encode_incarnation),
-    Flush: (b"\x05", _encode_incarnation),
-    Join: (b"\x06", _encode_join),
-    Joined: (b"\x07", _encode_joined),
-    Orphan: (b"\x08", _encode_orphan),
-    Leave: (b"\x09", _encode_leave),
-    Sync: (b"\x0a", _encode_sync),
-    Data: (b"\x0b", _encode_data),
-    Accept: (b"\x0c", _encode_accept),
-    AcceptSync: (b"\x0d", _encode_accept_sync),
-    Settle: (b"\x0e", _encode_settle),
-    SettleTags: (b"\x0f", _encode_settle_tags),
-}
+_ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
+_DECODERS: Final = [decoder for _, _, decoder in _KINDS]
 
 
 def encode(message: Message) -> bytes:
