@@ -134,6 +134,18 @@ def attach_and_detach_read_late(world: Worlds) -> None:
 
 
 # ---------------------------------------------------------------------- answers that were there before the question
+def _read_when_both_have_moved(s: Schedule, old: tuple[str, int]) -> None:
+    """P works at B, S has crossed over to A, and A reads what lay on P's old connection."""
+    s.run(place=(("p0", "B"),))
+    s.drop("s0")
+    s.run(place=(("s0", "A"),))
+    s.hold.remove(("c2r", old))
+    s.run()
+    s.step("heal")
+    s.hold.clear()
+    finish(s)
+
+
 @scenario
 def transfer_sent_before_the_question(world: Worlds) -> None:
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up(("s0", "B"), ("p0", "A"))
@@ -143,14 +155,7 @@ def transfer_sent_before_the_question(world: Worlds) -> None:
     s.run()
     s.send("p0")
     old = s.drop("p0")
-    s.run(place=(("p0", "B"),))
-    s.drop("s0")
-    s.run(place=(("s0", "A"),))
-    s.hold.remove(("c2r", old))
-    s.run()
-    s.step("heal")
-    s.hold.clear()
-    finish(s)
+    _read_when_both_have_moved(s, old)
 
 
 @scenario
@@ -193,14 +198,7 @@ def heartbeat_sent_before_the_question(world: Worlds) -> None:
     s.run()
     s.drop("p0")
     s.hold.remove(("accept",))
-    s.run(place=(("p0", "B"),))
-    s.drop("s0")
-    s.run(place=(("s0", "A"),))
-    s.hold.remove(("c2r", old))
-    s.run()
-    s.step("heal")
-    s.hold.clear()
-    finish(s)
+    _read_when_both_have_moved(s, old)
 
 
 @scenario

@@ -146,15 +146,21 @@ def repeats_dropped_by_tag(world: Worlds) -> None:
     finish(s)
 
 
-@scenario
-def credit_and_resumption(world: Worlds) -> None:
-    """S with window 1 resumes with accepted deliveries of a publisher that is away."""
+def _two_accepted_with_a_window_of_one(world: Worlds) -> Schedule:
+    """s0 has accepted two messages of p0; s1 accepts nothing before `hold` is cleared."""
     s = Schedule(world("AB", [P(), P("p1")], [S("s0", credit=1), S("s1")]))
     s.up(("s0", "B"), ("s1", "B"), ("p0", "A"), ("p1", "A"))
     s.hold.append(("accept", "s1"))
     s.send("p0")
     s.send("p0")
     s.run()
+    return s
+
+
+@scenario
+def credit_and_resumption(world: Worlds) -> None:
+    """S with window 1 resumes with accepted deliveries of a publisher that is away."""
+    s = _two_accepted_with_a_window_of_one(world)
     s.notice(s.drop("p0"))
     s.run()
     s.notice(s.drop("s0"))
@@ -172,12 +178,7 @@ def credit_and_resumption(world: Worlds) -> None:
 @scenario
 def resumptions_come_first_in_credit(world: Worlds) -> None:
     """S with window 1 resumes with two accepted deliveries of p0 while two of p1 wait for it."""
-    s = Schedule(world("AB", [P(), P("p1")], [S("s0", credit=1), S("s1")]))
-    s.up(("s0", "B"), ("s1", "B"), ("p0", "A"), ("p1", "A"))
-    s.hold.append(("accept", "s1"))
-    s.send("p0")
-    s.send("p0")
-    s.run()
+    s = _two_accepted_with_a_window_of_one(world)
     s.notice(s.drop("s0"))
     s.run()
     s.send("p1")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from amqp10.events import LinkAttaching
 from amqp10.outcomes import ACCEPTED
+from amqp10.sender import SenderLink
 from onceway.client.protocol.events import Failed
+from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.errors import JournalError
 from tests.onceway.client.harness import (
     NEEDED,
@@ -20,7 +22,21 @@ from tests.onceway.client.harness import (
     tag,
     told,
 )
-from tests.onceway.client.stored import stored
+from tests.onceway.client.stored import StoredJournal, stored
+
+
+def answered() -> tuple[StoredJournal, Rig, SubscriberLink, SenderLink]:
+    """A subscriber whose attach has been answered, with all that its journal had to write."""
+    journal = stored()
+    rig = Rig(journal)
+    rig.connect()
+    subscriber = rig.subscriber()
+    journal.catch_up()
+    rig.run()
+    link = rig.answer_subscriber({})
+    journal.catch_up()
+    rig.run()
+    return journal, rig, subscriber, link
 
 
 def test_the_attach_waits_for_its_epoch_to_be_durable_and_credit_for_the_fence() -> None:
@@ -66,15 +82,7 @@ def test_after_a_crash_it_resumes_with_what_the_journal_knows() -> None:
 
 
 def test_an_accept_is_sent_when_it_is_durable_and_not_before() -> None:
-    journal = stored()
-    rig = Rig(journal)
-    rig.connect()
-    subscriber = rig.subscriber()
-    journal.catch_up()
-    rig.run()
-    link = rig.answer_subscriber({})
-    journal.catch_up()
-    rig.run()
+    journal, rig, subscriber, link = answered()
     first = deliver(rig, link, 0, 1)
     number = subscriber.decide(0, 1, ACCEPTED, rig.now)
     rig.run()
@@ -91,15 +99,7 @@ def test_an_accept_is_sent_when_it_is_durable_and_not_before() -> None:
 
 
 def test_an_accept_on_its_way_into_the_journal_when_the_link_is_lost_is_told_at_the_resumption() -> None:
-    journal = stored()
-    rig = Rig(journal)
-    rig.connect()
-    subscriber = rig.subscriber()
-    journal.catch_up()
-    rig.run()
-    link = rig.answer_subscriber({})
-    journal.catch_up()
-    rig.run()
+    journal, rig, subscriber, link = answered()
     deliver(rig, link, 0)
     subscriber.decide(0, 0, ACCEPTED, rig.now)
     rig.reconnect()
@@ -110,15 +110,7 @@ def test_an_accept_on_its_way_into_the_journal_when_the_link_is_lost_is_told_at_
 
 
 def test_settled_while_the_accept_is_on_its_way_into_the_journal_nothing_is_left_over() -> None:
-    journal = stored()
-    rig = Rig(journal)
-    rig.connect()
-    subscriber = rig.subscriber()
-    journal.catch_up()
-    rig.run()
-    link = rig.answer_subscriber({})
-    journal.catch_up()
-    rig.run()
+    journal, rig, subscriber, link = answered()
     first = deliver(rig, link, 0, 1)
     subscriber.decide(0, 1, ACCEPTED, rig.now)
     link.settle(first, first)
@@ -160,15 +152,7 @@ def test_what_a_fenced_off_process_added_is_asked_about_before_there_is_credit()
 
 def test_what_another_process_has_accepted_meanwhile_is_not_accepted_again() -> None:
     """In hand here when the link was lost: a process that came between has decided it, so this verdict is void."""
-    journal = stored()
-    rig = Rig(journal)
-    rig.connect()
-    subscriber = rig.subscriber()
-    journal.catch_up()
-    rig.run()
-    link = rig.answer_subscriber({})
-    journal.catch_up()
-    rig.run()
+    journal, rig, subscriber, link = answered()
     deliver(rig, link, 0, 1)
     rig.reconnect()
     journal.catch_up()
