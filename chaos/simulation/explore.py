@@ -17,7 +17,8 @@ from itertools import accumulate
 from amqp10.performatives import RCV_FIRST
 from chaos.simulation.checker import Violation
 from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE
-from chaos.simulation.plan import FAMILIES, FAULT_WEIGHTS, Plan, draw, family_of
+from chaos.simulation.near import SAID, as_it_happens, begin_like, draw_near, may_say, may_wait
+from chaos.simulation.plan import FAULT_WEIGHTS, NEAR, Plan, draw, family_of
 from chaos.simulation.publishers import Publisher
 from chaos.simulation.real_clients import JUMPS, OURS, RealClient
 from chaos.simulation.routers import STALL_S
@@ -46,7 +47,7 @@ class Run:
     """One schedule: what is possible, and what has happened."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan, self.family = plan, FAMILIES[plan.family]
+        self.plan, self.family = plan, plan.rules
         self.rng = random.Random(f"{plan.family} {plan.seed} run")
         self.budget, self.weights, self.address = dict(plan.budget), plan.weights, plan.address
         publishers, subscribers = plan.make_clients()
@@ -63,6 +64,8 @@ class Run:
             publisher.gives_up_s = self.address.publisher_expires_s - self.address.margin_s
         checker = self.world.checker
         checker.may_have_holes = any(plan.budget.get(kind) for kind in PARTING)
+        if plan.beginning is not None:
+            checker.may_have_holes |= plan.beginning.apart
         checker.at_least_once |= {c.name for c in self.clients if c.rcv == RCV_FIRST}
         checker.without_memory |= {s.name for s in subscribers if s.kind == PLAIN}
         self.fresh_s = FRESH_FRAME_S
@@ -311,9 +314,20 @@ class Run:
         if kind == "drip":
             wire = self.world.held().get(event[1:3])
             return wire is not None and wire.held is not None and len(wire.held) >= event[3]
+        if kind == "wait":
+            return may_wait(self, event[1])
+        if kind in SAID and self.plan.beginning is not None:
+            return may_say(self, event)
         if kind in FAULT_KINDS:
             return event in self.faults()
         return event in self.usual()
+
+    def as_recorded(self) -> bool:
+        """Whether nothing else has happened than in the schedule that this one begins like."""
+        beginning = self.plan.beginning
+        if beginning is None or len(self.events) > beginning.exact:
+            return False
+        return self.events == [as_it_happens(event) for event, _ in beginning.steps[: len(self.events)]]
 
     # ------------------------------------------------------------------ letting it happen
     def step(self, event: Event) -> None:
@@ -414,6 +428,7 @@ class Run:
 
     def play(self) -> None:
         self.begin()
+        begin_like(self)
         self.chaos()
         self.calm(self.pick)
         self.close(self.pick)
@@ -440,7 +455,8 @@ def explore(
     watch: Callable[[World], object] | None = None,
 ) -> tuple[Run, BaseException | None]:  # fmt: skip
     """Runs the schedule of that seed; what went wrong, if anything."""
-    run = Run(draw(seed, family or family_of(seed, topology), topology))
+    family = family or family_of(seed, topology)
+    run = Run(draw_near(seed) if family == NEAR else draw(seed, family, topology))
     if watch is not None:
         watch(run.world)
     return run, failure_of(run.play)

@@ -16,7 +16,7 @@ from typing import Any
 from amqp10.performatives import RCV_FIRST, SND_MIXED, SND_SETTLED
 from chaos.simulation.clients import FOREVER, MEMORY, PLAIN, RECOVERING, UNIQUE, Client
 from chaos.simulation.publishers import Publisher
-from chaos.simulation.real_clients import OURS, draw_publisher, draw_subscriber
+from chaos.simulation.real_clients import OURS, RealPublisher, RealSubscriber, draw_publisher, draw_subscriber
 from chaos.simulation.subscribers import Subscriber
 from router.config import AddressConfig
 from router.limits import Limits
@@ -70,6 +70,7 @@ OURS_FAULTS = {
     "kill": (0, 2, 4), "full": (0, 0, 1), "reject": (0, 0, 2), "release": (0, 0, 2), "srestart": (0,),
     "still": (0, 0, 1, 2),
 }  # fmt: skip
+NEAR = "near"
 # Where routers can be cut off from each other, publishers with memory and without epochs are left out: they may be
 # given a second incarnation there (14, L1).
 FAMILIES: dict[str, Family] = {
@@ -112,6 +113,8 @@ FAMILIES: dict[str, Family] = {
         False, TOPOLOGIES, (OURS, OURS, OURS, UNIQUE), (OURS, OURS, OURS, PLAIN), weights=OURS_WEIGHTS,
         faults=APART | OURS_FAULTS | {"clock": (0, 1, 3), "away": (0, 0, 1, 2), "twin": (0, 0, 1, 2)},
     ),
+    # Each begins like a named schedule, with changes, and is as strict as that: `near.py` draws these.
+    NEAR: Family(False),
 }  # fmt: skip
 
 
@@ -126,20 +129,49 @@ class ClientPlan:
     keep: bool = True
     habits: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+    journal: str | None = None  # of one of ours; None: drawn, with the rest of it
 
     def make(self) -> list[Any]:
         """It, and the second process that one of ours may get."""
         made: list[Any]
-        if self.publishes:
-            publisher = Publisher(self.name, self.kind, self.number)
-            made = draw_publisher(publisher, random.Random(self.seed)) if self.kind == OURS else [publisher]
+        if self.kind == OURS:
+            made = self.make_ours()
+        elif self.publishes:
+            made = [Publisher(self.name, self.kind, self.number)]
         else:
-            subscriber = Subscriber(self.name, self.kind, self.number, self.keep)
-            made = draw_subscriber(subscriber, random.Random(self.seed)) if self.kind == OURS else [subscriber]
+            made = [Subscriber(self.name, self.kind, self.number, self.keep)]
         for each in made:
             for habit, value in self.habits.items():
                 setattr(each, habit, value)
         return made
+
+    def make_ours(self) -> list[Any]:
+        if self.journal is None:
+            rng = random.Random(self.seed)
+            if self.publishes:
+                return [*draw_publisher(Publisher(self.name, OURS, self.number), rng)]
+            return [*draw_subscriber(Subscriber(self.name, OURS, self.number, self.keep), rng)]
+        kind: Any = RealPublisher if self.publishes else RealSubscriber
+        one = kind(self.name, self.number, journal=self.journal)
+        if not self.publishes and not one.storage.shared:
+            return [one]
+        return [one, kind(f"{self.name}+", self.number, journal=self.journal, twin_of=one)]
+
+
+Step = tuple[tuple[Any, ...], tuple[tuple[Any, ...], ...] | None]
+"""An event of a recorded schedule, and what was held back then; None: it is one that happens by itself."""
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What is played before anything is left to chance (`near.py`). family: what may go wrong then. exact: as it was
+    recorded, for so many steps."""
+
+    schedule: str
+    family: Family
+    steps: tuple[Step, ...]
+    exact: int
+    apart: bool  # routers may be, in it
 
 
 @dataclass(frozen=True)
@@ -163,6 +195,11 @@ class Plan:
     stale: float = 0.0  # ... that what a client wrote before it went lies unread
     follows: tuple[tuple[str, str, float], ...] = ()  # a kind of event, what comes after it, how likely
     shows: bool = False  # publishers show unasked that they are there
+    beginning: Beginning | None = None
+
+    @property
+    def rules(self) -> Family:
+        return FAMILIES[self.family] if self.beginning is None else self.beginning.family
 
     def make_clients(self) -> tuple[list[Publisher], list[Subscriber]]:
         made: list[Client] = [each for client in self.clients for each in client.make()]
@@ -173,6 +210,8 @@ class Plan:
         said = [f"{name} {value}" for name, value in self.config.items()]
         said += [f"{c.name} {habit} {value}" for c in self.clients for habit, value in c.habits.items()]
         said += ["routers write in turns"] * self.turns
+        if self.beginning is not None:
+            said.append(f"begins like {self.beginning.schedule}")
         if self.high is not None:
             said.append(f"{self.high} octets may lie unread")
         return ", ".join(said)
@@ -189,6 +228,7 @@ def family_of(seed: int, topology: str | None = None) -> str:
 
 
 def draw(seed: int, family: str, topology: str | None = None) -> Plan:
+    assert family != NEAR, "near.draw_near draws these"
     fam = FAMILIES[family]
     rng = random.Random(f"{family} {seed}")
     names = "ABCD"[: rng.choice([n for n in (1, 2, 2, 3, 3, 4) if fam.least_routers <= n <= fam.most_routers])]
@@ -222,11 +262,11 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
     if fam.modes:
         plan = _modes(plan, rng)
     if rng.random() < 0.5:
-        plan = _unusual(plan, rng)
-    return _tempo(plan, rng)
+        plan = with_unusual_settings(plan, rng)
+    return with_tempo(plan, rng)
 
 
-def _tempo(plan: Plan, rng: random.Random) -> Plan:
+def with_tempo(plan: Plan, rng: random.Random) -> Plan:
     """See `tempo.py`."""
     faults = [kind for kind in FOLLOWING if plan.budget.get(kind)]
     pairs = rng.choice([0, 0, 1, 2]) if faults else 0
@@ -264,7 +304,7 @@ def _modes(plan: Plan, rng: random.Random) -> Plan:
     return replace(plan, address=replace(plan.address, max_redeliveries=most))
 
 
-def _unusual(plan: Plan, rng: random.Random) -> Plan:
+def with_unusual_settings(plan: Plan, rng: random.Random) -> Plan:
     """Settings far from the usual ones, a few at a time."""
     config, budget = plan.config, plan.budget
     scripted = all(client.kind != OURS for client in plan.clients)

@@ -157,6 +157,9 @@ class Trace:
     def _tick(self, _: str) -> None:
         self._row("time", "", "", "0.4 s pass")
 
+    def _wait(self, _: str, seconds: float) -> None:
+        self._row("time", "", "", f"{seconds:g} s pass")
+
     def _pass(self, _: str, seconds: float) -> None:
         self._row("time", "", "", f"{seconds} s pass, with heartbeats")
 

@@ -11,6 +11,7 @@ More events, as tuples:
     reshape SHAPE      there are other trunks from now on
     tick               time passes, and timers fire late
     quit P R           publisher P attaches to router R, and detaches for good before it has been answered
+    wait S             S seconds pass
     pass S             S seconds pass, while clients and routers that are connected say that they are there
 """
 
@@ -157,6 +158,9 @@ class Wild(StillRouters):
                         client.heard = self.now
             while events := [event for event in self.enabled() if event[0] in GOES_ON]:
                 self.happen(events[0])
+
+    def do_wait(self, seconds: float) -> None:
+        self.advance(seconds)
 
     def do_tick(self) -> None:
         self.stand_still(STALL_S)

@@ -15,6 +15,13 @@ def always(value: Any) -> Body:
     return lambda *arguments, **named: value
 
 
+TAKEN: list[Patch] = []  # at the moment
+
+
+def nothing_is_taken() -> bool:
+    return not TAKEN
+
+
 @contextmanager
 def defective(patches: Iterable[Patch]) -> Iterator[None]:
     """The product with these methods' bodies replaced."""
@@ -25,8 +32,10 @@ def defective(patches: Iterable[Patch]) -> Iterator[None]:
                 raise LookupError(f"{owner.__name__}.{method} is no more: mend its defect in chaos/simulation/defects")
             before.append((owner, method, vars(owner).get(method, INHERITED)))
             setattr(owner, method, body)
+            TAKEN.append((owner, method, body))
         yield
     finally:
+        TAKEN.clear()
         for owner, method, body in reversed(before):
             if body is INHERITED:
                 delattr(owner, method)

@@ -19,6 +19,7 @@ from chaos.simulation.scenarios.named import (
     finish,
     half_accepted,
     scenario,
+    wider,
 )  # fmt: skip
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.wild import Wild
@@ -287,7 +288,9 @@ def publisher_back_at_the_other_side(world: Worlds) -> None:
 def router_that_stood_still_has_seen_nobody(world: Worlds) -> None:
     """P leaves B, which then stands still until others have given it up, and P goes on at A. When B goes on it looks at
     its clock first, which has come further than P's timeout; S0 has waited for it all the while."""
-    w = Wild("AB", [P()], [S("s0"), S("s1")], strict=False, address=SHORT, heartbeat_s=0.5, dead_after_s=3.0)
+    w = wider(world, Wild)(
+        "AB", [P()], [S("s0"), S("s1")], strict=False, address=SHORT, heartbeat_s=0.5, dead_after_s=3.0
+    )
     s = Schedule(w).up(("s0", "B"), ("s1", "A"), ("p0", "B"))
     s.hold += [("accept", "s1"), ("cquit",)]
     s.send("p0")

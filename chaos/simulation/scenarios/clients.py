@@ -9,18 +9,22 @@ from dataclasses import replace
 
 from chaos.simulation.real_clients import RealPublisher, RealSubscriber
 from chaos.simulation.real_world import RealWorld
-from chaos.simulation.scenarios.named import EXPIRY_S, PUBLISHER_EXPIRY_S, SHORT, Worlds, finish, scenario
+from chaos.simulation.scenarios.named import EXPIRY_S, PUBLISHER_EXPIRY_S, SHORT, Worlds, finish, scenario, wider
 from chaos.simulation.schedule import Schedule
 from router.config import AddressConfig
 
 
-def up(journal: str = "torn", *, strict: bool = True, address: AddressConfig | None = None) -> Schedule:
+def up(
+    world: Worlds, journal: str = "torn", *, notes: bool = False, strict: bool = True,
+    address: AddressConfig | None = None,
+) -> Schedule:  # fmt: skip
     """One of each on router A."""
     publisher = RealPublisher(journal=journal)
     subscriber = RealSubscriber()
+    subscriber.notes = notes
     twin = RealSubscriber("s0+", twin_of=subscriber)
-    world = RealWorld("AB", [publisher], [subscriber, twin], strict=strict, address=address)
-    return Schedule(world).up(("s0", "A"), ("p0", "A"))
+    w = wider(world, RealWorld)("AB", [publisher], [subscriber, twin], strict=strict, address=address)
+    return Schedule(w).up(("s0", "A"), ("p0", "A"))
 
 
 def again(s: Schedule, client: str) -> None:
@@ -31,7 +35,7 @@ def again(s: Schedule, client: str) -> None:
 @scenario
 def client_killed_before_it_has_forgotten(world: Worlds) -> None:
     """P has its outcome; its process dies before the journal knows."""
-    s = up()
+    s = up(world)
     s.send("p0")
     s.step("disk", "p0")
     s.hold.append(("disk", "p0"))
@@ -44,7 +48,7 @@ def client_killed_before_it_has_forgotten(world: Worlds) -> None:
 @scenario
 def client_killed_before_it_has_written(world: Worlds) -> None:
     """P's process dies when its journal does not know of m0; the next one gives m1 the same number."""
-    s = up()
+    s = up(world)
     s.hold.append(("disk", "p0"))
     s.send("p0")
     s.run()
@@ -60,7 +64,7 @@ def client_killed_before_it_has_written(world: Worlds) -> None:
 @scenario
 def client_killed_before_it_has_accepted(world: Worlds) -> None:
     """S's application has accepted; its process dies before the journal knows: it gets it again."""
-    s = up()
+    s = up(world)
     s.hold.append(("disk", "s0"))
     s.send("p0")
     s.run()
@@ -72,7 +76,7 @@ def client_killed_before_it_has_accepted(world: Worlds) -> None:
 @scenario
 def client_sends_again_what_it_does_not_know(world: Worlds) -> None:
     """P's connection is lost with two messages that S has in hand."""
-    s = up()
+    s = up(world)
     s.hold.append(("accept",))
     s.send("p0")
     s.send("p0")
@@ -87,7 +91,7 @@ def client_sends_again_what_it_does_not_know(world: Worlds) -> None:
 @scenario
 def client_sends_again_in_order(world: Worlds) -> None:
     """P's connection is lost with two messages that nobody has read."""
-    s = up()
+    s = up(world)
     s.hold.append(("c2r",))
     s.send("p0")
     s.send("p0")
@@ -100,7 +104,7 @@ def client_sends_again_in_order(world: Worlds) -> None:
 @scenario
 def client_knows_what_it_has_accepted(world: Worlds) -> None:
     """S has accepted; its connection is lost before P has settled."""
-    s = up()
+    s = up(world)
     s.hold.append(("disk", "p0"))
     s.send("p0")
     s.step("disk", "p0")
@@ -115,10 +119,7 @@ def client_knows_what_it_has_accepted(world: Worlds) -> None:
 @scenario
 def client_needs_a_payload(world: Worlds) -> None:
     """S's application has noted what it was handed, and its process dies: it still needs the payload."""
-    s = up()
-    subscriber = s.w.subscriber("s0")
-    assert isinstance(subscriber, RealSubscriber)
-    subscriber.notes = True
+    s = up(world, notes=True)
     s.hold.append(("accept",))
     s.send("p0")
     s.run()
@@ -126,13 +127,13 @@ def client_needs_a_payload(world: Worlds) -> None:
     s.hold.clear()
     s.hold.append(("accept",))
     s.run(place=(("s0", "A"),))
-    assert subscriber.in_hand
+    assert s.w.subscriber("s0").in_hand
     finish(s)
 
 
-def away_with_m0_undecided() -> Schedule:
+def away_with_m0_undecided(world: Worlds) -> Schedule:
     """P has not heard that S has accepted m0, and has lost its connection."""
-    s = up(strict=False, address=SHORT)
+    s = up(world, strict=False, address=SHORT)
     s.send("p0")
     s.step("disk", "p0")
     s.hold.append(("r2c", s.w.clients["p0"].pipe.cid))  # type: ignore[union-attr]
@@ -145,7 +146,7 @@ def away_with_m0_undecided() -> Schedule:
 @scenario
 def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
     """P has not heard that m0 was accepted, and is away until nobody knows m0 any more."""
-    s = away_with_m0_undecided()
+    s = away_with_m0_undecided(world)
     s.pass_time(PUBLISHER_EXPIRY_S)
     again(s, "p0")
     assert s.w.checker.told == [("p0", s.w.checker.told[0][1])]
@@ -155,7 +156,7 @@ def client_away_for_too_long_with_something_undecided(world: Worlds) -> None:
 @scenario
 def client_whose_attach_is_read_too_late(world: Worlds) -> None:
     """P comes back in time with m0 undecided, which S has accepted; but its attach lies unread until nobody knows P."""
-    s = away_with_m0_undecided()
+    s = away_with_m0_undecided(world)
     s.pass_time(PUBLISHER_EXPIRY_S - 13)
     s.hold.append(lambda event, world: event[:2] == ("c2r", ("p0", 2)) and s.next_frame(event[1]) == "attach")
     s.run(place=(("p0", "A"),))
@@ -172,7 +173,7 @@ def client_whose_attach_is_read_too_late(world: Worlds) -> None:
 def client_that_stood_still_for_too_long(world: Worlds) -> None:
     """P has asked whether its router is there, and stands still; what S has accepted nobody knows any more when P reads
     the answer."""
-    s = up(strict=False, address=SHORT)
+    s = up(world, strict=False, address=SHORT)
     s.send("p0")
     s.step("disk", "p0")
     cid = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
@@ -195,7 +196,7 @@ def client_that_stood_still_for_too_long(world: Worlds) -> None:
 def client_that_is_attached_again_and_not_known(world: Worlds) -> None:
     """P comes back with m0, which S has accepted, and loses that connection before its router has heard of it again: it
     is as if it had not come back."""
-    s = away_with_m0_undecided()
+    s = away_with_m0_undecided(world)
     s.pass_time(PUBLISHER_EXPIRY_S - 46)
     s.hold.append(lambda event, world: event[:2] == ("c2r", ("p0", 2)) and s.next_frame(event[1]) == "transfer")
     s.run(place=(("p0", "A"),))
@@ -211,7 +212,7 @@ def client_that_is_attached_again_and_not_known(world: Worlds) -> None:
 @scenario
 def client_away_for_too_long_from_its_subscription(world: Worlds) -> None:
     """S is away until m0 is accepted without it."""
-    s = up(strict=False, address=replace(SHORT, no_subscribers="accept"))
+    s = up(world, strict=False, address=replace(SHORT, no_subscribers="accept"))
     s.notice(s.drop("s0"))
     s.send("p0")
     s.run()
@@ -225,7 +226,7 @@ def client_away_for_too_long_from_its_subscription(world: Worlds) -> None:
 @scenario
 def client_and_its_twin(world: Worlds) -> None:
     """Another process of S has read the journal; then S accepts, which nobody hears of; then the other one attaches."""
-    s = up()
+    s = up(world)
     s.step("twin", "s0")
     s.step("connect", "s0+", "B")
     s.hold += [("c2r", ("s0+", 1)), ("accept",)]
@@ -246,7 +247,7 @@ def client_whose_twin_subscribes_anew(world: Worlds) -> None:
     publisher, subscriber = RealPublisher(), RealSubscriber()
     twin = RealSubscriber("s0+", twin_of=subscriber)
     address = replace(SHORT, no_subscribers="accept")
-    s = Schedule(RealWorld("AB", [publisher], [subscriber, twin], strict=False, address=address))
+    s = Schedule(wider(world, RealWorld)("AB", [publisher], [subscriber, twin], strict=False, address=address))
     s.run()
     s.step("twin", "s0")
     s.hold.append(("c2r", ("s0+", 1)))
@@ -269,7 +270,7 @@ def client_whose_twin_subscribes_anew(world: Worlds) -> None:
 @scenario
 def client_comes_back(world: Worlds) -> None:
     """Both lose their connection."""
-    s = up()
+    s = up(world)
     for client in ("s0", "p0"):
         s.notice(s.drop(client))
         again(s, client)
@@ -280,7 +281,7 @@ def client_comes_back(world: Worlds) -> None:
 @scenario
 def client_whose_last_life_was_ahead(world: Worlds) -> None:
     """P has no journal, and its clock is set back between two processes."""
-    s = up("none")
+    s = up(world, "none")
     s.step("clock", "p0", -7200)
     s.step("kill", "p0", 0)
     publisher = s.w.clients["p0"]
@@ -297,7 +298,7 @@ def earlier_life_knows_nothing_of_the_later(world: Worlds) -> None:
     was known of it.  S comes to A, where the earlier one works, which must not settle m0: it comes again."""
     earlier, subscriber = RealPublisher(), RealSubscriber()
     later = RealPublisher("p0+", twin_of=earlier)
-    s = Schedule(RealWorld("AB", [earlier, later], [subscriber], strict=False)).up(("s0", "B"))
+    s = Schedule(wider(world, RealWorld)("AB", [earlier, later], [subscriber], strict=False)).up(("s0", "B"))
     s.step("part", "A")
     s.run()
     s.run(place=(("p0", "A"),))

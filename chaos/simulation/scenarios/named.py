@@ -21,6 +21,11 @@ PUBLISHER_EXPIRY_S = 106.0
 ACCEPT = AddressConfig(no_subscribers="accept")
 
 
+def wider(world: Worlds, kind: type[World]) -> Worlds:
+    """For schedules that need more than a plain world has."""
+    return kind if world is World else world
+
+
 def scenario(function: Scenario) -> Scenario:
     SCENARIOS[function.__name__] = function
     return function

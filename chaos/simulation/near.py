@@ -1,0 +1,356 @@
+"""Random schedules near the named ones: each begins like one of them, with a few changes, and goes on at random.
+
+What a named schedule (`scenarios/`) is about is one interleaving of several steps, which hardly ever comes by chance.
+Its neighbourhood does: a seed draws a schedule, and how much of it is played, with which changes, from none at all to
+many. Then everything goes on as in any other random schedule (`explore.py`), to the same end, with the same checks.
+What fuzzers do with inputs that are known to be interesting, this does with what is known to be hard.
+
+What can be drawn stays within what PROTOCOL promises, as other families do (`plan.FAMILIES`):
+
+- where the schedule's own beginning parts routers, moves clocks or outlasts a timeout, a loss must be told; where it
+  does none of these, nothing excuses one, and nothing of the kind comes later either;
+- time passes only as far as all that timeouts count on has happened (`may_wait`): what is necessary for it happens
+  first. Only where everything has been as in the schedule itself it passes as it did there: that has been seen to hold;
+- publishers with memory and without epochs are drawn where routers cannot be apart only (14, L1).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from chaos.simulation.clients import FOREVER, MEMORY, PLAIN, RECOVERING, UNIQUE
+from chaos.simulation.plan import (
+    FAULT_WEIGHTS,
+    MESH,
+    NEAR,
+    OURS_WEIGHTS,
+    WEIGHTS,
+    Beginning,
+    ClientPlan,
+    Family,
+    Plan,
+    Step,
+    with_tempo,
+    with_unusual_settings,
+)
+from chaos.simulation.real_clients import OURS
+from chaos.simulation.recording import BY_ITSELF, LEFT_OUT, Recording, recordings
+from chaos.simulation.scenarios import SCENARIOS
+from chaos.simulation.world import Event
+
+if TYPE_CHECKING:
+    from chaos.simulation.explore import Run
+
+NAMES = tuple(name for name in SCENARIOS if name not in LEFT_OUT)
+MARGIN_S = 9.0  # that may pass in what comes by chance, less than from a timeout to the next
+BOUND = 400  # events, until nothing more happens by itself
+ANYTHING: Event = ("anything",)  # a step: something by chance
+FAULT: Event = ("fault",)  # ... a fault
+IN_ANY_ORDER: Event = ("in any order",)  # what is not held back happens by itself, in any order
+
+USUAL = {"crash": 1, "cdrop": 1, "rdrop": 1, "pfresh": 1, "srestart": 1, "quit": 1, "release": 2, "reject": 1}
+PARTED = {"part": 1, "suspect": 2, "cut": 1, "hold": 1}
+NEVER = dict.fromkeys((*USUAL, *PARTED, "sfresh", "close"), 0)
+COUNTED = frozenset((*NEVER, "reshape", "clock", "twin", "still", "late", "away", "pass", "kill", "full"))
+WEIGHED = WEIGHTS | FAULT_WEIGHTS | OURS_WEIGHTS | {"pass": 1, "cquit": 1}
+
+
+# ---------------------------------------------------------------------- drawing
+def draw_near(seed: int) -> Plan:
+    rng = random.Random(f"{NEAR} {seed}")
+    recording = rng.choice(recordings(rng.choice(NAMES)))
+    frail = any(client.habits.get("timeout", FOREVER) < MARGIN_S for client in recording.clients)
+    alone = frail and rng.random() < 0.5  # nothing goes wrong but what the schedule is about
+    long = recording.waits_s + MARGIN_S > recording.address.subscription_timeout_s or (frail and not alone)
+    family = Family(
+        strict=recording.strict and not recording.apart and not long,
+        silence="heartbeat_s" in dict(recording.config),
+        expiry=long,
+        lasts_s=30.0 if long else MARGIN_S,
+    )
+    steps, exact = (recording.steps, len(recording.steps)) if alone else changed(recording, rng)
+    clients = recording.clients
+    if not alone and rng.random() < 0.35:
+        clients, exact = other_clients(recording, family, rng), 0
+    more = {} if alone else draw_more(recording, family, rng)
+    plan = Plan(
+        seed, NEAR, recording.names, MESH, numbered(recording, clients, rng), (), recording.address,
+        dict(recording.config), with_needed(more, steps),
+        {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in WEIGHED.items()},
+        length=rng.choice([0, 0, 25, 60, 120]),
+    )  # fmt: skip
+    if not alone and rng.random() < 0.2:
+        plan, exact = with_unusual_settings(plan, rng), 0
+    beginning = Beginning(recording.of, family, steps, exact, recording.apart)
+    return replace(with_tempo(plan, rng), beginning=beginning)
+
+
+def draw_more(recording: Recording, family: Family, rng: random.Random) -> dict[str, int]:
+    """Faults beside those of the schedule."""
+    most = {**USUAL}
+    if not family.strict and (recording.apart or rng.random() < 0.3):
+        most |= PARTED
+    if recording.address.no_subscribers == "accept":  # else publishers might wait for subscribers for good
+        most |= {"sfresh": 1, "close": 1}
+    if any(client.kind == OURS for client in recording.clients):
+        most |= {"kill": 1, "full": 1, "still": 1}
+    if family.expiry:
+        most["pass"] = 1
+    return {kind: rng.choice([0, 0, 0, number]) for kind, number in most.items()}
+
+
+def with_needed(more: dict[str, int], steps: tuple[Step, ...]) -> dict[str, int]:
+    budget = NEVER | more
+    for (kind, *_), _ in steps:
+        if kind in COUNTED:
+            budget[kind] = budget.get(kind, 0) + 1
+    return budget
+
+
+def numbered(recording: Recording, clients: tuple[ClientPlan, ...], rng: random.Random) -> tuple[ClientPlan, ...]:
+    """Publishers have to send what the schedule sends, or more."""
+    sent: dict[str, int] = {}
+    for event, _ in recording.steps[: recording.body]:
+        if event[0] == "send":
+            sent[event[1]] = sent.get(event[1], 0) + 1
+    return tuple(
+        replace(
+            each,
+            seed=rng.getrandbits(32),
+            habits={**each.habits},
+            number=max(1, sent.get(each.name, 0) + rng.choice([0, 0, 1, 4])) if each.publishes else each.number,
+        )
+        for each in clients
+    )
+
+
+def other_clients(recording: Recording, family: Family, rng: random.Random) -> tuple[ClientPlan, ...]:
+    """One of another kind, or with another window; or one more."""
+    clients = [*recording.clients]
+    publishing = [RECOVERING, UNIQUE, OURS] + [MEMORY] * family.strict
+    subscribing = [RECOVERING, PLAIN, OURS] + [MEMORY] * (not family.expiry)
+    if rng.random() < 0.5:
+        publishes = rng.random() < 0.5
+        name, kind = ("p9", rng.choice(publishing)) if publishes else ("s9", rng.choice(subscribing))
+        clients.append(ClientPlan(name, publishes, kind, 3))
+        return tuple(clients)
+    index = rng.randrange(len(clients))
+    client = clients[index]
+    if client.publishes or rng.random() < 0.6:
+        kind = rng.choice(publishing if client.publishes else subscribing)
+        clients[index] = replace(client, kind=kind, journal=None, habits={})
+    else:
+        clients[index] = replace(client, number=rng.choice([1, 2, 10]), keep=rng.random() < 0.5)
+    return tuple(clients)
+
+
+# ---------------------------------------------------------------------- changes
+def changed(recording: Recording, rng: random.Random) -> tuple[tuple[Step, ...], int]:
+    """And how many steps at the beginning are as they were."""
+    whole = len(recording.steps)
+    length = rng.choice([recording.body, recording.body, whole, rng.randrange(recording.body // 2, recording.body + 1)])
+    steps = [*recording.steps[:length]]
+    exact = len(steps)
+    for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 5])):
+        if not any(held is not None for _, held in steps):
+            break
+        exact = min(exact, rng.choice(CHANGES)(steps, recording, rng))
+    return tuple(steps), exact
+
+
+def deeds(steps: list[Step]) -> list[int]:
+    """Where those are that do not happen by themselves."""
+    return [index for index, (_, held) in enumerate(steps) if held is not None]
+
+
+def leave_out(steps: list[Step], recording: Recording, rng: random.Random) -> int:
+    index = rng.choice(deeds(steps))
+    del steps[index]
+    return index
+
+
+def later(steps: list[Step], recording: Recording, rng: random.Random) -> int:
+    index = rng.choice(deeds(steps)) if rng.random() < 0.7 else rng.randrange(len(steps))
+    step = steps.pop(index)
+    steps.insert(index + rng.choice([1, 3, 8, 20]), step)
+    return index
+
+
+def again(steps: list[Step], recording: Recording, rng: random.Random) -> int:
+    """What happens in a few of these comes twice."""
+    index = rng.choice(deeds(steps))
+    end = min(index + rng.choice([1, 1, 5, 15]), len(steps))
+    steps[end:end] = steps[index:end]
+    return end
+
+
+def by_chance(steps: list[Step], recording: Recording, rng: random.Random) -> int:
+    index = rng.randrange(len(steps) + 1)
+    more: list[Step] = [(rng.choice([ANYTHING, FAULT]), ()) for _ in range(rng.choice([1, 1, 2, 4]))]
+    steps[index:index] = more
+    return index
+
+
+def elsewhere(steps: list[Step], recording: Recording, rng: random.Random) -> int:
+    """Two routers change places, for one event or from then on."""
+    one, other = (rng.choice(recording.names) for _ in range(2))
+    return exchange(steps, one, other, rng)
+
+
+def another(steps: list[Step], recording: Recording, rng: random.Random) -> int:
+    """Two clients do."""
+    publishes = rng.random() < 0.5
+    names = [client.name for client in recording.clients if client.publishes == publishes] or ["s0"]
+    return exchange(steps, rng.choice(names), rng.choice(names), rng)
+
+
+def exchange(steps: list[Step], one: str, other: str, rng: random.Random) -> int:
+    index = rng.choice(deeds(steps))
+    end = index + 1 if rng.random() < 0.6 else len(steps)
+    places = {one: other, other: one}
+    for each in range(index, end):
+        event, held = steps[each]
+        if held is not None:
+            steps[each] = (tuple(places.get(word, word) if isinstance(word, str) else word for word in event), held)
+    return index if one != other else len(steps)
+
+
+def held_back(steps: list[Step], recording: Recording, rng: random.Random) -> int:
+    """Something that happens by itself waits, for a while or for good."""
+    index = rng.randrange(len(steps))
+    chosen = next((event for event, held in steps[index:] if held is None), None)
+    if chosen is None:
+        return len(steps)
+    end = rng.randrange(index, len(steps) + 1)
+    kept = [step for step in steps[index:end] if step[0] != chosen]
+    steps[index:end] = [(event, None if held is None else (*held, chosen)) for event, held in kept]
+    return index
+
+
+def let_go(steps: list[Step], recording: Recording, rng: random.Random) -> int:
+    """Something is not held back any more."""
+    places = [index for index, (_, held) in enumerate(steps) if held]
+    if not places:
+        return len(steps)
+    index = rng.choice(places)
+    chosen = rng.choice(steps[index][1] or ())
+    end = rng.randrange(index + 1, len(steps) + 1)
+    for each in range(index, end):
+        event, held = steps[each]
+        steps[each] = (event, None if held is None else tuple(e for e in held if e != chosen))
+    return index
+
+
+def in_any_order(steps: list[Step], recording: Recording, rng: random.Random) -> int:
+    """What happens by itself between two others."""
+    places = deeds(steps)
+    index = rng.choice(places)
+    begin = max((place + 1 for place in places if place < index), default=0)
+    steps[begin:index] = [(IN_ANY_ORDER, steps[index][1])]
+    return begin
+
+
+CHANGES: tuple[Callable[[list[Step], Recording, random.Random], int], ...] = (
+    leave_out, later, again, by_chance, by_chance, elsewhere, another, held_back, let_go, in_any_order,
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------- playing
+SAID = frozenset(("hb", "show", "close"))
+
+
+def begin_like(run: Run) -> None:
+    if run.plan.beginning is not None:
+        Beginner(run, run.plan.beginning).play()
+
+
+class Beginner:
+    """Plays the steps as far as they are possible. What is left over from a change happens by itself before the next
+    step that does not, unless it was held back there."""
+
+    def __init__(self, run: Run, beginning: Beginning) -> None:
+        self.run, self.beginning = run, beginning
+        self.connections: dict[Any, Any] = {}  # as they were recorded -> here
+
+    def play(self) -> None:
+        run = self.run
+        for event, held in self.beginning.steps:
+            if held is None:
+                here = self.here(event)
+                if here in run.world.enabled():
+                    run.step(here)
+                continue
+            self.catch_up([self.here(each) for each in held], event == IN_ANY_ORDER)
+            if event in (ANYTHING, FAULT):
+                possible = run.usual() if event == ANYTHING else run.faults()
+                if possible:
+                    run.step(run.pick(possible))
+            elif event[0] == "connect":
+                self.connect(*event[1:])
+            elif event[0] == "wait":
+                self.wait(event[1])
+            elif event != IN_ANY_ORDER and run.able(here := self.here(event)):
+                run.step(here)
+
+    def here(self, event: Event) -> Event:
+        return tuple(self.connections.get(each, each) if isinstance(each, tuple) else each for each in event)
+
+    def connect(self, name: str, router: str, number: int) -> None:
+        run = self.run
+        event = ("connect", name, router)
+        if run.able(event):
+            run.step(event)
+        client = run.world.clients.get(name)  # a twin of one that is of another kind now is not there
+        if client is not None and client.pipe is not None:
+            self.connections[name, number] = client.pipe.cid
+
+    def catch_up(self, held: list[Event], in_any_order: bool) -> None:
+        run = self.run
+        for _ in range(BOUND):
+            events = [e for e in run.world.enabled() if e[0] in BY_ITSELF and e not in held]
+            if not events:
+                return
+            run.step(run.rng.choice(events) if in_any_order else events[0])
+
+    def wait(self, seconds: float) -> None:
+        """What must have happened by then happens first; while so much time passes, who is there says so."""
+        run = self.run
+        if not may_wait(run, seconds):
+            self.catch_up([], False)
+        if may_wait(run, seconds):
+            run.step(("wait", seconds))
+        elif run.family.expiry and run.nobody_waits():
+            run.step(("pass", seconds))
+
+
+def as_it_happens(event: Event) -> Event:
+    """Without the number that a connection had when it was recorded."""
+    return event[:3] if event[0] == "connect" else event
+
+
+def may_say(run: Run, event: Event) -> bool:
+    """Signs of life, whenever it has a link, and no sooner than named schedules ask for them; also that it leaves."""
+    client = run.world.clients.get(event[1])
+    if client is None or client.kind == OURS or client.link is None or client.closing:
+        return False
+    return run.budget["close"] > 0 if event[0] == "close" else event[0] == "hb" or client.link.attached
+
+
+def may_wait(run: Run, seconds: float) -> bool:
+    """Timeouts are longer than what they allow for, as in `Run.may_tick`: a frame is read, a loss noticed, a message
+    between routers read, and a sign of life given in a bounded time."""
+    if run.as_recorded():
+        return True
+    w, late = run.world, run.world.now + seconds - run.fresh_s
+    if any(pipe.since < late and pipe.c2r and pipe.r_open and w.reads(pipe) for pipe in w.pipes.values()):
+        return False
+    if run.family.strict and any(any(site.inbox.values()) for site in w.sites.values() if site is not None):
+        return False
+    if seconds < run.address.margin_s:
+        return True
+    return run.nobody_waits() and not any(
+        publisher.kind == UNIQUE and publisher.state != "off" for publisher in w.publishers
+    )
