@@ -63,7 +63,7 @@ class RealClient(Client):
         self.clock_us = 0  # how much its clock is wrong
         self.seed = 0
         self.jumped = False  # has its clock ever?
-        self.forgotten = False  # an earlier life, whose frames may be read late
+        self.forgotten = False  # an earlier life, of which something may be read late
         self.place = ("", 0)  # the router that it talks to, or talked to last
         self.still = False  # suspended
 
@@ -137,6 +137,7 @@ class RealClient(Client):
         if self.endpoint is None:
             self.begin()
         assert self.endpoint is not None
+        self.forgotten = self.forgotten and not self.nothing_is_unread(pipe)
         self.pipe, self.state = pipe, "wait"
         self.place = (pipe.router, pipe.incarnation)
         sizes: dict[str, Any] = {} if self.frame is None else {"max_frame_size": self.frame}
@@ -145,6 +146,17 @@ class RealClient(Client):
         self.conn = self.endpoint.connection
         pipe.send_all(self.endpoint.data_to_send())
         self.look()
+
+    def nothing_is_unread(self, pipe: Pipe) -> bool:
+        """Of what was said before this connection, by this client or between routers, which are all together."""
+        world = self.world
+        if any(each.client is self and each.r_open and each is not pipe for each in world.pipes.values()):
+            return False
+        others = len(world.names) - 1
+        return all(
+            site is not None and not any(site.inbox.values()) and len(site.router.core.up) == others
+            for site in world.sites.values()
+        )
 
     def receive(self, data: bytes) -> None:
         assert self.endpoint is not None
