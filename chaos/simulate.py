@@ -1,8 +1,9 @@
 """`python -m chaos.simulate`: random schedules of the real protocol code in virtual time, against its guarantees.
 
-Exit 0 every guarantee held, 1 one was violated (with --mutations: a defect was missed), 2 bad options. A failing seed
-is shrunk to a short schedule, told as a transcript and drawn as a sequence diagram. What a schedule is:
-`chaos.simulation.explore`; what the defects are: `chaos.simulation.mutations`.
+Exit 0 every guarantee held, 1 one was violated (with --mutations: a defect was missed), 2 bad options. Ctrl-C ends it
+at once, with what has been found so far: 1 if that is a violation, else 130. A failing seed is shrunk to a short
+schedule, told as a transcript and drawn as a sequence diagram. What a schedule is: `chaos.simulation.explore`; what the
+defects are: `chaos.simulation.mutations`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import count, islice
 from pathlib import Path
@@ -30,9 +31,13 @@ from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on
 from chaos.simulation.shrink import replay, shrink
 from chaos.simulation.smallest import WORLDS
 from chaos.simulation.trace import Trace
-from chaos.simulation.workers import workers
+from chaos.simulation.workers import INTERRUPTED, interrupt_once, workers
 
 COMMAND = "python -m chaos.simulate"
+EXITS = (
+    "Exit code: 0 every guarantee held, 1 one was violated (with --mutations: a defect was missed), 2 bad options, "
+    "130 interrupted (Ctrl-C) before anything was found."
+)
 DEFAULT_SEEDS = range(1000)
 AT_ONCE = 10  # schedules in one piece of work
 SHRUNK = 3  # kinds of failure that are shrunk and shown
@@ -108,7 +113,7 @@ def pieces(seeds: Iterator[int], until: float | None) -> Iterator[list[int]]:
         yield piece
 
 
-def results(options: argparse.Namespace, seeds: Iterator[int], until: float | None) -> Iterator[Totals]:
+def results(options: argparse.Namespace, seeds: Iterator[int], until: float | None) -> Generator[Totals, None, None]:
     """One for each piece of work, in any order."""
     if options.jobs == 1:
         for piece in pieces(seeds, until):
@@ -131,34 +136,42 @@ def simulate(options: argparse.Namespace) -> int:
     seeds: range | None = (options.seeds or DEFAULT_SEEDS) if options.seconds is None else None
     first = seeds.start if seeds is not None else fresh
     which = span(seeds) if seeds is not None else f"from {fresh} on, for {options.seconds:g} s"
-    print(f"seeds {which}; options{chosen or ' none'}, --jobs {options.jobs}; commit {commit()}", flush=True)
     began = time.monotonic()
     until = began + options.seconds if options.seconds is not None else None
     totals = Totals()
     progress = Progress()
-    for result in results(options, iter(seeds if seeds is not None else count(fresh)), until):
-        totals.add(result)
-        progress.tell(totals, time.monotonic() - began)
-        for failed in result.failed:
-            print(f"seed {failed.seed} ({failed.family}): {failed.text}", flush=True)
-    progress.end()
+    interrupted = False
+    try:
+        print(f"seeds {which}; options{chosen or ' none'}, --jobs {options.jobs}; commit {commit()}", flush=True)
+        with closing(results(options, iter(seeds if seeds is not None else count(fresh)), until)) as played:
+            for result in played:
+                totals.add(result)
+                progress.tell(totals, time.monotonic() - began)
+                for failed in result.failed:
+                    print(f"seed {failed.seed} ({failed.family}): {failed.text}", flush=True)
+        progress.end()
+        show_some(totals.failed, options)
+    except KeyboardInterrupt:
+        progress.end()
+        interrupted = True
     totals.failed.sort(key=lambda failed: failed.seed)
-    shown: set[str] = set()
-    for failed in totals.failed:
-        if failed.kind not in shown and len(shown) < SHRUNK:
-            shown.add(failed.kind)
-            show(failed, options.topology, options.out)
     per_cpu_s = totals.schedules / max(totals.cpu_s, 1e-9)
     by_family = ", ".join(f"{family} {number}" for family, number in sorted(totals.families.items()))
     print(
         f"{totals.schedules} schedules ({by_family}), {totals.events} events, {time.monotonic() - began:.0f} s, "
-        f"{per_cpu_s:.0f} schedules per CPU second, {len(totals.failed)} violations"
+        f"{per_cpu_s:.0f} schedules per CPU second, {len(totals.failed)} violations" + ", interrupted" * interrupted
     )
-    again = "--seeds " + span(range(first, first + totals.schedules))
+    asked = seeds if interrupted and seeds is not None else range(first, first + max(1, totals.schedules))
+    again = f"--seeds {span(asked)}"
     if totals.failed:
         again = f"--seed {totals.failed[0].seed}"
     print(f"rerun: {COMMAND} {again}{chosen}")
-    return 1 if totals.failed else 0
+    return code(bool(totals.failed), interrupted)
+
+
+def code(wrong: bool, interrupted: bool) -> int:
+    """What was found remains found."""
+    return 1 if wrong else INTERRUPTED if interrupted else 0
 
 
 class Progress:
@@ -178,6 +191,15 @@ class Progress:
     def end(self) -> None:
         if self.terminal:
             print("\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def show_some(failures: list[Failed], options: argparse.Namespace) -> None:
+    """One of each of the first kinds."""
+    shown: set[str] = set()
+    for failed in sorted(failures, key=lambda failed: failed.seed):
+        if failed.kind not in shown and len(shown) < SHRUNK:
+            shown.add(failed.kind)
+            show(failed, options.topology, options.out)
 
 
 def show(failed: Failed, topology: str | None, out: Path | None) -> None:
@@ -209,21 +231,30 @@ def mutate(options: argparse.Namespace) -> int:
     """Every defect of the table, one at a time: the simulator must notice each."""
     began = time.monotonic()
     seeds: range = options.seeds or SEEDS
-    print(
-        f"{len(MUTATIONS)} deliberate defects; seeds {span(seeds)}, --jobs {options.jobs}; commit {commit()}",
-        flush=True,
-    )
-    missed = 0
-    for name, found in findings(options.jobs, seeds):
-        missed += found is None
-        print(f"MISSED {name}" if found is None else f"caught {name} by {found}", flush=True)
+    tried = missed = 0
+    try:
+        print(
+            f"{len(MUTATIONS)} deliberate defects; seeds {span(seeds)}, --jobs {options.jobs}; commit {commit()}",
+            flush=True,
+        )
+        with closing(findings(options.jobs, seeds)) as told:
+            for name, found in told:
+                tried += 1
+                missed += found is None
+                print(f"MISSED {name}" if found is None else f"caught {name} by {found}", flush=True)
+    except KeyboardInterrupt:
+        pass  # the summary says so
+    left = len(MUTATIONS) - tried
     took = time.monotonic() - began
-    print(f"{len(MUTATIONS)} defects, {len(MUTATIONS) - missed} caught, {missed} missed, {took:.0f} s")
+    print(
+        f"{len(MUTATIONS)} defects, {tried - missed} caught, {missed} missed, {took:.0f} s"
+        + f", interrupted: {left} not tried" * (left > 0)
+    )
     print(f"rerun: {COMMAND} --mutations" + (f" --seeds {span(options.seeds)}" if options.seeds else ""))
-    return 1 if missed else 0
+    return code(missed > 0, left > 0)
 
 
-def findings(jobs: int, seeds: range) -> Iterator[tuple[str, str | None]]:
+def findings(jobs: int, seeds: range) -> Generator[tuple[str, str | None], None, None]:
     if jobs == 1:
         for mutation in MUTATIONS.values():
             yield mutation.name, caught(mutation, seeds)
@@ -299,7 +330,7 @@ def check_exhaustive(parser: argparse.ArgumentParser, options: argparse.Namespac
 
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(COMMAND, description=(__doc__ or "").split("\n", 1)[0])
+    parser = argparse.ArgumentParser(COMMAND, description=(__doc__ or "").split("\n", 1)[0], epilog=EXITS)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seeds", type=seed_range, metavar="A-B", help="default: 0-999")
     which.add_argument("--seed", type=one_seed, dest="seeds", metavar="N", help="this one")
@@ -348,5 +379,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # at once: nothing is to be put away, and workers end with us
-    sys.exit(main())
+    signal.signal(signal.SIGINT, interrupt_once)
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:  # before anything has been played
+        sys.exit(INTERRUPTED)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from chaos.simulation.diagram import diagram
 from chaos.simulation.exhaustive import Result, Search, replay
 from chaos.simulation.smallest import WORLDS, Setting
-from chaos.simulation.workers import workers
+from chaos.simulation.workers import INTERRUPTED, workers
 
 LIMIT = 1_000_000
 EVERY_S = 60.0  # of CPU
@@ -41,26 +42,32 @@ def everything(options: argparse.Namespace, command: str, commit: str) -> int:
         for name in ("world", "crashes", "drops", "limit_states", "seconds")
         if (value := getattr(options, name)) is not None
     )
-    print(f"{len(worlds)} worlds; options{asked or ' none'}, --jobs {options.jobs}; commit {commit}", flush=True)
-    print(HEAD + "gone through", flush=True)
-    complete = wrong = 0
+    tried = complete = wrong = 0
     spent = 0.0
-    for (name, setting), result in zip(worlds.items(), results(options, list(worlds.values())), strict=True):
-        print(line(name, result), flush=True)
-        complete += result.complete
-        spent += result.seconds
-        if result.finding is not None:
-            wrong += 1
-            show(name, setting, result, options.out)
+    try:
+        print(f"{len(worlds)} worlds; options{asked or ' none'}, --jobs {options.jobs}; commit {commit}", flush=True)
+        print(HEAD + "gone through", flush=True)
+        with closing(results(options, list(worlds.values()))) as told:
+            for (name, setting), result in zip(worlds.items(), told, strict=True):
+                print(line(name, result), flush=True)
+                tried += 1
+                complete += result.complete
+                spent += result.seconds
+                if result.finding is not None:
+                    wrong += 1
+                    show(name, setting, result, options.out)
+    except KeyboardInterrupt:
+        pass  # the summary says so
+    left = len(worlds) - tried
     print(
-        f"{len(worlds)} worlds, {complete} gone through completely, {len(worlds) - complete - wrong} cut, "
-        f"{wrong} violations, {spent:.0f} s of CPU"
+        f"{len(worlds)} worlds, {complete} gone through completely, {tried - complete - wrong} cut, "
+        f"{wrong} violations, {spent:.0f} s of CPU" + f", interrupted: {left} not gone through" * (left > 0)
     )
     print(f"rerun: {command} --exhaustive{asked}")
-    return 1 if wrong else 0
+    return 1 if wrong else INTERRUPTED if left else 0
 
 
-def results(options: argparse.Namespace, settings: list[Setting]) -> Iterator[Result]:
+def results(options: argparse.Namespace, settings: list[Setting]) -> Generator[Result, None, None]:
     limit = options.limit_states or LIMIT
     seconds = options.seconds or float("inf")
     if options.jobs == 1:

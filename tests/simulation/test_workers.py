@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from chaos.simulate import code
+
 LONG = {
     "schedules": ["--seeds", "0-999999"],
     "worlds": ["--exhaustive", "--world", "crash-2,crash-2-drop"],
@@ -33,7 +35,7 @@ def workers_of(pid: int) -> int:
 @pytest.mark.parametrize(
     ("what", "how"),
     [
-        *(("schedules", how) for how in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
+        *(("schedules", how) for how in (signal.SIGTERM, signal.SIGKILL)),
         ("worlds", signal.SIGTERM),
         ("defects", signal.SIGTERM),
     ],
@@ -51,3 +53,27 @@ def test_no_worker_outlives_its_parent(what: str, how: signal.Signals) -> None:
     # The end of its output comes when nobody is left who could write there: no worker, and no helper of theirs.
     parent.communicate(timeout=WITHIN_S)
     assert parent.returncode == -how
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+@pytest.mark.parametrize("what", LONG)
+def test_ctrl_c_ends_it_at_once_with_what_it_has_found_so_far(what: str, jobs: str) -> None:
+    """As a terminal says it: to all processes, and workers may not even have begun."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "chaos.simulate", *LONG[what], "--jobs", jobs],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGINT)
+    said, errors = process.communicate(timeout=WITHIN_S)
+    *_, summary, rerun = said.splitlines()
+    assert ", interrupted" in summary
+    assert rerun.startswith(f"rerun: python -m chaos.simulate {' '.join(LONG[what])}")
+    assert errors == ""
+    assert process.returncode == 130
+
+
+def test_violation_that_was_found_before_ctrl_c_is_what_it_ends_with() -> None:
+    assert [code(wrong, interrupted) for wrong, interrupted in ((False, False), (False, True))] == [0, 130]
+    assert [code(True, interrupted) for interrupted in (False, True)] == [1, 1]
