@@ -6,13 +6,16 @@ find exactly the failure that the page names, or the rule, or the schedule, is n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from chaos.simulation.defects import absences, clients, membership, proof, publishers, subscriptions
 from chaos.simulation.defects.taking import Patch, defective
 from chaos.simulation.exhaustive import Search
 from chaos.simulation.explore import explore
+from chaos.simulation.near import NAMES, draw_near
+from chaos.simulation.plan import NEAR
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.smallest import WORLDS
 from chaos.simulation.world import World
@@ -47,17 +50,23 @@ for _each in (
 SEEDS = range(400)
 
 ENOUGH_S = 20.0  # of CPU, in one of the smallest worlds
+DRAWN = range(3000)  # seeds of which some forty begin like any one schedule
 LEGIBLE = 200  # characters of what was left over
 
-# Those with a schedule of their own that random ones were seen to run into: (family, seed). Whichever guarantee is
-# violated there, the same seed holds without the defect. What a seed draws changes with the simulator; where it no
-# longer finds the defect, the schedule does.
+# Random schedules that were seen to run into it: (family, seed). Whichever guarantee is violated there, the same seed
+# holds without the defect. What a seed draws changes with the simulator; where it no longer finds the defect, another
+# one near the defect's own schedule may, or that schedule does.
+#
+# Two have none. `incarnation_never_goes_back` needs a publisher without epochs on both sides of a partition, which
+# PROTOCOL 14 (L1) does not promise anything to. In `flush_by_an_abandoned_ingress` a publisher sends again what it has
+# not heard of for longer than its timeout: those of random schedules report that as undecided, as PROTOCOL 15 has it.
 BY_SEED: dict[str, tuple[str, int]] = {
     "accept_crosses_replay": ("modes", 0),
     "accepts_before_it_knows_anything": ("all-die", 4),
     "aggregated_accept_without_the_lost_subscriber": ("together", 3),
     "all_routers_at_once": ("all-die", 4),
     "answer_says_since_when": ("crossing", 229),
+    "answered_before_those_who_start_have_met": ("near", 528),
     "asks_no_proof": ("crossing", 152),
     "attach_and_detach_read_late": ("crossing", 165),
     "attach_read_late_plain": ("all-die", 13),
@@ -67,35 +76,64 @@ BY_SEED: dict[str, tuple[str, int]] = {
     "client_does_not_repeat_its_verdict": ("ours", 390),
     "client_does_not_tell_a_gap": ("ours-apart", 7),
     "client_forgets_a_tag_when_it_accepts": ("ours-apart", 0),
+    "client_keeps_a_refused_incarnation": ("near", 400),
     "client_leaves_the_undecided_out": ("ours", 11),
+    "client_sends_again_after_a_late_answer": ("near", 312),
+    "client_sends_again_after_it_has_expired": ("near", 193),
     "client_sends_again_in_another_order": ("ours", 5),
     "client_sends_before_it_has_written": ("ours-apart", 283),
     "client_settles_before_it_has_forgotten": ("ours", 182),
+    "client_takes_the_answer_for_a_claim": ("near", 225),
+    "client_takes_what_it_needs_for_accepted": ("near", 388),
+    "client_takes_what_it_reads_for_new": ("near", 1531),
     "closed_publisher_and_old_ingress": ("all-die", 9),
+    "condition_answer_to_an_earlier_question": ("near", 50),
     "condition_covered_neighbour_does_not_cover": ("modes", 0),
     "condition_leave_of_an_earlier_subscription": ("expiry", 169),
+    "condition_lost_router_covers_nothing": ("near", 8306),
+    "condition_orphan_is_covered_nowhere": ("near", 338),
     "condition_pubdown_of_an_earlier_ingress": ("crossing", 3),
+    "condition_sign_of_life_older_than_the_subscription": ("near", 46),
     "condition_stream_of_an_ended_session": ("apart", 458),
     "condition_subscribed_during_partition": ("sparse", 1727),
     "condition_synced_under_an_unknown_set": ("together", 3),
+    "condition_taken_before_the_subscription_was_known": ("near", 354),
     "confirmed_before_everybody_knows": ("modes", 73),
     "confirms_before_everybody_knows": ("modes", 73),
+    "earlier_life_knows_nothing_of_the_later": ("near", 20),
+    "entry_of_a_stale_attach_is_no_knowledge": ("near", 34),
+    "expected_of_a_publisher_that_got_no_credit": ("near", 21),
+    "expiry_seen_differently": ("near", 2256),
+    "flow_without_credit_before_the_question": ("near", 67),
     "fresh_subscriber_and_ingress_failover": ("together", 4),
+    "given_up_at_once_where_nothing_was_accepted": ("near", 1264),
+    "given_up_where_nothing_was_accepted": ("near", 294),
     "gives_up_who_may_be_out_of_sight": ("long-apart", 101),
     "heartbeat_sent_before_the_question": ("crossing", 165),
     "joins_reordered": ("crossing", 3),
+    "known_from_a_session_that_was_over": ("near", 231),
     "map_of_a_publisher_that_was_elsewhere": ("long-apart", 101),
+    "mark_of_another_router_hides_no_gap": ("near", 605),
+    "mark_that_came_after_the_answer": ("near", 119),
     "no_map_is_not_an_empty_map": ("crossing", 41),
     "owes_no_backlog": ("together", 4),
+    "pub_overtaken_by_subscriber": ("near", 97),
     "publisher_back_at_the_other_side": ("long-apart", 101),
+    "publisher_that_a_map_tells_of_may_come_too_late": ("near", 1313),
     "publisher_works_at_the_other_side": ("long-apart", 101),
     "restarted_router_does_not_know_orphans": ("all-die", 1),
     "resumptions_come_first_in_credit": ("together", 51),
     "reused_tags_after_memory_loss": ("released", 8),
+    "router_dies_when_it_has_asked_everybody": ("near", 4596),
+    "router_that_starts_breaks_nobody_who_is_there": ("near", 976),
+    "router_that_stood_still_has_seen_nobody": ("near", 74),
     "sign_of_life_read_late_plain": ("all-die", 2225),
     "stale_ingress_overtaken": ("crossing", 3),
     "subscribed_during_partition": ("sparse", 3),
+    "transfer_sent_before_the_question": ("near", 108),
     "unresolved_not_listed": ("all-die", 4),
+    "who_was_to_be_waited_for_has_started_again": ("near", 58),
+    "who_was_to_be_waited_for_is_gone": ("near", 283),
     "zombie_ingress_declares_settled": ("crossing", 152),
     "zombie_ingress_replays_to_crossing_subscriber": ("crossing", 152),
 }
@@ -109,12 +147,15 @@ assert MUTATIONS.keys() >= BY_SEED.keys() | BY_WORLD.keys()
 
 def caught(mutation: Mutation, seeds: Iterable[int] = SEEDS) -> str | None:
     """Where, and the first line of the violation."""
-    with defective(mutation.patches):
-        if mutation.name in BY_SEED:
-            family, seed = BY_SEED[mutation.name]
+    known = [BY_SEED[mutation.name]] if mutation.name in BY_SEED else []
+    for family, seed in chain(known, nearby(mutation) if known else ()):
+        if family == NEAR:
+            draw_near(seed)  # what it begins like is recorded without the defect
+        with defective(mutation.patches):
             _, failure = explore(seed, family)
-            if isinstance(failure, AssertionError) and first_line(failure).startswith(("G", mutation.expected)):
-                return f"seed {seed}: {first_line(failure)} (--family {family})"
+        if isinstance(failure, AssertionError) and first_line(failure).startswith(("G", mutation.expected)):
+            return f"seed {seed}: {first_line(failure)} (--family {family})"
+    with defective(mutation.patches):
         if mutation.name in BY_WORLD:
             world = BY_WORLD[mutation.name]
             finding = Search(WORLDS[world], seconds=ENOUGH_S).run().finding
@@ -132,6 +173,14 @@ def caught(mutation: Mutation, seeds: Iterable[int] = SEEDS) -> str | None:
             if failure is not None and first_line(failure).startswith(mutation.expected):
                 return f"seed {seed}: {first_line(failure)}"
     return None
+
+
+def nearby(mutation: Mutation) -> Iterator[tuple[str, int]]:
+    """Seeds that begin like its own schedule."""
+    for seed in DRAWN if mutation.schedule in NAMES else ():
+        beginning = draw_near(seed).beginning
+        if beginning is not None and beginning.schedule == mutation.schedule:
+            yield NEAR, seed
 
 
 def first_line(failure: BaseException) -> str:

@@ -10,7 +10,8 @@ import pytest
 
 from chaos.simulate import main
 from chaos.simulation.defects.taking import defective
-from chaos.simulation.mutations import AT_RANDOM, MUTATIONS, Mutation, caught
+from chaos.simulation.explore import explore
+from chaos.simulation.mutations import AT_RANDOM, BY_SEED, MUTATIONS, Mutation, caught
 from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on, family_of
 from router.ingress import Ingress
 
@@ -94,6 +95,15 @@ def test_at_least_twenty_deliberate_defects_leave_no_trace_behind() -> None:
             for owner, method, body in mutation.patches:
                 assert getattr(owner, method) is body
         assert [getattr(owner, method) for owner, method, _ in mutation.patches] == before
+
+
+@pytest.mark.parametrize("name", BY_SEED)
+def test_defect_is_caught_by_a_random_schedule_that_holds_without_it(name: str) -> None:
+    found = caught(MUTATIONS[name])
+    assert found is not None
+    told = re.match(r"seed (\d+): .* \(--family (\S+)\)$", found)
+    assert told is not None, found
+    assert explore(int(told[1]), told[2])[1] is None
 
 
 @pytest.mark.parametrize("name", AT_RANDOM)
