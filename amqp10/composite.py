@@ -10,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, is_not
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
@@ -74,29 +75,39 @@ class Composite:
     """Entries that a list must have: up to the last required field."""
     values_of: ClassVar[Callable[[Any], tuple[Any, ...]]]
     """All fields of an instance, in order."""
+    numbers: ClassVar[range]
+    writers: ClassVar[tuple[tuple[Writer, Any], ...]]
+    """Of each field: what writes it, the value for which it is left out, beside None."""
+    unsaid: ClassVar[tuple[Any, ...]]
+    """The same objects as the defaults, but where a field is required one that no field has."""
+    readers: ClassVar[tuple[tuple[int, Reader, str, bool], ...]]
+    """Of each field: its number, what reads it, its name, whether it is required."""
 
     def encode(self) -> bytes:
         """Descriptor and list; fields that have their default are left out. EncodeError names a field that is wrong."""
         cls = self.__class__
-        entries = []
-        filled = 0
-        for value, (_, where, _, write, required, default) in zip(cls.values_of(self), cls.fields, strict=True):
-            if value is None or (default is not None and not required and value == default):
-                if required:
-                    raise EncodeError(f"{where} is missing")
-                entries.append(b"\x40")
-                continue
-            try:
-                entry = write(value)
-            except (EncodeError, TypeError, AttributeError) as e:
-                raise EncodeError(f"{where}: {e}") from None
-            entries.append(entry)
-            if entry != b"\x40":
-                filled = len(entries)
-        del entries[filled:]
-        return self.descriptor + encode_list(entries)
+        values = cls.values_of(self)
+        entries = [b"\x40"] * len(values)
+        number = -1
+        # Most fields of most performatives are their default itself: those do not come this far.
+        for number in compress(cls.numbers, map(is_not, values, cls.unsaid)):
+            value = values[number]
+            write, default = cls.writers[number]
+            if value is None:
+                if cls.fields[number].required:
+                    raise EncodeError(f"{cls.fields[number].where} is missing")
+            elif default is None or value != default:
+                try:
+                    entries[number] = write(value)
+                except (EncodeError, TypeError, AttributeError) as e:
+                    raise EncodeError(f"{cls.fields[number].where}: {e}") from None
+        del entries[number + 1 :]
+        while entries and entries[-1] == b"\x40":
+            del entries[-1]
+        return cls.descriptor + encode_list(entries)
 
 
+_NOTHING: Final = object()
 C = TypeVar("C", bound=type[Composite])
 BY_CODE: Final[dict[int, type[Composite]]] = {}
 CODES: Final[dict[str, int]] = {}
@@ -125,6 +136,10 @@ def composite(code: int, name: str, *types: FieldType) -> Callable[[C], C]:
             for a, t in zip(attributes, types, strict=True)
         )
         cls.defaults = tuple(field.default for field in cls.fields)
+        cls.numbers = range(len(cls.fields))
+        cls.writers = tuple((f.write, None if f.required else f.default) for f in cls.fields)
+        cls.unsaid = tuple(_NOTHING if f.required else f.default for f in cls.fields)
+        cls.readers = tuple((number, f.read, f.where, f.required) for number, f in enumerate(cls.fields))
         cls.least = max((number for number, field in enumerate(cls.fields, 1) if field.required), default=0)
         cls.values_of = staticmethod(_getter([field.name for field in cls.fields]))
         for field, t in zip(cls.fields, types, strict=True):
@@ -166,6 +181,10 @@ def read_list_head(buf: bytes, offset: int, end: int, what: str) -> tuple[int, i
     if offset >= end:
         raise DecodeError(DECODE_ERROR, f"the list of {what} is missing", offset)
     code = buf[offset]
+    if code == 0xC0 and offset + 3 <= end:
+        stop, count = offset + 2 + buf[offset + 1], buf[offset + 2]
+        if stop <= end and count <= stop - offset - 3:
+            return offset + 3, stop, count
     if code == 0x45:
         return offset + 1, offset + 1, 0
     if code != 0xC0 and code != 0xD0:
@@ -179,26 +198,24 @@ def read_fields(cls: type[Composite], buf: bytes, offset: int, end: int) -> tupl
     """(instance of the class, offset behind it) from the list at offset, behind the descriptor."""
     at = offset
     offset, stop, count = read_list_head(buf, offset, end, cls.type_name)
-    fields = cls.fields
-    if count > len(fields):
-        raise DecodeError(INVALID_FIELD, f"{cls.type_name} has {len(fields)} fields, not {count}", at)
-    values = []
-    for _, where, read, _, required, default in fields[:count]:
+    values = [*cls.defaults]
+    if count > len(values):
+        raise DecodeError(INVALID_FIELD, f"{cls.type_name} has {len(values)} fields, not {count}", at)
+    for number, read, where, required in cls.readers[:count]:
         if offset >= stop:
             raise DecodeError(DECODE_ERROR, f"{where} is cut off", offset)
-        if buf[offset] == 0x40:
-            if required:
-                raise DecodeError(INVALID_FIELD, f"{where} is missing", offset)
-            values.append(default)
-            offset += 1
+        if buf[offset] != 0x40:
+            values[number], offset = read(buf, offset, stop, where)
+        elif required:
+            raise DecodeError(INVALID_FIELD, f"{where} is missing", offset)
         else:
-            value, offset = read(buf, offset, stop, where)
-            values.append(value)
-    check_end(offset, stop)
+            offset += 1
+    if offset != stop:
+        check_end(offset, stop)
     if count < cls.least:
-        missing = next(field for field in fields[count:] if field.required)
+        missing = next(field for field in cls.fields[count:] if field.required)
         raise DecodeError(INVALID_FIELD, f"{missing.where} is missing", stop)
-    return cls(*values, *cls.defaults[count:]), stop
+    return cls(*values), stop
 
 
 def wrong_type(buf: bytes, offset: int, end: int, where: str, expected: str) -> DecodeError:
@@ -440,11 +457,16 @@ def _write_symbol_array(value: str | Sequence[str]) -> bytes:
 
 def write_map(value: Mapping[Any, Any]) -> bytes:
     """A map whose str keys are written as symbols and whose int keys as ulongs."""
-    _expect(value, Mapping, "map")
+    if not isinstance(value, Mapping):
+        raise _wrong(value, "map")
     entries = []
     for key, entry in value.items():
-        _expect(key, (str, int), "key of fields or annotations")
-        entries.append(encode_symbol(key) if isinstance(key, str) else encode_ulong(key))
+        if isinstance(key, str):
+            entries.append(encode_symbol(key))
+        elif isinstance(key, int):
+            entries.append(encode_ulong(key))
+        else:
+            raise _wrong(key, "key of fields or annotations")
         entries.append(encode_value(entry))
     return encode_map(entries)
 

@@ -137,7 +137,8 @@ class Connection:
             return events
         self._now = self.last_read = self._silent_since = now
         reader = self._reader
-        data = reader.join(data)
+        if reader.buffered:
+            data = reader.join(data)
         if reader.deaf or not data:
             return events
         offset = 0
@@ -202,10 +203,8 @@ class Connection:
 
     def next_deadline(self) -> float | None:
         """When handle_timer wants to be called; None: not until something else happens."""
-        if self._state is CLOSED:
-            return None
         if self._state is not OPENED:
-            return self._deadline
+            return None if self._state is CLOSED else self._deadline
         idle, remote = self.settings.idle_timeout_s, self._remote_idle_s
         if remote is None:
             return None if idle is None else self._silent_since + idle

@@ -44,6 +44,12 @@ _I64: Final = Struct(">q")
 _F32: Final = Struct(">f")
 _F64: Final = Struct(">d")
 _pack_u32 = _U32.pack
+# By value, or by length: nearly all are small.
+_UINT8: Final = [b"\x43", *(bytes((0x52, value)) for value in range(1, 256))]
+_ULONG8: Final = [b"\x44", *(bytes((0x53, value)) for value in range(1, 256))]
+_BINARY8: Final = [bytes((0xA0, size)) for size in range(256)]
+_STRING8: Final = [bytes((0xA1, size)) for size in range(256)]
+_SYMBOL8: Final = [bytes((0xA3, size)) for size in range(256)]
 
 
 def encode_value(value: Any) -> bytes:
@@ -76,10 +82,8 @@ def _out_of_range(name: str, value: Any) -> EncodeError:
 
 
 def encode_uint(value: int) -> bytes:
-    if 0 < value < 256:
-        return b"\x52" + value.to_bytes(1, "big")
-    if value == 0:
-        return b"\x43"
+    if 0 <= value < 256:
+        return _UINT8[value]
     try:
         return b"\x70" + _pack_u32(value)
     except error:
@@ -87,17 +91,15 @@ def encode_uint(value: int) -> bytes:
 
 
 def encode_ulong(value: int) -> bytes:
-    if 0 < value < 256:
-        return b"\x53" + value.to_bytes(1, "big")
-    if value == 0:
-        return b"\x44"
+    if 0 <= value < 256:
+        return _ULONG8[value]
     return b"\x80" + _packed(_U64, "ulong", value)
 
 
 def encode_binary(value: bytes) -> bytes:
     size = len(value)
     if size < 256:
-        return b"\xa0" + size.to_bytes(1, "big") + value
+        return _BINARY8[size] + value
     return b"\xb0" + _size(size) + value
 
 
@@ -105,7 +107,7 @@ def encode_string(value: str) -> bytes:
     data = _utf8(value)
     size = len(data)
     if size < 256:
-        return b"\xa1" + size.to_bytes(1, "big") + data
+        return _STRING8[size] + data
     return b"\xb1" + _size(size) + data
 
 
@@ -113,7 +115,7 @@ def encode_symbol(value: str) -> bytes:
     data = _ascii(value)
     size = len(data)
     if size < 256:
-        return b"\xa3" + size.to_bytes(1, "big") + data
+        return _SYMBOL8[size] + data
     return b"\xb3" + _size(size) + data
 
 

@@ -58,9 +58,7 @@ class Reader:
         self._dispositions: dict[bytes, DispositionShape] = {}
 
     def join(self, data: bytes) -> bytes:
-        """What was kept and this; b"" while that is no whole frame yet."""
-        if not self._chunks:
-            return data
+        """What was kept, which must be something, and this; b"" while that is no whole frame yet."""
         if len(self._chunks[-1]) < _PIECE:
             self._chunks[-1] += data
         else:

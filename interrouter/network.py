@@ -86,6 +86,7 @@ class Network:
         self.costs = dict(costs)
         self.heartbeat_s = heartbeat_s
         self.dead_after_s = dead_after_s
+        self._pause_s = dead_after_s / 2
         self.database = LinkStateDatabase(
             name, incarnation, now, refresh_s=REFRESHES * heartbeat_s, max_age_s=AGES * heartbeat_s
         )
@@ -152,9 +153,12 @@ class Network:
 
     # Time --------------------------------------------------------------------------------------------------------
 
-    def flush(self, now: float) -> None:
-        """Once per read, or per turn of the loop: link states, paths, sessions, then all that may be sent."""
-        self._enter(now)
+    def flush(self, now: float) -> bool:
+        """Once per read, or per turn of the loop: link states, paths, sessions, then all that may be sent. True: there
+        may be something to take."""
+        if now - self._now > self._pause_s:
+            self._enter(now)
+        self._now = now
         if self._links_changed or self.database.changed:
             self._follow_links(now)
         while self._pumpable:
@@ -163,6 +167,7 @@ class Network:
                 if trunk.up:
                     trunk.pump(now)
                     self._dirty[trunk] = None
+        return bool(self._dirty) or self.sessions.has_events
 
     def next_deadline(self) -> float:
         """When `tick` wants to be called; trunks have deadlines of their own."""
@@ -267,10 +272,10 @@ class Network:
     # Helpers -----------------------------------------------------------------------------------------------------
 
     def _enter(self, now: float) -> None:
-        stall = now - self._now
-        if stall > self.dead_after_s / 2 and now > self._next_beat + self.dead_after_s / 2:
+        pause_s = self._pause_s
+        if now - self._now > pause_s and now > self._next_beat + pause_s:
             # We have not run for so long: what others said meanwhile is still unread, so they are given half the time.
-            heard = now - self.dead_after_s / 2
+            heard = now - pause_s
             self.sessions.stalled(heard)
             self.went_on = now
             for trunk in self._trunks.values():

@@ -129,6 +129,10 @@ class Sessions:
 
     # The owner ---------------------------------------------------------------------------------------------------
 
+    @property
+    def has_events(self) -> bool:
+        return bool(self._events)
+
     def take_events(self) -> list[NetworkEvent]:
         """Those up to the next PeerUp of a peer that the list tells of already: what the owner sends while it works
         through one list is then never meant for an older session than it gets into."""

@@ -89,7 +89,9 @@ class Run:
             events = [e for e in events if e[0] != "send" or self.known_as_new(w.publisher(e[1]))]
         for client in self.clients:
             if client.state == "off" and not client.closed:
-                events += [("connect", client.name, name) for name, site in w.sites.items() if site is not None]
+                for name, site in w.sites.items():
+                    if site is not None:
+                        events.append(("connect", client.name, name))
         return events
 
     def known_as_new(self, publisher: Publisher) -> bool:
@@ -105,32 +107,32 @@ class Run:
 
     def usual(self) -> list[Event]:
         """Without faults: what would happen by itself, in any order and in any pieces, and what applications may do."""
-        w, budget = self.world, self.budget
+        w, budget, shows = self.world, self.budget, self.plan.shows
         events = self.progress()
         bits = budget.get("bit")
         for cid, pipe in w.pipes.items():
-            if pipe.r_open and pipe.c2r and (bits or len(pipe.c2r) > 1):
-                readable = not pipe.server.output_paused or pipe.server.reads
-                if len(pipe.c2r) > 1 and readable:
-                    events.append(("gulp", cid))
-                if bits and readable:
-                    events += self.pieces("bit", cid, len(pipe.c2r[0]) - pipe.c2r_read)
-            if pipe.r2c and pipe.c_open and (bits or not pipe.r_open):
-                if not pipe.r_open and not pipe.server.closed:
-                    events.append(("cnotice", cid))  # with frames that the client will never see
-                if bits and not pipe.stalled:
-                    events += self.pieces("cbit", cid, len(pipe.r2c[0]) - pipe.r2c_read)
+            if pipe.r_open:
+                if pipe.c2r and (bits or len(pipe.c2r) > 1):
+                    readable = not pipe.server.output_paused or pipe.server.reads
+                    if len(pipe.c2r) > 1 and readable:
+                        events.append(("gulp", cid))
+                    if bits and readable:
+                        events += self.pieces("bit", cid, len(pipe.c2r[0]) - pipe.c2r_read)
+            elif pipe.r2c and pipe.c_open and not pipe.server.closed:
+                events.append(("cnotice", cid))  # with frames that the client will never see
+            if bits and pipe.r2c and pipe.c_open and not pipe.stalled:
+                events += self.pieces("cbit", cid, len(pipe.r2c[0]) - pipe.r2c_read)
         for publisher in w.publishers:
             if publisher.kind == UNIQUE:
                 if publisher.state != "off" and self.may_beat(publisher):
                     events.append(("hb", publisher.name))
-            elif publisher.kind != OURS and publisher.state == "on" and self.plan.shows:
+            elif shows and publisher.kind != OURS and publisher.state == "on":
                 events.append(("show", publisher.name))
         for subscriber in w.subscribers:
-            if isinstance(subscriber, RealClient):
+            if subscriber.kind == OURS:
                 events += subscriber.may_do(budget)
             if subscriber.in_hand and not subscriber.closing:
-                events += self.of_application(subscriber)
+                self.of_application(subscriber, events)
         return w.awake(events)
 
     def may_beat(self, publisher: Publisher) -> bool:
@@ -139,17 +141,14 @@ class Run:
     def pieces(self, kind: str, cid: tuple[str, int], left: int) -> list[Event]:
         return [(kind, cid, self.rng.choice((1, left // 2, left - 1)))] if left > 1 else []
 
-    def of_application(self, client: Subscriber) -> Iterator[Event]:
+    def of_application(self, client: Subscriber, events: list[Event]) -> None:
         last = len(client.in_hand) - 1
         if last > 0:
-            yield ("accept", client.name, last)
+            events.append(("accept", client.name, last))
         if self.budget.get("release"):
-            for index in range(last + 1):
-                if client.can_release(index):
-                    yield ("release", client.name, index)
-        if self.budget.get("reject") and not isinstance(client, RealClient):
-            for index in range(last + 1):
-                yield ("reject", client.name, index)
+            events += [("release", client.name, index) for index in range(last + 1) if client.can_release(index)]
+        if self.budget.get("reject") and client.kind != OURS:
+            events += [("reject", client.name, index) for index in range(last + 1)]
 
     def faults(self) -> list[Event]:
         """And their ends."""
@@ -174,11 +173,11 @@ class Run:
             if budget["crash"]:
                 events.append(("crash", name))
         if len(w.names) > 1:
-            events += self.between_routers()
+            self.between_routers(events)
         if budget.get("clock"):
             events += [("clock", name, seconds) for name in w.names for seconds in JUMPS]
         for client in self.clients:
-            events += self.of_client(client)
+            self.of_client(client, events)
         events = w.awake(events)
         if self.may_tick():
             events.append(("tick",))
@@ -202,55 +201,57 @@ class Run:
             pipe.c_open and (pipe.r2c or pipe.c2r or not pipe.r_open or not w.reads(pipe)) for pipe in w.pipes.values()
         )
 
-    def between_routers(self) -> Iterator[Event]:
+    def between_routers(self, events: list[Event]) -> None:
         w, budget = self.world, self.budget
         apart = any(w.group.values())
         part, suspect = budget.get("part") and not apart, budget.get("suspect")
-        for name in [name for name, site in w.sites.items() if site is not None] if part or suspect else ():
-            if part:
-                yield ("part", name)
-            if suspect:
-                yield from (("suspect", name, peer) for peer in w.names if self.in_session(name, peer))
+        if part or suspect:
+            for name in [name for name, site in w.sites.items() if site is not None]:
+                if part:
+                    events.append(("part", name))
+                if suspect:
+                    events += [("suspect", name, peer) for peer in w.names if self.in_session(name, peer)]
         cut, hold = budget.get("cut"), budget.get("hold")
-        for a, b in w.trunks if cut or hold else ():
-            if cut:
-                yield ("cut", a, b)
-            if hold:
-                yield from (("hold", *way) for way in ((a, b), (b, a)) if way not in w.one_way)
+        if cut or hold:
+            for a, b in w.trunks:
+                if cut:
+                    events.append(("cut", a, b))
+                if hold:
+                    events += [("hold", *way) for way in ((a, b), (b, a)) if way not in w.one_way]
         if budget.get("reshape"):
-            yield from (("reshape", shape) for shape in self.family.shapes if shape != w.shape)
+            events += [("reshape", shape) for shape in self.family.shapes if shape != w.shape]
         if apart or w.broken:
-            yield ("heal",)
+            events.append(("heal",))
         if w.one_way:
-            yield from (("let", *way) for way in w.one_way)
+            events += [("let", *way) for way in w.one_way]
             for way, wire in w.held().items():
-                yield ("drip", *way, self.rng.randrange(1, len(wire.held or b"") + 1))
+                events.append(("drip", *way, self.rng.randrange(1, len(wire.held or b"") + 1)))
 
-    def of_client(self, client: Publisher | Subscriber) -> Iterator[Event]:
+    def of_client(self, client: Publisher | Subscriber, events: list[Event]) -> None:
         budget, name = self.budget, client.name
         if isinstance(client, RealClient):
-            yield from client.may_go_wrong(budget)
+            events += client.may_go_wrong(budget)
             if budget.get("away") and client.state == "off" and self.nobody_waits():
-                yield ("away", name)
+                events.append(("away", name))
             if client.still:
-                yield ("wake", name)
+                events.append(("wake", name))
                 given_up = client.pipe is None or not client.pipe.r_open
                 if given_up and not self.family.strict and self.nobody_waits(client):
-                    yield ("late", name)
+                    events.append(("late", name))
             elif budget.get("still") and client.endpoint is not None:
-                yield ("still", name)
+                events.append(("still", name))
         if isinstance(client, Publisher):
             if budget["pfresh"] and not client.closing:
-                yield ("pfresh", name)
+                events.append(("pfresh", name))
             if budget["quit"] and client.state == "off" and client.kind in QUITTERS and not client.closed:
-                yield from (("quit", name, router) for router, site in self.world.sites.items() if site is not None)
+                events += [("quit", name, router) for router, site in self.world.sites.items() if site is not None]
         else:
             if budget["sfresh"] and not client.closing:
-                yield ("sfresh", name)
+                events.append(("sfresh", name))
             if budget["srestart"] and not client.closed:
-                yield ("srestart", name)
+                events.append(("srestart", name))
         if budget["close"] and client.state == "on" and not client.closing:
-            yield ("close", name)
+            events.append(("close", name))
 
     def in_session(self, name: str, peer: str) -> bool:
         site = self.world.site(name)
@@ -281,17 +282,18 @@ class Run:
     def may_tick(self) -> bool:
         """Timers are longer than what they allow for: messages between routers that are together (discovery), frames of
         clients (proof_after), absences (subscription_timeout)."""
-        w = self.world
+        w, expiry = self.world, self.family.expiry
         if (self.ticks + 1) * STALL_S >= self.family.lasts_s:
             return False
         late = w.now + STALL_S - self.fresh_s
-        if any(pipe.since < late and pipe.c2r and pipe.r_open and w.reads(pipe) for pipe in w.pipes.values()):
-            return False
-        if self.family.expiry and any(p.c_open and (p.r2c or not p.r_open) for p in w.pipes.values()):
-            return False  # a loss becomes known, and what was said is read, within the margin
-        if self.family.expiry and any(self.silent(p) for p in w.publishers):
+        for pipe in w.pipes.values():
+            if pipe.since < late and pipe.c2r and pipe.r_open and w.reads(pipe):
+                return False
+            if expiry and pipe.c_open and (pipe.r2c or not pipe.r_open):
+                return False  # a loss becomes known, and what was said is read, within the margin
+        if expiry and any(self.silent(p) for p in w.publishers):
             return False  # nobody is forgotten elsewhere while a router waits for the next frame that proves it (5.2)
-        if not self.family.strict and not self.family.expiry:
+        if not self.family.strict and not expiry:
             return True
         return not w.held() and not any(any(site.inbox.values()) for site in w.sites.values() if site is not None)
 
@@ -331,17 +333,17 @@ class Run:
 
     # ------------------------------------------------------------------ letting it happen
     def step(self, event: Event) -> None:
-        w = self.world
         self.events.append(event)
         kind = event[0]
         if kind in self.budget:
             self.budget[kind] -= 1
         elif kind == "cbit":
             self.budget["bit"] -= 1
-        self.ticks += kind == "tick"
-        w.step(event)
+        elif kind == "tick":
+            self.ticks += 1
+        self.world.step(event)
         if kind == "hb":
-            self.beats[event[1]] = w.now
+            self.beats[event[1]] = self.world.now
 
     def pick(self, events: list[Event]) -> Event:
         weights = self.weights

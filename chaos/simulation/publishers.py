@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import itemgetter
 from typing import Any
 
 from amqp10.events import Dispositions, Event, LinkAttached, LinkFlow
@@ -12,6 +13,8 @@ from amqp10.sender import SenderLink
 from amqp10.types import Symbol, ULong
 from chaos.simulation.clients import ADDRESS, MEMORY, RECOVERING, STATES, UNIQUE, Client, body_of
 from chaos.simulation.frames import frames_of, kind_of
+
+STATE = itemgetter(0)  # of an entry of `unsettled`
 
 
 class Publisher(Client):
@@ -172,13 +175,19 @@ class Publisher(Client):
         self.flush()
 
     def next_to_settle(self) -> bytes | None:
-        if self.state != "on":
+        states = [*map(STATE, self.unsettled.values())]
+        if self.state != "on" or states.count("undecided") == len(states):
             return None
-        decided = [tag for tag, value in self.unsettled.items() if value[0] != "undecided"]
-        if decided and self.link.capacity() < 1:  # what was sent over another connection takes a transfer
-            live = set(self.ids.values())
-            decided = [tag for tag in decided if tag in live]
-        return decided[0] if decided else None
+        live = None
+        for tag, value in self.unsettled.items():
+            if value[0] != "undecided":
+                if live is None:
+                    if self.link.capacity() > 0:
+                        return tag
+                    live = set(self.ids.values())  # what was sent over another connection takes a transfer
+                if tag in live:
+                    return tag
+        return None
 
     def forget(self) -> None:
         """Its process restarts without memory."""

@@ -259,14 +259,12 @@ class RealClient(Client):
         raise AssertionError("only a subscription's journal is held")
 
     # ------------------------------------------------------------------ what can happen
-    def goes_on(self) -> list[Event]:
-        """By itself."""
-        events: list[Event] = []
+    def goes_on(self, events: list[Event]) -> None:
+        """Adds what it does by itself."""
         if self.waits_for_disk():
             events.append(("disk", self.name))
-        if self.can_start():
+        if self.state == "down" and self.can_start():
             events.append(("start", self.name))
-        return events
 
     def may_do(self, budget: dict[str, int]) -> list[Event]:
         """Its application."""

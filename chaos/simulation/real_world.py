@@ -47,15 +47,17 @@ class RealWorld(World):
 
     def enabled(self) -> list[Event]:
         events = super().enabled()
+        if not self._ours:
+            return events
         for client in self._ours:
-            events += client.goes_on()
+            client.goes_on(events)
             if client.still and client.pipe is not None and client.pipe.r_open:
                 events.append(("rnotice", client.pipe.cid))
         return self.awake(events)
 
     def awake(self, events: list[Event]) -> list[Event]:
         """Without what processes that stand still would have to do."""
-        still = {client.name for client in self._ours if client.still}
+        still = [client.name for client in self._ours if client.still]
         if not still:
             return events
         return [event for event in events if event[0] not in OF_PROCESS or subject(event) not in still]
@@ -103,11 +105,11 @@ class RealWorld(World):
                 if readable and client.pipe is pipe and (not pipe.server.output_paused or pipe.server.reads):
                     client.heartbeat()
                     self.do_c2r(cid)
-                    self.settle_network((pipe.router,))
+                    self.settle_one(pipe.router)
                 continue
             while pipe.r_open and pipe.c2r and not pipe.c2r_read and kind_of(pipe.c2r[0]) in ASKING:
                 self.do_c2r(cid)
-                self.settle_network((pipe.router,))
+                self.settle_one(pipe.router)
             while pipe.c_open and pipe.r2c and not pipe.r2c_read and kind_of(pipe.r2c[0]) in ASKING:
                 if pipe.stalled or client.still:
                     break
@@ -115,7 +117,7 @@ class RealWorld(World):
 
         while events := [event for event in self.enabled() if event[0] in OF_ROUTERS]:
             getattr(self, "do_" + events[0][0])(*events[0][1:])
-            self.settle_network(None)
+            self.settle_network()
 
     def do_still(self, name: str) -> None:
         self.one(name).still = True

@@ -77,6 +77,7 @@ class Routers:
         self.group = dict.fromkeys(self.names, 0)
         self.by_server: dict[Any, Pipe] = {}  # the router's end of a client's connection -> all of it
         self.trunks: dict[tuple[str, str], tuple[Any, Any]] = {}
+        self.ends: dict[str, list[Any]] = {name: [] for name in self.names}  # the trunks' ends at each
         self.wires: dict[Any, Wire] = {}  # one end of a trunk -> what goes to the other
         self.links_changed = True  # trunks may have to be made or cut
         self.ends_closed = False  # a pipe may be over
@@ -117,21 +118,33 @@ class Routers:
         return self.group[a] == self.group[b]
 
     # ------------------------------------------------------------------ between routers
-    def settle_network(self, names: Iterable[str] | None = None) -> None:
-        """Trunks are as partitions say, and everything between networks has been read. names: routers for which there
-        may be something to do; None: all."""
-        if names is None or self.links_changed:
-            self.links_changed = False
-            self.make_and_cut_trunks()
-            names = self.names
-            self.due.clear()
-        now, sites, wires = self.now, self.sites, self.wires
+    def settle_network(self) -> None:
+        """Trunks are as partitions say, and everything between networks has been read."""
+        self.links_changed = False
+        self.make_and_cut_trunks()
+        self.due.clear()
         busy: dict[str, None] = {}
-        for name in names:
-            site = sites[name]
+        for name in self.names:
+            site = self.sites[name]
             if site is not None:
                 self.emit(site)
                 busy[name] = None
+        self.carry(busy)
+
+    def settle_one(self, name: str) -> None:
+        """The same, where only this router may have something to do: mostly it has nothing for the others."""
+        if self.links_changed:
+            self.settle_network()
+            return
+        site = self.sites[name]
+        if site is not None:
+            self.emit(site)
+            if site.network.flush(self.now):
+                self.carry({name: None})
+
+    def carry(self, busy: dict[str, None]) -> None:
+        """What the networks of these routers have to say reaches the others, and so on."""
+        now, sites, wires = self.now, self.sites, self.wires
         while busy:
             turn, busy = busy, {}
             for name in turn:
@@ -139,7 +152,8 @@ class Routers:
                 if site is None:
                     continue
                 network = site.network
-                network.flush(now)
+                if not network.flush(now):
+                    continue
                 while events := network.take_events():
                     for event in events:
                         site.inbox[event.peer].append(event)
@@ -163,14 +177,17 @@ class Routers:
                     left = self.site(a).network.connect(self.now, server=False, neighbour=b)
                     right = self.site(b).network.connect(self.now, server=True, neighbour=None)
                     self.trunks[a, b] = (left, right)
+                    self.ends[a].append(left)
+                    self.ends[b].append(right)
                     self.wires[left] = Wire(right, b, bytearray() if (a, b) in self.one_way else None)
                     self.wires[right] = Wire(left, a, bytearray() if (b, a) in self.one_way else None)
                 elif not alive and (a, b) in self.trunks:
                     self.cut_trunk(a, b)
 
     def cut_trunk(self, a: str, b: str) -> None:
-        for end in self.trunks.pop((a, b)):
+        for name, end in zip((a, b), self.trunks.pop((a, b)), strict=True):
             del self.wires[end]
+            self.ends[name].remove(end)
             end.receive_eof(self.now)
 
     def emit(self, site: Site) -> None:
@@ -209,13 +226,13 @@ class Routers:
         if self.turns:
             self.due[name] = None
         else:
-            self.settle_network((name,))
+            self.settle_one(name)
 
     # ------------------------------------------------------------------ events
     def do_turn(self, name: str) -> None:
         """It writes what the handlers of its last reads have left behind."""
         self.due.pop(name, None)
-        self.settle_network((name,))
+        self.settle_one(name)
 
     def do_up(self, x: str, y: str) -> None:
         if self.turns:  # what was said in an earlier session goes before the next one begins (`Network.take_events`)
@@ -244,7 +261,7 @@ class Routers:
     def do_suspect(self, x: str, y: str) -> None:
         """x gives its session with y up; both networks begin a new one."""
         self.site(x).network.peer_reset(y, self.now)
-        self.settle_network((x,))
+        self.settle_one(x)
         self.do_down(x, y)
 
     def do_part(self, name: str) -> None:
@@ -275,7 +292,7 @@ class Routers:
             site = self.sites[name]
             if site is not None:
                 site.network.sessions.beat(self.now)
-                self.settle_network((name,))
+                self.settle_one(name)
 
     def stand_still(self, seconds: float) -> None:
         """Timers fire late: all that were due by now. At most STALL_S."""
@@ -297,13 +314,9 @@ class Routers:
         deadline = router.next_deadline()
         if deadline is not None and deadline < found:
             found = deadline
-        for server in router.connections:
-            deadline = server.next_deadline()
-            if deadline is not None and deadline < found:
-                found = deadline
-        for (left, right), (left_end, right_end) in self.trunks.items():
-            if left == name or right == name:
-                deadline = (left_end if left == name else right_end).next_deadline()
+        for ends in (router.connections, self.ends[name]):
+            for end in ends:
+                deadline = end.connection.next_deadline()
                 if deadline is not None and deadline < found:
                     found = deadline
         return found
@@ -315,19 +328,13 @@ class Routers:
         site.router.went_on(site.network.went_on)
         site.router.tick(now)
         self.due.pop(name, None)
-        for server in list(site.router.connections):
-            deadline = server.next_deadline()
+        for end in [*site.router.connections, *self.ends[name]]:
+            deadline = end.connection.next_deadline()
             if deadline is not None and deadline <= now:
-                server.handle_timer(now)
-        for pair, ends in list(self.trunks.items()):
-            if name in pair:
-                end = ends[pair.index(name)]
-                deadline = end.next_deadline()
-                if deadline is not None and deadline <= now:
-                    end.handle_timer(now)
-        self.settle_network((name,))
-        for pair, ends in list(self.trunks.items()):
-            if ends[0].closed or ends[1].closed:  # who has closed takes the transport away
+                end.handle_timer(now)
+        self.settle_one(name)
+        for pair, (left, right) in list(self.trunks.items()):
+            if left.connection.closed or right.connection.closed:  # who has closed takes the transport away
                 self.cut_trunk(*pair)
                 self.links_changed = True
 

@@ -41,6 +41,8 @@ class StillRouters(RealWorld):
     def enabled(self) -> list[Event]:
         events = super().enabled()
         if self.asleep:
+            if not self._ours:
+                events = self.awake(events)
             events += [("cquit", cid) for cid, pipe in self.pipes.items() if pipe.c_open and not self.reads(pipe)]
         return events
 
@@ -106,6 +108,8 @@ class StillRouters(RealWorld):
         del self.trunks[a, b]
         held = self.wires.pop(other).held
         del self.wires[own]
+        self.ends[name].remove(own)
+        self.ends[peer].remove(other)
         self.over.setdefault(name, []).append((own, bytes(held or b"")))
         if peer in self.asleep:
             self.over.setdefault(peer, []).append((other, b""))

@@ -194,6 +194,10 @@ class Subscriber(Client):
     def can_release(self, index: int) -> bool:
         return self.state == "on" and not self.closing and self.in_hand[index][0] in self.ids
 
+    def may_do(self, budget: dict[str, int]) -> list[tuple[Any, ...]]:
+        """What applications of ours can do beside what all can."""
+        return []
+
     def restart(self) -> None:
         """Its process restarts: what it has accepted is on disk, what it had in hand is gone."""
         self.hang_up()

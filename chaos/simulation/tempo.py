@@ -27,7 +27,9 @@ BETWEEN_ROUTERS = ("msg", "up", "down")
 class Tempo:
     def __init__(self, run: Run) -> None:
         self.run, self.rng = run, run.rng
+        self.followed = {before for before, _, _ in run.plan.follows}
         self.slow: dict[Event, int] = {}  # how events begin that do not happen -> until how many have
+        self.kinds: set[str] = set()  # of these
         self.soonest = 0  # the least of these
 
     def going_on(self, usual: list[Event], number: int) -> list[Event]:
@@ -42,20 +44,26 @@ class Tempo:
             return usual
         if number >= self.soonest:
             self.slow = {beginning: until for beginning, until in self.slow.items() if until > number}
-            self.soonest = min(self.slow.values(), default=0)
-        slow = self.slow
-        return [event for event in usual if event[:2] not in slow and event not in slow]
+            self.note()
+        slow, kinds = self.slow, self.kinds
+        return [event for event in usual if event[0] not in kinds or (event[:2] not in slow and event not in slow)]
 
     def stop(self, beginnings: list[Event], number: int, lasts: tuple[int, ...]) -> None:
         until = number + self.rng.choice(lasts)
         self.slow.update(dict.fromkeys(beginnings, until))
-        self.soonest = min(self.slow.values())
+        self.note()
+
+    def note(self) -> None:
+        self.kinds = {beginning[0] for beginning in self.slow}
+        self.soonest = min(self.slow.values(), default=0)
 
     def after(self, event: Event, number: int) -> Event | None:
         """The fault that comes at once."""
         run, rng = self.run, self.rng
         if run.plan.stale and event[0] in LEAVES and rng.random() < run.plan.stale:
             self.leave_unread(event, number)
+        if event[0] not in self.followed:
+            return None
         for before, then, likely in run.plan.follows:
             if before == event[0] and rng.random() < likely:
                 names = names_of(event, run)

@@ -64,6 +64,7 @@ class World(Routers):
         self.numbers = dict.fromkeys(self.clients, 0)
         self.history: list[tuple[float, Event]] = []
         self.observer: Callable[[Event], None] | None = None  # hears of each event before it happens
+        self.handlers: dict[str, Callable[..., None]] = {}  # kind of event -> what does it, once it has happened
         super().__init__(names, address=address, router_class=router_class, seed=seed, config=config)
 
     def forget_pipes(self) -> None:
@@ -74,17 +75,17 @@ class World(Routers):
 
     # ------------------------------------------------------------------ what can happen
     def enabled(self) -> list[Event]:
-        events: list[Event] = [("turn", name) for name in self.due]
+        events: list[Event] = [("turn", name) for name in self.due] if self.due else []
         for x, site in self.sites.items():
             if site is None:
                 continue
             for y, inbox in site.inbox.items():
                 if inbox:
                     head = inbox[0].__class__
-                    if head is PeerUp:
-                        events.append(("up", x, y))
-                    elif head is PeerMessage:
+                    if head is PeerMessage:
                         events.append(("msg", y, x))
+                    elif head is PeerUp:
+                        events.append(("up", x, y))
                     if head is PeerDown or (len(inbox) > 1 and PeerDown in [e.__class__ for e in inbox]):
                         events.append(("down", x, y))
         for cid, pipe in self.pipes.items():
@@ -93,12 +94,13 @@ class World(Routers):
                     events.append(("c2r", cid))
                 if not pipe.c_open:
                     events.append(("rnotice", cid))
-            if pipe.c_open:
-                if pipe.r2c:
-                    if not pipe.stalled:
-                        events.append(("r2c", cid))
-                elif not pipe.r_open:
+                elif pipe.r2c and not pipe.stalled:
+                    events.append(("r2c", cid))
+            elif pipe.c_open:
+                if not pipe.r2c:
                     events.append(("cnotice", cid))
+                elif not pipe.stalled:
+                    events.append(("r2c", cid))
         for publisher in self.publishers:
             if publisher.state == "on" and not publisher.closing:
                 if publisher.seq < publisher.total and publisher.can_send():
@@ -120,23 +122,29 @@ class World(Routers):
             self.forget_pipes()
 
     def happen(self, event: Event) -> None:
+        kind = event[0]
         name = self.concerned(event)  # before it happens: the pipe may be gone then
-        getattr(self, "do_" + event[0])(*event[1:])
-        if name is None or self.links_changed or (self.due and event[0] in OF_NOBODY):
-            self.settle_network(None)
+        handler = self.handlers.get(kind)
+        if handler is None:
+            handler = self.handlers[kind] = getattr(self, "do_" + kind)
+        handler(*event[1:])
+        if name is None or self.links_changed or (self.due and kind in OF_NOBODY):
+            self.settle_network()
         elif name:
             self.wake(name)
 
     def concerned(self, event: Event) -> str | None:
         """The router that may have something to say after it, or ""; None: any may, and trunks may come or go."""
         kind = event[0]
-        if kind in OF_CONNECTION:
-            return self.pipes[event[1]].router
-        if kind in OF_CLIENT or kind in OF_NOBODY:
+        if kind in OF_CLIENT:
             return ""
-        if kind == "bit" and not self.turns:
+        if kind in OF_CONNECTION or (kind == "bit" and not self.turns):
             return self.pipes[event[1]].router
-        return event[OF_ROUTER[kind]] if kind in OF_ROUTER else None
+        place = OF_ROUTER.get(kind)
+        if place is not None:
+            name: str = event[place]
+            return name
+        return "" if kind in OF_NOBODY else None
 
     @property
     def transcript(self) -> list[str]:
