@@ -90,7 +90,7 @@ BY_SEED: dict[str, tuple[str, int]] = {
     "condition_answer_to_an_earlier_question": ("near", 50),
     "condition_covered_neighbour_does_not_cover": ("modes", 0),
     "condition_leave_of_an_earlier_subscription": ("expiry", 169),
-    "condition_lost_router_covers_nothing": ("near", 8306),
+    "condition_lost_router_covers_nothing": ("near", 11144),
     "condition_orphan_is_covered_nowhere": ("near", 338),
     "condition_pubdown_of_an_earlier_ingress": ("crossing", 3),
     "condition_sign_of_life_older_than_the_subscription": ("near", 46),

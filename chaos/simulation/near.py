@@ -3,7 +3,8 @@
 What a named schedule (`scenarios/`) is about is one interleaving of several steps, which hardly ever comes by chance.
 Its neighbourhood does: a seed draws a schedule, and how much of it is played, with which changes, from none at all to
 many. Then everything goes on as in any other random schedule (`explore.py`), to the same end, with the same checks.
-What fuzzers do with inputs that are known to be interesting, this does with what is known to be hard.
+What fuzzers do with inputs that are known to be interesting, this does with what is known to be hard. A fifth have what
+another schedule is about behind the first.
 
 What can be drawn stays within what PROTOCOL promises, as other families do (`plan.FAMILIES`):
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 NAMES = tuple(name for name in SCENARIOS if name not in LEFT_OUT)
 MARGIN_S = 9.0  # that may pass in what comes by chance, less than from a timeout to the next
+LATER = 100  # connections; no schedule has as many
 BOUND = 400  # events, until nothing more happens by itself
 ANYTHING: Event = ("anything",)  # a step: something by chance
 FAULT: Event = ("fault",)  # ... a fault
@@ -61,10 +63,11 @@ WEIGHED = WEIGHTS | FAULT_WEIGHTS | OURS_WEIGHTS | {"pass": 1, "cquit": 1}
 # ---------------------------------------------------------------------- drawing
 def draw_near(seed: int) -> Plan:
     rng = random.Random(f"{NEAR} {seed}")
-    recording = rng.choice(recordings(rng.choice(NAMES)))
+    first = rng.choice(recordings(rng.choice(NAMES)))
+    recording = perhaps_two(first, random.Random(f"{NEAR} {seed} then"))
     frail = any(client.habits.get("timeout", FOREVER) < MARGIN_S for client in recording.clients)
     # It excuses nothing as it is, but would with anything that goes wrong beside what it is about: that, or neither.
-    alone = (frail or (recording.strict and recording.apart)) and rng.random() < 0.25
+    alone = (frail or (first.strict and first.apart)) and recording is first and rng.random() < 0.25
     long = recording.waits_s + MARGIN_S > recording.address.subscription_timeout_s or (frail and not alone)
     family = Family(
         strict=recording.strict and not long and (alone or not recording.apart),
@@ -73,6 +76,8 @@ def draw_near(seed: int) -> Plan:
         lasts_s=30.0 if long else MARGIN_S,
     )
     steps, exact = (recording.steps, len(recording.steps)) if alone else changed(recording, rng)
+    if recording is not first:
+        exact = min(exact, first.body)
     clients = recording.clients
     if not alone and rng.random() < 0.35:
         clients, exact = other_clients(recording, family, rng), 0
@@ -87,6 +92,29 @@ def draw_near(seed: int) -> Plan:
         plan, exact = with_unusual_settings(plan, rng), 0
     beginning = Beginning(recording.of, family, steps, exact, recording.apart)
     return replace(with_tempo(plan, rng), beginning=beginning)
+
+
+def perhaps_two(first: Recording, rng: random.Random) -> Recording:
+    """It, or with what another one is about behind it, by the same clients and as many routers."""
+    second = rng.choice(recordings(rng.choice(NAMES)))
+    strict = first.strict and second.strict and not (first.apart or second.apart)
+    if rng.random() < 0.8 or (not strict and any(c.publishes and c.kind == MEMORY for c in first.clients)):
+        return first
+    steps = second.steps[rng.choice(deeds([*second.steps[: second.body // 2]])) : second.body]
+    places = dict(zip(second.names, first.names * 3, strict=False))
+    behind = tuple((moved(event, places), held and tuple(moved(e, places) for e in held)) for event, held in steps)
+    return replace(
+        first, of=f"{first.of}, then {second.of}", strict=first.strict and second.strict,
+        apart=first.apart or second.apart, steps=first.steps[: first.body] + behind, body=first.body + len(behind),
+    )  # fmt: skip
+
+
+def moved(event: Event, places: dict[str, str]) -> Event:
+    """To other routers, and over later connections than those of the first."""
+    there: list[Any] = [places.get(each, each) if isinstance(each, str) else each for each in event]
+    if event[0] == "connect":
+        there[3] += LATER
+    return tuple((each[0], each[1] + LATER) if isinstance(each, tuple) else each for each in there)
 
 
 def draw_more(recording: Recording, family: Family, rng: random.Random) -> dict[str, int]:

@@ -96,6 +96,21 @@ def test_where_the_named_schedule_excuses_no_loss_nothing_comes_that_would() -> 
             assert plan.budget.get(kind, 0) == named.count(kind), (plan.seed, kind)
 
 
+def test_second_schedule_behind_the_first_is_played_by_the_same_clients_and_excuses_what_either_does() -> None:
+    for seed, plan in ((seed, draw_near(seed)) for seed in range(200)):
+        assert plan.beginning is not None
+        first, then, second = plan.beginning.schedule.partition(", then ")
+        if not then:
+            continue
+        several = [*recordings(first), *recordings(second)]
+        assert plan.beginning.apart is (any(each.apart for each in several))
+        assert not plan.rules.strict or all(each.strict for each in several)
+        assert plan.beginning.exact <= max(each.body for each in recordings(first))
+        assert {*plan.names} in [{*each.names} for each in recordings(first)]
+        run = begun(plan)
+        assert {event[2] for event in run.events if event[0] == "connect"} <= {*plan.names}, seed
+
+
 @pytest.mark.parametrize("first", range(0, SEEDS, 20))
 def test_schedule_near_a_named_one_holds(first: int) -> None:
     for seed in range(first, first + 20):
