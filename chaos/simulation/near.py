@@ -84,7 +84,7 @@ def draw_near(seed: int) -> Plan:
     more = {} if alone else draw_more(recording, family, rng)
     plan = Plan(
         seed, NEAR, recording.names, MESH, numbered(recording, clients, rng), (), recording.address,
-        dict(recording.config), with_needed(more, steps),
+        dict(recording.config), with_needed(more, steps, recording),
         {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in WEIGHED.items()},
         length=rng.choice([0, 0, 25, 60, 120]),
     )  # fmt: skip
@@ -122,7 +122,7 @@ def draw_more(recording: Recording, family: Family, rng: random.Random) -> dict[
     most = {**USUAL}
     if not family.strict and (recording.apart or rng.random() < 0.3):
         most |= PARTED
-    if recording.address.no_subscribers == "accept":  # else publishers might wait for subscribers for good
+    if recording.address.no_subscribers == "accept":
         most |= {"sfresh": 1, "close": 1}
     if any(client.kind == OURS for client in recording.clients):
         most |= {"kill": 1, "full": 1, "still": 1}
@@ -131,11 +131,14 @@ def draw_more(recording: Recording, family: Family, rng: random.Random) -> dict[
     return {kind: rng.choice([0, 0, 0, number]) for kind, number in most.items()}
 
 
-def with_needed(more: dict[str, int], steps: tuple[Step, ...]) -> dict[str, int]:
+def with_needed(more: dict[str, int], steps: tuple[Step, ...], recording: Recording) -> dict[str, int]:
     budget = NEVER | more
     for (kind, *_), _ in steps:
         if kind in COUNTED:
             budget[kind] = budget.get(kind, 0) + 1
+    if recording.address.no_subscribers == "hold":  # one is left, or nobody could send any more
+        subscribers = sum(not client.publishes for client in recording.clients)
+        budget["close"] = min(budget["close"], subscribers - 1)
     return budget
 
 

@@ -15,7 +15,7 @@ from chaos.simulation.near import CHANGES, NAMES, as_it_happens, begin_like, dra
 from chaos.simulation.plan import Beginning, Plan
 from chaos.simulation.recording import BY_ITSELF, LEFT_OUT, Recording, recordings
 from chaos.simulation.scenarios import SCENARIOS
-from chaos.simulation.shrink import Shrinking
+from chaos.simulation.shrink import Shrinking, simpler
 from router.egress import Egress
 
 SEEDS = 100
@@ -94,6 +94,15 @@ def test_where_the_named_schedule_excuses_no_loss_nothing_comes_that_would() -> 
         named = [event[0] for event, _ in plan.beginning.steps]
         for kind in {*PARTING} - {"hold", "still"}:  # which part nobody as long as time does not pass
             assert plan.budget.get(kind, 0) == named.count(kind), (plan.seed, kind)
+
+
+def test_where_publishers_need_subscribers_one_is_left() -> None:
+    """Also when a schedule that goes wrong is made smaller: it would go wrong in another way."""
+    plans = [plan for plan in map(draw_near, range(300)) if plan.address.no_subscribers == "hold"]
+    assert any(plan.budget["close"] for plan in plans)
+    for plan in plans:
+        assert plan.budget["close"] < sum(not client.publishes for client in plan.clients), plan.seed
+        assert all(any(not client.publishes for client in smaller.clients) for smaller in simpler(plan))
 
 
 def test_second_schedule_behind_the_first_is_played_by_the_same_clients_and_excuses_what_either_does() -> None:
