@@ -16,7 +16,7 @@ from itertools import accumulate
 
 from amqp10.performatives import RCV_FIRST
 from chaos.simulation.checker import Violation
-from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE
+from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Client
 from chaos.simulation.near import SAID, as_it_happens, begin_like, draw_near, may_say, may_wait
 from chaos.simulation.plan import FAULT_WEIGHTS, NEAR, Plan, draw, family_of
 from chaos.simulation.publishers import Publisher
@@ -250,8 +250,13 @@ class Run:
                 events.append(("sfresh", name))
             if budget["srestart"] and not client.closed:
                 events.append(("srestart", name))
-        if budget["close"] and client.state == "on" and not client.closing:
+        if budget["close"] and client.state == "on" and not client.closing and self.may_leave(client):
             events.append(("close", name))
+
+    def may_leave(self, client: Client) -> bool:
+        """Publishers may need somebody who is subscribed to be able to send."""
+        others = [s for s in self.world.subscribers if s is not client and not s.closing and not s.closed]
+        return client in self.world.publishers or self.address.no_subscribers != "hold" or bool(others)
 
     def in_session(self, name: str, peer: str) -> bool:
         site = self.world.site(name)
