@@ -371,8 +371,13 @@ class Ingress(Records):
         link.port.set_window(messages, size, reason)
 
     def _is_barred(self, link: Publisher, reason: str) -> bool:
-        """It gets no credit, and not because of what it has sent: subscriptions may wait for its flush to take that."""
-        return reason == NO_SUBSCRIBERS or bool(reason and not (link.undone or link.unsettled or link.held_count))
+        """It gets no credit, and not because of anything new: subscriptions may wait for its flush to take that."""
+        used = link.undone or link.unsettled or link.held_count
+        return reason == NO_SUBSCRIBERS or bool(reason and (not used or self._sends_again(link)))
+
+    def _sends_again(self, link: Publisher) -> bool:
+        """What it has in doubt, in order, before anything new (15)."""
+        return bool(link.expected) and not link.moved_on
 
     def _flush(self, link: Publisher) -> None:
         link.unknown = False

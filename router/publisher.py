@@ -80,6 +80,7 @@ class Publisher:
         "live",
         "map_brought",
         "mode_first",
+        "moved_on",
         "name",
         "need",
         "phase",
@@ -146,7 +147,8 @@ class Publisher:
         self.expected: dict[bytes, None] = {}
         self.unknown = False
         self.flush_at: float | None = None
-        self.barred = False  # no credit, and not because of what it has sent
+        self.moved_on = False  # it has sent something new while there was something to send again
+        self.barred = False  # no credit, and not because of anything new that it has sent
         # who gets its stream: home -> subscriptions; and those with a home that do not
         self.covered: dict[str, dict[SubscriptionName, None]] = {}
         self.destinations: tuple[str, ...] = ()

@@ -61,7 +61,8 @@ class Records:
             return
         if link.expected:
             for tag in outgoing:
-                link.expected.pop(tag, None)
+                if link.expected.pop(tag, link) is link:
+                    link.moved_on = True
         if link.tags is not None:
             if not link.tags.isdisjoint(outgoing) or len(set(outgoing)) < len(outgoing):
                 self._take_repeats(link, first_id, outgoing, payloads, message_format)

@@ -12,7 +12,9 @@ What can be drawn stays within what PROTOCOL promises, as other families do (`pl
   does none of these, nothing excuses one, and nothing of the kind comes later either;
 - time passes only as far as all that timeouts count on has happened (`may_wait`): what is necessary for it happens
   first. Only where everything has been as in the schedule itself it passes as it did there: that has been seen to hold;
-- publishers with memory and without epochs are drawn where routers cannot be apart only (14, L1).
+- publishers with memory and without epochs are drawn where routers cannot be apart only (14, L1);
+- where timeouts may pass, publishers without a map get no unusual windows: what does not fit into one again may come as
+  new (docs/decisions/core-in-ranges.md).
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ def draw_near(seed: int) -> Plan:
         {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in WEIGHED.items()},
         length=rng.choice([0, 0, 25, 60, 120]),
     )  # fmt: skip
-    if not alone and rng.random() < 0.2:
+    unmapped = long and any(client.kind == UNIQUE for client in clients)
+    if not alone and rng.random() < 0.2 and not unmapped:
         plan, exact = with_unusual_settings(plan, rng), 0
     beginning = Beginning(recording.of, family, steps, exact, recording.apart)
     return replace(with_tempo(plan, rng), beginning=beginning)

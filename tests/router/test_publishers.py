@@ -304,3 +304,19 @@ def test_a_publisher_of_whom_nothing_is_held_is_forgotten_also_while_a_router_is
     mesh.pass_time(23.0)
     assert not mesh.cores["b"].addresses
     assert mesh.cores["b"].next_deadline() is None
+
+
+@pytest.mark.parametrize("moves_on", [False, True])
+def test_what_a_full_window_keeps_a_publisher_from_sending_again_is_not_given_up(moves_on: bool) -> None:
+    """8.5: nobody accepts m0, so that there is no credit for m1. Whoever sends something new first will not send it."""
+    mesh = Mesh("ab", address=SHORT, window_messages=1)
+    subscriber = mesh.subscriber("a", accepts=False)
+    publisher = mesh.publisher("b")
+    publisher.send("m0", "m1")
+    publisher.leave()
+    again = mesh.publisher("b", unsettled=undecided("m0", "m1"))
+    again.send("m0", *["m2"] * moves_on)
+    assert again.window[2] == "window"
+    mesh.pass_time(SHORT.publisher_expires_s + 1.0)
+    again.send("m1")
+    assert subscriber.bodies() == (["m0", "m1", "m2", "m1"] if moves_on else ["m0", "m1"])

@@ -61,6 +61,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "heartbeat_sent_before_the_question": ([(Proof, "frame", any_frame)], "G2"),
     # 8.5: P could not send again what it has in doubt, and B says that it will not
     "expected_of_a_publisher_that_got_no_credit": ([(Ingress, "_is_barred", always(False))], "G2"),
+    # 8.5: P had used the credit that it was given for the first of them
+    "sent_again_while_nobody_accepts": ([(Ingress, "_sends_again", always(False))], "G2"),
     # 8.5: the abandoned ingress settles at S what P is about to send again elsewhere
     "flush_by_an_abandoned_ingress": ([(Ingress, "flush_due", flush_unproved)], "G2"),
 }

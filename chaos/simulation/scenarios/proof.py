@@ -284,6 +284,29 @@ def publisher_that_a_map_tells_of_may_come_too_late(world: Worlds) -> None:
 
 
 @scenario
+def sent_again_while_nobody_accepts(world: Worlds) -> None:
+    """S holds two messages and accepts neither for longer than P is waited for. P has come back and sent the first one
+    again, which takes all the room that there is: B must not say that P will not send the other one."""
+    s = Schedule(world("AB", [P()], [S()], strict=False, address=SHORT, window_bytes=40)).up(("s0", "A"), ("p0", "B"))
+    s.send("p0")
+    s.run()  # it gets credit for two as large as that
+    s.hold.append(("accept",))
+    s.send("p0")
+    s.send("p0")
+    s.run()
+    s.notice(s.drop("p0"))
+    s.run()
+    s.run(place=(("p0", "B"),))
+    assert not s.w.publisher("p0").link.credit
+    assert s.w.publisher("p0").pending
+    s.pass_time(PUBLISHER_EXPIRY_S)
+    s.run()
+    s.hold.clear()
+    finish(s)
+    assert s.accepted("s0") == {("p0", 0), ("p0", 1), ("p0", 2)}
+
+
+@scenario
 def expected_of_a_publisher_that_got_no_credit(world: Worlds) -> None:
     """S holds two messages, sent through A, which is cut off from B. P goes to B, where nobody has subscribed: it gets
     no credit for longer than it is waited for. Then the routers meet: B must not say that P will send them no more."""
