@@ -22,6 +22,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from chaos.simulation.clients import FOREVER, MEMORY, PLAIN, RECOVERING, UNIQUE
@@ -65,8 +66,8 @@ WEIGHED = WEIGHTS | FAULT_WEIGHTS | OURS_WEIGHTS | {"pass": 1, "cquit": 1}
 # ---------------------------------------------------------------------- drawing
 def draw_near(seed: int) -> Plan:
     rng = random.Random(f"{NEAR} {seed}")
-    first = rng.choice(recordings(rng.choice(NAMES)))
-    recording = perhaps_two(first, random.Random(f"{NEAR} {seed} then"))
+    first = rng.choice(recordings(one_of_names(f"{seed}")))
+    recording = perhaps_two(first, seed)
     frail = any(client.habits.get("timeout", FOREVER) < MARGIN_S for client in recording.clients)
     # It excuses nothing as it is, but would with anything that goes wrong beside what it is about: that, or neither.
     alone = (frail or (first.strict and first.apart)) and recording is first and rng.random() < 0.25
@@ -97,9 +98,15 @@ def draw_near(seed: int) -> Plan:
     return replace(with_tempo(plan, rng), beginning=beginning)
 
 
-def perhaps_two(first: Recording, rng: random.Random) -> Recording:
+def one_of_names(drawn: str) -> str:
+    """Each as likely. A schedule that is added takes some draws away from the others, which keep all else."""
+    return max(NAMES, key=lambda name: blake2b(f"{drawn} {name}".encode(), digest_size=8).digest())
+
+
+def perhaps_two(first: Recording, seed: int) -> Recording:
     """It, or with what another one is about behind it, by the same clients and as many routers."""
-    second = rng.choice(recordings(rng.choice(NAMES)))
+    rng = random.Random(f"{NEAR} {seed} then")
+    second = rng.choice(recordings(one_of_names(f"{seed} then")))
     strict = first.strict and second.strict and not (first.apart or second.apart)
     if rng.random() < 0.8 or (not strict and any(c.publishes and c.kind == MEMORY for c in first.clients)):
         return first

@@ -11,6 +11,7 @@ import pytest
 from chaos.simulation.clients import UNIQUE
 from chaos.simulation.defects.taking import always, defective
 from chaos.simulation.explore import PARTING, Run, explore, kind_of_failure
+from chaos.simulation.mutations import BY_SEED, MUTATIONS
 from chaos.simulation.near import CHANGES, NAMES, as_it_happens, begin_like, draw_near, may_wait
 from chaos.simulation.plan import Beginning, Plan
 from chaos.simulation.recording import BY_ITSELF, LEFT_OUT, Recording, recordings
@@ -168,9 +169,10 @@ def test_nothing_is_recorded_with_a_defect() -> None:
 
 
 def test_violation_near_a_named_schedule_can_be_made_small() -> None:
-    draw_near(97)
-    with defective([(Egress, "_may_infer", always(True))]):
-        run, failure = explore(97, "near")
+    family, seed = BY_SEED["pub_overtaken_by_subscriber"]
+    draw_near(seed)
+    with defective(MUTATIONS["pub_overtaken_by_subscriber"].patches):
+        run, failure = explore(seed, family)
         assert failure is not None
         shrinking = Shrinking(kind_of_failure(failure), tries=40)
         whole = shrinking.first(run.plan, run.events)
