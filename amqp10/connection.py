@@ -133,7 +133,8 @@ class Connection:
     def receive_data(self, data: bytes, now: float) -> list[Event]:
         """Everything that these bytes completed, in order. Never raises for what a peer does."""
         events: list[Event] = []
-        if self._state is CLOSED or not data:
+        state = self._state
+        if state is CLOSED or not data:
             return events
         self._now = self.last_read = self._silent_since = now
         reader = self._reader
@@ -142,7 +143,7 @@ class Connection:
         if reader.deaf or not data:
             return events
         offset = 0
-        if self._state is HANDSHAKE:
+        if state is HANDSHAKE:
             try:
                 offset = self._handshake.receive(data)
             except HandshakeFailed as failure:
@@ -153,7 +154,8 @@ class Connection:
                 self._state = OPENING
                 if self.server and self.settings.per_user is not None:
                     self.settings = self.settings.per_user(self.user)
-        if self._state is not HANDSHAKE:
+            state = self._state
+        if state is not HANDSHAKE:
             offset = reader.read(data, offset, events)
         if offset < len(data):
             reader.keep(data, offset)
@@ -183,23 +185,20 @@ class Connection:
             for session in touched:
                 if not session.ended:
                     session._flush()
-        handshake = self._handshake
-        if not handshake.ready:
-            data = b"".join(handshake.output)
+        handshake, out = self._handshake, self._out
+        if handshake.output:
+            first = handshake.output[:]
             handshake.output.clear()
-        else:
-            if handshake.output:
-                self._out[:0] = handshake.output
-                handshake.output.clear()
-            out = self._out
-            if not out:
-                return b""
-            data = out[0] if len(out) == 1 else b"".join(out)
-            self._out = []
-            self.output_size = 0
-        if data:
-            self._last_written = self._now
-        return data
+            if not handshake.ready:  # what follows waits for our AMQP header
+                self._last_written = self._now
+                return b"".join(first)
+            out[:0] = first
+        if not out or not handshake.ready:
+            return b""
+        self._out = []
+        self.output_size = 0
+        self._last_written = self._now
+        return out[0] if len(out) == 1 else b"".join(out)
 
     def next_deadline(self) -> float | None:
         """When handle_timer wants to be called; None: not until something else happens."""

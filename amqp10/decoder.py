@@ -111,6 +111,11 @@ def _decode(buf: bytes, offset: int, end: int, depth: int, budget: list[int]) ->
         descriptor, position = _decode(buf, offset + 1, end, depth, budget)
         value, position = _decode(buf, position, end, depth, budget)
         return Described(descriptor, value), position
+    short = _SHORT.get(code)
+    if short is not None and offset + 2 <= end:
+        stop = offset + 2 + buf[offset + 1]
+        if stop <= end:
+            return short(buf, offset + 2, stop), stop
     return _body(code, buf, offset + 1, end, offset, depth, budget)
 
 
@@ -304,6 +309,12 @@ def _raw(width: int, cls: Callable[[bytes], Any]) -> tuple[int, Callable[[bytes,
     return width, lambda buf, offset: cls(buf[offset : offset + width])
 
 
+_SHORT: Final[dict[int, Callable[[bytes, int, int], Any]]] = {
+    0xA0: lambda buf, offset, stop: buf[offset:stop],
+    0xA1: decode_utf8,
+    0xA3: decode_symbol,
+}
+"""What has a length of one octet: most of what maps and lists hold."""
 _ZERO_WIDTH: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False, 0x43: UInt(0), 0x44: ULong(0)}
 _FIXED: Final[dict[int, tuple[int, Callable[[bytes, int], Any]]]] = {
     0x50: (1, lambda buf, offset: UByte(buf[offset])),

@@ -7,7 +7,7 @@ Next: performatives.py for the bodies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from struct import Struct
+from struct import Struct, error
 from typing import Final
 
 from amqp10.errors import FRAMING_ERROR, DecodeError, EncodeError
@@ -34,9 +34,10 @@ def encode_frame(frame_type: int, channel: int, body: bytes | Sequence[bytes]) -
     if not isinstance(body, bytes):
         body = b"".join(body)
     size = len(body) + FRAME_HEAD_SIZE
-    if size > 0xFFFFFFFF or not 0 <= channel <= 0xFFFF:
-        raise EncodeError(f"no frame can hold {size} octets on channel {channel}")
-    return _pack_head(size, 2, frame_type, channel) + body
+    try:
+        return _pack_head(size, 2, frame_type, channel) + body
+    except error:
+        raise EncodeError(f"no frame can hold {size} octets on channel {channel}") from None
 
 
 def parse_frame_header(buf: bytes, offset: int = 0) -> tuple[int, int, int, int]:

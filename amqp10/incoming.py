@@ -85,10 +85,14 @@ class Incoming:
         """As many transfers at `offset` as this shape, credit and window admit; (end of them, their number)."""
         link: ReceiverLink = shape.link
         first = self.next_delivery_id
-        limit = min(link.reach - link.delivery_count, self.left)
+        limit = link.reach - link.delivery_count
+        if limit > self.left:
+            limit = self.left
         if link._partial is not None or first is None or limit <= 0:
             return offset, 0
-        max_size = min(link.max_message_size + shape.fixed, max_frame_size) if link.max_message_size else max_frame_size
+        max_size = max_frame_size
+        if link.max_message_size and link.max_message_size + shape.fixed < max_size:
+            max_size = link.max_message_size + shape.fixed
         tags: list[bytes] = []
         payloads: list[bytes] = []
         offset = take_run(buf, offset, end, shape, first & WRAP, limit, max_size, tags, payloads)
@@ -103,10 +107,14 @@ class Incoming:
         """The same for transfers that alternate with dispositions; (end of them, number of pairs)."""
         link: ReceiverLink = shape.link
         first = self.next_delivery_id
-        limit = min(link.reach - link.delivery_count, self.left)
+        limit = link.reach - link.delivery_count
+        if limit > self.left:
+            limit = self.left
         if link._partial is not None or first is None or limit <= 0:
             return offset, 0
-        max_size = min(link.max_message_size + shape.fixed, max_frame_size) if link.max_message_size else max_frame_size
+        max_size = max_frame_size
+        if link.max_message_size and link.max_message_size + shape.fixed < max_size:
+            max_size = link.max_message_size + shape.fixed
         tags: list[bytes] = []
         payloads: list[bytes] = []
         ranges: list[Range] = []

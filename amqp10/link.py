@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 class LinkState(Enum):
+    __hash__ = object.__hash__  # each is itself only: Enum's own goes by the name
+
     NEW = auto()  # ours, nothing sent yet
     ATTACH_SENT = auto()
     ATTACH_RECEIVED = auto()  # the owner has yet to answer
@@ -31,6 +33,8 @@ class LinkState(Enum):
 
 
 class Step(Enum):
+    __hash__ = object.__hash__
+
     SEND_ATTACH = auto()
     RECEIVE_ATTACH = auto()
     SEND_DETACH = auto()

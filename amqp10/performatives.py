@@ -286,7 +286,11 @@ SaslPerformative = SaslMechanisms | SaslInit | SaslChallenge | SaslResponse | Sa
 def decode_performative(buf: bytes, offset: int, end: int) -> tuple[Performative | SaslPerformative, int]:
     """(the performative that begins at offset, the offset of the payload behind it). AMQP's and SASL's alike: whether
     it may come in this kind of frame is for the caller to say."""
-    code, position = read_descriptor(buf, offset, end)
+    code: int | None
+    if end - offset >= 3 and buf[offset] == 0x00 and buf[offset + 1] == 0x53:
+        code, position = buf[offset + 2], offset + 3
+    else:
+        code, position = read_descriptor(buf, offset, end)
     fast = _FAST.get(code)
     if fast is not None:
         read = fast(buf, position, end)

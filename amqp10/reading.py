@@ -34,6 +34,7 @@ _FIRST_FRAME = 64 * 1024  # before open has come; 2.4.1 says 512, but clients li
 _PIECE = 4096  # smaller pieces than that are put together: holding one costs as much as forty octets
 _SHAPES = 1024  # so many shapes are remembered per connection, whatever a peer sends
 _SMALLEST_SHAPED = 18  # octets of a frame that may be looked up by its shape
+_SHAPED = (TRANSFER_START[2], DISPOSITION_START[2])  # the last octet of their descriptors
 _unpack_size = Struct(">I").unpack_from
 
 
@@ -101,7 +102,7 @@ class Reader:
                 break
             start = offset
             try:
-                if size >= _SMALLEST_SHAPED and stop <= end:
+                if size >= _SMALLEST_SHAPED and stop <= end and buf[offset + 10] in _SHAPED:
                     offset = self._take_shaped(buf, offset, end, stop, events)
                     if offset != start:
                         continue  # neither a transfer nor a disposition ends the connection, unless it is a violation

@@ -77,7 +77,7 @@ class SenderLink(Link):
         handle = self.handle
         assert handle is not None
         if cache is None:
-            block, largest = None, max(map(len, payloads))
+            block, largest = None, len(payloads[0]) if count == 1 else max(map(len, payloads))
         else:
             key = (session.channel, handle, first & WRAP, count, settled, message_format, position)
             block, largest = cache.get(key, (None, 0))

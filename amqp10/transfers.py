@@ -123,23 +123,21 @@ def take_run(
     """Append tag and payload of the frames at `offset` that match the shape, are no larger than `max_size`, and whose
     delivery-ids go on from `expected` (as on the wire), at most `limit`; return where the first not taken starts."""
     unpack, fixed = shape.unpack, shape.fixed
-    if end - offset < fixed:
-        return offset
-    size = _uint.unpack_from(buf, offset)[0]
-    equal = min((end - offset) // size, limit) if fixed <= size <= max_size else 0
-    # In growing pieces: where the run ends early, no more is tried in vain than has been taken (ENGINE.md rule 8).
-    piece = COLUMNS_AT_FIRST
-    while equal >= _COLUMNS_FROM and expected + equal <= WRAP:
-        count = min(equal, piece)
-        if not _take_columns(buf, offset, shape, size, expected, count, tags, payloads):
-            break
-        offset += count * size
-        expected += count
-        limit -= count
-        equal -= count
-        piece *= COLUMNS_GROW
+    if end - offset >= fixed * _COLUMNS_FROM:
+        size = _uint.unpack_from(buf, offset)[0]
+        equal = min((end - offset) // size, limit) if fixed <= size <= max_size else 0
+        # In growing pieces: where the run ends early, no more is tried in vain than has been taken (ENGINE.md rule 8).
+        piece = COLUMNS_AT_FIRST
+        while equal >= _COLUMNS_FROM and expected + equal <= WRAP:
+            count = min(equal, piece)
+            if not _take_columns(buf, offset, shape, size, expected, count, tags, payloads):
+                break
+            offset += count * size
+            expected += count
+            limit -= count
+            equal -= count
+            piece *= COLUMNS_GROW
     head, middle, tail = shape.head, shape.middle, shape.tail
-    add_tag, add_payload = tags.append, payloads.append
     last = end - fixed
     while limit and offset <= last:
         size, its_head, delivery_id, its_middle, tag, its_tail = unpack(buf, offset)
@@ -154,8 +152,8 @@ def take_run(
             or size > max_size
         ):
             break
-        add_tag(tag)
-        add_payload(buf[offset + fixed : stop])
+        tags.append(tag)
+        payloads.append(buf[offset + fixed : stop])
         offset = stop
         expected = (expected + 1) & WRAP
         limit -= 1

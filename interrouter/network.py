@@ -167,7 +167,7 @@ class Network:
                 if trunk.up:
                     trunk.pump(now)
                     self._dirty[trunk] = None
-        return bool(self._dirty) or self.sessions.has_events
+        return bool(self._dirty or self.sessions.events)
 
     def next_deadline(self) -> float:
         """When `tick` wants to be called; trunks have deadlines of their own."""

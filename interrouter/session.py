@@ -122,33 +122,30 @@ class Sessions:
         self._probe_after_s = probe_after_s
         self._ack_delay_s = ack_delay_s
         self._number = 0
-        self._events: list[NetworkEvent] = []
+        self.events: list[NetworkEvent] = []
+        """What waits to be taken."""
         self._ups: deque[Session] = deque()  # for each PeerUp that waits to be taken
         self._acks: dict[Session, None] = {}  # to be acknowledged at ack_at, earliest first
         self._next_probe: float | None = None  # no session asks before
 
     # The owner ---------------------------------------------------------------------------------------------------
 
-    @property
-    def has_events(self) -> bool:
-        return bool(self._events)
-
     def take_events(self) -> list[NetworkEvent]:
         """Those up to the next PeerUp of a peer that the list tells of already: what the owner sends while it works
         through one list is then never meant for an older session than it gets into."""
-        events = self._events
+        events = self.events
         if not self._ups:
-            self._events = []
+            self.events = []
             return events
         told: set[str] = set()
         for index, event in enumerate(events):
             if event.__class__ is PeerUp:
                 if event.peer in told:
-                    self._events = events[index:]
+                    self.events = events[index:]
                     return events[:index]
                 self._ups.popleft().announced = True
             told.add(event.peer)
-        self._events = []
+        self.events = []
         return events
 
     def send(self, peers: tuple[str, ...], message: bytes, now: float) -> None:
@@ -166,7 +163,7 @@ class Sessions:
         if session is not None and session.up:
             self.resets += 1
             if session.announced:
-                self._events = [e for e in self._events if e.peer != peer or e.__class__ is not PeerMessage]
+                self.events = [e for e in self.events if e.peer != peer or e.__class__ is not PeerMessage]
             self._renew(session, now)
 
     # Paths -------------------------------------------------------------------------------------------------------
@@ -343,7 +340,7 @@ class Sessions:
             session.up = True
             session.heard = now
             self._ups.append(session)
-            self._events.append(PeerUp(session.peer, session.incarnation))
+            self.events.append(PeerUp(session.peer, session.incarnation))
 
     def _renew(self, session: Session, now: float) -> Session:
         """Over; the next one begins with the same incarnation."""
@@ -363,7 +360,7 @@ class Sessions:
             session.trunk.acks.pop(session, None)
         if session.up:
             session.up = False
-            self._events.append(PeerDown(session.peer, reachable))
+            self.events.append(PeerDown(session.peer, reachable))
 
     def _say_open(self, session: Session) -> None:
         self._send_open(OpenPacket(self._incarnation, session.incarnation, session.number, session.candidate))
@@ -449,7 +446,7 @@ class Sessions:
         known = incoming.expected - first
         if probe or known >= len(lengths):
             self._acknowledge(session, session.trunk)
-        events = self._events
+        events = self.events
         for index, length in enumerate(lengths):
             stop = offset + (length & ~MORE)
             if index >= known:

@@ -106,9 +106,13 @@ class Reader:
         return values
 
     def u8(self, limit: int = 255) -> int:
-        value = self.take(1)[0]
+        data, at = self.data, self.at
+        if at >= len(data):
+            raise PeerProtocolError(f"message ends after {len(data)} bytes, {at + 1} are needed")
+        value = data[at]
         if value > limit:
-            raise PeerProtocolError(f"{value} at {self.at - 1} is above {limit}")
+            raise PeerProtocolError(f"{value} at {at} is above {limit}")
+        self.at = at + 1
         return value
 
     def flag(self) -> bool:
@@ -145,7 +149,7 @@ class Reader:
         return data[start:stop]
 
     def term(self) -> Term:
-        return (self.u64(), self.string())
+        return (self.fields(U64)[0], self.string())
 
     def maybe_term(self) -> Term | None:
         return self.term() if self.flag() else None

@@ -165,7 +165,8 @@ class Router:
 
     # --- time
 
-    def flush(self, now: float) -> None:
+    def flush(self, now: float) -> bool:
+        """True: something is left to be done without a new event, so flush again in the next turn of the loop."""
         self.enter(now)
         core = self.core
         if self._roomy:
@@ -189,10 +190,11 @@ class Router:
                 self._close_windows()
         elif core.meter < self.config.memory_limit * REOPEN:
             self._open_windows()
+        return bool(self._roomy or self.failed or self.credits)
 
     @property
     def wants_flush(self) -> bool:
-        """Something is left to be done without a new event: call `flush` again in the next turn of the loop."""
+        """The same, at any time."""
         return bool(self._roomy or self.failed or self.credits)
 
     def went_on(self, since: float) -> None:

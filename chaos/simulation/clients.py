@@ -7,6 +7,7 @@ publishers.py, subscribers.py. The library's own clients: real_clients.py.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from amqp10.connection import Connection
@@ -46,6 +47,13 @@ def mid_of(payload: bytes) -> tuple[str, int]:
     return name, int(seq)
 
 
+@lru_cache
+def settings_of(container: str, frame: int | None) -> ConnectionSettings:
+    """frame: its max-frame-size, if not the usual one."""
+    sizes: dict[str, Any] = {} if frame is None else {"max_frame_size": frame}
+    return ConnectionSettings(container_id=container, idle_timeout_s=None, **sizes)
+
+
 class Client:
     """What publishers and subscribers share: one connection at a time, one session, one link."""
 
@@ -71,9 +79,7 @@ class Client:
 
     def connect(self, pipe: Pipe) -> None:
         self.pipe, self.state = pipe, "wait"
-        sizes: dict[str, Any] = {} if self.frame is None else {"max_frame_size": self.frame}
-        settings = ConnectionSettings(container_id=self.name, idle_timeout_s=None, **sizes)
-        self.conn = Connection(settings, server=False, now=self.world.now)
+        self.conn = Connection(settings_of(self.name, self.frame), server=False, now=self.world.now)
         self.conn.open()
         self.attach(self.conn.begin())
         pipe.send_all(self.conn.data_to_send())
@@ -104,10 +110,14 @@ class Client:
         for event in conn.receive_data(data, self.world.now):
             if conn is self.conn:
                 self.handle(event)
-        if self.state == "on":
+        if self.state == "on" and self.is_known():
             self.heard = self.world.now
         if conn is self.conn:
             self.flush()
+
+    def is_known(self) -> bool:
+        """Whether what it reads shows that the network knows of this attachment."""
+        return True
 
     def flush(self) -> None:
         if self.conn is not None and self.pipe is not None:

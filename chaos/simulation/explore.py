@@ -75,6 +75,8 @@ class Run:
         elif all(publisher.kind == RECOVERING for publisher in publishers):
             self.fresh_s = math.inf  # nobody's frames prove anything by having come late
         self.slack_s = SLACK_S + KEPT_S * any(client.part for client in self.clients)
+        self.unasked = [p for p in publishers if p.kind == UNIQUE or (plan.shows and p.kind != OURS)]
+        """Publishers who may say at any time that they are there."""
         self.ticks = 0
         self.beats: dict[str, float] = {}  # client -> when it last sent a heartbeat
         self.events: list[Event] = []
@@ -107,7 +109,7 @@ class Run:
 
     def usual(self) -> list[Event]:
         """Without faults: what would happen by itself, in any order and in any pieces, and what applications may do."""
-        w, budget, shows = self.world, self.budget, self.plan.shows
+        w, budget = self.world, self.budget
         events = self.progress()
         bits = budget.get("bit")
         for cid, pipe in w.pipes.items():
@@ -122,18 +124,18 @@ class Run:
                 events.append(("cnotice", cid))  # with frames that the client will never see
             if bits and pipe.r2c and pipe.c_open and not pipe.stalled:
                 events += self.pieces("cbit", cid, len(pipe.r2c[0]) - pipe.r2c_read)
-        for publisher in w.publishers:
+        for publisher in self.unasked:
             if publisher.kind == UNIQUE:
                 if publisher.state != "off" and self.may_beat(publisher):
                     events.append(("hb", publisher.name))
-            elif shows and publisher.kind != OURS and publisher.state == "on":
+            elif publisher.state == "on":
                 events.append(("show", publisher.name))
         for subscriber in w.subscribers:
-            if subscriber.kind == OURS:
-                events += subscriber.may_do(budget)
             if subscriber.in_hand and not subscriber.closing:
+                if subscriber.kind == OURS:
+                    events += subscriber.may_do(budget)
                 self.of_application(subscriber, events)
-        return w.awake(events)
+        return w.awake(events) if w.unusual else events
 
     def may_beat(self, publisher: Publisher) -> bool:
         return self.world.now - self.beats.get(publisher.name, 0.0) > STALL_S
@@ -178,7 +180,8 @@ class Run:
             events += [("clock", name, seconds) for name in w.names for seconds in JUMPS]
         for client in self.clients:
             self.of_client(client, events)
-        events = w.awake(events)
+        if w.unusual:
+            events = w.awake(events)
         if self.may_tick():
             events.append(("tick",))
         if budget.get("pass") and self.nobody_waits():
@@ -229,7 +232,8 @@ class Run:
 
     def of_client(self, client: Publisher | Subscriber, events: list[Event]) -> None:
         budget, name = self.budget, client.name
-        if isinstance(client, RealClient):
+        if client.kind == OURS:
+            assert isinstance(client, RealClient)
             events += client.may_go_wrong(budget)
             if budget.get("away") and client.state == "off" and self.nobody_waits():
                 events.append(("away", name))
@@ -394,7 +398,7 @@ class Run:
             if w.sites[name] is None:
                 w.step(("restart", name))
         self.drain(choose, w.undone)
-        w.quiescent()
+        w.drained()
 
     def close(self, choose: Callable[[list[Event]], Event]) -> None:
         """Publishers, then subscribers: without subscriptions a publisher may have no credit, and waits for it."""

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from amqp10.outcomes import ACCEPTED, RELEASED, Accepted, Error, Outcome, Rejected, read_state
-from amqp10.settings import ConnectionSettings
 from chaos.simulation.checker import Violation
-from chaos.simulation.clients import ADDRESS, Client, body_of, mid_of
+from chaos.simulation.clients import ADDRESS, Client, body_of, mid_of, settings_of
 from chaos.simulation.publishers import Publisher
 from chaos.simulation.subscribers import Subscriber
 from chaos.simulation.torn_journal import Disk, File, Nothing, Steps, Storage, TornJournal
@@ -140,9 +139,7 @@ class RealClient(Client):
         self.forgotten = self.forgotten and not self.nothing_is_unread(pipe)
         self.pipe, self.state = pipe, "wait"
         self.place = (pipe.router, pipe.incarnation)
-        sizes: dict[str, Any] = {} if self.frame is None else {"max_frame_size": self.frame}
-        settings = ConnectionSettings(container_id=self.identity, idle_timeout_s=None, **sizes)
-        self.endpoint.connect(settings, self.world.now)
+        self.endpoint.connect(settings_of(self.identity, self.frame), self.world.now)
         self.conn = self.endpoint.connection
         pipe.send_all(self.endpoint.data_to_send())
         self.look()

@@ -34,6 +34,7 @@ class RealWorld(World):
     def __init__(self, *arguments: Any, seed: int = 1, **named: Any) -> None:
         super().__init__(*arguments, seed=seed, **named)
         self._ours = [client for client in self.clients.values() if isinstance(client, RealClient)]
+        self.unusual = bool(self._ours)
         for client in self.ours():
             client.seed = seed
 
@@ -45,10 +46,7 @@ class RealWorld(World):
         assert isinstance(client, RealClient)
         return client
 
-    def enabled(self) -> list[Event]:
-        events = super().enabled()
-        if not self._ours:
-            return events
+    def besides(self, events: list[Event]) -> list[Event]:
         for client in self._ours:
             client.goes_on(events)
             if client.still and client.pipe is not None and client.pipe.r_open:
@@ -164,8 +162,8 @@ class RealWorld(World):
             assert isinstance(client, RealPublisher | RealSubscriber)
             yield from client.left_over()
 
-    def quiescent(self) -> None:
-        super().quiescent()
+    def drained(self) -> None:
+        super().drained()
         left = [text for client in self.ours() if client.state != "down" for text in client.empty()]
         assert not left, "G4 left over: " + "; ".join(left)
 

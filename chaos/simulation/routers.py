@@ -79,6 +79,8 @@ class Routers:
         self.trunks: dict[tuple[str, str], tuple[Any, Any]] = {}
         self.ends: dict[str, list[Any]] = {name: [] for name in self.names}  # the trunks' ends at each
         self.wires: dict[Any, Wire] = {}  # one end of a trunk -> what goes to the other
+        self.to_read: list[tuple[str, ...]] | None = None  # what routers can read next; None: to be found out
+        self.deadlines: dict[str, float] = {}  # of those to whom nothing has happened since it was found out
         self.links_changed = True  # trunks may have to be made or cut
         self.ends_closed = False  # a pipe may be over
         self.wall_offset = dict.fromkeys(self.names, 0)
@@ -151,11 +153,13 @@ class Routers:
                 site = sites[name]
                 if site is None:
                     continue
+                self.deadlines.pop(name, None)
                 network = site.network
                 if not network.flush(now):
                     continue
-                while events := network.take_events():
-                    for event in events:
+                while network.sessions.events:
+                    self.to_read = None
+                    for event in network.take_events():
                         site.inbox[event.peer].append(event)
                     network.flush(now)
                 for end in network.take_dirty():
@@ -188,14 +192,15 @@ class Routers:
         for name, end in zip((a, b), self.trunks.pop((a, b)), strict=True):
             del self.wires[end]
             self.ends[name].remove(end)
+            self.deadlines.pop(name, None)
             end.receive_eof(self.now)
 
     def emit(self, site: Site) -> None:
         """What the router has to say goes on its way."""
         router, inbox = site.router, site.inbox
-        router.flush(self.now)
-        while router.wants_flush:
-            router.flush(self.now)
+        self.deadlines.pop(site.name, None)
+        while router.flush(self.now):
+            pass
         for peers, data in router.take_messages():
             # The router speaks in sessions that it believes in; where the network has ended one already, the word dies
             # with it (PROTOCOL 3.2).
@@ -225,8 +230,14 @@ class Routers:
         """This router may have something to say."""
         if self.turns:
             self.due[name] = None
+            self.deadlines.pop(name, None)
         else:
             self.settle_one(name)
+
+    def inbox(self, x: str, y: str) -> deque[Any]:
+        """What router x has to read from y, of which something is read now."""
+        self.to_read = None
+        return self.site(x).inbox[y]
 
     # ------------------------------------------------------------------ events
     def do_turn(self, name: str) -> None:
@@ -237,17 +248,17 @@ class Routers:
     def do_up(self, x: str, y: str) -> None:
         if self.turns:  # what was said in an earlier session goes before the next one begins (`Network.take_events`)
             self.emit(self.site(x))
-        event = self.site(x).inbox[y].popleft()
+        event = self.inbox(x, y).popleft()
         assert isinstance(event, PeerUp)
         self.site(x).router.peer_up(y, self.now)
 
     def do_msg(self, y: str, x: str) -> None:
-        event = self.site(x).inbox[y].popleft()
+        event = self.inbox(x, y).popleft()
         assert isinstance(event, PeerMessage)
         self.site(x).router.peer_message(y, event.data, self.now)
 
     def do_down(self, x: str, y: str) -> None:
-        inbox = self.site(x).inbox[y]
+        inbox = self.inbox(x, y)
         was_up = True
         while True:
             event = inbox.popleft()
@@ -273,16 +284,16 @@ class Routers:
     def do_restart(self, name: str) -> None:
         assert self.sites[name] is None
         self.sites[name] = Site(self, name, fresh=False)
+        self.to_read = None
 
     # ------------------------------------------------------------------ time
     def advance(self, seconds: float, step: float = math.inf) -> None:
         """Timers fire when they are due. step: the longest jump."""
         end = self.now + seconds
         while self.now < end:
-            deadlines = [(self.deadline(name), name) for name in self.names]
-            due = min(deadlines)[0]
-            self.now = now = min(end, self.now + step, max(due, self.now + TICK))
-            for deadline, name in deadlines:
+            deadlines = [self.deadline(name) for name in self.names]
+            self.now = now = min(end, self.now + step, max(min(deadlines), self.now + TICK))
+            for deadline, name in zip(deadlines, self.names, strict=True):
                 if deadline <= now and self.sites[name] is not None:
                     self.tick(name)
 
@@ -309,6 +320,9 @@ class Routers:
         site = self.sites[name]
         if site is None:
             return math.inf
+        known = self.deadlines.get(name)
+        if known is not None:
+            return known
         found = site.network.next_deadline()
         router = site.router
         deadline = router.next_deadline()
@@ -319,6 +333,7 @@ class Routers:
                 deadline = end.connection.next_deadline()
                 if deadline is not None and deadline < found:
                     found = deadline
+        self.deadlines[name] = found
         return found
 
     def tick(self, name: str) -> None:

@@ -32,17 +32,14 @@ class StillRouters(RealWorld):
         return site is None or site.incarnation != pipe.incarnation
 
     def awake(self, events: list[Event]) -> list[Event]:
-        if self._ours:
-            events = super().awake(events)
+        events = super().awake(events)
         if not self.asleep:
             return events
         return [event for event in events if event[0] not in OF_READER or self.reads(self.pipes[event[1]])]
 
-    def enabled(self) -> list[Event]:
-        events = super().enabled()
+    def besides(self, events: list[Event]) -> list[Event]:
+        events = super().besides(events)
         if self.asleep:
-            if not self._ours:
-                events = self.awake(events)
             events += [("cquit", cid) for cid, pipe in self.pipes.items() if pipe.c_open and not self.reads(pipe)]
         return events
 
@@ -53,12 +50,13 @@ class StillRouters(RealWorld):
             return
         self.due.pop(name, None)
         self.asleep[name] = self.site(name)
+        self.unusual = True
         for pair in self.trunks:
             if name in pair:
                 wire = self.wires[self.trunks[pair][1 - pair.index(name)]]
                 if wire.held is None:
                     wire.held = bytearray()
-        self.sites[name] = None
+        self.sites[name] = self.to_read = None
 
     def do_wake(self, name: str, timers_first: bool = False) -> None:
         """timers_first: it looks at its clock before it reads."""
@@ -66,6 +64,9 @@ class StillRouters(RealWorld):
             super().do_wake(name)
             return
         self.sites[name] = self.asleep.pop(name)
+        self.to_read = None
+        self.unusual = bool(self.asleep or self._ours)
+        self.deadlines.pop(name, None)
         if timers_first:
             self.tick(name)
         for pair, ends in list(self.trunks.items()):

@@ -64,6 +64,7 @@ class World(Routers):
         self.numbers = dict.fromkeys(self.clients, 0)
         self.history: list[tuple[float, Event]] = []
         self.observer: Callable[[Event], None] | None = None  # hears of each event before it happens
+        self.unusual = False  # there is more to say of what can happen, or less
         self.handlers: dict[str, Callable[..., None]] = {}  # kind of event -> what does it, once it has happened
         super().__init__(names, address=address, router_class=router_class, seed=seed, config=config)
 
@@ -76,18 +77,9 @@ class World(Routers):
     # ------------------------------------------------------------------ what can happen
     def enabled(self) -> list[Event]:
         events: list[Event] = [("turn", name) for name in self.due] if self.due else []
-        for x, site in self.sites.items():
-            if site is None:
-                continue
-            for y, inbox in site.inbox.items():
-                if inbox:
-                    head = inbox[0].__class__
-                    if head is PeerMessage:
-                        events.append(("msg", y, x))
-                    elif head is PeerUp:
-                        events.append(("up", x, y))
-                    if head is PeerDown or (len(inbox) > 1 and PeerDown in [e.__class__ for e in inbox]):
-                        events.append(("down", x, y))
+        if self.to_read is None:
+            self.to_read = [*self.between_routers()]
+        events += self.to_read
         for cid, pipe in self.pipes.items():
             if pipe.r_open:
                 if pipe.c2r and (not pipe.server.output_paused or pipe.server.reads):
@@ -110,11 +102,29 @@ class World(Routers):
         for subscriber in self.subscribers:
             if subscriber.in_hand and not subscriber.closing:
                 events.append(("accept", subscriber.name, 0))
+        return self.besides(events) if self.unusual else events
+
+    def between_routers(self) -> Iterator[Event]:
+        for x, site in self.sites.items():
+            if site is None:
+                continue
+            for y, inbox in site.inbox.items():
+                if inbox:
+                    head = inbox[0].__class__
+                    if head is PeerMessage:
+                        yield ("msg", y, x)
+                    elif head is PeerUp:
+                        yield ("up", x, y)
+                    if head is PeerDown or (len(inbox) > 1 and PeerDown in [e.__class__ for e in inbox]):
+                        yield ("down", x, y)
+
+    def besides(self, events: list[Event]) -> list[Event]:
+        """What can happen where something is unusual."""
         return events
 
     def step(self, event: Event) -> None:
-        self.now += self.tick_s
-        self.history.append((self.now, event))
+        self.now = now = self.now + self.tick_s
+        self.history.append((now, event))
         if self.observer is not None:
             self.observer(event)
         self.happen(event)
@@ -123,7 +133,7 @@ class World(Routers):
 
     def happen(self, event: Event) -> None:
         kind = event[0]
-        name = self.concerned(event)  # before it happens: the pipe may be gone then
+        name = "" if kind in OF_CLIENT else self.concerned(event)  # before it happens: the pipe may be gone then
         handler = self.handlers.get(kind)
         if handler is None:
             handler = self.handlers[kind] = getattr(self, "do_" + kind)
@@ -136,15 +146,13 @@ class World(Routers):
     def concerned(self, event: Event) -> str | None:
         """The router that may have something to say after it, or ""; None: any may, and trunks may come or go."""
         kind = event[0]
-        if kind in OF_CLIENT:
-            return ""
         if kind in OF_CONNECTION or (kind == "bit" and not self.turns):
             return self.pipes[event[1]].router
         place = OF_ROUTER.get(kind)
         if place is not None:
             name: str = event[place]
             return name
-        return "" if kind in OF_NOBODY else None
+        return "" if kind in OF_NOBODY or kind in OF_CLIENT else None
 
     @property
     def transcript(self) -> list[str]:
@@ -153,7 +161,7 @@ class World(Routers):
     # ------------------------------------------------------------------ events of routers and clients
     def do_crash(self, name: str) -> None:
         site = self.site(name)
-        self.sites[name] = None
+        self.sites[name] = self.to_read = None
         self.checker.died((name, site.incarnation))
         for pipe in self.pipes.values():
             if pipe.router == name and pipe.incarnation == site.incarnation:
@@ -282,4 +290,8 @@ class World(Routers):
         left = self.left_over()
         if left:
             raise Violation("G4 left over: " + "; ".join(left))
+        self.drained()
+
+    def drained(self) -> None:
+        """Nothing is left over: what must hold then."""
         self.checker.quiescent(self.alive())
