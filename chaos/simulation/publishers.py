@@ -34,6 +34,7 @@ class Publisher(Client):
         self.size = 0  # octets of a message
         self.connections = 0
         self.gives_up_s = math.inf  # of silence, after which what it has sent may be forgotten everywhere
+        self.claimed = True  # as far as it knows, if it gives up ever
 
     def attach(self, session: Any) -> None:
         properties: dict[str, Any] = {}
@@ -55,6 +56,7 @@ class Publisher(Client):
         self.ids = {}
         self.connections += 1
         self.pending = [t for t, v in self.unsettled.items() if v[0] == "undecided"]
+        self.claimed = not self.pending or self.gives_up_s == math.inf
         self.say_attach(
             session,
             unsettled,
@@ -73,6 +75,11 @@ class Publisher(Client):
         self.abandon()
         self.unsettled, self.want_fresh = {}, True
         return True
+
+    def is_known(self) -> bool:
+        """PROTOCOL 5.1, 15: an answer and its credit claim nothing, which matters to what was in doubt before. An
+        outcome shows that what it has sent again was taken."""
+        return self.claimed
 
     def abandon(self) -> None:
         self.world.checker.abandoned |= {mid for state, mid in self.unsettled.values() if state == "undecided"}
@@ -101,7 +108,7 @@ class Publisher(Client):
         entry = self.unsettled.get(tag) if tag is not None else None
         if entry is None or tag is None or event.state is None:
             return
-        self.answered = True
+        self.answered = self.claimed = True
         assert self.pipe is not None
         checker, at = self.world.checker, (self.pipe.router, self.pipe.incarnation)
         assert isinstance(event.state, (Accepted, Rejected, Released)), event.state

@@ -12,6 +12,7 @@ from chaos.simulation.clients import UNIQUE
 from chaos.simulation.explore import remembered_by
 from chaos.simulation.plan import LINE, RING, draw
 from chaos.simulation.publishers import Publisher
+from chaos.simulation.scenarios.named import SHORT
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.shrink import shrink, simpler
 from chaos.simulation.subscribers import Subscriber
@@ -342,3 +343,26 @@ def test_who_has_accepted_in_mode_first_and_rejects_it_the_second_time_has_accep
     else:
         with pytest.raises(Violation, match="G1"):
             checker.told_accepted(("p0", 0), ("A", 1))
+
+
+def test_publisher_whose_attach_was_only_answered_has_not_been_there() -> None:
+    """PROTOCOL 5.1, 15: nobody else has heard of it, so that what it has in doubt may be forgotten all the same."""
+    world = Wild("AB", [Publisher()], [Subscriber()], strict=False, address=SHORT)
+    schedule = Schedule(world).up(("s0", "A"), ("p0", "A"))
+    publisher = world.publisher("p0")
+    publisher.gives_up_s = SHORT.publisher_expires_s - SHORT.margin_s
+    schedule.hold.append(("r2c", ("p0", 1)))
+    schedule.send("p0")
+    schedule.run()
+    schedule.notice(schedule.drop("p0"))
+    schedule.pass_time(60.0)
+    schedule.step("connect", "p0", "A")
+    schedule.step("c2r", ("p0", 2))
+    schedule.hold.append(("c2r", ("p0", 2)))
+    schedule.run()
+    assert publisher.state == "on"
+    schedule.notice(schedule.drop("p0"))
+    schedule.pass_time(60.0)
+    schedule.run()
+    schedule.run(place=(("p0", "A"),))
+    assert world.checker.told == [("p0", "undecided")]
