@@ -13,8 +13,8 @@ What can be drawn stays within what PROTOCOL promises, as other families do (`pl
 - time passes only as far as all that timeouts count on has happened (`may_wait`): what is necessary for it happens
   first. Only where everything has been as in the schedule itself it passes as it did there: that has been seen to hold;
 - publishers with memory and without epochs are drawn where routers cannot be apart only (14, L1);
-- where timeouts may pass, publishers without a map get no unusual windows: what does not fit into one again may come as
-  new (docs/decisions/core-in-ranges.md).
+- where timeouts may pass, publishers without a map have no unusual windows: what does not fit into one again may come
+  as new (docs/decisions/core-in-ranges.md).
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ def numbered(recording: Recording, clients: tuple[ClientPlan, ...], rng: random.
 def other_clients(recording: Recording, family: Family, rng: random.Random) -> tuple[ClientPlan, ...]:
     """One of another kind, or with another window; or one more."""
     clients = [*recording.clients]
-    publishing = [RECOVERING, UNIQUE, OURS] + [MEMORY] * family.strict
+    narrow = family.expiry and recording.config
+    publishing = [RECOVERING, OURS] if narrow else [RECOVERING, UNIQUE, OURS] + [MEMORY] * family.strict
     subscribing = [RECOVERING, PLAIN, OURS] + [MEMORY] * (not family.expiry)
     if rng.random() < 0.5:
         publishes = rng.random() < 0.5
