@@ -8,17 +8,19 @@ right here only if no later behaviour depends on it, as far as these worlds go (
 - what only an event that is over has asked for: the maps, properties and termini of the attaches of a link that is
   attached (they are read when an attach is answered, or has been), what a proof was opened with that is closed (opening
   it sets all of that anew), how a publisher came when it has been claimed;
-- the order of what is only asked for who is in it, and what is left in a table until it is next looked through, which
-  takes it out unseen.
+- the order of what is only asked for who is in it, or says something to each of several that none of the others hears
+  of, and what is left in a table until it is next looked through, which takes it out unseen;
+- which of several that are all asked is asked first (`blocker`).
 
 Exceptions to none of these are known; that worlds which were put together look like whole ones (`agree`) and that quiet
-situations are the same without persistent sets would show some.
+situations are the same without persistent sets, and with nothing left out, would show some.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from amqp10.incoming import Incoming
@@ -28,7 +30,11 @@ from amqp10.reading import Reader
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from router.client_connection import ClientConnection
+from router.core import Core
+from router.directory import PublisherEntry
+from router.egress import Egress
 from router.ingress import Ingress
+from router.intervals import IntervalSet
 from router.memory import RECOUNT_S, Bookkeeping
 from router.proof import Proof
 from router.publisher import Phase, Publisher
@@ -60,15 +66,49 @@ def _proof(proof: Proof) -> dict[str, Any]:
 
 
 def _publisher(publisher: Publisher) -> dict[str, Any]:
-    return {} if publisher.phase is Phase.PROVING else {"resumes": False, "goes_on": False}
+    come = {} if publisher.phase is Phase.PROVING else {"resumes": False, "goes_on": False}
+    covered = {home: dict(sorted(publisher.covered[home].items())) for home in sorted(publisher.covered)}
+    return {
+        **come,
+        "covered": covered,
+        "uncovered": dict.fromkeys(sorted(publisher.uncovered, key=attrgetter("name"))),
+    }
 
 
 def _subscriber(subscriber: Subscriber) -> dict[str, Any]:
     return {"joined": dict(sorted(subscriber.joined.items()))}
 
 
+def _entry(entry: PublisherEntry) -> dict[str, Any]:
+    return {"special": dict.fromkeys(sorted(entry.special, key=_by_name))}
+
+
+def _core(core: Core) -> dict[str, Any]:
+    return {
+        "publishers": dict(sorted(core.publishers.items(), key=lambda item: (item[1].publisher, item[1].term))),
+        "subscribers": dict(sorted(core.subscribers.items(), key=lambda item: _by_name(item[1]))),
+    }
+
+
+def _by_name(subscriber: Subscriber) -> tuple[Any, ...]:
+    return subscriber.name, subscriber.term
+
+
 def _ingress(ingress: Ingress) -> dict[str, Any]:
-    return {"owing": {entry: None for entry in ingress.owing if entry.owed or entry.syncing}}
+    """blocker: asked before the others, of which it is one; one that is none of them any more is kept."""
+    owing = {entry: None for entry in ingress.owing if entry.owed or entry.syncing}
+    blocker = ingress.blocker
+    others = (*ingress.awaited.values(), *(entry.owed for entry in owing), *(entry.syncing for entry in owing))
+    if not blocker or any(blocker is other for other in others):
+        blocker = IntervalSet()
+    return {"owing": owing, "blocker": blocker, "awaited": dict(sorted(ingress.awaited.items()))}
+
+
+def _egress(egress: Egress) -> dict[str, Any]:
+    """blocker: the same."""
+    blocker = egress.blocker
+    asked = blocker is not None and egress.subscribers.get(blocker.name) is blocker
+    return {"blocker": None} if asked else {}
 
 
 AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
@@ -83,5 +123,8 @@ AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
     Proof: _proof,
     Publisher: _publisher,
     Subscriber: _subscriber,
+    PublisherEntry: _entry,
+    Core: _core,
     Ingress: _ingress,
+    Egress: _egress,
 }

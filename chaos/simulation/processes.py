@@ -74,6 +74,12 @@ class RouterProcess:
         else:
             assert kind == "start", given
 
+    def arrange(self) -> None:
+        """Connections in the order of their names, not of their coming: it is the same for everybody but snapshots."""
+        self.servers = dict(sorted(self.servers.items()))
+        known = dict.fromkeys(self.servers.values())
+        self.router.connections = {**known, **self.router.connections}
+
     def tick(self, now: float) -> None:
         self.router.tick(now)
         for server in list(self.servers.values()):
@@ -196,6 +202,7 @@ class Locals:
                 messages += process.say(now, frames, closed)
         except Exception as failure:  # noqa: BLE001  # whatever it is, it is what we are looking for
             return Said(-1, failure=failure)
+        process.arrange()
         return Said(
             self.routers.number(process),
             tuple(messages),
