@@ -359,7 +359,11 @@ def one_of(*classes: type[Composite], name: str) -> FieldType:
     def read(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
         if buf[offset] != 0x00:
             raise wrong_type(buf, offset, end, where, name)
-        code, position = read_descriptor(buf, offset, end)
+        code: int | None
+        if end - offset >= 3 and buf[offset + 1] == 0x53:
+            code, position = buf[offset + 2], offset + 3
+        else:
+            code, position = read_descriptor(buf, offset, end)
         cls = None if code is None else by_code.get(code)
         if cls is None:
             skip_value(buf, offset, end)

@@ -127,7 +127,7 @@ def read_state(buf: bytes, offset: int, end: int, where: str = "delivery-state")
 
 
 def write_state(state: DeliveryState) -> bytes:
-    if state is ACCEPTED:
+    if state.__class__ is Accepted:
         return b"\x00\x53\x24\x45"
     if not isinstance(state, Described) and getattr(state, "descriptor_code", None) not in _STATES:
         raise EncodeError(f"{state!r} is no delivery-state")

@@ -139,7 +139,7 @@ class Router:
         """Connections that may have output, each once; those that are over are forgotten here."""
         dirty, self.dirty = self.dirty, {}
         for connection in dirty:
-            if connection.closed:
+            if connection.connection.closed:
                 self.connections.pop(connection, None)
         return list(dirty)
 

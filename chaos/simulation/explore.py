@@ -179,6 +179,9 @@ class Run:
         if budget.get("clock"):
             events += [("clock", name, seconds) for name in w.names for seconds in JUMPS]
         for client in self.clients:
+            if client.kind == OURS:
+                assert isinstance(client, RealClient)
+                self.of_process(client, events)
             self.of_client(client, events)
         if w.unusual:
             events = w.awake(events)
@@ -230,20 +233,21 @@ class Run:
             for way, wire in w.held().items():
                 events.append(("drip", *way, self.rng.randrange(1, len(wire.held or b"") + 1)))
 
+    def of_process(self, client: RealClient, events: list[Event]) -> None:
+        budget, name = self.budget, client.name
+        events += client.may_go_wrong(budget)
+        if budget.get("away") and client.state == "off" and self.nobody_waits():
+            events.append(("away", name))
+        if client.still:
+            events.append(("wake", name))
+            given_up = client.pipe is None or not client.pipe.r_open
+            if given_up and not self.family.strict and self.nobody_waits(client):
+                events.append(("late", name))
+        elif budget.get("still") and client.endpoint is not None:
+            events.append(("still", name))
+
     def of_client(self, client: Publisher | Subscriber, events: list[Event]) -> None:
         budget, name = self.budget, client.name
-        if client.kind == OURS:
-            assert isinstance(client, RealClient)
-            events += client.may_go_wrong(budget)
-            if budget.get("away") and client.state == "off" and self.nobody_waits():
-                events.append(("away", name))
-            if client.still:
-                events.append(("wake", name))
-                given_up = client.pipe is None or not client.pipe.r_open
-                if given_up and not self.family.strict and self.nobody_waits(client):
-                    events.append(("late", name))
-            elif budget.get("still") and client.endpoint is not None:
-                events.append(("still", name))
         if isinstance(client, Publisher):
             if budget["pfresh"] and not client.closing:
                 events.append(("pfresh", name))

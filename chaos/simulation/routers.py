@@ -217,7 +217,7 @@ class Routers:
             data = connection.data_to_send()
             if data and pipe.c_open:
                 pipe.written(data)
-            if connection.closed:
+            if connection.connection.closed:
                 pipe.r_open = False
                 self.ends_closed = True
 

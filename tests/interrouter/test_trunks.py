@@ -54,6 +54,18 @@ def test_neighbours_open_a_trunk_and_know_each_other() -> None:
     assert a.status()["paths"] == {"b": {"next": "b", "cost": 1, "hops": 1}}
 
 
+def test_flush_says_whether_there_may_be_something_to_take() -> None:
+    a, b = network("a", "b"), network("b", "a", incarnation=8)
+    joined(a, b)
+    assert a.flush(0.0), "the neighbour came up, and trunks may have output"
+    assert [event.peer for event in a.take_events()] == ["b"]
+    a.take_dirty()
+    assert not a.flush(0.0)
+    a.send(("b",), b"hello")
+    assert a.flush(0.0)
+    assert len(a.take_dirty()) == 1
+
+
 @pytest.mark.parametrize(
     ("client", "server", "meant", "why"),
     [

@@ -9,7 +9,7 @@ import pytest
 
 from chaos.simulation.checker import Checker, Violation
 from chaos.simulation.clients import UNIQUE
-from chaos.simulation.explore import remembered_by
+from chaos.simulation.explore import Run, failure_of, remembered_by
 from chaos.simulation.plan import LINE, RING, draw
 from chaos.simulation.publishers import Publisher
 from chaos.simulation.scenarios.named import SHORT
@@ -49,6 +49,29 @@ def test_frames_that_come_octet_by_octet_say_the_same() -> None:
         world.step(world.enabled()[0])
     assert pieces > 1000
     schedule.end()
+
+
+@pytest.mark.parametrize(
+    ("family", "seed"), [("silent", 4), ("silent", 7), ("ours-apart", 2), ("sparse", 3), ("all-die", 1)]
+)
+def test_what_a_world_remembers_of_its_routers_is_what_it_would_find_out(family: str, seed: int) -> None:
+    run = Run(draw(seed, family))
+    world = run.world
+    looked = [0, 0]
+
+    def look(_: object) -> None:
+        for name, known in {**world.deadlines}.items():
+            if world.sites[name] is not None:
+                del world.deadlines[name]
+                assert world.deadline(name) == known
+                looked[0] += 1
+        if world.to_read is not None:
+            assert world.to_read == [*world.between_routers()]
+            looked[1] += 1
+
+    world.observer = look
+    assert failure_of(run.play) is None
+    assert all(looked)
 
 
 def test_router_writes_no_more_deliveries_to_a_client_that_reads_nothing() -> None:
