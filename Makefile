@@ -30,8 +30,8 @@ sim: tools ## in virtual time: deliberate defects that must be caught, the small
 	@$(BIN)/python -m chaos.simulate --exhaustive
 	@$(BIN)/python -m chaos.simulate --seconds 300 $(ARGS)
 
-sim-long: tools ## all of the smallest worlds, 100,000 schedules: SEEDS=0-99999
-	@$(BIN)/python -m chaos.simulate --exhaustive --world all --limit-states 5000000 --seconds 1800 --jobs 2
+sim-long: tools ## all of the smallest worlds (an hour, 8 GiB), 100,000 schedules: SEEDS=0-99999
+	@$(BIN)/python -m chaos.simulate --exhaustive --world all --limit-states 7500000 --seconds 1200 --jobs 2
 	@$(BIN)/python -m chaos.simulate --seeds $(SEEDS) --jobs 2 $(ARGS)
 
 chaos: tools ## live networks under faults: every short schedule of chaos/schedules, judged
