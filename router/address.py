@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from router import messages as m
-from router.directory import NO_TERM, PublisherEntry, SubscriptionEntry
+from router.directory import NO_TERM, PublisherEntry, SubscriptionEntry, epoch_of
 from router.egress import Egress
 from router.ingress import Ingress
 from router.ports import STOLEN, Term
@@ -58,7 +58,7 @@ class Address:
             return
         local = self.ingress.publishers.get(message.publisher)
         if local and sender != self.core.name and local.term < message.term:
-            self.ingress.drop(local, message.term)
+            self.ingress.drop(local, epoch_of(message.term, message.incarnation))
         self._enter(message.publisher, message.incarnation, message.term, sender, self.core.now, True)
         self.egress.claimed(sender, message)
         self.core.send_to(sender, m.PubAck(self.name, message.publisher, message.term, None))
@@ -361,7 +361,7 @@ class Address:
         """4.3: comparing incarnation first, then term; detaches its own older link as stolen."""
         local = self.ingress.publishers.get(news.publisher)
         if local and (local.incarnation, local.term) < (news.incarnation, news.term):
-            self.ingress.drop(local, news.term)
+            self.ingress.drop(local, epoch_of(news.term, news.incarnation))
         known = self.publishers.get(news.publisher)
         if known is None or (known.incarnation, known.term) < (news.incarnation, news.term):
             term = max(news.term, known.term) if known else news.term

@@ -40,6 +40,12 @@ def outgoing_tags(prefix: bytes, tags: list[bytes]) -> list[bytes]:
     return [prefix + tag for tag in tags]
 
 
+def epoch_of(term: Term, incarnation: int) -> int:
+    """What a publisher that is refused for these has to go beyond. Who is known by a tag only (7.2) has no term yet,
+    but its incarnation began as an epoch of its (15)."""
+    return max(term[0], incarnation)
+
+
 def incarnation_of(tag: bytes) -> int:
     return int.from_bytes(tag[8:16], "big")
 

@@ -8,7 +8,7 @@ side.
 from __future__ import annotations
 
 from router import messages as m
-from router.directory import PublisherEntry, SubscriptionEntry, outgoing_tags, publisher_id, tag_prefix
+from router.directory import PublisherEntry, SubscriptionEntry, epoch_of, outgoing_tags, publisher_id, tag_prefix
 from router.intervals import IntervalSet, Range
 from router.ports import (
     EPOCH,
@@ -37,10 +37,10 @@ class Ingress(Records):
         publisher = publisher_id(attach.container, attach.name, attach.address, unique)
         known = address.publishers.get(publisher)
         if attach.epoch is not None and known and known.term >= (attach.epoch, ""):
-            self._refuse_stolen(port, known.term)
+            self._refuse_stolen(port, epoch_of(known.term, known.incarnation))
             return
         if attach.epoch is not None and (later := core.parts.later(publisher, attach.epoch)) is not None:  # 7.7
-            self._refuse_stolen(port, (later, ""))
+            self._refuse_stolen(port, later)
             return
         presented = None if isinstance(attach.unsettled, UniqueTags) else attach.unsettled
         if attach.incomplete or core.parts:  # 7.7
@@ -85,8 +85,8 @@ class Ingress(Records):
             return (attach.epoch, "")
         return (max(self.core.clock_us(), known[0] + 1 if known else 0), self.core.name)
 
-    def _refuse_stolen(self, port: PublisherPort, known: Term) -> None:
-        port.refuse(STOLEN, "the publisher has attached with a later epoch", {EPOCH: known[0]})
+    def _refuse_stolen(self, port: PublisherPort, epoch: int) -> None:
+        port.refuse(STOLEN, "the publisher has attached with a later epoch", {EPOCH: epoch})
 
     # ---------------------------------------------------------------------------------------------------- claiming: 5.4
 
@@ -114,7 +114,7 @@ class Ingress(Records):
         known = address.publishers.get(link.publisher)
         link.incarnation = link.brought or 0
         if known and (known.term >= self._term_at_claim(link) or self._goes_back(link, known)):  # 5.3, again
-            self._detach_stolen(link, known.term)
+            self._detach_stolen(link, epoch_of(known.term, known.incarnation))
             return
         if self._is_too_late(link, known):
             self._discard(link)
@@ -122,7 +122,7 @@ class Ingress(Records):
             return
         older = self.publishers.get(link.publisher)
         if older:
-            self.drop(older, stolen_by=link.term)
+            self.drop(older, epoch_of(link.term, link.incarnation))
             core.drain()  # 3.3
             known = address.publishers.get(link.publisher)
         incarnation = self._incarnation(link, known)
@@ -191,7 +191,7 @@ class Ingress(Records):
         if message.stale is not None:  # 5.6
             term, incarnation, real = message.stale
             if link and link.term == message.term and self._is_overtaken(link, term, incarnation):
-                self.drop(link, stolen_by=term)
+                self.drop(link, epoch_of(term, incarnation))
                 self.core.drain()  # 3.3
             self.address.learn_from_stale(message.publisher, term, incarnation, real)
             return
@@ -472,12 +472,12 @@ class Ingress(Records):
             message = m.PubDown(self.address.name, link.publisher, link.term)
         self.core.broadcast(message)
 
-    def drop(self, link: Publisher, stolen_by: Term) -> None:
-        """It works elsewhere, or on another link here."""
-        self._detach_stolen(link, stolen_by)
+    def drop(self, link: Publisher, epoch: int) -> None:
+        """It works elsewhere, or on another link here, as this one tells it."""
+        self._detach_stolen(link, epoch)
         self.core.broadcast(m.PubDown(self.address.name, link.publisher, link.term))
 
-    def _detach_stolen(self, link: Publisher, known: Term) -> None:
+    def _detach_stolen(self, link: Publisher, epoch: int) -> None:
         port = link.port
         self.core.publishers.pop(port, None)
         if link.phase is Phase.PROVING:
@@ -485,7 +485,7 @@ class Ingress(Records):
         else:
             self._drop_records(link)
         closed = not (link.epoch_brought or link.map_brought)  # 5.3
-        port.detach(STOLEN, "the publisher has attached elsewhere", {EPOCH: known[0]}, closed)
+        port.detach(STOLEN, "the publisher has attached elsewhere", {EPOCH: epoch}, closed)
 
     def _discard(self, link: Publisher) -> None:
         self.proving.pop(link, None)

@@ -62,7 +62,7 @@ SUBSCRIPTION_BROKEN: Final = "onceway:subscription-broken"
 TAG_REPEATED: Final = "amqp:not-allowed"
 NOT_RESUMABLE: Final = "amqp:invalid-field"
 
-EPOCH: Final = "onceway:epoch"  # key of the info map of STOLEN: the known term's number
+EPOCH: Final = "onceway:epoch"  # key of the info map of STOLEN: what the next epoch has to be above
 
 
 @dataclass(slots=True)

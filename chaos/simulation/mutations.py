@@ -86,6 +86,7 @@ BY_SEED: dict[str, tuple[str, int]] = {
     "client_takes_the_answer_for_a_claim": ("near", 481),
     "client_takes_what_it_needs_for_accepted": ("near", 115),
     "client_takes_what_it_reads_for_new": ("near", 289),
+    "client_whose_last_life_is_known_by_a_map_only": ("ours-apart", 43067),
     "closed_publisher_and_old_ingress": ("all-die", 9),
     "condition_answer_to_an_earlier_question": ("near", 8),
     "condition_covered_neighbour_does_not_cover": ("modes", 0),

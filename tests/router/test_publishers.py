@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from router.ports import PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN, UNIQUE_TAGS, Outcome
+from router.directory import publisher_id, tag_prefix
+from router.ports import EPOCH, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN, UNIQUE_TAGS, Outcome
 from tests.router.ends import SubscriberEnd
 from tests.router.harness import SHORT, TOPIC, Mesh, undecided
 
@@ -250,6 +251,18 @@ def test_what_was_released_and_not_sent_again_is_new_again_after_the_publisher_h
     assert sorted(again.accepted()) == [0, 1]
     again.settle(0, 1)
     mesh.assert_settled()
+
+
+@pytest.mark.parametrize("router", ["a", "b"])
+def test_who_is_refused_for_its_incarnation_is_told_of_that_where_no_term_is_known(router: str) -> None:
+    """5.3, 7.2: a map has told of incarnation 9."""
+    mesh = Mesh("ab")
+    tag = tag_prefix(publisher_id("p", "out", TOPIC, False), 9) + b"m0"
+    mesh.subscriber("a", accepts=False, unsettled={tag: None}, epoch=5, born=5)
+    publisher = mesh.publisher(router, epoch=4, incarnation=4)
+    assert publisher.ended == (STOLEN, {EPOCH: 9}, False)
+    again = mesh.publisher(router, epoch=10, incarnation=10)
+    assert again.is_ready
 
 
 # ------------------------------------------------------------------------------ publishers that have gone for long: 8.4

@@ -38,10 +38,18 @@ def learn_the_later_term(self: Address, publisher: bytes, term: Term, incarnatio
 def hear_the_later_term(self: Address, news: m.PublisherNews) -> None:
     local = self.ingress.publishers.get(news.publisher)
     if local and local.term < news.term:
-        self.ingress.drop(local, news.term)
+        self.ingress.drop(local, news.term[0])
     known = self.publishers.get(news.publisher)
     if known is None or known.term < news.term:
         self.learn(news.publisher, news.incarnation, news.term, None, self.core.now - news.age_s, True)
+
+
+def told_the_term_only(self: Ingress, link: Publisher, epoch: int) -> None:
+    known = self.address.publishers.get(link.publisher)
+    DETACHED(self, link, known.term[0] if known else epoch)
+
+
+DETACHED = Ingress._detach_stolen
 
 
 def forget_at_once(self: Address, message: m.PubClose) -> None:
@@ -85,6 +93,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "closed_publisher_and_old_ingress": ([(Address, "_bury", forget_at_once)], "G2"),
     # 5.5, 7.5, 8.5: A's SYNC leaves out what a later life of P has sent through B, and settles it
     "earlier_life_knows_nothing_of_the_later": ([(Egress, "_speaks_for", always(True))], "G2"),
+    # 5.3: P hears of term 0, and its next epoch is as much too low as this one
+    "client_whose_last_life_is_known_by_a_map_only": ([(Ingress, "_detach_stolen", told_the_term_only)], "G4"),
 }
 
 # PROTOCOL 11, below the table:

@@ -291,6 +291,27 @@ def client_whose_last_life_was_ahead(world: Worlds) -> None:
 
 
 @scenario
+def client_whose_last_life_is_known_by_a_map_only(world: Worlds) -> None:
+    """The same, and all routers die in between. What S has in hand tells the next ones of P's former incarnation, but
+    of no term: P must hear how far it has to go."""
+    s = up(world, "none")
+    s.hold.append(("accept",))
+    s.send("p0")
+    s.run()
+    s.step("clock", "p0", -7200)
+    s.step("kill", "p0", 0)
+    for event in ("crash", "restart"):
+        for router in "AB":
+            s.step(event, router)
+    s.run()
+    s.run(place=(("s0", "A"),))
+    s.run(place=(("p0", "A"),))
+    s.hold.clear()
+    s.send("p0")
+    finish(s)
+
+
+@scenario
 def earlier_life_knows_nothing_of_the_later(world: Worlds) -> None:
     """Two processes of P: the later one works at B, and S has accepted what it sent there; B dies, and with it all that
     was known of it.  S comes to A, where the earlier one works, which must not settle m0: it comes again."""
