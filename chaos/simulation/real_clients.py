@@ -217,10 +217,11 @@ class RealClient(Client):
         if isinstance(event, Failed):
             assert isinstance(event.error, JournalError | LinkStolen), f"{self.name}: failed: {event.error}"
             self.refusals.append(str(event.error))
-            if isinstance(event.error, LinkStolen) and not self.haunted and not self.has_company():
+            excused = self.haunted or self.has_company() or self.is_behind()
+            if isinstance(event.error, LinkStolen) and not excused:
                 raise Violation(f"G4 {self.name} gives up without cause: {event.error}")
             self.stop()
-            self.closed = self.closing or ((self.has_company() or self.haunted) and self.given_up())
+            self.closed = self.closing or (excused and self.given_up())
         elif isinstance(event, Detached):
             self.closed = True
             self.stop()
@@ -229,6 +230,10 @@ class RealClient(Client):
         """Whether there has been another process with its identity."""
         other = self.original or self.twin
         return other is not None and (other.lives > 0 or other.state != "down")
+
+    def is_behind(self) -> bool:
+        """Whether its clock may be behind an earlier life's of which it has heard too late."""
+        return False
 
     def given_up(self) -> bool:
         """Whether an application that has failed leaves it to the other process for good."""
@@ -378,6 +383,10 @@ class RealPublisher(RealClient, Publisher):
     def gone(self) -> None:
         super().gone()
         self.said = {}
+
+    def is_behind(self) -> bool:
+        """What it has sent is undecided under an incarnation that is refused for good: it cannot begin another one."""
+        return self.jumped and self.real is not None and self.real.unsettled > 0
 
     def given_up(self) -> bool:
         return True
