@@ -285,7 +285,8 @@ class Run:
             (pipe.c2r and pipe.r_open) or (pipe.c_open and (pipe.r2c or not pipe.r_open) and pipe.client is not but)
             for pipe in w.pipes.values()
         )
-        return not unread and not any(inbox for site in w.sites.values() if site for inbox in site.inbox.values())
+        read = not any(inbox for site in w.sites.values() if site for inbox in site.inbox.values())
+        return read and not unread and not w.held()  # routers that are silent for so long are given up
 
     def waits(self) -> tuple[float, float, float]:
         """Long enough for a subscription to be forgotten, for a publisher, and almost for a publisher."""
