@@ -190,7 +190,7 @@ class Router:
                 self._close_windows()
         elif core.meter < self.config.memory_limit * REOPEN:
             self._open_windows()
-        return bool(self._roomy or self.failed or self.credits)
+        return self.wants_flush
 
     @property
     def wants_flush(self) -> bool:

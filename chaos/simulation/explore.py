@@ -15,9 +15,10 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 from amqp10.performatives import RCV_FIRST
+from chaos.simulation.beginnings import SAID, as_it_happens, begin_like, may_say, may_wait
 from chaos.simulation.checker import Violation
 from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Client
-from chaos.simulation.near import SAID, as_it_happens, begin_like, draw_near, may_say, may_wait
+from chaos.simulation.near import draw_near
 from chaos.simulation.plan import FAULT_WEIGHTS, NEAR, Plan, draw, family_of
 from chaos.simulation.publishers import Publisher
 from chaos.simulation.real_clients import JUMPS, OURS, RealClient

@@ -10,7 +10,7 @@ What can be drawn stays within what PROTOCOL promises, as other families do (`pl
 
 - where the schedule's own beginning parts routers, moves clocks or outlasts a timeout, a loss must be told; where it
   does none of these, nothing excuses one, and nothing of the kind comes later either;
-- time passes only as far as all that timeouts count on has happened (`may_wait`): what is necessary for it happens
+- time passes only as far as all that timeouts count on has happened (`beginnings.may_wait`): what is necessary for it happens
   first. Only where everything has been as in the schedule itself it passes as it did there: that has been seen to hold;
 - publishers with memory and without epochs are drawn where routers cannot be apart only (14, L1);
 - where timeouts may pass, publishers without a map have no unusual windows: what does not fit into one again may come
@@ -23,8 +23,9 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from chaos.simulation.beginnings import ANYTHING, FAULT, IN_ANY_ORDER
 from chaos.simulation.clients import FOREVER, MEMORY, PLAIN, RECOVERING, UNIQUE
 from chaos.simulation.plan import (
     FAULT_WEIGHTS,
@@ -41,20 +42,13 @@ from chaos.simulation.plan import (
     with_unusual_settings,
 )
 from chaos.simulation.real_clients import OURS
-from chaos.simulation.recording import BY_ITSELF, LEFT_OUT, Recording, recordings
+from chaos.simulation.recording import LEFT_OUT, Recording, recordings
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.world import Event
-
-if TYPE_CHECKING:
-    from chaos.simulation.explore import Run
 
 NAMES = tuple(name for name in SCENARIOS if name not in LEFT_OUT)
 MARGIN_S = 9.0  # that may pass in what comes by chance, less than from a timeout to the next
 LATER = 100  # connections; no schedule has as many
-BOUND = 400  # events, until nothing more happens by itself
-ANYTHING: Event = ("anything",)  # a step: something by chance
-FAULT: Event = ("fault",)  # ... a fault
-IN_ANY_ORDER: Event = ("in any order",)  # what is not held back happens by itself, in any order
 
 USUAL = {"crash": 1, "cdrop": 1, "rdrop": 1, "pfresh": 1, "srestart": 1, "quit": 1, "release": 2, "reject": 1}
 PARTED = {"part": 1, "suspect": 2, "cut": 1, "hold": 1}
@@ -297,103 +291,3 @@ def in_any_order(steps: list[Step], recording: Recording, rng: random.Random) ->
 CHANGES: tuple[Callable[[list[Step], Recording, random.Random], int], ...] = (
     leave_out, later, again, by_chance, by_chance, elsewhere, another, held_back, let_go, in_any_order,
 )  # fmt: skip
-
-
-# ---------------------------------------------------------------------- playing
-SAID = frozenset(("hb", "show", "close"))
-
-
-def begin_like(run: Run) -> None:
-    if run.plan.beginning is not None:
-        Beginner(run, run.plan.beginning).play()
-
-
-class Beginner:
-    """Plays the steps as far as they are possible. What is left over from a change happens by itself before the next
-    step that does not, unless it was held back there."""
-
-    def __init__(self, run: Run, beginning: Beginning) -> None:
-        self.run, self.beginning = run, beginning
-        self.connections: dict[Any, Any] = {}  # as they were recorded -> here
-
-    def play(self) -> None:
-        run = self.run
-        for event, held in self.beginning.steps:
-            if held is None:
-                here = self.here(event)
-                if here in run.world.enabled():
-                    run.step(here)
-                continue
-            self.catch_up([self.here(each) for each in held], event == IN_ANY_ORDER)
-            if event in (ANYTHING, FAULT):
-                possible = run.usual() if event == ANYTHING else run.faults()
-                if possible:
-                    run.step(run.pick(possible))
-            elif event[0] == "connect":
-                self.connect(*event[1:])
-            elif event[0] == "wait":
-                self.wait(event[1])
-            elif event != IN_ANY_ORDER and run.able(here := self.here(event)):
-                run.step(here)
-
-    def here(self, event: Event) -> Event:
-        return tuple(self.connections.get(each, each) if isinstance(each, tuple) else each for each in event)
-
-    def connect(self, name: str, router: str, number: int) -> None:
-        run = self.run
-        event = ("connect", name, router)
-        if run.able(event):
-            run.step(event)
-        client = run.world.clients.get(name)  # a twin of one that is of another kind now is not there
-        if client is not None and client.pipe is not None:
-            self.connections[name, number] = client.pipe.cid
-
-    def catch_up(self, held: list[Event], in_any_order: bool) -> None:
-        run = self.run
-        for _ in range(BOUND):
-            events = [e for e in run.world.enabled() if e[0] in BY_ITSELF and e not in held]
-            if not events:
-                return
-            run.step(run.rng.choice(events) if in_any_order else events[0])
-
-    def wait(self, seconds: float) -> None:
-        """What must have happened by then happens first; while so much time passes, who is there says so."""
-        run = self.run
-        if not may_wait(run, seconds):
-            self.catch_up([], False)
-        if may_wait(run, seconds):
-            run.step(("wait", seconds))
-        elif run.family.expiry and run.nobody_waits():
-            run.step(("pass", seconds))
-
-
-def as_it_happens(event: Event) -> Event:
-    """Without the number that a connection had when it was recorded."""
-    return event[:3] if event[0] == "connect" else event
-
-
-def may_say(run: Run, event: Event) -> bool:
-    """Signs of life, whenever it has a link, and no sooner than named schedules ask for them; also that it leaves."""
-    client = run.world.clients.get(event[1])
-    if client is None or client.kind == OURS or client.link is None or client.closing:
-        return False
-    if event[0] == "close":
-        return run.budget["close"] > 0 and run.may_leave(client)
-    return event[0] == "hb" or bool(client.link.attached)
-
-
-def may_wait(run: Run, seconds: float) -> bool:
-    """Timeouts are longer than what they allow for, as in `Run.may_tick`: a frame is read, a loss noticed, a message
-    between routers read, and a sign of life given in a bounded time."""
-    if run.as_recorded():
-        return True
-    w, late = run.world, run.world.now + seconds - run.fresh_s
-    if any(pipe.since < late and pipe.c2r and pipe.r_open and w.reads(pipe) for pipe in w.pipes.values()):
-        return False
-    if run.family.strict and any(any(site.inbox.values()) for site in w.sites.values() if site is not None):
-        return False
-    if seconds < run.address.margin_s:
-        return True
-    return run.nobody_waits() and not any(
-        publisher.kind == UNIQUE and publisher.state != "off" for publisher in w.publishers
-    )

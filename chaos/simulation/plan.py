@@ -164,8 +164,8 @@ Step = tuple[tuple[Any, ...], tuple[tuple[Any, ...], ...] | None]
 
 @dataclass(frozen=True)
 class Beginning:
-    """What is played before anything is left to chance (`near.py`). family: what may go wrong then. exact: as it was
-    recorded, for so many steps."""
+    """What is played before anything is left to chance (`beginnings.py`). family: what may go wrong then. exact: as it
+    was recorded, for so many steps."""
 
     schedule: str
     family: Family

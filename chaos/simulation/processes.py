@@ -89,9 +89,8 @@ class RouterProcess:
 
     def say(self, now: float, frames: dict[Cid, list[bytes]], closed: list[Cid]) -> list[tuple[tuple[str, ...], bytes]]:
         router = self.router
-        router.flush(now)
-        while router.wants_flush:
-            router.flush(now)
+        while router.flush(now):
+            pass
         messages = router.take_messages()
         cids = {server: cid for cid, server in self.servers.items()}
         for server in (*router.take_dirty(), *router.lazy):

@@ -8,11 +8,12 @@ from functools import cache
 
 import pytest
 
+from chaos.simulation.beginnings import as_it_happens, begin_like, may_wait
 from chaos.simulation.clients import UNIQUE
 from chaos.simulation.defects.taking import always, defective
 from chaos.simulation.explore import PARTING, Run, explore, kind_of_failure
 from chaos.simulation.mutations import BY_SEED, MUTATIONS
-from chaos.simulation.near import CHANGES, NAMES, as_it_happens, begin_like, draw_near, may_wait
+from chaos.simulation.near import CHANGES, NAMES, draw_near
 from chaos.simulation.plan import Beginning, Plan
 from chaos.simulation.recording import BY_ITSELF, LEFT_OUT, Recording, recordings
 from chaos.simulation.scenarios import SCENARIOS
