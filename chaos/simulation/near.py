@@ -10,7 +10,7 @@ What can be drawn stays within what PROTOCOL promises, as other families do (`pl
 
 - where the schedule's own beginning parts routers, moves clocks or outlasts a timeout, a loss must be told; where it
   does none of these, nothing excuses one, and nothing of the kind comes later either;
-- time passes only as far as all that timeouts count on has happened (`beginnings.may_wait`): what is necessary for it happens
+- time passes only as far as all that timeouts count on has happened (`may_wait`): what is necessary for it happens
   first. Only where everything has been as in the schedule itself it passes as it did there: that has been seen to hold;
 - publishers with memory and without epochs are drawn where routers cannot be apart only (14, L1);
 - where timeouts may pass, publishers without a map have no unusual windows: what does not fit into one again may come
