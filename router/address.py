@@ -100,6 +100,8 @@ class Address:
     ) -> PublisherEntry:
         self.egress.void(publisher)  # 10.3
         entry = self.publishers.get(publisher)
+        if home != self.core.name and (entry is None or entry.term < term):
+            self.ingress.was_elsewhere(publisher)
         if entry is None:
             entry = PublisherEntry(publisher, incarnation, term, home, since, real)
             entry.special = dict.fromkeys(self.egress.subscribers.values())

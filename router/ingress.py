@@ -155,6 +155,17 @@ class Ingress(Records):
             if link.publisher == publisher:
                 link.goes_on = link.may_go_on
 
+    def was_elsewhere(self, publisher: bytes) -> None:
+        """5.1: an attachment becomes known that was not when a term was chosen here by our clock. Which of the two is
+        the later one no clock can tell, as they differ; what it says from now on does."""
+        for link in self.proving:
+            if link.publisher == publisher and self._may_be_older(link):
+                link.stale = True
+
+    def _may_be_older(self, link: Publisher) -> bool:
+        """Whatever its term; unless it brought that itself (15)."""
+        return not link.epoch_brought
+
     def _is_too_late(self, link: Publisher, known: PublisherEntry | None) -> bool:
         """8.4: it came in time, but while it was asked for a sign of life others may have given up what it will send
         again.  Who brings an incarnation knows by itself how long it has been away (15)."""

@@ -137,7 +137,8 @@ class Publisher:
         self.incarnation = 0
         self.prefix = b""
         self.waiting: dict[str, None] = {}
-        self.stale = False  # a subscription has come since it was told what its sign of life will answer
+        # a subscription, or news of it, has come since it was told what its sign of life will answer
+        self.stale = False
         self.asking = False  # therefore it has been asked again
         self.settled_tags: list[bytes] = []  # expected ones, settled while it waits
         self.held: list[Held] = []

@@ -12,14 +12,14 @@ import random
 import re
 from bisect import bisect
 from collections.abc import Callable, Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 
 from amqp10.performatives import RCV_FIRST
 from chaos.simulation.beginnings import SAID, as_it_happens, begin_like, may_say, may_wait
 from chaos.simulation.checker import Violation
 from chaos.simulation.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Client
 from chaos.simulation.near import draw_near
-from chaos.simulation.plan import FAULT_WEIGHTS, NEAR, Plan, draw, family_of
+from chaos.simulation.plan import FAULT_WEIGHTS, MESH, NEAR, Plan, draw, family_of
 from chaos.simulation.publishers import Publisher
 from chaos.simulation.real_clients import JUMPS, OURS, RealClient
 from chaos.simulation.routers import STALL_S
@@ -64,9 +64,7 @@ class Run:
         for publisher in publishers:
             publisher.gives_up_s = self.address.publisher_expires_s - self.address.margin_s
         checker = self.world.checker
-        checker.may_have_holes = any(plan.budget.get(kind) for kind in PARTING)
-        if plan.beginning is not None:
-            checker.may_have_holes |= plan.beginning.apart
+        checker.may_have_holes = may_part(plan)
         checker.at_least_once |= {c.name for c in self.clients if c.rcv == RCV_FIRST}
         checker.without_memory |= {s.name for s in subscribers if s.kind == PLAIN}
         self.fresh_s = FRESH_FRAME_S
@@ -403,8 +401,13 @@ class Run:
         for name in w.names:
             if w.sites[name] is None:
                 w.step(("restart", name))
-        self.drain(choose, w.undone)
+        self.drain(choose, lambda: chain(w.undone(), self.apart()))
         w.drained()
+
+    def apart(self) -> Iterator[str]:
+        """Routers find together again: until then what one has missed may be still to be told."""
+        up = {name: site.router.core.up for name, site in self.world.sites.items() if site is not None}
+        return (f"{x} is not in session with {y}" for x in up for y in up if x != y and y not in up[x])
 
     def close(self, choose: Callable[[list[Event]], Event]) -> None:
         """Publishers, then subscribers: without subscriptions a publisher may have no credit, and waits for it."""
@@ -453,6 +456,14 @@ class Run:
     def begin(self) -> None:
         Schedule(self.world).up(*self.places)
         self.world.turns = self.plan.turns
+
+
+def may_part(plan: Plan) -> bool:
+    """Routers may be out of session with each other; also by the death of one that is between others."""
+    if plan.beginning is not None and plan.beginning.apart:
+        return True
+    between = plan.shape != MESH and len(plan.names) > 2 and plan.budget.get("crash")
+    return bool(between) or any(plan.budget.get(kind) for kind in PARTING)
 
 
 def remembered_by(router: Router) -> list[str]:

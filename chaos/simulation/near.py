@@ -13,6 +13,7 @@ What can be drawn stays within what PROTOCOL promises, as other families do (`pl
 - time passes only as far as all that timeouts count on has happened (`may_wait`): what is necessary for it happens
   first. Only where everything has been as in the schedule itself it passes as it did there: that has been seen to hold;
 - publishers with memory and without epochs are drawn where routers cannot be apart only (14, L1);
+- routers whose clocks differ are not parted: only clocks would tell where a publisher without epochs is now;
 - where timeouts may pass, publishers without a map have no unusual windows: what does not fit into one again may come
   as new (docs/decisions/core-in-ranges.md).
 """
@@ -104,6 +105,8 @@ def perhaps_two(first: Recording, seed: int) -> Recording:
     strict = first.strict and second.strict and not (first.apart or second.apart)
     if rng.random() < 0.8 or (not strict and any(c.publishes and c.kind == MEMORY for c in first.clients)):
         return first
+    if (first.clocks and second.apart) or (second.clocks and first.apart):
+        return first
     steps = second.steps[rng.choice(deeds([*second.steps[: second.body // 2]])) : second.body]
     places = dict(zip(second.names, first.names * 3, strict=False))
     behind = tuple((moved(event, places), held and tuple(moved(e, places) for e in held)) for event, held in steps)
@@ -124,7 +127,7 @@ def moved(event: Event, places: dict[str, str]) -> Event:
 def draw_more(recording: Recording, family: Family, rng: random.Random) -> dict[str, int]:
     """Faults beside those of the schedule."""
     most = {**USUAL}
-    if not family.strict and (recording.apart or rng.random() < 0.3):
+    if not family.strict and not recording.clocks and (recording.apart or rng.random() < 0.3):
         most |= PARTED
     if recording.address.no_subscribers == "accept":
         most |= {"sfresh": 1, "close": 1}

@@ -263,7 +263,7 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
         plan = _modes(plan, rng)
     if rng.random() < 0.5:
         plan = with_unusual_settings(plan, rng)
-    return with_tempo(plan, rng)
+    return _clocks_or_partitions(with_tempo(plan, rng))
 
 
 def with_tempo(plan: Plan, rng: random.Random) -> Plan:
@@ -277,6 +277,14 @@ def with_tempo(plan: Plan, rng: random.Random) -> Plan:
     return replace(
         plan, slowness=rng.choice([0.005, 0.02, 0.05]), stale=stale, follows=follows, shows=rng.random() < 0.3
     )
+
+
+def _clocks_or_partitions(plan: Plan) -> Plan:
+    """Where routers cannot tell each other, only clocks say which attachment of a publisher without epochs is later."""
+    if plan.budget.get("clock") and any(c.publishes and c.kind == UNIQUE for c in plan.clients):
+        without = APART if plan.shape == MESH else ("clock",)
+        return replace(plan, budget=plan.budget | dict.fromkeys(without, 0))
+    return plan
 
 
 def _short_timeouts(plan: Plan, rng: random.Random, fam: Family) -> Plan:

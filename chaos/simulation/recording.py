@@ -65,6 +65,11 @@ class Recording:
     def waits_s(self) -> float:
         return sum((event[1] for event, _ in self.steps[: self.body] if event[0] == "wait"), 0.0)
 
+    @property
+    def clocks(self) -> bool:
+        """Those of routers jump."""
+        return any(event[0] == "clock" and event[1] in self.names for event, _ in self.steps[: self.body])
+
 
 # A loss may be excused, if only told, from these on:
 LOOSE = frozenset(("part", "suspect", "cut", "hold", "reshape", "clock", "twin", "still", "late", "away", "pass"))

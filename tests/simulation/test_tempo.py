@@ -9,8 +9,8 @@ import pytest
 
 from chaos.simulation.checker import Checker, Violation
 from chaos.simulation.clients import UNIQUE
-from chaos.simulation.explore import Run
-from chaos.simulation.plan import FAMILIES, Plan, draw
+from chaos.simulation.explore import Run, may_part
+from chaos.simulation.plan import FAMILIES, MESH, STAR, Plan, draw
 from chaos.simulation.publishers import Publisher
 from chaos.simulation.schedule import Schedule
 from chaos.simulation.subscribers import Subscriber
@@ -113,6 +113,10 @@ def test_publisher_that_gives_up_before_it_is_answered_closes_nothing() -> None:
 def test_loss_that_nobody_tells_is_excused_only_where_routers_may_be_apart() -> None:
     assert not run_of("expiry").world.checker.may_have_holes
     assert run_of("crossing").world.checker.may_have_holes
+    for shape, apart in ((MESH, False), (STAR, True)):  # where the one in the middle dies
+        plan = replace(run_of("expiry").plan, names="ABC", shape=shape)
+        assert may_part(replace(plan, budget=plan.budget | {"crash": 1})) == apart
+        assert not may_part(replace(plan, budget=plan.budget | {"crash": 0}))
     assert {name for name, family in FAMILIES.items() if family.least_routers > 1} >= {"apart", "sparse", "crossing"}
     for may_have_holes in (True, False):
         checker = Checker(strict=False, may_have_holes=may_have_holes)
@@ -125,6 +129,20 @@ def test_loss_that_nobody_tells_is_excused_only_where_routers_may_be_apart() -> 
         else:
             with pytest.raises(Violation, match="G5 s0 missed"):
                 checker.quiescent({("A", 2)})
+
+
+def test_nobody_is_judged_before_routers_have_found_together_again() -> None:
+    """B, which stood still for so long that A has forgotten the way to it, is met again by its next heartbeat."""
+    run = run_of("together", config={"heartbeat_s": 1.5, "dead_after_s": 4.5})
+    world = run.world
+    world.step(("still", "B"))
+    world.step(("wait", 400.0))
+    world.step(("down", "A", "B"))
+    world.step(("heal",))
+    world.step(("wake", "B", False))
+    assert next(run.apart(), None) == "A is not in session with B"
+    run.calm(lambda events: events[0])
+    assert not [*run.apart()]
 
 
 @pytest.mark.parametrize(

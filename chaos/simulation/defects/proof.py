@@ -49,8 +49,13 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "zombie_ingress_declares_settled": ([(Ingress, "_needs_proof", always(False))], "G2"),
     # 5.1, 5.2: the abandoned connection's attach claims P, with a new incarnation: what S holds counts as another's
     "attach_read_late_plain": ([(Ingress, "attach", attach_is_the_claim)], "G2"),
-    # 5.1: the late proof gets a late term, which beats B's
-    "sign_of_life_read_late_plain": ([(Ingress, "_term_at_claim", term_of_the_proof)], "G2"),
+    # 5.1: the late proof gets a late term, which beats B's; A takes it though it has heard of B's since
+    "sign_of_life_read_late_plain": (
+        [(Ingress, "_term_at_claim", term_of_the_proof), (Ingress, "_may_be_older", always(False))],
+        "G2",
+    ),
+    # 5.1: A's term is the earlier one, and the greater
+    "sign_of_life_where_the_clock_is_ahead": ([(Ingress, "_may_be_older", always(False))], "G2"),
     # 5.2: the late detach claims P, to close it
     "attach_and_detach_read_late": ([(Ingress, "_detach_claims", always(True))], "G2"),
     # 5.7: the transfer was sent before P went to B

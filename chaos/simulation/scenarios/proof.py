@@ -6,8 +6,19 @@ Read `publishers.py` next.
 from __future__ import annotations
 
 from chaos.simulation.clients import MEMORY, UNIQUE
-from chaos.simulation.scenarios.named import PUBLISHER_EXPIRY_S, SHORT, P, S, Worlds, finish, half_accepted, scenario
+from chaos.simulation.scenarios.named import (
+    PUBLISHER_EXPIRY_S,
+    SHORT,
+    P,
+    S,
+    Worlds,
+    finish,
+    half_accepted,
+    scenario,
+    wider,
+)
 from chaos.simulation.schedule import Schedule
+from chaos.simulation.wild import Wild
 
 
 # ---------------------------------------------------------------------- two ingresses
@@ -105,6 +116,25 @@ def sign_of_life_read_late_plain(world: Worlds) -> None:
     s.hold = [("rnotice", old)]
     s.step("c2r", old)
     s.run(place=(("p0", "B"),))
+    finish(s)
+
+
+@scenario
+def sign_of_life_where_the_clock_is_ahead(world: Worlds) -> None:
+    """The same of a publisher that works at B, whose clock is two hours behind A's: S has accepted what A reads late,
+    and forgotten it."""
+    w = wider(world, Wild)("AB", [P(kind=UNIQUE)], [S()])
+    s = Schedule(w).up(("s0", "B"))
+    s.step("clock", "B", -7200)
+    s.hold.append(lambda e, w: e[:2] == ("c2r", ("p0", 1)) and s.next_frame(("p0", 1)) in ("flow", "transfer"))
+    s.run(place=(("p0", "A"),))
+    s.send("p0")
+    old = s.drop("p0")
+    s.run(place=(("p0", "B"),))
+    s.run(until=lambda: bool(s.accepted("s0")) and not s.w.publisher("p0").unsettled)
+    s.run()
+    s.hold = [("rnotice", old)]
+    s.run()
     finish(s)
 
 
