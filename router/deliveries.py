@@ -452,8 +452,10 @@ class Deliveries:
             link.classify(publisher)
         if delivery.state in (State.QUEUED, State.AGAIN):
             delivery.state = State.GONE
-        elif not link.answered or delivery.resume is Resume.SETTLED:
-            pass  # not yet listed: it is left out of the map
+        elif not link.answered:  # not yet listed: it is left out of the map
+            delivery.resume = Resume.NOTHING  # and waits in vain where a SYNC has filled it
+        elif delivery.resume is Resume.SETTLED:
+            pass  # it waits to be resumed as such
         elif delivery.resume is not Resume.NOTHING:
             if delivery.resume is Resume.PLACEHOLDER or in_place:
                 link.resumes.append(delivery)

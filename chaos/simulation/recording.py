@@ -151,5 +151,10 @@ def recording(name: str, world: Recorder) -> Recording:
     body = ends[-1] if ends else len(steps)  # that is how schedules end
     return Recording(
         name, "".join(world.names), world.planned, world.address, tuple(world.config.items()), world.strict,
-        any(event[0] in LOOSE for event, _ in steps[:body]), tuple(steps[: body + LONGEST_END]), body,
+        any(loosens(*step) for step in steps[:body]), tuple(steps[: body + LONGEST_END]), body,
     )  # fmt: skip
+
+
+def loosens(event: Event, held: tuple[Event, ...] | None) -> bool:
+    """Time that passes before routers have met keeps them apart as a partition does."""
+    return event[0] in LOOSE or (event[0] == "wait" and any(each[0] == "up" for each in held or ()))

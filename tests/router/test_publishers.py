@@ -141,6 +141,23 @@ def test_a_sign_of_life_that_takes_too_long_claims_nothing_that_others_have_give
     assert subscriber.bodies() == ["m0"]
 
 
+def test_a_sign_of_life_does_not_count_where_it_may_be_older_than_an_attachment_elsewhere() -> None:
+    """It has left a for b, whose clock is behind, and is through with m0 there, when a reads what it sent before."""
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("b", epoch=1, born=1, unsettled={})
+    late = mesh.publisher("a", proves=False, unsettled=UNIQUE_TAGS)
+    late.answers = False
+    mesh.cores["b"].clock_us = lambda: 1
+    publisher = mesh.publisher("b", unsettled=UNIQUE_TAGS)
+    publisher.send("m0")
+    publisher.settle(0)
+    late.send("m0")
+    assert late.questions == 1
+    assert subscriber.bodies() == ["m0"]
+    late.leave()
+    mesh.assert_settled()
+
+
 def test_a_new_publisher_may_take_its_time() -> None:
     mesh = Mesh("ab", address=SHORT)
     mesh.publisher("b").leave()

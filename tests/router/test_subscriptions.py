@@ -227,6 +227,24 @@ def test_a_placeholder_that_is_settled_is_resumed_as_settled() -> None:
     mesh.assert_settled()
 
 
+def test_a_placeholder_that_is_settled_before_the_answer_is_neither_listed_nor_resumed() -> None:
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("a")
+    publisher = mesh.publisher("a")
+    publisher.send("m0")
+    subscriber.leave()
+    mesh.held.add(("b", "a"))
+    again = mesh.subscriber("a", unsettled={subscriber.got[0].tag: MapState.UNDECIDED})
+    publisher.settle(0)  # the SYNC has brought its payload by now
+    assert not again.answered
+    mesh.held.clear()
+    mesh.run()
+    assert again.said is not None
+    assert again.said.listing == {}
+    assert again.got == []
+    mesh.assert_settled()
+
+
 def test_resumptions_come_first_in_credit() -> None:
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", epoch=1, born=1)

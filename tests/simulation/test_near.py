@@ -98,6 +98,15 @@ def test_where_the_named_schedule_excuses_no_loss_nothing_comes_that_would() -> 
             assert plan.budget.get(kind, 0) == named.count(kind), (plan.seed, kind)
 
 
+def test_time_that_passes_while_routers_have_not_met_keeps_them_apart() -> None:
+    """Longer than `discovery`: with anything that goes wrong beside it, a loss may be excused."""
+    (recording,) = recordings("answered_before_those_who_start_have_met")
+    assert recording.strict
+    assert recording.apart
+    (recording,) = recordings("expiry_seen_differently")
+    assert not recording.apart, "they had, though one has not read what the other said"
+
+
 def test_where_publishers_need_subscribers_one_is_left() -> None:
     """Also when a schedule that goes wrong is made smaller: it would go wrong in another way."""
     drawn, _ = drawn_like("closed_publisher_and_old_ingress")
