@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amqp10.codec import encode_value
+from amqp10.composite import BY_CODE
 from amqp10.errors import DecodeError, EncodeError
 from amqp10.performatives import (
     ACCEPTED,
@@ -167,3 +168,13 @@ def test_field_that_cannot_be_written_is_named(performative: Any, words: str) ->
     with pytest.raises(EncodeError) as caught:
         performative.encode()
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("cls", BY_CODE.values(), ids=lambda cls: cls.type_name)
+def test_required_field_that_is_none_is_missing(cls: type[Any]) -> None:
+    needed = [field for field in cls.fields if field.required]
+    if needed:
+        with pytest.raises(EncodeError, match=f"^{needed[0].where} is missing$"):
+            cls(*[None] * len(cls.fields)).encode()
+    else:
+        assert cls(*[None] * len(cls.fields)).encode() == cls.descriptor + b"\x45"
