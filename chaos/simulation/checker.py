@@ -197,7 +197,9 @@ class Checker:
         self.in_hand[name].add(mid)
 
     def _is_out_of_order(self, name: str, mid: Mid) -> bool:
-        if mid[0] in self.at_least_once and (mid in self.rejections or self._has_accepted(name, mid)):
+        if mid[0] in self.at_least_once and (
+            mid in self.rejections or self._has_accepted(name, mid) or self._was_for_others(name, mid)
+        ):
             return False  # everybody was through with it; sent again, as its publisher had lost the outcome
         if self.strict or name not in self.without_memory:
             return True
@@ -206,6 +208,10 @@ class Checker:
     def _has_accepted(self, name: str, mid: Mid) -> bool:
         """In one of its lives: the one that goes on may have begun without memory of it."""
         return any(life.subscriber == name and mid in life.accepted for life in self.lives)
+
+    def _was_for_others(self, name: str, mid: Mid) -> bool:
+        """It was sent before this one subscribed, and whoever had subscribed then has accepted it: perhaps nobody."""
+        return all(life.ended or (life.subscriber != name and mid in life.accepted) for life in self.required[mid])
 
     def _is_owed(self, name: str, mid: Mid) -> bool:
         """Sent in the life that goes on: else a former ingress may bring it late, as what was before the gap."""

@@ -321,6 +321,7 @@ def test_what_is_lost_where_a_path_changes_is_asked_for() -> None:
 def test_only_what_was_rejected_of_a_publisher_in_mode_first_may_come_behind_what_came_later() -> None:
     """Others are spared what one has rejected; its publisher has lost that outcome, and sends it again."""
     checker = Checker()
+    checker.confirmed("s0")
     for number in range(3):
         checker.sent(("p0", number))
     checker.rejected("s1", ("p0", 1))
@@ -348,6 +349,23 @@ def test_what_an_earlier_life_has_accepted_of_a_publisher_in_mode_first_may_come
     checker.sent(("p0", 1))
     checker.handed("s0", ("p0", 1))
     if mode_first:
+        checker.handed("s0", ("p0", 0))
+    else:
+        with pytest.raises(Violation, match="G3"):
+            checker.handed("s0", ("p0", 0))
+
+
+@pytest.mark.parametrize("others_accept", [True, False])
+def test_what_was_accepted_before_somebody_subscribed_may_come_behind_what_came_later(others_accept: bool) -> None:
+    """Of a publisher in mode first, which has lost that outcome; with nobody else the router accepts at once."""
+    checker = Checker(at_least_once={"p0"})
+    checker.confirmed("s1")
+    checker.sent(("p0", 0))
+    checker.confirmed("s0")
+    checker.sent(("p0", 1))
+    checker.handed("s0", ("p0", 1))
+    if others_accept:
+        checker.accepted("s1", ("p0", 0))
         checker.handed("s0", ("p0", 0))
     else:
         with pytest.raises(Violation, match="G3"):
