@@ -156,6 +156,7 @@ class Run:
         w, budget = self.world, self.budget
         events: list[Event] = []
         cdrop, rdrop, stall = budget["cdrop"], budget["rdrop"], budget.get("stall")
+        still, crash = self.family.silence and budget.get("still"), budget["crash"]
         for cid, pipe in w.pipes.items():
             if cdrop and pipe.c_open:
                 events.append(("cdrop", cid))
@@ -169,9 +170,9 @@ class Run:
             if site is None:
                 events += self.asleep(name) if name in w.asleep else [("restart", name)]
                 continue
-            if self.family.silence and budget.get("still"):
+            if still:
                 events.append(("still", name))
-            if budget["crash"]:
+            if crash:
                 events.append(("crash", name))
         if len(w.names) > 1:
             self.between_routers(events)

@@ -27,6 +27,7 @@ BETWEEN_ROUTERS = ("msg", "up", "down")
 class Tempo:
     def __init__(self, run: Run) -> None:
         self.run, self.rng = run, run.rng
+        self.stale, self.slowness = run.plan.stale, run.plan.slowness
         self.followed = {before for before, _, _ in run.plan.follows}
         self.slow: dict[Event, int] = {}  # how events begin that do not happen -> until how many have
         self.kinds: set[str] = set()  # of these
@@ -35,7 +36,7 @@ class Tempo:
     def going_on(self, usual: list[Event], number: int) -> list[Event]:
         """Those that do not stand still. number: of events so far."""
         rng = self.rng
-        if rng.random() < self.run.plan.slowness and usual:
+        if rng.random() < self.slowness and usual:
             kind = rng.choice(
                 [*dict.fromkeys([event[0] for event in usual])]
             )  # as likely as any, however many there are
@@ -59,11 +60,12 @@ class Tempo:
 
     def after(self, event: Event, number: int) -> Event | None:
         """The fault that comes at once."""
-        run, rng = self.run, self.rng
-        if run.plan.stale and event[0] in LEAVES and rng.random() < run.plan.stale:
+        kind, stale = event[0], self.stale
+        if stale and kind in LEAVES and self.rng.random() < stale:
             self.leave_unread(event, number)
-        if event[0] not in self.followed:
+        if kind not in self.followed:
             return None
+        run, rng = self.run, self.rng
         for before, then, likely in run.plan.follows:
             if before == event[0] and rng.random() < likely:
                 names = names_of(event, run)

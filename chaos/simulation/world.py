@@ -64,6 +64,7 @@ class World(Routers):
         self.numbers = dict.fromkeys(self.clients, 0)
         self.history: list[tuple[float, Event]] = []
         self.observer: Callable[[Event], None] | None = None  # hears of each event before it happens
+        self.last_left = ""  # the router where something was left over when it was asked last
         self.unusual = False  # there is more to say of what can happen, or less
         self.handlers: dict[str, Callable[..., None]] = {}  # kind of event -> what does it, once it has happened
         super().__init__(names, address=address, router_class=router_class, seed=seed, config=config)
@@ -261,17 +262,21 @@ class World(Routers):
         yield from (f"{c.name} unsettled {c.unsettled}" for c in clients if c.unsettled)
         yield from (f"{p.name} sent {p.seq} of {p.total}" for p in self.publishers if not p.closed and p.seq < p.total)
         yield from (f"inbox {x}<-{y}" for x, s in self.sites.items() if s for y, q in s.inbox.items() if q)
-        for site in self.sites.values():
-            if site is not None:
-                yield from (f"{site.name}: {text}" for text in self.router_left_over(site.router))
+        there = [site for site in self.sites.values() if site is not None]
+        for site in sorted(there, key=lambda site: site.name != self.last_left):  # most likely where it was before
+            for text in self.router_left_over(site.router):
+                self.last_left = site.name
+                yield f"{site.name}: {text}"
 
     @staticmethod
     def router_left_over(router: Router) -> list[str]:
-        status: dict[str, Any] = router.core.status()
-        left = [] if status["established"] else ["not established"]
-        left += [f"{status[key]} {key}" for key in ("deferred", "payload_bytes") if status[key]]
-        for name, address in status["addresses"].items():
-            ingress, egress = address["ingress"], address["egress"]
+        core = router.core
+        left = [] if core.established else ["not established"]
+        sizes = {"deferred": core.deferred, "payload_bytes": core.meter}
+        left += [f"{size} {what}" for what, size in sizes.items() if size]
+        for name, address in sorted(core.addresses.items()):  # all of `core.status()` would take longer
+            ingress: dict[str, Any] = address.ingress.status()
+            egress: dict[str, Any] = address.egress.status()
             left += [f"{name} {ingress[key]} {key}" for key in ("undone", "unsettled", "awaited") if ingress[key]]
             left += [f"{name} {egress[key]} {key}" for key in ("arrived", "open") if egress[key]]
             left += [
