@@ -452,8 +452,8 @@ class Deliveries:
             link.classify(publisher)
         if delivery.state in (State.QUEUED, State.AGAIN):
             delivery.state = State.GONE
-        elif not link.answered:  # not yet listed: it is left out of the map
-            delivery.resume = Resume.NOTHING  # and waits in vain where a SYNC has filled it
+        elif not link.answered:
+            self._leave_out(delivery)
         elif delivery.resume is Resume.SETTLED:
             pass  # it waits to be resumed as such
         elif delivery.resume is not Resume.NOTHING:
@@ -465,3 +465,7 @@ class Deliveries:
         elif link.incomplete and delivery.from_map:  # 7.7: not listed, so without an id here; nobody would know later
             delivery.resume = Resume.SETTLED
             link.resumes.append(delivery)
+
+    def _leave_out(self, delivery: Irregular) -> None:
+        """Not yet listed: it is left out of the map, and waits in vain for its turn where a SYNC has filled it."""
+        delivery.resume = Resume.NOTHING

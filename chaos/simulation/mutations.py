@@ -129,6 +129,7 @@ BY_SEED: dict[str, tuple[str, int]] = {
     "router_that_starts_breaks_nobody_who_is_there": ("near", 617),
     "router_that_stood_still_has_seen_nobody": ("near", 374),
     "sent_again_while_nobody_accepts": ("near", 679),
+    "settled_before_it_is_listed": ("near", 419),
     "sign_of_life_read_late_plain": ("all-die", 2225),
     "sign_of_life_where_the_clock_is_ahead": ("near", 710),
     "stale_ingress_overtaken": ("crossing", 3),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from chaos.simulation.defects.taking import Patch, always
 from router import messages as m
 from router.address import Address
+from router.deliveries import Deliveries
 from router.directory import SubscriptionEntry
 from router.egress import Egress
 from router.ingress import Ingress
@@ -131,6 +132,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     ),
     # 7.6: the client forgets what is not listed, and takes its repeat for new
     "unresolved_not_listed": ([(Egress, "_listed", list_the_resolved)], "G2"),
+    # 7.6, 10.1: what A has filled in is resumed after the answer that does not list it
+    "settled_before_it_is_listed": ([(Deliveries, "_leave_out", always(None))], "s0: resumption"),
     # 7.6: S is handed more than its window
     "resumptions_come_first_in_credit": ([(Subscriber, "_pump_single", resume_last)], "credit"),
     # 8.1: A hears the accept of all that are left at B before it hears that s0 is to be waited for

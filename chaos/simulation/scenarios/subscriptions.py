@@ -6,8 +6,9 @@ Read `absences.py` next.
 from __future__ import annotations
 
 from chaos.simulation.clients import MEMORY, PLAIN, UNIQUE
-from chaos.simulation.scenarios.named import ACCEPT, P, S, Worlds, finish, half_accepted, scenario
+from chaos.simulation.scenarios.named import ACCEPT, P, S, Worlds, finish, half_accepted, scenario, wider
 from chaos.simulation.schedule import Schedule
+from chaos.simulation.wild import Wild
 
 
 # ---------------------------------------------------------------------- joining
@@ -130,6 +131,30 @@ def unresolved_not_listed(world: Worlds) -> None:
     s.run(place=(("s0", "B"),))
     s.hold.clear()
     s.run(place=(("p0", "B"),))
+    finish(s)
+
+
+@scenario
+def settled_before_it_is_listed(world: Worlds) -> None:
+    """S has lost its memory, gets m again, and presents a map that does not say whether it has all of it. A has filled
+    that in when P settles m, and answers afterwards."""
+    s = Schedule(wider(world, Wild)("AB", [P()], [S(kind=MEMORY)])).up(("s0", "A"), ("p0", "A"))
+    s.hold.append(("settle",))
+    s.send("p0")
+    s.run()
+    s.step("sfresh", "s0")
+    s.run()
+    s.hold.append(("accept",))
+    s.run(place=(("s0", "A"),))
+    assert s.w.subscriber("s0").in_hand
+    s.notice(s.drop("s0"))
+    s.hold.append(("msg", "B", "A"))
+    s.run(place=(("s0", "A"),))
+    s.release(("settle",))
+    s.run()
+    assert not s.w.publisher("p0").unsettled
+    s.release(("msg", "B", "A"), ("accept",))
+    s.run()
     finish(s)
 
 
