@@ -137,7 +137,7 @@ class Publisher:
         self.incarnation = 0
         self.prefix = b""
         self.waiting: dict[str, None] = {}
-        # a subscription, or news of it, has come since it was told what its sign of life will answer
+        # a subscription, or an attachment elsewhere, has become known since it was told what its sign of life answers
         self.stale = False
         self.asking = False  # therefore it has been asked again
         self.settled_tags: list[bytes] = []  # expected ones, settled while it waits
