@@ -213,8 +213,10 @@ class PublisherLink:
         self._echo_settled(event.first_id, event.last_id)
 
     def on_frame(self, now: float) -> None:
-        """A frame of any kind was read on the connection."""
-        self._evidence(self.proof.frame(now, self.connection.config.proof_after_s), now)
+        """A frame of any kind was read on the connection. Who brings epochs answers each echo at once (15), and is not
+        taken at a frame that may have lain unread."""
+        if self.attach.epoch is None:
+            self._evidence(self.proof.frame(now, self.connection.config.proof_after_s), now)
 
     def lost(self, closed: bool, now: float) -> None:
         """The link is over, and not because the core said so."""

@@ -10,17 +10,18 @@ from amqp10.events import LinkFlow
 from amqp10.performatives import RCV_SECOND
 from amqp10.sender import SenderLink
 from amqp10.termini import Source, Target
+from amqp10.types import Symbol, ULong
 from router.ports import Outcome
-from tests.router.links import BODY, MIB, Client, Clients, send
+from tests.router.links import BODY, MIB, Client, Clients, send, symbols
 
 # --- the first sign of life (5.2)
 
 
-def plain_attach(clients: Clients, core: Any) -> tuple[Client, SenderLink]:
+def plain_attach(clients: Clients, core: Any, properties: dict[Symbol, Any] | None = None) -> tuple[Client, SenderLink]:
     """A client that answers no echo and says nothing of its own."""
     client = clients.connect()
     link = client.session.sender("out")
-    link.attach(source=Source(), target=Target("orders"), rcv_settle_mode=RCV_SECOND)
+    link.attach(source=Source(), target=Target("orders"), rcv_settle_mode=RCV_SECOND, properties=properties)
     clients.to_router(client)
     clients.router.flush(clients.now)
     client.served.data_to_send()  # thrown away: the client never hears it
@@ -65,6 +66,14 @@ def test_a_frame_read_later_than_proof_after_is_the_sign_of_life(clients: Client
     assert len(core.named("proved")) == 1
     heartbeat(client)
     assert len(core.named("proved")) == 1
+
+
+def test_a_frame_proves_nothing_of_who_brings_epochs_and_so_answers_echoes(clients: Clients, core: Any) -> None:
+    """It may have lain unread for longer than `proof_after`; an answer cannot be older than the echo."""
+    client, _ = plain_attach(clients, core, symbols(onceway_epoch=ULong(9)))
+    clients.sleep(10.0)
+    heartbeat(client)
+    assert core.named("proved") == []
 
 
 def test_a_stall_of_our_own_makes_old_frames_worthless(clients: Clients, core: Any) -> None:

@@ -386,6 +386,16 @@ def test_who_has_accepted_in_mode_first_and_rejects_it_the_second_time_has_accep
             checker.told_accepted(("p0", 0), ("A", 1))
 
 
+def test_who_brings_no_map_has_no_narrow_window_where_timeouts_pass() -> None:
+    """A limit of PROTOCOL 8.5: what does not fit into its window again comes as new."""
+    plans = [draw(seed, family) for family in ("expiry", "long-apart") for seed in range(60)]
+    unmapped = [any(client.publishes and client.kind == UNIQUE for client in plan.clients) for plan in plans]
+    narrow = [any(name.startswith("window") for name in plan.config) for plan in plans]
+    assert not any(one and other for one, other in zip(unmapped, narrow, strict=True))
+    assert any(unmapped)
+    assert any(narrow)
+
+
 def test_publisher_whose_attach_was_only_answered_has_not_been_there() -> None:
     """PROTOCOL 5.1, 15: nobody else has heard of it, so that what it has in doubt may be forgotten all the same."""
     world = Wild("AB", [Publisher()], [Subscriber()], strict=False, address=SHORT)
