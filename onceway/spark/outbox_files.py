@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from onceway.spark.lock_line import read_line, write_line
 from onceway.spark.sink_errors import OutboxError, OutboxLocked
 from onceway.spark.staging import sync
 
@@ -43,7 +44,7 @@ def _take(lock: int, location: Path, timeout_s: float) -> None:
         except BlockingIOError:
             # flock knows no timeout, and a signal would be the whole process's: look again now and then
             if time.monotonic() >= deadline:
-                holder = os.pread(lock, 200, 0).decode(errors="replace").strip() or "another process"
+                holder = read_line(lock) or "another process"
                 raise OutboxLocked(
                     f"{location}: {holder} publishes from this outbox; give each query an outboxLocation of "
                     f"its own, or stop the other one (waited {timeout_s:g} s, lockTimeout)"
@@ -54,8 +55,7 @@ def _take(lock: int, location: Path, timeout_s: float) -> None:
                 f"{location}: cannot be locked ({error}); outboxLocation needs a file system with flock"
             ) from error
     with contextlib.suppress(OSError):  # a full disk: it is held without a name
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        write_line(lock, f"process {os.getpid()} on {socket.gethostname()}")
 
 
 def load(path: Path) -> dict[str, Any] | None:

@@ -132,7 +132,7 @@ def test_a_query_goes_on_when_its_ingest_is_killed(spark: Any, network: LiveNetw
     lock = tmp_path / "wal" / "0" / "lock"
 
     def ingest() -> int:
-        return int(json.loads(lock.read_text())["pid"])
+        return int(json.loads(lock.read_text().splitlines()[0])["pid"])
 
     def rows() -> list[bytes]:
         if not (tmp_path / "rows" / "_spark_metadata").exists():

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
 
+from onceway.spark.lock_line import read_line, write_line
 from onceway.spark.wal.disk import Disk, explain
 from onceway.spark.wal.documents import parse, write_document
 from onceway.spark.wal.errors import WalDamaged, WalLocked
@@ -184,7 +185,7 @@ class Lock:
                 # flock knows no timeout, and a signal would be the whole process's: look again now and then
                 if time.monotonic() >= deadline:
                     raise WalLocked(
-                        f"{self.path}: two queries on one log: {_holder(self.path)} writes it; stop that query, or "
+                        f"{self.path}: two queries on one log: {_holder(self._file)} writes it; stop that query, or "
                         f"give this one a walLocation (and subscription) of its own.  Waited {timeout_s:g} s "
                         "(lockTimeout); the ingest of a driver that was killed lets go within a few seconds"
                     ) from None
@@ -195,8 +196,7 @@ class Lock:
                 ) from error
         who = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
         try:
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, json.dumps(who).encode() + b"\n", 0)
+            write_line(self._file, json.dumps(who))
         except OSError:
             pass  # on a full disk it is held without a name; whatever is written next says that the disk is full
 
@@ -206,10 +206,9 @@ class Lock:
             self._file = -1
 
 
-def _holder(path: str) -> str:
+def _holder(lock: int) -> str:
     try:
-        with open(path, "rb") as file:
-            who: dict[str, Any] = json.loads(file.read())
+        who: dict[str, Any] = json.loads(read_line(lock))
         return f"process {who['pid']} on {who['host']} (since {who['since']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
