@@ -178,8 +178,7 @@ class Checker:
             return
         if name in self.rejections.get(mid, ()):  # given back too often, which was not read everywhere
             self.rejections[mid][name] = False
-        again = mid in self.overtaken and not self.strict
-        if again or name in self.at_least_once or mid[0] in self.at_least_once:
+        if self._may_come_again(name, mid):
             self.ever_accepted.get(name, set()).discard(mid)
             self.in_hand.get(name, set()).discard(mid)
         if mid in self.ever_accepted.get(name, ()):
@@ -195,6 +194,10 @@ class Checker:
                 raise Violation(f"G3 {name} first sees {mid} after {self.highest[key]}")
         seen.add(mid)
         self.in_hand[name].add(mid)
+
+    def _may_come_again(self, name: str, mid: Mid) -> bool:
+        at_least_once = name in self.at_least_once or mid[0] in self.at_least_once
+        return at_least_once or (mid in self.overtaken and not self.strict)
 
     def _is_out_of_order(self, name: str, mid: Mid) -> bool:
         if mid[0] in self.at_least_once and (
@@ -229,7 +232,7 @@ class Checker:
 
     def accepted(self, name: str, mid: Mid) -> None:
         ever = self.ever_accepted.setdefault(name, set())
-        if mid in ever:
+        if mid in ever and not self._may_come_again(name, mid):
             raise Violation(f"G2 {name} processed {mid} twice")
         ever.add(mid)
         self.in_hand.get(name, set()).discard(mid)

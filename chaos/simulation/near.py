@@ -41,6 +41,7 @@ from chaos.simulation.plan import (
     Step,
     with_tempo,
     with_unusual_settings,
+    without_narrow_windows,
 )
 from chaos.simulation.real_clients import OURS
 from chaos.simulation.recording import LEFT_OUT, Recording, recordings
@@ -86,11 +87,10 @@ def draw_near(seed: int) -> Plan:
         {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in WEIGHED.items()},
         length=rng.choice([0, 0, 25, 60, 120]),
     )  # fmt: skip
-    unmapped = long and any(client.kind == UNIQUE for client in clients)
-    if not alone and rng.random() < 0.2 and not unmapped:
+    if not alone and rng.random() < 0.2:
         plan, exact = with_unusual_settings(plan, rng), 0
-    beginning = Beginning(recording.of, family, steps, exact, recording.apart)
-    return replace(with_tempo(plan, rng), beginning=beginning)
+    plan = replace(with_tempo(plan, rng), beginning=Beginning(recording.of, family, steps, exact, recording.apart))
+    return plan if alone else without_narrow_windows(plan)
 
 
 def one_of_names(drawn: str) -> str:
@@ -167,8 +167,7 @@ def numbered(recording: Recording, clients: tuple[ClientPlan, ...], rng: random.
 def other_clients(recording: Recording, family: Family, rng: random.Random) -> tuple[ClientPlan, ...]:
     """One of another kind, or with another window; or one more."""
     clients = [*recording.clients]
-    narrow = family.expiry and recording.config
-    publishing = [RECOVERING, OURS] if narrow else [RECOVERING, UNIQUE, OURS] + [MEMORY] * family.strict
+    publishing = [RECOVERING, UNIQUE, OURS] + [MEMORY] * family.strict
     subscribing = [RECOVERING, PLAIN, OURS] + [MEMORY] * (not family.expiry)
     if rng.random() < 0.5:
         publishes = rng.random() < 0.5

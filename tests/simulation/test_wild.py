@@ -10,6 +10,7 @@ import pytest
 from chaos.simulation.checker import Checker, Violation
 from chaos.simulation.clients import UNIQUE
 from chaos.simulation.explore import Run, failure_of, remembered_by
+from chaos.simulation.near import draw_near
 from chaos.simulation.plan import LINE, RING, draw
 from chaos.simulation.publishers import Publisher
 from chaos.simulation.scenarios.named import SHORT
@@ -386,14 +387,36 @@ def test_who_has_accepted_in_mode_first_and_rejects_it_the_second_time_has_accep
             checker.told_accepted(("p0", 0), ("A", 1))
 
 
-def test_who_brings_no_map_has_no_narrow_window_where_timeouts_pass() -> None:
+def test_who_brings_no_map_has_no_narrow_window_where_publisher_timeout_may_pass() -> None:
     """A limit of PROTOCOL 8.5: what does not fit into its window again comes as new."""
-    plans = [draw(seed, family) for family in ("expiry", "long-apart") for seed in range(60)]
-    unmapped = [any(client.publishes and client.kind == UNIQUE for client in plan.clients) for plan in plans]
-    narrow = [any(name.startswith("window") for name in plan.config) for plan in plans]
-    assert not any(one and other for one, other in zip(unmapped, narrow, strict=True))
-    assert any(unmapped)
-    assert any(narrow)
+    families = ("expiry", "long-apart", "ours", "ours-apart", "silent")
+    plans = [draw(seed, family) for family in families for seed in range(60)] + [draw_near(seed) for seed in range(300)]
+    seen = set()
+    for plan in plans:
+        unmapped = any(client.publishes and client.kind == UNIQUE for client in plan.clients)
+        passes = plan.rules.expiry or any(plan.budget.get(kind) for kind in ("still", "away", "pass"))
+        exact = plan.beginning is not None and plan.beginning.exact == len(plan.beginning.steps)
+        narrow = any(name.startswith("window") for name in plan.config)
+        assert not (unmapped and passes and narrow) or exact
+        seen.add((unmapped, passes, narrow))
+    assert seen >= {(True, True, False), (True, False, True), (False, True, True)}
+
+
+@pytest.mark.parametrize("mode_first", [True, False])
+def test_what_came_twice_of_a_publisher_in_mode_first_may_be_accepted_twice(mode_first: bool) -> None:
+    """Both had come before the first was accepted."""
+    checker = Checker(at_least_once={"p0"} if mode_first else set())
+    checker.confirmed("s0")
+    checker.sent(("p0", 0))
+    checker.handed("s0", ("p0", 0))
+    if mode_first:
+        checker.handed("s0", ("p0", 0))
+    checker.accepted("s0", ("p0", 0))
+    if mode_first:
+        checker.accepted("s0", ("p0", 0))
+    else:
+        with pytest.raises(Violation, match="G2"):
+            checker.accepted("s0", ("p0", 0))
 
 
 def test_publisher_whose_attach_was_only_answered_has_not_been_there() -> None:
