@@ -24,8 +24,10 @@ _PROCESSES = (
     "cli/",
     "fuzz/test_attacks_live.py",
     "interop/",
+    "onceway/client/test_suspended.py",
     "onceway/client/test_with_router.py",
     "onceway/test_supervisor.py",
+    "simulation/test_workers.py",
     "spark/test_ingest.py",
     "spark/test_outbox_live.py",
 )

@@ -31,13 +31,15 @@ from chaos.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_S = 90.0  # five processes at once on a busy machine
+ANSWER_S = 30.0  # of an admin listener: where nobody listens, that is known at once
+GONE_S = 60.0  # after SIGKILL
 
 
 class NotReady(AssertionError):
     """A router, or a condition of a test, did not come within its bound; the message carries the logs' ends."""
 
 
-def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 20.0, every_s: float = 0.02) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0, every_s: float = 0.02) -> Any:
     """The first true value of `condition()`, looked at again and again until the bound."""
     end = time.monotonic() + timeout_s
     while True:
@@ -83,7 +85,7 @@ class LiveRouter:
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def get(self, path: str, timeout_s: float = 5.0) -> tuple[int, bytes]:
+    def get(self, path: str, timeout_s: float = ANSWER_S) -> tuple[int, bytes]:
         """(HTTP status, body) of the admin listener; (0, b"") while nobody listens."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=timeout_s) as answer:
@@ -218,7 +220,7 @@ class LiveNetwork:
             process.kill()
         for process in processes:
             assert process is not None
-            process.wait(10)
+            process.wait(GONE_S)
 
     def pause(self, name: str) -> None:
         os.kill(self.routers[name].pid, signal.SIGSTOP)
@@ -226,7 +228,7 @@ class LiveNetwork:
     def resume(self, name: str) -> None:
         os.kill(self.routers[name].pid, signal.SIGCONT)
 
-    def stop(self, *names: str, timeout_s: float = 15.0) -> None:
+    def stop(self, *names: str, timeout_s: float = 60.0) -> None:
         """SIGTERM and wait; a router that does not go in time is killed and reported."""
         chosen = [self.routers[name] for name in names] if names else list(self)
         stubborn = []
@@ -240,7 +242,7 @@ class LiveNetwork:
                 router.process.wait(timeout_s)
             except subprocess.TimeoutExpired:
                 router.process.kill()
-                router.process.wait(10)
+                router.process.wait(GONE_S)
                 stubborn.append(f"router {router.name} ignored SIGTERM for {timeout_s:g} s\n{router.log_tail()}")
         assert not stubborn, "\n".join(stubborn)
 
@@ -249,7 +251,7 @@ class LiveNetwork:
         for router in self:
             if router.process is not None and router.process.poll() is None:
                 router.process.kill()
-                router.process.wait(10)
+                router.process.wait(GONE_S)
             if router.log is not None:
                 router.log.close()
 

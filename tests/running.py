@@ -13,10 +13,14 @@ from tests.live import dying_with_us
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "tests" / "interop" / "programs"
+BOUND_S = 60.0  # for what takes a moment, on a machine that does much else
 
 
 class Program:
-    """A running client.  `line` waits for its next line; leaving the `with` kills it if it has not ended."""
+    """A running client.  `line` waits for its next line; leaving the `with` kills it if it has not ended.
+
+    What it has said on stderr is in `errors`; after `rest` and the end of the `with` that is all of it.
+    """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
@@ -39,7 +43,8 @@ class Program:
 
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
-        self._errors.extend(self.process.stderr)
+        for line in self.process.stderr:
+            self._errors.append(line)
 
     def __enter__(self) -> Program:
         return self
@@ -47,35 +52,44 @@ class Program:
     def __exit__(self, *exc: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
-        for thread in self._threads:
-            thread.join(10)
+        self._ended()
 
-    def line(self, timeout_s: float = 30.0) -> str:
+    def _ended(self) -> int:
+        """Its exit code, when all that it said has been read: that it has ended does not say so."""
+        code = self.process.wait(BOUND_S)
+        for thread in self._threads:
+            thread.join(BOUND_S)
+        return code
+
+    def line(self, timeout_s: float = BOUND_S) -> str:
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
-            raise AssertionError(f"{self.process.args!r}: no line within {timeout_s:g} s\n{self.errors}") from None
-        assert line is not None, f"{self.process.args!r} ended with {self.process.wait(10)}\n{self.errors}"
+            raise AssertionError(f"{self.process.args!r}: no line within {timeout_s:g} s\n{self._tail}") from None
+        assert line is not None, f"{self.process.args!r} ended with {self._ended()}\n{self._tail}"
         return line
 
-    def lines(self, count: int, timeout_s: float = 30.0) -> list[str]:
+    def lines(self, count: int, timeout_s: float = BOUND_S) -> list[str]:
         return [self.line(timeout_s) for _ in range(count)]
 
-    def rest(self, timeout_s: float = 30.0) -> list[str]:
+    def rest(self, timeout_s: float = BOUND_S) -> list[str]:
         """The lines up to its end, which has to be a good one."""
         lines: list[str] = []
         try:
             while (line := self._lines.get(timeout=timeout_s)) is not None:
                 lines.append(line)
         except queue.Empty:
-            raise AssertionError(f"{self.process.args!r} did not end within {timeout_s:g} s\n{self.errors}") from None
-        code = self.process.wait(10)
-        assert code == 0, f"{self.process.args!r} ended with {code}\n{self.errors}"
+            raise AssertionError(f"{self.process.args!r} did not end within {timeout_s:g} s\n{self._tail}") from None
+        code = self._ended()
+        assert code == 0, f"{self.process.args!r} ended with {code}\n{self._tail}"
         return lines
 
     @property
     def errors(self) -> str:
+        return "".join(self._errors)
+
+    @property
+    def _tail(self) -> str:
         return "".join(self._errors[-30:])
 
 

@@ -21,13 +21,13 @@ from chaos.fuzz.targets import frame
 from tests.interop.witness import Witness
 from tests.live import LiveNetwork
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
 SECONDS = 8.0  # at least
-LONGEST_S = 60.0  # for strangers to reach what stops them, on a busy machine
+LONGEST_S = 120.0  # for strangers to reach what stops them, on a busy machine
 LIMITS = {"half_open", "memory_limit"}
-ANSWER_S = 2.0  # for the admin listener, which is asked again and again
+ANSWER_S = 15.0  # for the admin listener, which is asked again and again; and for the neighbour, on a busy machine
 LIMIT_MIB = 16
 BODY = b"\x00Su\xb0" + (50_000).to_bytes(4, "big") + bytes(50_000)
 
@@ -46,7 +46,12 @@ def network(tmp_path: Path) -> Iterator[LimitedNetwork]:
         tmp_path,
         ("a", "b"),
         [("a", "b")],
-        settings={"memory_limit": f"{LIMIT_MIB}MiB", "max_message_size": "1MiB", "max_frame_size": "1MiB"},
+        settings={
+            "memory_limit": f"{LIMIT_MIB}MiB",
+            "max_message_size": "1MiB",
+            "max_frame_size": "1MiB",
+            "dead_after": f"{ANSWER_S:g}s",
+        },
         limits={"connections": 60, "half_open": 50, "unread_output": "1MiB"},
     ) as network:
         yield network.start()
@@ -166,7 +171,7 @@ def much(attackers: Attackers, number: int) -> None:
 def test_a_process_under_attack_stays_small_and_of_use(network: LimitedNetwork) -> None:
     router, neighbour = network["a"], network["b"]
     before = rss(router.pid)
-    with Witness(router.address, neighbour.address, patience_s=10.0):
+    with Witness(router.address, neighbour.address):
         attackers = Attackers(router.amqp_port)
         attackers.start(half_open, 2)
         attackers.start(never_reads_answers, 2)

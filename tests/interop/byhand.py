@@ -21,6 +21,7 @@ SASL_MECHANISMS, SASL_INIT, SASL_CHALLENGE, SASL_RESPONSE, SASL_OUTCOME = range(
 SOURCE, TARGET, ACCEPTED = 0x28, 0x29, 0x24
 AMQP_HEADER, SASL_HEADER = b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00"
 SENDER, RECEIVER = False, True
+BOUND_S = 60.0  # for what takes a moment, on a machine that does much else
 NAMES = dict(
     zip(
         range(0x10, 0x19),
@@ -136,7 +137,7 @@ class ByHand:
         if receive_buffer is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.settimeout(10)
+        self.socket.settimeout(BOUND_S)
         self.socket.connect((host, int(port)))
         self.frames: list[Frame] = []
         self.headers: list[bytes] = []
@@ -152,6 +153,7 @@ class ByHand:
 
     def send(self, *pieces: bytes) -> None:
         """What cannot be sent because the router has closed is none of the sender's business."""
+        self.socket.settimeout(BOUND_S)  # however short the last read was to be
         try:
             self.socket.sendall(b"".join(pieces))
         except (BrokenPipeError, ConnectionResetError):
@@ -199,7 +201,7 @@ class ByHand:
             self.frames.append(Frame(self._buffer[:size]))
             self._buffer = self._buffer[size:]
 
-    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 10.0) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = BOUND_S) -> Any:
         if not self.wait_maybe(condition, timeout_s):
             raise AssertionError(f"{what} did not come (closed: {self.closed}); frames: {self.frames[-12:]}")
         return condition()
@@ -217,7 +219,7 @@ class ByHand:
     def all(self, code: int) -> list[Frame]:
         return [one for one in self.frames if one.code == code]
 
-    def next(self, code: int, timeout_s: float = 10.0) -> Frame:
+    def next(self, code: int, timeout_s: float = BOUND_S) -> Frame:
         """The next frame of this kind after the last one that was asked for; others in between are passed over."""
 
         def found() -> Frame | None:
@@ -230,7 +232,7 @@ class ByHand:
         self._looked = self.frames.index(got) + 1
         return got
 
-    def wait_closed(self, timeout_s: float = 10.0) -> None:
+    def wait_closed(self, timeout_s: float = BOUND_S) -> None:
         self.wait(lambda: self.closed or None, "the end of the connection", timeout_s) if not self.closed else None
 
     # --- ordinary beginnings

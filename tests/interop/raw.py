@@ -17,6 +17,7 @@ from proton.reactor import Container, LinkOption
 
 from tests.live import wait_until
 
+BOUND_S = 60.0  # for what takes a moment, on a machine that does much else
 MODES = ("unsettled", "pre-settled", "second")
 OUTCOMES = {
     Delivery.ACCEPTED: "accepted",
@@ -122,9 +123,9 @@ class Subscriber(Handler):  # type: ignore[misc]
 
     def __exit__(self, *exc: object) -> None:
         self.stopping = True
-        self.runner.thread.join(10)
+        self.runner.thread.join(BOUND_S)
 
-    def wait(self, count: int, timeout_s: float = 30.0) -> list[Received]:
+    def wait(self, count: int, timeout_s: float = BOUND_S) -> list[Received]:
         wait_until(
             lambda: len(self.received) >= count or self.problems or self.runner.failure,
             f"{count} deliveries (there are {len(self.received)})",
@@ -247,7 +248,7 @@ def publish(
     mode: str = "unsettled",
     container: str = "",
     name: str | None = None,
-    timeout_s: float = 60.0,
+    timeout_s: float = BOUND_S,
 ) -> list[str]:
     """Outcomes in order, once every delivery has its own; raises AssertionError with what the router said."""
     handler = _Publisher(at, address, payloads, mode, name)

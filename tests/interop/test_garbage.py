@@ -84,9 +84,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
 
 @pytest.fixture
 def at(network: LiveNetwork) -> Iterator[str]:
-    with Witness(network["a"].address, network["b"].address, patience_s=5.0):
+    with Witness(network["a"].address, network["b"].address):
         yield network["a"].address
-    wait_until(lambda: not any(router.leftovers() for router in network), f"{network['a'].leftovers()} to be gone", 20)
+    wait_until(lambda: not any(router.leftovers() for router in network), f"{network['a'].leftovers()} to be gone")
     for router in network:
         assert router.running
         assert "Traceback" not in router.log_tail(10_000), router.log_tail()
