@@ -241,6 +241,36 @@ def test_mark_of_an_epoch_that_is_claimed_is_not_believed(tmp_path: Path) -> Non
     assert fresh.end() == reader.end() == 9
 
 
+def _told_during_takeover(wal: Wal, epoch: int) -> tuple[set[int], Life]:
+    """What one is told who begins to read before any step of it."""
+    told: list[int] = []
+    disk = Interrupted(lambda: told.append(wal.slot(0).end()))
+    life = Life(wal, epoch=epoch, disk=disk)
+    disk.stop()
+    assert len(told) > 10
+    return set(told), life
+
+
+def test_who_begins_to_read_during_a_takeover_finds_what_was_there_before_it(tmp_path: Path) -> None:
+    wal = log(tmp_path)
+    for epoch, before in ((10, 0), (20, 3), (30, 6)):
+        told, life = _told_during_takeover(wal, epoch)
+        assert told == {before}
+        life.group(3)
+        life.die()
+
+
+def test_a_takeover_from_one_that_died_in_its_own_tells_readers_no_less(tmp_path: Path) -> None:
+    wal = log(tmp_path)
+    life = Life(wal, epoch=10)
+    life.group(3)
+    life.die()
+    write_epochs(Quick(), os.path.join(wal.location, "0"), Epochs(20, 10, {}, told=3))
+    told, life = _told_during_takeover(wal, 30)
+    assert told == {3}
+    life.close()
+
+
 def test_mark_that_cannot_be_read_counts_for_nothing(tmp_path: Path) -> None:
     wal = log(tmp_path)
     mark = Mark(20, 12, Segment(5, 20), 1)

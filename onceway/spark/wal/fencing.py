@@ -4,7 +4,7 @@ Three things keep two writers apart.  `lock` (flock) says to a second query that
 takes the link away from whoever had it when a later epoch attaches.  And `epoch`, a document, fences off what an
 older process still writes, should it be alive after all (a file system whose locks do not reach other hosts):
 
-    claim    {epoch: 20, open: 10, ends: [...]}      durable, before the new writer looks at what 10 wrote
+    claim    {epoch: 20, open: 10, ends: [...], told: T}     durable, before the new writer looks at what 10 wrote
     fence    {epoch: 20, open: 20, ends: [... 10 ended at row R]}     durable, before it writes or credit is granted
 
 Segments carry their epoch in name and head.  Rows of an epoch at and behind its end do not exist, whatever lies
@@ -18,7 +18,9 @@ is still the same (`durable_end`).  Why that is right:
   kernel has it; after a power cut it may be older, so a reader may be told less for a while, never more.
 - No fence cuts off what a reader was told: the reader has seen the epoch unclaimed after it read the mark, so the
   claim came later, and the new writer looks at the old one's frames only when its claim is durable.
-- While it is claimed, and afterwards, the old epoch's mark is not looked at: only its end, once that is known.
+- While it is claimed, and afterwards, the old epoch's mark is not looked at: only its end, once that is known.  Until
+  then readers are told what they were told before the claim (T), which is durable, so R is not less: who begins to
+  read during a takeover finds the rows that were there before it.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ class Epochs:
     epoch: int  # the latest writer
     open: int  # the epoch whose end is not fixed: `epoch` itself, or while it is only claimed the one before; 0: none
     ends: dict[int, int] = field(default_factory=dict)  # epoch -> the row behind its last one, ascending
+    told: int = 0  # while it is claimed: where the log ended for readers before that
 
     @property
     def claimed(self) -> bool:
@@ -86,7 +89,7 @@ def read_epochs(directory: str) -> Epochs | None:
 def parse_epochs(path: str, data: bytes) -> Epochs:
     content = parse(path, data)
     try:
-        return Epochs(content["epoch"], content["open"], dict(content["ends"]))
+        return Epochs(content["epoch"], content["open"], dict(content["ends"]), content.get("told", 0))
     except (KeyError, TypeError, ValueError):
         raise WalDamaged(f"{path}: not what this onceway writes; use the onceway that wrote it") from None
 
@@ -94,6 +97,8 @@ def parse_epochs(path: str, data: bytes) -> Epochs:
 def write_epochs(disk: Disk, directory: str, epochs: Epochs) -> None:
     """Durable when it returns.  Raises OSError."""
     content = {"epoch": epochs.epoch, "open": epochs.open, "ends": [list(item) for item in epochs.ends.items()]}
+    if epochs.claimed:
+        content["told"] = epochs.told
     write_document(disk, os.path.join(directory, "epoch"), content)
 
 
@@ -146,7 +151,7 @@ class EpochReader:
             if epochs is None:
                 return 0
             if epochs.claimed:
-                return epochs.last_end
+                return max(epochs.last_end, epochs.told)
             mark = read_mark(self._directory, epochs.epoch)
             if self._read() == self._data:
                 return epochs.last_end if mark is None else mark.end

@@ -137,7 +137,8 @@ class SlotWriter:
         disk, directory = self._disk, self.directory
         old = read_epochs(directory) or Epochs(0, 0)
         epoch = max(epoch, old.epoch + 1)
-        write_epochs(disk, directory, Epochs(epoch, old.open, old.ends))  # the claim
+        told = EpochReader(directory).durable_end()
+        write_epochs(disk, directory, Epochs(epoch, old.open, old.ends, told))  # the claim
         self._start = trimming.read_start(directory)
         tail = find_tail(directory, old, self._start, self._uuid)
         make_durable(disk, directory, old, tail)
