@@ -303,9 +303,9 @@ class Supervisor:
             return  # it died meanwhile
         if status is not None and status.get("pid", pid) != pid:
             return  # somebody else's router listens there; ours will say so itself
-        child.status = status
         if status is None:
             return  # too busy, or too young, to answer: its state is what it was
+        child.status = status
         state = {"ready": State.READY, "recovering": State.RECOVERING}.get(status.get("state", ""), State.STARTING)
         if state is not child.state:
             self._change(child, state)

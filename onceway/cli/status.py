@@ -12,6 +12,8 @@ import click
 from onceway import topology
 from onceway.probe import Probe, Status
 
+ANSWER_WITHIN_S = 10.0  # who is asked once is given time; where nobody listens, that is known at once
+
 
 @click.command("status")
 @click.argument("target", metavar="FILE|URL")
@@ -32,7 +34,7 @@ def command(target: str, as_json: bool) -> None:
 
 
 async def _ask(target: str) -> Mapping[str, Status | None]:
-    async with Probe() as probe:
+    async with Probe(ANSWER_WITHIN_S) as probe:
         if target.startswith(("http://", "https://")):
             status = await probe.status(target.removesuffix("/status"))
             return {target if status is None else str(status["name"]): status}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import COMMAND, onceway
+from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.live import LiveNetwork, wait_until
 from tests.running import Program
 
@@ -64,7 +64,7 @@ def test_ctrl_c_ends_a_publisher_that_nobody_listens_to_with_1(router: LiveNetwo
 
         wait_until(waits, "the publisher without credit in status", every_s=0.2)
         giving.process.terminate()
-        assert giving.process.wait(30) == 1
+        assert giving.process.wait(BOUND_S) == 1
 
 
 def test_with_a_journal_the_next_run_goes_on_where_the_last_ended(router: LiveNetwork, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_url_that_cannot_be_read_is_bad_input(command: str) -> None:
 
 @pytest.mark.parametrize("command", ["publish", "subscribe"])
 def test_no_router_to_connect_to_is_a_failure(command: str) -> None:
-    done = onceway(command, "orders", "--url", "amqp://127.0.0.1:1", "--connect-timeout", "0.5", stdin=b"")
+    done = onceway(command, "orders", "--url", "amqp://127.0.0.1:1", "--connect-timeout", "3", stdin=b"")
     assert (done.returncode, done.stdout) == (1, "")
     assert "127.0.0.1:1" in done.stderr
 

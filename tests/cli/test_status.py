@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import onceway as library
-from tests.cli.conftest import COMMAND, onceway
+from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.live import LiveNetwork
 from tests.running import Program
 
@@ -36,8 +36,8 @@ def test_a_delivery_whose_publisher_vanished_is_in_doubt_and_its_age_is_told(rou
                 held = [await subscriber.receive() for _ in range(3)]
                 assert status(router)["records"]["in_doubt"] == 0
                 giving.process.kill()
-                giving.process.wait(10)
-            async with asyncio.timeout(20):
+                giving.process.wait(BOUND_S)
+            async with asyncio.timeout(BOUND_S):
                 while status(router)["records"]["in_doubt"] < 3:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             assert status(router)["oldest_in_doubt_s"] >= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import urllib.request
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onceway import topology
-from tests.cli.conftest import COMMAND, onceway
+from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.live import LiveNetwork, wait_until
 from tests.running import Program
 
@@ -20,7 +21,7 @@ def status(path: Path, name: str) -> dict[str, Any] | None:
     """A router's document, or None while nobody answers."""
     host, port = topology.load(path).routers[name].admin
     try:
-        with urllib.request.urlopen(f"http://{host}:{port}/status", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}/status", timeout=BOUND_S) as answer:
             document: dict[str, Any] = json.load(answer)
             return document
     except OSError:
@@ -29,15 +30,16 @@ def status(path: Path, name: str) -> dict[str, Any] | None:
 
 def gone(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # before it was opened, or read
         return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return state == "Z"
 
 
 def test_up_announces_restarts_and_stops_a_network(pair_file: Path) -> None:
     with Program([*COMMAND, "up", str(pair_file)]) as up:
-        assert up.line(60) == "network live ready: 2 routers, 1 link"
+        ready = "network live ready: 2 routers, 1 link"
+        assert up.line() == ready
         first = status(pair_file, "b")
         assert first is not None
         done = onceway("status", pair_file)
@@ -45,7 +47,8 @@ def test_up_announces_restarts_and_stops_a_network(pair_file: Path) -> None:
         assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["a", "ready"], ["b", "ready"]]
 
         os.kill(first["pid"], signal.SIGKILL)
-        assert up.line(60) == "network live ready: 2 routers, 1 link"
+        wait_until(lambda: "[b] was killed by SIGKILL; starting again in 100ms" in up.errors, "the supervisor's word")
+        assert up.line() == ready
         second = status(pair_file, "b")
         assert second is not None
         assert second["pid"] != first["pid"]
@@ -53,15 +56,14 @@ def test_up_announces_restarts_and_stops_a_network(pair_file: Path) -> None:
 
         pids = [status(pair_file, name)["pid"] for name in "ab"]  # type: ignore[index]
         up.process.terminate()
-        assert up.rest() == []
+        assert set(up.rest()) <= {ready}  # said again where the two have lost each other for a moment
         assert all(gone(pid) for pid in pids)
-        assert "[b] was killed by SIGKILL; starting again in 100ms" in up.errors
         assert "network live stopping: a, b" in up.errors
 
 
 def test_routers_die_with_a_killed_up(pair_file: Path) -> None:
     with Program([*COMMAND, "up", str(pair_file)]) as up:
-        up.line(60)
+        up.line()
         pids = [status(pair_file, name)["pid"] for name in "ab"]  # type: ignore[index]
         up.process.kill()
         up.process.wait(10)
@@ -70,7 +72,7 @@ def test_routers_die_with_a_killed_up(pair_file: Path) -> None:
 
 def test_no_restart_leaves_a_dead_router_dead(pair_file: Path) -> None:
     with Program([*COMMAND, "up", str(pair_file), "--no-restart"]) as up:
-        up.line(60)
+        up.line()
         victim = status(pair_file, "a")
         assert victim is not None
         os.kill(victim["pid"], signal.SIGKILL)
@@ -83,7 +85,7 @@ def test_no_restart_leaves_a_dead_router_dead(pair_file: Path) -> None:
         survivor = status(pair_file, "b")
         assert survivor is not None
         os.kill(survivor["pid"], signal.SIGKILL)
-        assert up.process.wait(30) == 1
+        assert up.process.wait(BOUND_S) == 1
 
 
 def test_only_the_chosen_routers_are_run_here(pair_file: Path) -> None:
@@ -91,8 +93,8 @@ def test_only_the_chosen_routers_are_run_here(pair_file: Path) -> None:
         Program([*COMMAND, "up", str(pair_file), "--only", "a"]) as here,
         Program([*COMMAND, "up", str(pair_file), "--only", "b"]) as there,
     ):
-        assert here.line(60) == "network live ready: 1 router, 0 links"
-        assert there.line(60) == "network live ready: 1 router, 0 links"
+        assert here.line() == "network live ready: 1 router, 0 links"
+        assert there.line() == "network live ready: 1 router, 0 links"
 
         def joined() -> bool:
             document = status(pair_file, "a")
@@ -118,26 +120,18 @@ def test_bad_names_and_taken_ports_are_bad_input(pair_file: Path) -> None:
 
 
 def test_a_router_alone_recovers_and_says_for_how_long(tmp_path: Path) -> None:
-    # recovery = 2 s + 2 * 0.5 s (PROTOCOL 4.4)
-    settings = {"discovery": "100ms", "subscription_timeout": "2s"}
+    # recovery = 4 s + 2 * 1 s (PROTOCOL 4.4)
+    settings = {"discovery": "100ms", "subscription_timeout": "4s"}
     path = LiveNetwork(tmp_path, ["a"], settings=settings).topology_path
     with Program([*COMMAND, "router", str(path), "a"]) as router:
-        states: list[str] = []
-
-        def ready() -> bool:
-            document = status(path, "a")
-            if document is not None and document["state"] not in states:
-                states.append(document["state"])
-                if document["state"] == "recovering":
-                    assert 0 < document["recovering_s"] <= 3.0
-            return states[-1:] == ["ready"]
-
-        wait_until(ready, "a ready")
-        assert "recovering" in states
-        wait_until(lambda: "[a] ready" in router.errors, "a has said so")
+        wait_until(lambda: "[a] ready" in router.errors, "a ready")
+        document = status(path, "a")
+        assert document is not None
+        assert document["state"] == "ready"
         router.process.terminate()
         assert router.rest() == []
-        assert "[a] recovering, " in router.errors
+        (left,) = re.findall(r"\[a\] recovering, (\S+) s left\n", router.errors)
+        assert 0 < float(left) <= 6.0
         assert "[a] ready\n[a] stopping\n[a] stopped\n" in router.errors
 
 
@@ -145,6 +139,10 @@ def test_a_router_that_recovers_stops_when_told_to(tmp_path: Path) -> None:
     path = LiveNetwork(tmp_path, ["a"], settings={"discovery": "100ms"}).topology_path
     with Program([*COMMAND, "router", str(path), "a"]) as router:
         wait_until(lambda: "[a] recovering, " in router.errors, "a recovers")
+        document = status(path, "a")
+        assert document is not None
+        assert document["state"] == "recovering"
+        assert 0 < document["recovering_s"] <= 70.0
         router.process.terminate()
         assert router.rest() == []
         assert "[a] stopping\n[a] stopped\n" in router.errors

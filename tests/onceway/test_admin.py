@@ -15,6 +15,7 @@ from onceway.probe import Probe, reachable
 from onceway.status import complete
 from onceway.topology import format_host_port
 
+BOUND_S = 60.0
 RAW: dict[str, Any] = {
     "name": "b",
     "network": "triangle",
@@ -55,7 +56,7 @@ def served(raw: Callable[[], dict[str, Any]], ask: Callable[[Probe, str], Awaita
         admin = AdminServer(raw)
         url = f"http://{format_host_port(await admin.start(('127.0.0.1', 0)))}"
         try:
-            async with Probe() as probe:
+            async with Probe(answer_within_s=BOUND_S) as probe:
                 await ask(probe, url)
         finally:
             await admin.stop()
