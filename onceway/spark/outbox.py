@@ -160,7 +160,7 @@ class Outbox:
                 number = _number_of(name)
                 path = self.directory(name)
                 # a batch up to the last that is done can only be a repeat of it; a write may still be staging
-                if path.stat().st_mtime <= now - retention_s - _STAGING_S if number is None else number <= self.last:
+                if _age_s(path, now) >= retention_s + _STAGING_S if number is None else number <= self.last:
                     shutil.rmtree(path, ignore_errors=True)
 
     # -- helpers
@@ -239,6 +239,14 @@ class Outbox:
                 f"{path}: the manifest of another outbox; restore the whole directory, or give an empty outboxLocation"
             )
         return Manifest.of(name, document)
+
+
+def _age_s(path: Path, now: float) -> float:
+    """0 for what has just gone: a write that is given up discards its directory, and asks nobody for the lock."""
+    try:
+        return now - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _number_of(name: str) -> int | None:

@@ -483,6 +483,25 @@ def test_what_killed_attempts_have_staged_is_cleaned_away(network: Network, loca
     check(network, 0, 1)
 
 
+def test_a_write_that_is_given_up_while_another_one_cleans_does_not_matter(
+    network: Network, location: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Outbox._staged
+
+    def given_up(outbox: Outbox) -> set[str]:
+        """Its directory goes when it has been seen; no lock is asked for that."""
+        files = staged(location, "job-0a", parts(1))
+        names = looked(outbox)
+        Outbox(str(location)).discard("job-0a", files)
+        return names
+
+    monkeypatch.setattr(Outbox, "_staged", given_up)
+    commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
+    assert (location / "batch-0.done").exists()
+    assert not (location / "job-0a").exists()
+    check(network, 0)
+
+
 def test_a_lost_journal_is_not_begun_anew(network: Network, location: Path) -> None:
     commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
     (location / "journal").unlink()
