@@ -211,6 +211,15 @@ async def serve() -> int:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)  # as often as it comes
+    try:
+        return await _serve(loop, stop)
+    finally:
+        # also when only the interpreter is left to end: closing the loop would make it deadly again
+        loop.remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+async def _serve(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> int:
     lines = asyncio.StreamReader(limit=1 << 20)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     pipe, _ = await loop.connect_write_pipe(asyncio.Protocol, sys.stdout)

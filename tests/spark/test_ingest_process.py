@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -10,7 +12,7 @@ import pytest
 
 from onceway.spark.ingest_process import LONG_LIFE_S, MOST_DEATHS, SILENT_S, IngestProcess, Lives
 from onceway.spark.wal import WalDamaged
-from tests.live import wait_until
+from tests.live import ROOT, wait_until
 
 MakeIngest = Callable[..., IngestProcess]
 
@@ -125,3 +127,21 @@ def test_one_that_is_hung_up_is_not_started_again(ingest: MakeIngest) -> None:
     one.wait(20.0)
     assert one.failure is None
     assert one.restarts == 0
+
+
+SIGTERM_AT_ITS_END = """
+import atexit, os, signal, sys
+from onceway.loop import run
+from onceway.spark.ingest import serve
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))
+sys.exit(run(serve()))
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "fastest"])
+def test_sigterm_that_comes_after_the_last_one_is_no_other_end(loop: str) -> None:
+    environment = {**os.environ, "ONCEWAY_LOOP": loop, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", SIGTERM_AT_ITS_END], input=b"", capture_output=True, env=environment, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
