@@ -36,7 +36,7 @@ class Opened:
     def sync(self) -> None:
         number = self.journal.sync()
         with self._moved:
-            assert self._moved.wait_for(lambda: self.journal.durable >= number or self.journal.failure, timeout=10)
+            assert self._moved.wait_for(lambda: self.journal.durable >= number or self.journal.failure, timeout=60)
 
 
 @pytest.fixture
