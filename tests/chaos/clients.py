@@ -69,7 +69,7 @@ class Clients:
 
     def wait_ready(self, *programs: Program) -> None:
         for program in programs:
-            assert program.line(60) == "READY"
+            assert program.line() == "READY"
 
     def kill(self, name: str) -> None:
         """SIGKILL of a client; start it again under its name to go on with its journal."""
@@ -89,7 +89,7 @@ class Clients:
 
     def wait_received(self, total: int) -> None:
         """Until every subscriber has been handed that many."""
-        wait_until(lambda: min(map(self.received, self.subscribers)) >= total, f"{total} deliveries each", 60)
+        wait_until(lambda: min(map(self.received, self.subscribers)) >= total, f"{total} deliveries each")
 
     @property
     def all_sent(self) -> int:
@@ -104,7 +104,7 @@ class Clients:
                 raise AssertionError(f"{name}: {failure}\n{self.sayings()}\n{self.network.statuses()}") from None
             program.rest()
         try:
-            wait_until(lambda: not self.leftovers(), "records and deliveries in doubt back to zero", 20)
+            wait_until(lambda: not self.leftovers(), "records and deliveries in doubt back to zero")
         except AssertionError as failure:
             raise AssertionError(f"{failure}: {self.leftovers()}\n{self.network.statuses()}") from None
         for program in self.subscribers.values():

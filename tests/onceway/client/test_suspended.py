@@ -14,10 +14,11 @@ from onceway.client.clock import now_s
 from tests.live import LiveNetwork, dying_with_us, wait_until
 from tests.live_fixture import LiveNetworks
 
-BOUND_S = 60.0
+BOUND_S = 240.0
 T = TypeVar("T")
-STOPPED_S = 8.0  # longer than anybody is waited for
-SHORT = {"subscription_timeout": "3s", "publisher_timeout": "6s", "idle_timeout": "1s"}
+# As short as leaves those time who are not stopped by us, on a machine that does much else.
+SHORT = {"subscription_timeout": "8s", "publisher_timeout": "13s", "idle_timeout": "3s"}
+STOPPED_S = 16.0  # longer than anybody is waited for
 
 PUBLISHER = """
 import asyncio, sys
@@ -97,7 +98,7 @@ def test_a_router_that_stood_still_for_too_long_loses_and_repeats_nothing(live_n
     async def scene() -> None:
         async with (
             onceway.connect(network.urls("b"), container="watch") as at_b,
-            onceway.connect(network.urls("a", "b"), container="leaves", ordered=True, idle_timeout_s=1.0) as leaving,
+            onceway.connect(network.urls("a", "b"), container="leaves", ordered=True, idle_timeout_s=3.0) as leaving,
             onceway.connect(network.urls("a"), container="waits", idle_timeout_s=60.0) as waiting,
         ):
             taking = asyncio.create_task(take(await at_b.subscriber("orders")))

@@ -18,8 +18,8 @@ from tests.live import LiveNetwork
 from tests.live_fixture import LiveNetworks
 
 TRIANGLE = [("a", "b"), ("b", "c"), ("a", "c")]
-QUICK = {"subscription_timeout": "12s"}  # three processes must be up again within 9 s of it, on a busy machine too
-BOUND_S = 60.0
+QUICK = {"subscription_timeout": "24s"}  # three processes must be up again within 19 s of it, on a busy machine too
+BOUND_S = 240.0
 
 
 def run(scene: Callable[[], Awaitable[None]]) -> None:
