@@ -17,7 +17,7 @@ def start(spark: Any, urls: str, topic: str, directory: Path, **trigger: Any) ->
     frame = (
         spark.readStream.format("onceway")
         .options(url=urls, topic=topic, subscription="billing", walLocation=str(directory / "wal"))
-        .option("maxRowsPerTrigger", 500)
+        .options(maxRowsPerTrigger=500, lockTimeout="60s")  # the ingest of a query that was killed takes its time
         .schema("value binary, `offset` bigint")
         .load()
     )
@@ -42,10 +42,10 @@ def main(urls: str, topic: str, directory: str) -> None:
     query = start(spark, urls, topic, Path(directory), processingTime="0 seconds")
     told = -1
     while not query.awaitTermination(0.1):
-        progress = query.lastProgress
-        if progress is not None and progress["numInputRows"] and progress["batchId"] > told:
-            told = progress["batchId"]
-            print(f"batch {told}", flush=True)
+        for progress in query.recentProgress:  # not the last one alone: there may have been several meanwhile
+            if progress["numInputRows"] and progress["batchId"] > told:
+                told = progress["batchId"]
+                print(f"batch {told}", flush=True)
 
 
 if __name__ == "__main__":

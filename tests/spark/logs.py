@@ -13,7 +13,7 @@ from onceway.spark.journal import WalJournal
 from onceway.spark.readable import Range
 from onceway.spark.wal import SlotWriter, Wal, WalSettings
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 class Log:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,10 @@ from onceway.spark.offsets import Offset
 from onceway.spark.options import source_options
 from onceway.spark.readable import batch_ranges
 from onceway.spark.stream import Stream
+from tests.live import LiveRouter, wait_until
 from tests.spark.logs import rows
 
-WITHIN_S = 60.0
+WITHIN_S = 120.0
 
 
 def bodies(count: int, first: int = 0, *, size: int = 0) -> list[bytes]:
@@ -62,6 +66,39 @@ class Publishing:
         assert self.over, f"{self.accepted} of {self.wanted} accepted within {WITHIN_S:g} s"
         self._over.result()
         assert self.accepted == self.wanted
+
+
+def away(router: LiveRouter, topic: str) -> None:
+    """Waits until the subscription has nobody: Spark does not wait for the ingest of a query that it has ended."""
+    wait_until(
+        lambda: [one["home"] for one in router.status()["addresses"][topic]["subscriptions"]] == [None],
+        f"nobody holds the subscription of {topic}",
+        WITHIN_S,
+    )
+
+
+def left_waiting(router: LiveRouter, topic: str, messages: Sequence[onceway.Body]) -> Publishing:
+    """Returns when all of these wait for a subscription that is away; `join` when somebody has received them."""
+    away(router, topic)
+    publishing = Publishing(router.url, topic, messages)
+    wait_until(
+        lambda: [one["owed"] for one in router.status()["addresses"][topic]["subscriptions"]] == [len(messages)],
+        f"{len(messages)} messages of {topic} wait",
+        WITHIN_S,
+    )
+    return publishing
+
+
+@contextmanager
+def ends(pid: int) -> Iterator[None]:
+    """What is done in it ends this process.  Whether the number is still in use says nothing: it may be another's."""
+    process = os.pidfd_open(pid)
+    try:
+        yield
+        ready, _, _ = select.select([process], [], [], WITHIN_S)
+        assert ready, f"process {pid} has not ended within {WITHIN_S:g} s"
+    finally:
+        os.close(process)
 
 
 class Source:

@@ -83,7 +83,7 @@ def staged(location: Path, name: str, parts: Sequence[Sequence[tuple[str, bytes]
 
 
 def commit(location: Path, url: str, name: str, files: Sequence[StagedFile], **terms: Any) -> None:
-    given: dict[str, Any] = {"timeout_s": BOUND_S, "lock_timeout_s": 5.0, **terms}
+    given: dict[str, Any] = {"timeout_s": BOUND_S, "lock_timeout_s": BOUND_S, **terms}
     commit_batch(Outbox(str(location)), OWNER, name, files, Terms(url, **given))
 
 

@@ -15,6 +15,7 @@ from tests.spark.disks import Quick, Recorded
 GROUPS = WalSettings(group_rows=1000, group_ms=0.0, lock_timeout_s=0.2)
 SUBSCRIPTION = "s"
 TOPIC = "orders"
+WITHIN_S = 60.0
 
 
 def log(root: Path) -> Wal:
@@ -61,7 +62,9 @@ class Life:
     def sync(self) -> None:
         number = self.journal.sync()
         with self._moved:
-            assert self._moved.wait_for(lambda: self.journal.durable >= number or self.journal.failure, timeout=20)
+            assert self._moved.wait_for(
+                lambda: self.journal.durable >= number or self.journal.failure, timeout=WITHIN_S
+            )
         if self.journal.failure is not None:
             raise self.journal.failure
 
@@ -78,7 +81,7 @@ class Life:
 
     def until(self, end: int) -> None:
         with self._moved:
-            assert self._moved.wait_for(lambda: self.writer.durable >= end or self.writer.failure, timeout=20)
+            assert self._moved.wait_for(lambda: self.writer.durable >= end or self.writer.failure, timeout=WITHIN_S)
         if self.writer.failure is not None:
             raise self.writer.failure
 

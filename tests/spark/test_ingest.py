@@ -6,6 +6,7 @@ What is judged is always the same: the log holds every message that was publishe
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from onceway.spark.wal.frames import segments
 from tests.live import LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
 from tests.spark import logs
-from tests.spark.networks import Publishing, Source, batch, bodies
+from tests.spark.networks import WITHIN_S, Publishing, Source, away, batch, bodies, ends, left_waiting
 
 MakeSource = Callable[..., Source]
 
@@ -94,9 +95,7 @@ def test_available_now_receives_what_is_waiting_and_no_more(network: LiveNetwork
     first = orders.start()
     first.freeze()
     first.stop()
-    publishing = Publishing(network.urls(), "waiting", bodies(500))
-    waiting = network["a"].status
-    wait_until(lambda: [one["owed"] for one in waiting()["addresses"]["waiting"]["subscriptions"]] == [500], "500 wait")
+    publishing = left_waiting(network["a"], "waiting", bodies(500))
     again = orders.start()
     again.freeze()
     end, values = batch(again)
@@ -165,8 +164,8 @@ def test_an_ingest_that_stands_still_is_noticed_and_followed_by_the_next(
     publishing.join()
     assert batch(stream)[1] == bodies(2000)
     assert orders.everything() == bodies(2000)
-    said = f"onceway: the ingest (process {hung}) had hung: it said nothing for 5 s, and was killed; starting it again"
-    assert said in capsys.readouterr().err
+    said = rf"onceway: the ingest \(process {hung}\) had hung: it said nothing for \d+ s, and was killed; starting it again"
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_an_ingest_to_which_nothing_happens_is_not_silent(network: LiveNetwork, source: MakeSource) -> None:
@@ -203,9 +202,7 @@ def test_available_now_asks_the_next_ingest_where_one_died(
     first = orders.start()
     first.freeze()
     first.stop()
-    publishing = Publishing(network.urls(), "now", bodies(500))
-    waiting = network["a"].status
-    wait_until(lambda: [one["owed"] for one in waiting()["addresses"]["now"]["subscriptions"]] == [500], "500 wait")
+    publishing = left_waiting(network["a"], "now", bodies(500))
     with monkeypatch.context() as patch:
         crash_at(patch, "synced", 2)
         second = orders.start()
@@ -290,7 +287,10 @@ def test_a_second_query_on_the_log_is_told_who_has_it(network: LiveNetwork, sour
     assert batch(first)[1] == bodies(100)
 
 
-def test_a_zombie_loses_link_and_log_where_no_lock_holds_it_back(network: LiveNetwork, source: MakeSource) -> None:
+def test_a_zombie_loses_link_and_log_where_no_lock_holds_it_back(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceway.spark.ingest_process.SILENT_S", 3600.0)  # nobody takes it for hung
     orders = source("zombie")
     zombie = orders.start()
     publishing = Publishing(network.urls(), "zombie", bodies(4000), pace_s=0.005)
@@ -310,7 +310,7 @@ def test_the_lock_of_a_dying_ingest_is_waited_for(network: LiveNetwork, source: 
     first = orders.start()
     publishing = Publishing(network.urls(), "dying", bodies(2000), pace_s=0.002)
     wait_until(lambda: first.wal.slot(0).end() > 200, "some rows are durable")
-    second = orders.start()
+    second = orders.start(lockTimeout="60s")
     process(first).kill()
     first.stop()
     publishing.join()
@@ -366,10 +366,15 @@ def test_a_full_backlog_stops_credit_until_spark_has_processed(network: LiveNetw
     at, values = batch(stream)
     assert len(values) < 2000
     assert not publishing.over
-    while not publishing.over:
+
+    def rest() -> bool:
+        nonlocal at
         at, more = batch(stream, at)
-        values += more
+        values.extend(more)
         stream.commit(at)
+        return publishing.over
+
+    wait_until(rest, "all are published", WITHIN_S)
     publishing.join()
     values += batch(stream, at)[1]
     assert values == bodies(6000, size=1000)
@@ -455,16 +460,15 @@ def test_sigterm_ends_an_ingest_in_good_order_however_often_it_comes(
     up(stream)
     for _ in range(3):
         process(stream).terminate()
-    assert process(stream).wait(10) == 0
-    status = network["a"].status()["addresses"]["terminated"]
-    assert [one["home"] for one in status["subscriptions"]] == [None]
+    assert process(stream).wait(WITHIN_S) == 0
+    away(network["a"], "terminated")
 
 
 def test_nobody_at_the_url_is_said_with_what_each_answered(source: MakeSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceway.spark.ingests.CONNECT_WITHIN_S", 0.5)
+    monkeypatch.setattr("onceway.spark.ingests.CONNECT_WITHIN_S", 2.0)
     stream = source("nobody", urls="amqp://127.0.0.1:1").start()
     assert failure(stream) == (
-        "ConnectionFailed: no router reached within 0.5 s (amqp://127.0.0.1:1: Connection refused)"
+        "ConnectionFailed: no router reached within 2 s (amqp://127.0.0.1:1: Connection refused)"
     )
     with pytest.raises(IngestFailed, match="Connection refused"):
         stream.freeze()
@@ -486,8 +490,8 @@ def test_an_ingest_dies_with_the_process_that_started_it(network: LiveNetwork, t
         pid = int(driver.stdout.readline())
         status = network["a"].status
         wait_until(lambda: status()["addresses"].get("orphan", {}).get("subscriptions"), "the ingest is attached")
-        driver.kill()
-    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), "the ingest has gone")
+        with ends(pid):
+            driver.kill()
     assert Wal.open(str(tmp_path / "wal")).slot(0).end() == 0
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ pytest.importorskip("pyarrow")
 
 from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
 from amqp10.outcomes import ACCEPTED, Error, Rejected, Released
+from onceway.client.connection import Connection, connect
 from onceway.errors import JournalCorrupt, JournalFull
-from onceway.spark import outbox_journal
+from onceway.spark import outbox_journal, publishing
 from onceway.spark.outbox import Outbox
 from onceway.spark.outbox_journal import OutboxJournal
 from onceway.spark.publishing import Terms, commit_batch
@@ -166,20 +168,21 @@ def test_killed_at_what_the_network_sees_a_repeat_publishes_the_rest(
 ) -> None:
     files = staged(location, "batch-0", parts(0, 300))
     seen = {"messages": 0}
-    process = start(location, network.url, "batch-0", files, ahead=50)
-    pid = process.pid
-    assert pid is not None
+    pid: Future[int] = Future()
 
     def dies(event: Event) -> bool:
         if isinstance(event, Transfers):
             seen["messages"] += len(event.tags)
         if seen["messages"] >= 0 and WINDOWS[window](event, seen):
             seen["messages"] = -(1 << 40)  # once
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid.result(BOUND_S), signal.SIGKILL)
             return True
         return False
 
     network.do(lambda fake: setattr(fake, "drop_unsent" if handled else "drop_when", dies))
+    process = start(location, network.url, "batch-0", files, ahead=50)
+    assert process.pid is not None
+    pid.set_result(process.pid)
     assert ended(process) == -signal.SIGKILL
     network.do(lambda fake: (setattr(fake, "drop_unsent", None), setattr(fake, "drop_when", None)))
     commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0, 300)))
@@ -390,7 +393,14 @@ def test_a_publisher_forgotten_while_it_is_away_sends_again_where_that_is_asked_
     assert network.unsettled() == 0
 
 
-def test_no_outcome_for_too_long_fails_the_query_and_a_restart_goes_on(network: Network, location: Path) -> None:
+def test_no_outcome_for_too_long_fails_the_query_and_a_restart_goes_on(
+    network: Network, location: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def patient(url: str, *, connect_timeout_s: float, **options: Any) -> Connection:
+        """What is too long here is not what it may take to be connected."""
+        return connect(url, connect_timeout_s=BOUND_S, **options)
+
+    monkeypatch.setattr(publishing, "connect", patient)
     network.do(lambda fake: setattr(fake, "hold_outcomes", True))
     with pytest.raises(PublishFailed, match=r"no outcome for 0.5 s \(publishTimeout\); orders: none decided of 120"):
         commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)), timeout_s=0.5)
@@ -401,8 +411,8 @@ def test_no_outcome_for_too_long_fails_the_query_and_a_restart_goes_on(network: 
 
 def test_no_router_fails_the_query_and_says_which(location: Path) -> None:
     files = staged(location, "batch-0", parts(0))
-    with pytest.raises(PublishFailed, match=r"no router reached within 0.3 s \(amqp://127.0.0.1:1: Connection refused"):
-        commit(location, "amqp://127.0.0.1:1", "batch-0", files, timeout_s=0.3)
+    with pytest.raises(PublishFailed, match=r"no router reached within 2 s \(amqp://127.0.0.1:1: Connection refused"):
+        commit(location, "amqp://127.0.0.1:1", "batch-0", files, timeout_s=2.0)
 
 
 def test_a_full_disk_stops_it_and_room_lets_it_go_on(

@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 import onceway
 from tests.live import ROOT, wait_until
 from tests.live_fixture import LiveNetworks, live_network, pytest_runtest_makereport
-from tests.spark.networks import Publishing, bodies
+from tests.spark.networks import WITHIN_S, bodies, left_waiting
 
 __all__ = ["live_network", "pytest_runtest_makereport"]
 
@@ -127,7 +127,7 @@ def start(spark: Any, base: Path, url: str, **options: str) -> Any:
 
 def check(audience: Audience, count: int) -> None:
     """Each of the first `count` rows once, in the order of its topic."""
-    wait_until(lambda: len(audience.messages) >= count, f"{count} messages", 20)
+    wait_until(lambda: len(audience.messages) >= count, f"{count} messages", WITHIN_S)
     every = rows(0, count)
     for topic in ("orders", "returns"):
         assert audience.values(topic) == [row["value"] for row in every if row["topic"] == topic]
@@ -186,9 +186,7 @@ def test_a_batch_without_rows_is_known_and_a_new_outbox_behind_it_is_refused(
     forward()
     assert (tmp_path / "outbox" / "batch-0.done").exists()
     (tmp_path / "outbox").rename(tmp_path / "gone")
-    publishing = Publishing(network.urls(), "quiet", bodies(10))
-    status = network["a"].status
-    wait_until(lambda: [one["owed"] for one in status()["addresses"]["quiet"]["subscriptions"]] == [10], "10 wait")
+    publishing = left_waiting(network["a"], "quiet", bodies(10))
     checkpoint = re.escape(str(tmp_path / "checkpoint"))
     said = f"outbox: this outbox has published nothing yet, and the query is at batch 1, by its checkpoint {checkpoint}"
     with pytest.raises(Exception, match=said):
@@ -215,7 +213,7 @@ def test_a_write_with_an_identity_is_published_once(
         writer.option("writeId", "2026-11-21").save(str(tmp_path / "outbox"))
     writer = frame.write.format("onceway").mode("append").option("url", network.urls()).option("topic", "returns")
     writer.save(str(tmp_path / "outbox"))
-    wait_until(lambda: len(audience.values("returns")) == 100, "the second write")
+    wait_until(lambda: len(audience.values("returns")) == 100, "the second write", WITHIN_S)
     assert audience.values("orders") == audience.values("returns") == [f"{number}" for number in range(100)]
 
 

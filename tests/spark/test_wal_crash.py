@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,14 @@ from tests.spark.slots import Life, log, message, numbered, rows_of, tag
 SMALL_SEGMENTS = WalSettings(group_rows=1000, group_ms=0.0, lock_timeout_s=0.2, segment_bytes=2000)
 GROUPS = (3, 1, 4, 2)
 EDGES = (0, 3, 4, 8, 10)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_note_by_itself() -> Iterator[None]:
+    """What is settled is noted when a life ends in good order, not after two seconds: a test may take its time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onceway.spark.journal.SETTLED_EVERY_S", 3600.0)
+        yield
 
 
 def recorded(root: Path, settings: WalSettings = SMALL_SEGMENTS) -> list[Step]:
@@ -312,6 +321,7 @@ def test_segment_that_was_removed_is_an_error(tmp_path: Path) -> None:
 
 CHILD = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from onceway.spark.wal import Wal, WalSettings
 from onceway.spark.wal.disk import Disk
