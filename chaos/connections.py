@@ -16,10 +16,12 @@ from urllib.parse import urlsplit
 from toxiproxy import Proxy, Toxiproxy
 from toxiproxy.exceptions import NotFound
 
+from chaos.ports import free_port
 from chaos.schedule import Fault
 from onceway.errors import UsageError
 
 KB: Final = 1000
+CLOSE_WITHIN_S: Final = 60.0
 RESET_FOR_S: Final = 1.0  # a reset is over after this long, unless the schedule says otherwise
 
 
@@ -87,7 +89,9 @@ class Connections:
         return "http://" + line.removeprefix("listening on ").strip()
 
     def proxy(self, name: str, upstream: str) -> str:
-        made = self._server.create(upstream=upstream, name=self._prefix + name, listen=f"{self._host}:0")
+        # One of ours: while the proxy is down no outgoing connection may get its port.
+        port = 0 if self._process is None else free_port()
+        made = self._server.create(upstream=upstream, name=self._prefix + name, listen=f"{self._host}:{port}")
         self._proxies[name] = made
         return str(made.listen)
 
@@ -121,7 +125,7 @@ class Connections:
     def close(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(10)
+            self._process.wait(CLOSE_WITHIN_S)
             assert self._process.stdout is not None
             self._process.stdout.close()
             return

@@ -21,6 +21,7 @@ from typing import IO, Any, Literal
 
 State = Literal["dead", "starting", "ready"]
 ASK_WITHIN_S = 1.0
+GONE_WITHIN_S = 60.0  # after SIGKILL
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ class Network:
         router = self.routers[name]
         assert router.process is not None
         router.process.kill()
-        router.process.wait(10)
+        router.process.wait(GONE_WITHIN_S)
         self._gone(router, "gone")
 
     def terminate(self, name: str) -> None:
@@ -141,7 +142,7 @@ class Network:
             if status is None:
                 left.append(f"router {router.name} does not answer")
                 continue
-            if status.get("state", "ready") != "ready" and router.state != "ready":
+            if router.state != "ready":  # its own word counts when `look` has heard it, and said so
                 left.append(f"router {router.name} is not ready")
             left += [f"router {router.name}: {count} {what}" for what, count in status["records"].items() if count]
         return left
@@ -150,7 +151,7 @@ class Network:
         for router in self.routers.values():
             if router.process is not None:
                 router.process.kill()
-                router.process.wait(10)
+                router.process.wait(GONE_WITHIN_S)
                 router.process = None
         for log in self._logs.values():
             log.close()

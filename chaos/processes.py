@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from chaos.network import GONE_WITHIN_S
 from chaos.schedule import Publisher, Subscriber
 from onceway.errors import UsageError
 
@@ -94,7 +95,7 @@ class Client:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(GONE_WITHIN_S)
 
     def terminate(self) -> None:
         assert self.process is not None

@@ -33,8 +33,8 @@ from onceway.errors import OncewayError
 from onceway.topology import Topology
 
 TICK_S: Final = 0.02
-READY_WITHIN_S: Final = 60.0
-CLOSE_WITHIN_S: Final = 20.0
+READY_WITHIN_S: Final = 120.0
+CLOSE_WITHIN_S: Final = 60.0
 LOOK_FOR_LEFTOVERS_S: Final = 0.5
 LEAST_ROOM: Final = 1 << 20
 
@@ -59,6 +59,7 @@ class Run:
         self._namespaces: Namespaces | None = None
         self._network: Network | None = None
         self._clients: dict[str, Client] = {}
+        self._told_to_end: set[str] = set()  # publishers
 
     def run(self) -> None:
         """Writes the history; raises NotStarted, UsageError, ConfigError, OSError."""
@@ -171,22 +172,25 @@ class Run:
         )
         faults.begin(began)
         self.say(f"faults: {describe(self.schedule.faults)}")
-        enough = False
         latest = began + self.schedule.length_s + self.schedule.drain_s
         while True:
             now = time.monotonic()
             faults.act(now)
             self._look()
-            if faults.over and not enough:
-                enough = True
-                for client in self._clients.values():
-                    if client.is_endless and client.running:
-                        client.terminate()
+            if faults.over:
+                self._end_endless()
             if faults.over and (self._publishers_done() or now > latest):
                 break
             latest = max(latest, now + self.schedule.drain_s) if not faults.over else latest
             due = faults.next_at
             time.sleep(TICK_S if due is None else max(0.0, min(TICK_S, due - time.monotonic())))
+
+    def _end_endless(self) -> None:
+        """Each is told once, when it hears: SIGTERM is the death of a process that has only just been brought back."""
+        for name, client in self._clients.items():
+            if client.is_endless and client.ready and client.running and name not in self._told_to_end:
+                self._told_to_end.add(name)
+                client.terminate()
 
     def _publishers_done(self) -> bool:
         return all(client.done for client in self._clients.values() if client.publishes)
@@ -268,7 +272,11 @@ class Run:
 
     def _open_ends(self) -> list[str]:
         assert self._network is not None
-        open_ends = [f"publisher {c.name} is not done" for c in self._clients.values() if c.publishes and not c.done]
+        clients = self._clients.values()
+        open_ends = [f"publisher {c.name} is not done" for c in clients if c.publishes and not c.done]
+        open_ends += [
+            f"subscriber {c.name} is not ready" for c in clients if not c.publishes and c.running and not c.ready
+        ]
         return open_ends or self._network.leftovers()
 
     def _tear_down(self) -> None:

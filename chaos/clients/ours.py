@@ -76,6 +76,8 @@ async def publish(args: argparse.Namespace, history: Writer) -> None:
                 how = "rejected"
             outcome(publication.sequence, how)
 
+    enough = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, enough.set)
     journal = onceway.SqliteJournal(args.journal) if args.journal else None
     open_before = without_outcome(args.history)
     async with _connect(args, history, journal, outcome) as connection:
@@ -93,8 +95,6 @@ async def publish(args: argparse.Namespace, history: Writer) -> None:
         collector = asyncio.create_task(collect())
         for publication in publisher.recovered:
             under_way.put_nowait(publication)
-        enough = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, enough.set)
         began, first = time.monotonic(), publisher.sequence
         until = args.until or (began + args.duration if args.duration else None)
         while not enough.is_set() and (args.count is None or publisher.sequence < args.count):
