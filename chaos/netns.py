@@ -24,7 +24,7 @@ TOOLS: Final = ("ip", "unshare", "nsenter", "sleep")
 BRIDGE: Final = "lan"
 NETWORK: Final = "10.77"  # known only in namespaces of the run
 INSIDE: Final = "ONCEWAY_CHAOS_NAMESPACE"  # set for the run that was started again
-MADE_WITHIN_S: Final = 5.0
+MADE_WITHIN_S: Final = 60.0
 
 
 class NoNamespaces(OncewayError):
@@ -37,7 +37,9 @@ def reason_against() -> str | None:
     if missing:
         return f"{', '.join(missing)} not found (Debian: iproute2, util-linux)"
     for trial in (["true"], ["ip", "link", "add", "x", "type", "veth", "peer", "name", "y"]):
-        tried = subprocess.run(["unshare", "--net", *trial], capture_output=True, text=True, timeout=10, check=False)
+        tried = subprocess.run(
+            ["unshare", "--net", *trial], capture_output=True, text=True, timeout=MADE_WITHIN_S, check=False
+        )
         if tried.returncode != 0:
             return f"no network namespaces for us: {tried.stderr.strip() or 'unshare failed'}"
     return None
@@ -91,7 +93,7 @@ class Namespaces:
         """The namespaces end with the processes that hold them."""
         for holder in self._holders.values():
             holder.kill()
-            holder.wait(10)
+            holder.wait(MADE_WITHIN_S)
         self._holders.clear()
 
     # --- making
@@ -161,6 +163,6 @@ class Namespaces:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=MADE_WITHIN_S, check=False)
     if done.returncode != 0:
         raise NoNamespaces(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")

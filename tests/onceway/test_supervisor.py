@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -16,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from onceway import topology
-from onceway.listeners import check_free, free_ports, try_listen
+from onceway.listeners import check_free, try_listen
 from onceway.probe import Probe, Status
 from onceway.supervisor import State, Supervisor
 from onceway.topology import ConfigError, Topology
+from tests.live import free_port
 
 FAKE = Path(__file__).with_name("fake_router.py")
 BOUND_S = 60.0
@@ -56,9 +56,8 @@ class Lines:
 
 
 def make_topology(names: Sequence[str], links: Sequence[str], tmp_path: Path) -> Topology:
-    ports = iter(free_ports(3 * len(names), random.Random()))
     lines = ["network: fakes", "routers:"]
-    lines += [f"  {n}: {{amqp: {next(ports)}, interrouter: {next(ports)}, admin: {next(ports)}}}" for n in names]
+    lines += [f"  {n}: {{amqp: {free_port()}, interrouter: {free_port()}, admin: {free_port()}}}" for n in names]
     if links:
         lines += [f"links: [{', '.join(links)}]"]
     path = tmp_path / "fakes.yaml"
