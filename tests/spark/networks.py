@@ -22,6 +22,9 @@ from tests.live import LiveRouter, wait_until
 from tests.spark.logs import rows
 
 WITHIN_S = 120.0
+PATIENT = {
+    "subscription_timeout": "10m"
+}  # settings of a network where a query is away for as long as it takes to start
 
 
 def bodies(count: int, first: int = 0, *, size: int = 0) -> list[bytes]:

@@ -26,7 +26,7 @@ from onceway.spark.wal.frames import segments
 from tests.live import LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
 from tests.spark import logs
-from tests.spark.networks import WITHIN_S, Publishing, Source, away, batch, bodies, ends, left_waiting
+from tests.spark.networks import PATIENT, WITHIN_S, Publishing, Source, away, batch, bodies, ends, left_waiting
 
 MakeSource = Callable[..., Source]
 
@@ -35,7 +35,7 @@ MakeSource = Callable[..., Source]
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
     """One router for all that leave it alone; each test has a topic of its own."""
     addresses = [{"match": "brief*", "subscription_timeout": "1s"}]
-    with LiveNetwork(tmp_path_factory.mktemp("network"), ("a",), addresses=addresses) as network:
+    with LiveNetwork(tmp_path_factory.mktemp("network"), ("a",), addresses=addresses, settings=PATIENT) as network:
         yield network.start()
 
 

@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 import onceway
 from tests.live import ROOT, wait_until
 from tests.live_fixture import LiveNetworks, live_network, pytest_runtest_makereport
-from tests.spark.networks import WITHIN_S, bodies, left_waiting
+from tests.spark.networks import PATIENT, WITHIN_S, bodies, left_waiting
 
 __all__ = ["live_network", "pytest_runtest_makereport"]
 
@@ -173,7 +173,7 @@ def test_a_query_that_is_stopped_publishes_the_batch_that_it_has_begun(
 def test_a_batch_without_rows_is_known_and_a_new_outbox_behind_it_is_refused(
     spark: Any, live_network: LiveNetworks, tmp_path: Path
 ) -> None:
-    network = live_network("a")
+    network = live_network("a", settings=PATIENT)
 
     def forward() -> None:
         source = spark.readStream.format("onceway").option("url", network.urls()).option("topic", "quiet")

@@ -22,14 +22,14 @@ from tests.live_fixture import LiveNetworks
 from tests.running import Program
 from tests.spark.driver import start
 from tests.spark.logs import Log
-from tests.spark.networks import WITHIN_S, Publishing, bodies, ends, left_waiting
+from tests.spark.networks import PATIENT, WITHIN_S, Publishing, bodies, ends, left_waiting
 
 DRIVER_WITHIN_S = 300.0  # ten seconds on a machine that has nothing else to do
 
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
-    with LiveNetwork(tmp_path_factory.mktemp("network"), ("a",)) as network:
+    with LiveNetwork(tmp_path_factory.mktemp("network"), ("a",), settings=PATIENT) as network:
         yield network.start()
 
 
@@ -248,8 +248,7 @@ def batches(driver: Program, count: int) -> None:
 def test_driver_and_router_are_killed_and_every_message_is_in_the_lake_once(
     spark: Any, live_network: LiveNetworks, tmp_path: Path
 ) -> None:
-    addresses = [{"match": "*", "subscription_timeout": "10m"}]  # drivers take their time on a busy machine
-    network = live_network("a", "b", links=[("a", "b")], addresses=addresses)
+    network = live_network("a", "b", links=[("a", "b")], settings=PATIENT)
     command = [sys.executable, "-m", "tests.spark.driver", network.urls(), "orders", str(tmp_path)]
     with Program(command) as driver:
         wait_until((tmp_path / "wal" / "0" / "epoch").exists, "the query is attached", DRIVER_WITHIN_S, 0.2)
