@@ -50,6 +50,7 @@ def commit_batch(outbox: Outbox, owner: str, name: str, files: Sequence[StagedFi
 
     owner: whose outbox this must be.  Raises OutboxError and what finish_batch does.
     """
+    parent = os.getppid()
     with outbox.held(owner, terms.lock_timeout_s):
         if outbox.published(name):
             outbox.discard(name, files)
@@ -58,25 +59,26 @@ def commit_batch(outbox: Outbox, owner: str, name: str, files: Sequence[StagedFi
         try:
             # What was decided is published, also where nobody asks for it again: a write whose job died
             for manifest in outbox.unfinished():
-                finish_batch(outbox, manifest, journal, terms)
+                finish_batch(outbox, manifest, journal, terms, parent)
             if not outbox.published(name):
                 if terms.on_missing == "fail":
                     outbox.check_follows(name, terms.checkpoint)
-                finish_batch(outbox, outbox.decide(name, files, journal), journal, terms)
+                finish_batch(outbox, outbox.decide(name, files, journal), journal, terms, parent)
         finally:
             journal.release()
         outbox.clean(terms.retention_s)
 
 
-def finish_batch(outbox: Outbox, manifest: Manifest, journal: OutboxJournal, terms: Terms) -> None:
+def finish_batch(outbox: Outbox, manifest: Manifest, journal: OutboxJournal, terms: Terms, parent: int) -> None:
     """Publishes what is left of a batch, in `outbox.held`, and marks it done.
 
-    Raises PublishFailed, RowsInDoubt, RowsRefused, JournalError; after each of them a repeat goes on from there.
+    parent: the driver, for as long as this process is its child.  Raises PublishFailed, RowsInDoubt, RowsRefused,
+    JournalError; after each of them a repeat goes on from there.
     """
     runs = manifest.runs(outbox.directory(manifest.name))
     for topic, its_runs in runs.items():
         journal.use(topic, its_runs)
-    work = _Work(manifest, runs, journal, terms, terms.name or f"onceway-outbox-{outbox.uuid}")
+    work = _Work(manifest, runs, journal, terms, terms.name or f"onceway-outbox-{outbox.uuid}", parent)
     if terms.on_undecided == "resend":
         work.restore()
     while work.left():
@@ -98,6 +100,7 @@ class _Work:
     journal: OutboxJournal
     terms: Terms
     container: str
+    parent: int  # the driver's process
     trouble: str = ""  # why there is no connection now
     doubts: dict[str, str] = field(default_factory=dict)  # topic -> the network's reason
 
@@ -113,7 +116,7 @@ class _Work:
             on_report=self._told,
         )
         try:
-            await connection
+            await self._connect(connection)
             await self._publish_all(connection)
         except (JournalError, PublishFailed, RowsInDoubt):
             raise
@@ -136,8 +139,23 @@ class _Work:
                 # where it was never opened, or has failed, the connection has left the journal open
                 await asyncio.to_thread(self.journal.close)
 
+    async def _connect(self, connection: Connection) -> None:
+        opening = asyncio.ensure_future(_opened(connection))
+        try:
+            while not opening.done():
+                self._check_driver()
+                await asyncio.wait([opening], timeout=LOOK_EVERY_S)
+            opening.result()
+        finally:
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)
+
+    def _check_driver(self) -> None:
+        """An orphan would keep the outbox from the driver that is started in place of ours."""
+        if os.getppid() != self.parent:
+            raise PublishFailed(f"{self._place()}: the driver has gone; {self._state()}")
+
     async def _publish_all(self, connection: Connection) -> None:
-        parent = os.getppid()
         tasks = [asyncio.create_task(self._publish_topic(connection, topic)) for topic in self.left()]
         left = set(tasks)
         seen, since = self.journal.progress, asyncio.get_running_loop().time()
@@ -155,8 +173,7 @@ class _Work:
                     raise PublishFailed(
                         f"{self._place()}: no outcome for {self.terms.timeout_s:g} s (publishTimeout); {self._state()}"
                     )
-                if os.getppid() != parent:
-                    raise PublishFailed(f"{self._place()}: the driver has gone; {self._state()}")
+                self._check_driver()
         finally:
             for task in tasks:
                 task.cancel()
@@ -270,6 +287,10 @@ class _Work:
     def _state(self) -> str:
         trouble = f"; {self.trouble}" if self.trouble else ""
         return f"{self._counts()}{trouble}; a restart of the query publishes what is left, nothing twice"
+
+
+async def _opened(connection: Connection) -> None:
+    await connection
 
 
 __all__ = ["OnMissing", "OnReject", "OnUndecided", "Terms", "commit_batch", "finish_batch"]

@@ -436,14 +436,21 @@ def test_a_full_disk_stops_it_and_room_lets_it_go_on(
 
 def test_it_ends_with_the_driver(network: Network, location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network.do(lambda fake: setattr(fake, "hold_outcomes", True))
-    parents = iter([4242])
-    monkeypatch.setattr(os, "getppid", lambda: next(parents, 1))
+    monkeypatch.setattr(os, "getppid", lambda: 1 if network.bodies() else 4242)
     with pytest.raises(PublishFailed, match="the driver has gone; orders: none decided of 120"):
         commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)))
     monkeypatch.undo()
     network.do(lambda fake: fake.release_outcomes())
     commit(location, network.url, "batch-0", [])
     check(network, 0)
+
+
+def test_it_ends_with_the_driver_though_there_is_no_network(location: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver that is started in its place wants the outbox."""
+    parents = iter([4242, 4242])
+    monkeypatch.setattr(os, "getppid", lambda: next(parents, 1))
+    with pytest.raises(PublishFailed, match="the driver has gone; orders: none decided of 120"):
+        commit(location, "amqp://127.0.0.1:1", "batch-0", staged(location, "batch-0", parts(0)))
 
 
 # -- what is kept
