@@ -33,6 +33,9 @@ ROOT = Path(__file__).resolve().parent.parent
 READY_S = 90.0  # five processes at once on a busy machine
 ANSWER_S = 30.0  # of an admin listener: where nobody listens, that is known at once
 GONE_S = 60.0  # after SIGKILL
+# For tests that are not about routers that stand still: one that is not let run for seconds is not to be given up for
+# dead, and what nobody is to wait for not with it.
+PATIENT = {"dead_after": "30s"}
 
 
 class NotReady(AssertionError):

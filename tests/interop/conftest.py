@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests import needs
-from tests.live import LiveNetwork
+from tests.live import PATIENT, LiveNetwork
 from tests.live_fixture import live_network, pytest_runtest_makereport
 
 __all__ = ["live_network", "pytest_runtest_makereport"]
@@ -45,7 +45,7 @@ class Way:
 
 def _line(directory: Path, *names: str) -> Iterator[LiveNetwork]:
     links = [(names[i], names[i + 1]) for i in range(len(names) - 1)]
-    with LiveNetwork(directory, names, links) as network:
+    with LiveNetwork(directory, names, links, settings=PATIENT) as network:
         yield network.start()
 
 

@@ -12,7 +12,7 @@ from tests.interop import byhand
 from tests.interop.byhand import ATTACH, BEGIN, DISPOSITION, FLOW, TRANSFER, ByHand
 from tests.interop.raw import data_section
 from tests.interop.witness import Witness
-from tests.live import LiveNetwork, wait_until
+from tests.live import PATIENT, LiveNetwork, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -78,7 +78,7 @@ def conversation() -> list[Step]:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
-    with LiveNetwork(tmp_path_factory.mktemp("garbage"), ("a", "b"), [("a", "b")]) as network:
+    with LiveNetwork(tmp_path_factory.mktemp("garbage"), ("a", "b"), [("a", "b")], settings=PATIENT) as network:
         yield network.start()
 
 

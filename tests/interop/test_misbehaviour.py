@@ -15,7 +15,7 @@ from tests.interop import byhand
 from tests.interop.byhand import ATTACH, BEGIN, CLOSE, DETACH, DISPOSITION, END, FLOW, OPEN, TRANSFER, ByHand
 from tests.interop.raw import Subscriber, data_section, publish, unique
 from tests.interop.witness import Witness
-from tests.live import LiveNetwork, wait_until
+from tests.live import PATIENT, LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
 
 BODY = data_section(b"x" * 100)
@@ -24,7 +24,7 @@ BODY = data_section(b"x" * 100)
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
     """A pair with little memory, so that limits are reached quickly."""
-    settings = {"memory_limit": "4MiB", "window_bytes": "64MiB", "max_message_size": "1MiB"}
+    settings = {**PATIENT, "memory_limit": "4MiB", "window_bytes": "64MiB", "max_message_size": "1MiB"}
     with LiveNetwork(tmp_path_factory.mktemp("pair"), ("a", "b"), [("a", "b")], settings=settings) as network:
         yield network.start()
 
