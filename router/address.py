@@ -279,7 +279,12 @@ class Address:
         """8.3: it has expired, unless it is at a router that has been out of session since. What is kept of all that
         have is the latest born: no later one is among them."""
         if self.core.members.together_since <= since:
-            self.core.given_up = max(self.core.given_up or NO_TERM, entry.born or NO_TERM)
+            self._refuse_from_now_on(entry)
+
+    def _refuse_from_now_on(self, entry: SubscriptionEntry) -> None:
+        """7.3, and all that were born before it and are not known. Whoever was told that it is broken may have gone
+        before it could read that."""
+        self.core.given_up = max(self.core.given_up or NO_TERM, entry.born or NO_TERM)
 
     def _joined(
         self,
@@ -322,9 +327,14 @@ class Address:
         entry = self.subscriptions.get(message.name)
         if entry is None or self._leave_is_stale(entry, message):
             return
-        if entry.home is None or entry.timeout_s <= 0:  # 8.3: expired at once, or perhaps closed
+        if self._was_broken(message):
+            self._refuse_from_now_on(entry)
+        elif entry.home is None or entry.timeout_s <= 0:  # 8.3: expired at once, or perhaps closed
             self._give_up(entry, self.core.now if entry.home is not None else entry.since)
         self._forget_subscription(entry)
+
+    def _was_broken(self, message: m.Leave) -> bool:
+        return message.broken
 
     def _leave_is_stale(self, entry: SubscriptionEntry, message: m.Leave) -> bool:
         return entry.term > message.term

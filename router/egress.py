@@ -172,7 +172,7 @@ class Egress(Deliveries):
             link.waiting.pop(sender, None)
             self.check_answered(link)
         elif message.result is m.JoinResult.BROKEN:
-            self.drop(link, SUBSCRIPTION_BROKEN, None, leave=True)
+            self.drop(link, SUBSCRIPTION_BROKEN, None)
         else:
             self.drop(link, STOLEN, message.other)
 
@@ -201,11 +201,13 @@ class Egress(Deliveries):
             SubscriberAnswer(link.term, listing, link.known, sorted(link.marks), link.granted_s, link.expiry_policy)
         )
         link.incomplete = told < len(listed)  # 7.7: neither side infers anything from absence
+        # What it has accepted ends when others accept it, who may be waiting for what this one has not been sent.
+        link.resumes_only = any(delivery.state is not State.ACCEPTED for delivery in ordered[told:])
         for delivery in ordered[told:]:
             delivery.resume = Resume.NOTHING
         for delivery in listed:
             if delivery.resume in (Resume.PLAIN, Resume.SETTLED) or (
-                link.incomplete and delivery.resume is Resume.FILLED  # or it would wait among what is new
+                link.resumes_only and delivery.resume is Resume.FILLED  # or it would wait among what is new
             ):
                 link.resumes.append(delivery)
         link.pump()
@@ -345,7 +347,7 @@ class Egress(Deliveries):
             timeout = min(timeout, link.granted_s)
         self._go(link, m.Orphan(self.address.name, link.name, link.term, timeout))
 
-    def drop(self, link: Subscriber, condition: str, known: Term | None, *, leave: bool = False) -> None:
+    def drop(self, link: Subscriber, condition: str, known: Term | None) -> None:
         """Detach it with an error: stolen, broken, or that it has to attach again."""
         self.core.subscribers.pop(link.port, None)
         info = {EPOCH: known[0]} if known is not None else {}
@@ -362,8 +364,8 @@ class Egress(Deliveries):
             link.port.detach(condition, description, info, closed)
         else:
             link.port.refuse(condition, description, info)
-        if leave:
-            self._go(link, m.Leave(self.address.name, link.name, link.term))
+        if condition == SUBSCRIPTION_BROKEN:
+            self._go(link, m.Leave(self.address.name, link.name, link.term, broken=True))
         else:
             self._go(link, m.Orphan(self.address.name, link.name, link.term, self._waited_for(link)))
 

@@ -154,10 +154,11 @@ class Orphan:  # 8.1; how long it is waited for from now (8.3)
 
 
 @dataclass(slots=True)
-class Leave:  # 8.2
+class Leave:  # 8.2; broken: it is refused, and has to be told so whenever it comes again (7.3)
     address: str
     name: SubscriptionName
     term: Term
+    broken: bool = False
 
 
 @dataclass(slots=True)

@@ -83,6 +83,7 @@ class Subscriber:
         "quick",
         "refused",
         "resumes",
+        "resumes_only",
         "sent_ids",
         "sent_positions",
         "settled_mode",
@@ -116,7 +117,8 @@ class Subscriber:
         self.joined: dict[str, None] = {}
         self.waiting: dict[str, None] = {}
         self.answered = False
-        self.incomplete = False  # 7.7: our map did not fit; nothing but resumptions on this link
+        self.incomplete = False  # 7.7: our map did not fit
+        self.resumes_only = False  # ... and what was left out of it wants a verdict: nothing new on this link
         self.known = False
         self.marks: dict[Term, None] = {}
         # streams
@@ -205,9 +207,9 @@ class Subscriber:
         if delivery.payload is None:
             return False
         delivery.resume = Resume.FILLED
-        if self.incomplete:  # 7.7: nothing is new on this link
+        if self.resumes_only:
             self.resumes.append(delivery)
-        return not self.incomplete
+        return not self.resumes_only
 
     def release(self, delivery: Irregular) -> None:
         """6.4: again, in order, ahead of everything not yet sent."""
@@ -241,7 +243,7 @@ class Subscriber:
             room = self._pump_single(room)
             if room <= 0 or self.resumes:
                 return
-        if self.incomplete:
+        if self.resumes_only:
             return
         if cache is None:
             cache = {}
@@ -321,7 +323,7 @@ class Subscriber:
             if delivery.resume not in (Resume.NOTHING, Resume.PLACEHOLDER):  # its ingress has gone: it lacks payload
                 self._resume(delivery)
                 room -= 1
-        if self.resumes or self.incomplete:
+        if self.resumes or self.resumes_only:
             return room
         while room > 0 and self.again:
             delivery = self.again.pop(0)

@@ -157,11 +157,11 @@ def _decode_orphan(r: Reader, address: str) -> Orphan:
 
 
 def _encode_leave(m: Leave) -> bytes:
-    return write_string(m.address) + write_name(m.name) + write_term(m.term)
+    return write_string(m.address) + write_name(m.name) + write_term(m.term) + bytes([m.broken])
 
 
 def _decode_leave(r: Reader, address: str) -> Leave:
-    return Leave(address, r.name(), r.term())
+    return Leave(address, r.name(), r.term(), r.flag())
 
 
 def _encode_sync(m: Sync) -> bytes:

@@ -70,6 +70,7 @@ BY_SEED: dict[str, tuple[str, int]] = {
     "asks_no_proof": ("crossing", 152),
     "attach_and_detach_read_late": ("crossing", 165),
     "attach_read_late_plain": ("all-die", 13),
+    "broken_and_gone_before_it_was_told": ("near", 485),
     "client_accepts_before_it_has_written": ("ours", 5),
     "client_attaches_with_the_same_epoch": ("ours", 0),
     "client_does_not_ask_what_another_has_accepted": ("ours-apart", 24),

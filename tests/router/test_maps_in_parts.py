@@ -67,10 +67,10 @@ def test_parts_that_are_not_completed_are_forgotten() -> None:
 
 def test_when_our_map_does_not_fit_only_what_was_told_is_resumed_and_nothing_new_is_sent() -> None:
     mesh = Mesh("ab")
-    subscriber = mesh.subscriber("b", epoch=1, born=1)
+    subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
     publisher = mesh.publisher("a")
     publisher.send("m0", "m1", "m2")
-    states = subscriber.map(MapState.ACCEPTED)
+    states = subscriber.map(MapState.UNDECIDED)
     subscriber.leave()
     publisher.send("m3")
     again = mesh.subscriber("b", epoch=2, born=1, unsettled=states, fits=2)
@@ -80,6 +80,25 @@ def test_when_our_map_does_not_fit_only_what_was_told_is_resumed_and_nothing_new
     last = mesh.subscriber("b", epoch=3, born=1, unsettled=rest)
     assert [got.kind for got in last.got] == ["resume", *["new"] * (len(last.got) - 1)]
     assert "m3" in last.bodies()
+
+
+def test_when_what_does_not_fit_of_our_maps_was_accepted_two_subscribers_do_not_wait_for_each_other() -> None:
+    """What each has accepted ends when the other gets it; it was sent nothing new before all of its map had fitted."""
+    mesh = Mesh("a")
+    subscribers = [mesh.subscriber("a", name, epoch=1, born=1, accepts=False) for name in ("s0", "s1")]
+    publishers = [mesh.publisher("a", name, epoch=1, incarnation=1) for name in ("p0", "p1")]
+    publishers[0].send("m0", "m1")
+    publishers[1].send("n0")
+    m0, m1, n0 = (got.tag for got in subscribers[0].got)
+    for subscriber in subscribers:
+        subscriber.leave()
+    maps = [dict.fromkeys(tags, MapState.ACCEPTED) for tags in ((n0, m0), (m0, m1))]
+    again = [
+        mesh.subscriber("a", name, epoch=2, born=1, unsettled=states, fits=1)
+        for name, states in zip(("s0", "s1"), maps, strict=True)
+    ]
+    assert [subscriber.bodies() for subscriber in again] == [["m1"], ["n0"]]
+    assert [len(publisher.accepted()) for publisher in publishers] == [2, 1]
 
 
 def test_when_our_map_does_not_fit_what_is_settled_of_the_rest_is_told_all_the_same() -> None:

@@ -74,7 +74,7 @@ MESSAGE = st.one_of(
         m.Joined, ADDRESS, NAME, TERM, st.sampled_from(m.JoinResult), st.booleans(), st.none() | TERM, st.none() | TERM
     ),
     st.builds(m.Orphan, ADDRESS, NAME, TERM, SECONDS),
-    st.builds(m.Leave, ADDRESS, NAME, TERM),
+    st.builds(m.Leave, ADDRESS, NAME, TERM, st.booleans()),
     st.builds(m.Sync, ADDRESS, PID, U64, TERM, NAME, TERM, st.lists(entries(), max_size=3), EXPECTED),
     data(),
     st.builds(m.Accept, ADDRESS, st.lists(REJECTION, max_size=4)),

@@ -37,6 +37,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # 7.3: B has accepted nothing without S, and takes it in again
     "given_up_where_nothing_was_accepted": ([(Address, "_may_be_given_up", always(False))], "hole"),
     "given_up_at_once_where_nothing_was_accepted": ([(Address, "_may_be_given_up", always(False))], "hole"),
+    # 7.3: B forgets S, which has not read that it is broken
+    "broken_and_gone_before_it_was_told": ([(Address, "_was_broken", always(False))], "hole"),
     # 8.3: A takes S, which it knows from B's HELLO only, for one that was away
     "router_that_starts_breaks_nobody_who_is_there": ([(Address, "_was_away_too_long", as_an_orphan)], "G6"),
     # 8.4: B settles at S0 what P has not been told of at A

@@ -203,6 +203,36 @@ def given_up_at_once_where_nothing_was_accepted(world: Worlds) -> None:
 
 
 @scenario
+def broken_and_gone_before_it_was_told(world: Worlds) -> None:
+    """Nobody waits for S, but B has not heard that it has gone when A, which has accepted m0 since, dies. S is told at
+    B, and loses its connection before it reads that."""
+    subscriber = S()
+    subscriber.timeout, subscriber.policy = 0, "link-detach"
+    address = replace(SHORT, no_subscribers="accept")
+    s = Schedule(world("AB", [P()], [subscriber], strict=False, address=address)).up(("p0", "A"), ("s0", "A"))
+    s.hold.append(("msg", "A", "B"))
+    s.notice(s.drop("s0"))
+    s.send("p0")
+    s.run()
+    assert s.w.checker.missed
+    s.step("crash", "A")
+    s.run()
+    s.release(("msg", "A", "B"))
+    s.pass_time(0.1)
+    s.step("restart", "A")
+    s.run()
+    s.step("connect", "s0", "B")
+    answer = ("r2c", s.w.clients["s0"].pipe.cid)  # type: ignore[union-attr]
+    s.hold.append(answer)
+    s.run()
+    s.notice(s.drop("s0"))
+    s.release(answer)
+    s.run(place=(("s0", "B"),))
+    assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
+    finish(s)
+
+
+@scenario
 def given_up_and_nobody_is_left(world: Worlds) -> None:
     """A was the only router: nobody can tell S."""
     s = _missed_by_one_given_up(world, "A", 0, "link-detach", 0.0)
