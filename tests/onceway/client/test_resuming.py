@@ -298,6 +298,25 @@ def test_an_answer_that_is_not_whole_and_wants_no_verdict_is_resolved_when_it_is
     assert map_of(rig.attaching()) == {}
 
 
+def test_what_is_new_comes_also_where_an_answer_is_not_whole() -> None:
+    """It may be what another subscriber waits for before ours is settled."""
+    rig = Rig()
+    subscriber, link = attached_subscriber(rig)
+    deliver(rig, link, 0, 1)
+    subscriber.decide(0, 1, ACCEPTED, rig.now)
+    rig.reconnect()
+    link = rig.answer_subscriber({tag(0): ACCEPTED}, incomplete=True)
+    link.resume(tag(0))
+    deliver(rig, link, 2)
+    subscriber.decide(2, 2, ACCEPTED, rig.now)
+    rig.run()
+    assert rig.take(LinkDetached) == []
+    link.resume(tag(0), settled=True)
+    rig.run()
+    assert len(rig.take(LinkDetached)) == 1
+    assert map_of(rig.attaching()) == {tag(1): ACCEPTED, tag(2): ACCEPTED}
+
+
 def test_a_resumption_of_something_unknown_is_asked_for_whole() -> None:
     rig = Rig()
     subscriber, link = attached_subscriber(rig)
