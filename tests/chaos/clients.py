@@ -15,7 +15,10 @@ TIMEOUT_S = 30.0  # of subscriptions
 
 
 class Clients:
-    """`clients.publisher("p1", "a")` starts one whose first router is a; all routers are in its URL list."""
+    """`clients.publisher("p1", "a")` starts one whose first router is a; all routers are in its URL list.
+
+    count: of each publisher's messages; None: until it is `enough`.
+    """
 
     def __init__(
         self,
@@ -23,7 +26,7 @@ class Clients:
         directory: Path,
         *,
         client: str,
-        count: int,
+        count: int | None,
         rate: float,
         publishers: tuple[str, ...] = ("p1", "p2"),
         subscribers: tuple[str, ...] = ("s1", "s2", "s3"),
@@ -56,7 +59,7 @@ class Clients:
         program = module(
             "chaos.clients", what, "--client", self.client, "--urls", self.network.urls(*order), "--name", name,
             "--history", self.history_of(name), "--journal", self.directory / f"{name}.journal",
-            "--timeout", TIMEOUT_S, "--count", self.count, "--rate", self.rate)
+            "--timeout", TIMEOUT_S, "--rate", self.rate, *(() if self.count is None else ("--count", self.count)))
         # fmt: on
         (self.publishers if what == "publish" else self.subscribers)[name] = program
         return program
@@ -91,8 +94,14 @@ class Clients:
         """Until every subscriber has been handed that many."""
         wait_until(lambda: min(map(self.received, self.subscribers)) >= total, f"{total} deliveries each")
 
+    def enough(self) -> None:
+        """Publishers without a count end."""
+        for program in self.publishers.values():
+            program.process.terminate()
+
     @property
     def all_sent(self) -> int:
+        assert self.count is not None
         return self.count * len(self.publishers)
 
     def finish(self, timeout_s: float = 120.0) -> Judgement:
