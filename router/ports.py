@@ -151,7 +151,7 @@ class SubscriberPort(Protocol):
 
     def answer(self, answer: SubscriberAnswer) -> int:
         """Answer the attach (7.6).  Returns how many entries of the listing were told: fewer than all means that the
-        answer is flagged incomplete (7.7); the core resumes these, and sends nothing new if the rest wants a verdict."""
+        answer is flagged incomplete (7.7); the core resumes these, and nothing new while the rest needs a verdict."""
 
     def send(
         self,
