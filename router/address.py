@@ -194,6 +194,7 @@ class Address:
             return
         resumed = known is not None and message.kind is not m.JoinKind.FRESH
         if known:
+            self._tell_where_it_was(known, sender, message.term)
             if known.home is not None:
                 self.ingress.owe_again(known)
                 self.ingress.uncover(known)
@@ -207,6 +208,16 @@ class Address:
         result = m.JoinResult.OK if entry.in_time else m.JoinResult.UNHEARD
         self._joined(sender, message, result, known=resumed, mark=mark)
         self.ingress.synchronise(entry, message.history)
+
+    def _tell_where_it_was(self, entry: SubscriptionEntry, sender: str, later: Term) -> None:
+        """7.3: its router may not have heard of the later term. From here on it is not covered there, where it would go
+        on with what others there are sent, and miss what comes in between. Who said it, and who is told by the sender
+        on the same session, know."""
+        home = entry.home
+        if home is None or home == sender or self.core.name in (home, sender):
+            return
+        stale = m.Joined(self.name, entry.name, entry.term, m.JoinResult.STALE, False, None, later)
+        self.core.send_to(home, stale)
 
     def _answer_was_heard(self, sender: str, message: m.Join, entry: SubscriptionEntry | None) -> None:
         """7.3: before the attach was answered."""
@@ -224,6 +235,7 @@ class Address:
             if message.kind is m.JoinKind.EITHER and self._may_have_a_gap(born):
                 born = message.term  # from here on; what was accepted before it does not have
         if replaced:
+            self._tell_where_it_was(replaced, sender, message.term)
             self.ingress.replace_subscription(replaced)
         entry = SubscriptionEntry(message.name, born, message.term, sender, self.core.now, message.timeout_s)
         entry.in_time = self._is_in_time(sender)
@@ -327,6 +339,7 @@ class Address:
         entry = self.subscriptions.get(message.name)
         if entry is None or self._leave_is_stale(entry, message):
             return
+        self._tell_where_it_was(entry, sender, message.term)
         if self._was_broken(message):
             self._refuse_from_now_on(entry)
         elif entry.home is None or entry.timeout_s <= 0:  # 8.3: expired at once, or perhaps closed
@@ -379,12 +392,16 @@ class Address:
             term = max(news.term, known.term) if known else news.term
             self.learn(news.publisher, news.incarnation, term, None, self.core.now - news.age_s, True)
 
-    def hear_of_subscription(self, news: m.SubscriptionNews) -> None:
+    def hear_of_subscription(self, sender: str, news: m.SubscriptionNews) -> None:
         """4.3: one that it lacks or has at a lower term, as an orphan; every record not done is owed to it."""
+        local = self.egress.subscribers.get(news.name)
+        if local and local.term < news.term:
+            self.egress.drop(local, STOLEN, news.term)
         entry = self.subscriptions.get(news.name)
         if entry is not None:
             if entry.term >= news.term:
                 return
+            self._tell_where_it_was(entry, sender, news.term)
             self.ingress.replace_subscription(entry)
         since = self.core.now - news.age_s
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)

@@ -448,7 +448,7 @@ class Core:
             address.hear_of_publisher(publisher)
         if not self.established:
             for subscription in message.subscriptions:
-                self.address(subscription.address).hear_of_subscription(subscription)
+                self.address(subscription.address).hear_of_subscription(sender, subscription)
         if first:
             self._say_who_is_up(sender)
         self._check_awaited()

@@ -123,13 +123,18 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "accept_crosses_replay": ([(Ingress, "on_accept", accept_by_tag)], "G1"),
     # 7.2: A goes on without S, whom B has confirmed
     "confirmed_before_everybody_knows": ([(Egress, "_barrier", own_word)], "G1"),
-    # 7.3: D's late JOIN takes the subscription away from E
-    "joins_reordered": ([(Address, "_join_is_stale", always(False))], "G4"),
+    # 7.3: D's late JOIN takes the subscription away from E, which is not told
+    "joins_reordered": (
+        [(Address, "_join_is_stale", always(False)), (Address, "_tell_where_it_was", always(None))],
+        "G4",
+    ),
     # 7.4: m0 is not part of S's stream, so P's repeat of it comes after m1
     "fresh_subscriber_and_ingress_failover": (
         [(Address, "_owe_backlog", always(None)), (Ingress, "_entries", only_what_is_owed)],
         "G3",
     ),
+    # 7.3: A hands on m1 to S, which is covered at B, and has not been sent m0
+    "covered_elsewhere_before_its_router_knows": ([(Address, "_tell_where_it_was", always(None))], "G3"),
     # 7.6: the client forgets what is not listed, and takes its repeat for new
     "unresolved_not_listed": ([(Egress, "_listed", list_the_resolved)], "G2"),
     # 7.6, 10.1: what A has filled in is resumed after the answer that does not list it

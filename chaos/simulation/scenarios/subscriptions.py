@@ -159,6 +159,28 @@ def settled_before_it_is_listed(world: Worlds) -> None:
 
 
 @scenario
+def covered_elsewhere_before_its_router_knows(world: Worlds) -> None:
+    """S (no epochs) has left B for A, and B reads its attach only now. C hears of that at once, A does not yet. What P
+    sends next goes to B only, and then others subscribe at A."""
+    s = Schedule(world("ABC", [P()], [S("s0"), S("s1", kind=MEMORY)])).up(("p0", "C"))
+    s.step("connect", "s1", "B")
+    attach = ("c2r", s.drop("s1"))
+    s.hold.append(attach)
+    s.run(place=(("s1", "A"),))
+    s.hold.append(("msg", "B", "A"))
+    s.release(attach)
+    s.run()
+    s.send("p0")
+    s.run()
+    s.step("connect", "s0", "A")
+    s.run()
+    s.send("p0")
+    s.run()
+    s.release(("msg", "B", "A"))
+    finish(s)
+
+
+@scenario
 def repeats_dropped_by_tag(world: Worlds) -> None:
     """S (no map) has accepted m0; the ingress dies before S's egress relays it; P re-sends."""
     s = half_accepted(world, "B", "B", "A", publisher=P(kind=UNIQUE), subscriber=S(kind=PLAIN))
