@@ -321,7 +321,6 @@ def test_segment_that_was_removed_is_an_error(tmp_path: Path) -> None:
 
 CHILD = """
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from onceway.spark.wal import Wal, WalSettings
 from onceway.spark.wal.disk import Disk

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from amqp10.events import LinkAttaching, LinkDetached
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
+from amqp10.sender import SenderLink
 from amqp10.types import ULong
 from onceway.client.protocol.events import Failed, Gap
+from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.errors import LinkStolen
 from tests.onceway.client.harness import (
     Rig,
@@ -281,14 +283,20 @@ def test_an_answer_that_is_not_whole_is_resolved_by_verdicts_not_by_their_settle
     assert map_of(attach) == {tag(0): ACCEPTED, tag(1): ACCEPTED, tag(2): None}
 
 
-def test_an_answer_that_is_not_whole_and_wants_no_verdict_is_resolved_when_it_is_settled() -> None:
-    rig = Rig()
+def told_a_part_of_what_it_has_accepted(rig: Rig) -> tuple[SubscriberLink, SenderLink]:
+    """It has accepted 0 and 1, and is answered with 0 only, which has been resumed."""
     subscriber, link = attached_subscriber(rig)
     deliver(rig, link, 0, 1)
     subscriber.decide(0, 1, ACCEPTED, rig.now)
     rig.reconnect()
     link = rig.answer_subscriber({tag(0): ACCEPTED}, incomplete=True)
     link.resume(tag(0))
+    return subscriber, link
+
+
+def test_an_answer_that_is_not_whole_and_wants_no_verdict_is_resolved_when_it_is_settled() -> None:
+    rig = Rig()
+    _, link = told_a_part_of_what_it_has_accepted(rig)
     rig.run()
     assert rig.take(LinkDetached) == [], "the same answer would come again"
     link.resume(tag(1), settled=True)
@@ -301,12 +309,7 @@ def test_an_answer_that_is_not_whole_and_wants_no_verdict_is_resolved_when_it_is
 def test_what_is_new_comes_also_where_an_answer_is_not_whole() -> None:
     """It may be what another subscriber waits for before ours is settled."""
     rig = Rig()
-    subscriber, link = attached_subscriber(rig)
-    deliver(rig, link, 0, 1)
-    subscriber.decide(0, 1, ACCEPTED, rig.now)
-    rig.reconnect()
-    link = rig.answer_subscriber({tag(0): ACCEPTED}, incomplete=True)
-    link.resume(tag(0))
+    subscriber, link = told_a_part_of_what_it_has_accepted(rig)
     deliver(rig, link, 2)
     subscriber.decide(2, 2, ACCEPTED, rig.now)
     rig.run()
