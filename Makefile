@@ -6,7 +6,7 @@ ARGS ?=
 SEEDS ?= 0-99999
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim sim-long chaos chaos-long bench wheel clean runtime tools fuzz
+.PHONY: help demo test check unit sim sim-long chaos chaos-long bench docs wheel image clean runtime tools fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -28,13 +28,13 @@ unit: tools ## the tests that take a moment: no processes, no interop
 sim: tools ## in virtual time: deliberate defects that must be caught, the smallest worlds, five minutes of random schedules
 	@$(BIN)/python -m chaos.simulate --mutations
 	@$(BIN)/python -m chaos.simulate --exhaustive
-	@$(BIN)/python -m chaos.simulate --seconds 300 $(ARGS)
+	@$(BIN)/python -m chaos.simulate --seconds 300 --check-every 1 $(ARGS)
 
 sim-long: tools ## all of the smallest worlds (an hour, 8 GiB), 100,000 schedules: SEEDS=0-99999
 	@$(BIN)/python -m chaos.simulate --exhaustive --world all --limit-states 7500000 --seconds 1200 --jobs 2
 	@$(BIN)/python -m chaos.simulate --seeds $(SEEDS) --jobs 2 $(ARGS)
 
-chaos: tools ## live networks under faults: every short schedule of chaos/schedules, judged
+chaos: tools ## live networks under faults: every short schedule of chaos/live/schedules, judged
 	@$(BIN)/onceway chaos all $(ARGS)
 
 chaos-long: tools ## 200 kills of routers under load in one run
@@ -44,14 +44,21 @@ fuzz: tools ## whatever strangers may send: by structure, then by bytes (ARGS go
 	@FUZZ=big FUZZ_EXAMPLES=$${FUZZ_EXAMPLES:-2000} $(PYTEST) tests/fuzz/test_structure.py --timeout 3600
 	@$(BIN)/python -m chaos.fuzz --seconds 300 $(ARGS)
 
-bench: tools ## CPU per delivery beside other brokers (bench/README.md)
+bench: tools ## CPU per delivery and latency beside other brokers, as tables (bench/README.md)
 	@$(BIN)/python -m bench $(ARGS)
 
+docs: tools ## the documentation as a site in site/, every link checked
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
 wheel: tools ## dist/onceway-*-py3-none-any.whl
+	@rm -rf dist
 	@$(BIN)/python -m pip wheel -q --no-deps -w dist .
 
+image: wheel ## the image of a router, onceway:VERSION (DOCKER=podman uses podman)
+	@$${DOCKER:-docker} build --tag onceway:$$($(BIN)/onceway --version | cut -d' ' -f2) .
+
 clean: ## back to a clean clone
-	@rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache tests/interop/node_modules
+	@rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache tests/interop/node_modules
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 runtime:

@@ -1,7 +1,7 @@
 """AMQP 1.0 on the wire, sans-IO: codec, frames, SASL, connection, session, link, recovery.
 
-Bytes in, events out, bytes out. It knows the protocol and no addresses; it never touches a socket or a clock. Read
-connection.py first; types.py and performatives.py say how values and frames look in Python.
+Bytes in, events out, bytes out, without sockets or clocks. It knows the protocol and no addresses. Read connection.py
+first; types.py and performatives.py describe values and frames in Python.
 """
 
 from amqp10.connection import Connection

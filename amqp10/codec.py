@@ -1,53 +1,9 @@
-"""The codec: `encode_value`, `decode_value` and what composites are built with.
+"""The codec for other packages: values to bytes and back. How values look in Python: types.py.
 
-Knows bytes and values and keeps no state. Composite types (performatives, states, sections) are read by composite.py
-without going through Described. Types in Python: types.py. Here: decoder.py, encoder.py.
+Within this package decoder.py and encoder.py are imported directly.
 """
 
-from amqp10.decoder import (
-    ARRAY_TYPES,
-    KNOWN_CODES,
-    MAX_DEPTH,
-    MAX_VALUES,
-    check_count,
-    check_end,
-    compound_head,
-    decode_symbol,
-    decode_utf8,
-    decode_value,
-    skip_value,
-)
-from amqp10.encoder import (
-    encode_binary,
-    encode_list,
-    encode_map,
-    encode_string,
-    encode_symbol,
-    encode_uint,
-    encode_ulong,
-    encode_value,
-    register_encoder,
-)
+from amqp10.decoder import KNOWN_CODES, MAX_DEPTH, MAX_VALUES, decode_value, skip_value
+from amqp10.encoder import encode_uint, encode_value
 
-__all__ = [
-    "ARRAY_TYPES",
-    "KNOWN_CODES",
-    "MAX_DEPTH",
-    "MAX_VALUES",
-    "check_count",
-    "check_end",
-    "compound_head",
-    "decode_symbol",
-    "decode_utf8",
-    "decode_value",
-    "encode_binary",
-    "encode_list",
-    "encode_map",
-    "encode_string",
-    "encode_symbol",
-    "encode_uint",
-    "encode_ulong",
-    "encode_value",
-    "register_encoder",
-    "skip_value",
-]
+__all__ = ["KNOWN_CODES", "MAX_DEPTH", "MAX_VALUES", "decode_value", "encode_uint", "encode_value", "skip_value"]

@@ -1,8 +1,8 @@
-"""Composite types (1.4): lists with a descriptor whose entries are the fields of a class.
+"""Composite types (AMQP 1.4): lists with a descriptor whose entries are the fields of a class.
 
-Knows how fields are read and written by type, so that a wrong one is named with its place, and nothing of which classes
-there are. A class is made with `@composite(code, name, *field types)` on top of a dataclass whose attributes are the
-fields, in the specification's order, with its defaults. Next: outcomes.py, termini.py, performatives.py, sections.py.
+Knows how fields are read and written by type, and names a wrong one by its place. A class is made with
+`@composite(code, name, *field types)` on a dataclass whose attributes are the fields, in the specification's order and
+with its defaults. Next: outcomes.py, termini.py, performatives.py, sections.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from operator import attrgetter, is_not
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar, cast
 
-from amqp10.codec import (
+from amqp10.decoder import (
     ARRAY_TYPES,
     check_count,
     check_end,
@@ -23,6 +23,9 @@ from amqp10.codec import (
     decode_symbol,
     decode_utf8,
     decode_value,
+    skip_value,
+)
+from amqp10.encoder import (
     encode_binary,
     encode_list,
     encode_map,
@@ -32,7 +35,6 @@ from amqp10.codec import (
     encode_ulong,
     encode_value,
     register_encoder,
-    skip_value,
 )
 from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
 from amqp10.types import Array, Symbol, Timestamp, ULong
@@ -41,6 +43,8 @@ Reader = Callable[[bytes, int, int, str], tuple[Any, int]]
 """(buf, offset of a value that is not null and not missing, end, name of the field) -> (value, offset behind it)."""
 Writer = Callable[[Any], bytes]
 
+MAX_TAG: Final = 32
+"""Bytes of a delivery-tag (AMQP 2.8.7)."""
 _unpack_u16 = Struct(">H").unpack_from
 _unpack_u32 = Struct(">I").unpack_from
 _unpack_u64 = Struct(">Q").unpack_from
@@ -71,17 +75,17 @@ class Composite:
     descriptor: ClassVar[bytes]
     fields: ClassVar[tuple[Field, ...]]
     defaults: ClassVar[tuple[Any, ...]]
-    least: ClassVar[int]
-    """Entries that a list must have: up to the last required field."""
+    minimum_count: ClassVar[int]
+    """How many entries a list must have: up to the last required field."""
     values_of: ClassVar[Callable[[Any], tuple[Any, ...]]]
     """All fields of an instance, in order."""
     numbers: ClassVar[range]
     writers: ClassVar[tuple[tuple[Writer, Any], ...]]
-    """Of each field: what writes it, the value for which it is left out, beside None."""
-    unsaid: ClassVar[tuple[Any, ...]]
-    """The same objects as the defaults, but where a field is required one that no field has."""
+    """Of each field: its writer, and the value for which it is left out, besides None."""
+    omitted: ClassVar[tuple[Any, ...]]
+    """The defaults; for a required field an object that no field has."""
     readers: ClassVar[tuple[tuple[int, Reader, str, bool], ...]]
-    """Of each field: its number, what reads it, its name, whether it is required."""
+    """Of each field: its number, its reader, its name, whether it is required."""
 
     def encode(self) -> bytes:
         """Descriptor and list; fields that have their default are left out. EncodeError names a field that is wrong."""
@@ -89,8 +93,8 @@ class Composite:
         values = cls.values_of(self)
         entries = [b"\x40"] * len(values)
         number = -1
-        # Most fields of most performatives are their default itself: those do not come this far.
-        for number in compress(cls.numbers, map(is_not, values, cls.unsaid)):
+        # Most fields of most performatives have their default, and are skipped here.
+        for number in compress(cls.numbers, map(is_not, values, cls.omitted)):
             value = values[number]
             write, default = cls.writers[number]
             if value is None:
@@ -138,9 +142,9 @@ def composite(code: int, name: str, *types: FieldType) -> Callable[[C], C]:
         cls.defaults = tuple(field.default for field in cls.fields)
         cls.numbers = range(len(cls.fields))
         cls.writers = tuple((f.write, None if f.required else f.default) for f in cls.fields)
-        cls.unsaid = tuple(_NOTHING if f.required else f.default for f in cls.fields)
+        cls.omitted = tuple(_NOTHING if f.required else f.default for f in cls.fields)
         cls.readers = tuple((number, f.read, f.where, f.required) for number, f in enumerate(cls.fields))
-        cls.least = max((number for number, field in enumerate(cls.fields, 1) if field.required), default=0)
+        cls.minimum_count = max((number for number, field in enumerate(cls.fields, 1) if field.required), default=0)
         cls.values_of = staticmethod(_getter([field.name for field in cls.fields]))
         for field, t in zip(cls.fields, types, strict=True):
             assert t.absent is None or field.default == t.absent, field
@@ -162,8 +166,7 @@ def required(field_type: FieldType) -> FieldType:
 
 
 def read_descriptor(buf: bytes, offset: int, end: int) -> tuple[int | None, int]:
-    """(code of the descriptor at offset, which must be that of a 0x00, or None if it is nothing we know, offset of the
-    value behind it)."""
+    """(code of the descriptor at offset, None if unknown, offset of the value behind it); 0x00 must be at offset."""
     if end - offset >= 3 and buf[offset] == 0x00 and buf[offset + 1] == 0x53:
         return buf[offset + 2], offset + 3
     if offset >= end or buf[offset] != 0x00:
@@ -212,13 +215,15 @@ def read_fields(cls: type[Composite], buf: bytes, offset: int, end: int) -> tupl
             offset += 1
     if offset != stop:
         check_end(offset, stop)
-    if count < cls.least:
+    if count < cls.minimum_count:
         missing = next(field for field in cls.fields[count:] if field.required)
         raise DecodeError(INVALID_FIELD, f"{missing.where} is missing", stop)
     return cls(*values), stop
 
 
 def wrong_type(buf: bytes, offset: int, end: int, where: str, expected: str) -> DecodeError:
+    if offset >= end:
+        return DecodeError(DECODE_ERROR, f"{where} is missing", offset)
     skip_value(buf, offset, end)  # raises if this is no value at all
     code = buf[offset]
     found = "described value" if code == 0x00 else ARRAY_TYPES[code]
@@ -239,50 +244,36 @@ def _read_uint(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]
     raise wrong_type(buf, offset, end, where, "uint")
 
 
-def _read_ulong(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]:
-    code = buf[offset]
-    if code == 0x53 and offset + 2 <= end:
-        return buf[offset + 1], offset + 2
-    if code == 0x44:
-        return 0, offset + 1
-    if code == 0x80 and offset + 9 <= end:
-        return _unpack_u64(buf, offset + 1)[0], offset + 9
-    raise wrong_type(buf, offset, end, where, "ulong")
-
-
-def _read_ushort(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]:
-    if buf[offset] == 0x60 and offset + 3 <= end:
-        return _unpack_u16(buf, offset + 1)[0], offset + 3
-    raise wrong_type(buf, offset, end, where, "ushort")
-
-
-def _read_ubyte(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]:
-    if buf[offset] == 0x50 and offset + 2 <= end:
-        return buf[offset + 1], offset + 2
-    raise wrong_type(buf, offset, end, where, "ubyte")
-
-
 def _read_boolean(buf: bytes, offset: int, end: int, where: str) -> tuple[bool, int]:
     code = buf[offset]
     if code == 0x41:
         return True, offset + 1
     if code == 0x42:
         return False, offset + 1
-    return cast("tuple[bool, int]", _read_typed(buf, offset, end, where, (0x56,), "boolean"))
+    return cast("tuple[bool, int]", read_typed(buf, offset, end, where, (0x56,), "boolean"))
 
 
-def _read_typed(buf: bytes, offset: int, end: int, where: str, codes: tuple[int, ...], name: str) -> tuple[Any, int]:
-    if buf[offset] not in codes:
+def read_typed(buf: bytes, offset: int, end: int, where: str, codes: tuple[int, ...], name: str) -> tuple[Any, int]:
+    """A value whose constructor is one of these codes."""
+    if offset >= end or buf[offset] not in codes:
         raise wrong_type(buf, offset, end, where, name)
     return decode_value(buf, offset, end)
 
 
 def _reader(codes: tuple[int, ...], name: str) -> Reader:
-    return lambda buf, offset, end, where: _read_typed(buf, offset, end, where, codes, name)
+    return lambda buf, offset, end, where: read_typed(buf, offset, end, where, codes, name)
+
+
+def _integer_reader(codes: tuple[int, ...], name: str) -> Reader:
+    def read(buf: bytes, offset: int, end: int, where: str) -> tuple[int, int]:
+        value, stop = read_typed(buf, offset, end, where, codes, name)
+        return int(value), stop
+
+    return read
 
 
 def _text_reader(codes: tuple[int, int], name: str, decode: Callable[[bytes, int, int], str]) -> Reader:
-    """Of string or symbol; codes: the one with a length of one octet first, which nearly all have."""
+    """Of string or symbol; codes: the one with a length of one byte first, which nearly all have."""
     short = codes[0]
 
     def read(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
@@ -290,7 +281,7 @@ def _text_reader(codes: tuple[int, int], name: str, decode: Callable[[bytes, int
             stop = offset + 2 + buf[offset + 1]
             if stop <= end:
                 return decode(buf, offset + 2, stop), stop
-        return _read_typed(buf, offset, end, where, codes, name)
+        return read_typed(buf, offset, end, where, codes, name)
 
     return read
 
@@ -300,15 +291,15 @@ def _read_any(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
 
 
 def _read_tag(buf: bytes, offset: int, end: int, where: str) -> tuple[bytes, int]:
-    tag, stop = _read_typed(buf, offset, end, where, (0xA0, 0xB0), "binary")
-    if len(tag) > 32:  # 2.8.7
-        raise DecodeError(INVALID_FIELD, f"{where} has more than 32 octets", offset)
+    tag, stop = read_typed(buf, offset, end, where, (0xA0, 0xB0), "binary")
+    if len(tag) > MAX_TAG:
+        raise DecodeError(INVALID_FIELD, f"{where} has more than 32 bytes", offset)
     return tag, stop
 
 
 def _read_symbols(buf: bytes, offset: int, end: int, where: str) -> tuple[tuple[Symbol, ...], int]:
-    """multiple="true" (1.4): null, one value, or an array."""
-    value, stop = _read_typed(buf, offset, end, where, (0xA3, 0xB3, 0xE0, 0xF0), "symbol")
+    """multiple="true" (AMQP 1.4): null, one value, or an array."""
+    value, stop = read_typed(buf, offset, end, where, (0xA3, 0xB3, 0xE0, 0xF0), "symbol")
     if isinstance(value, Symbol):
         return (value,), stop
     if value.type != "symbol" or value.descriptors:
@@ -316,22 +307,22 @@ def _read_symbols(buf: bytes, offset: int, end: int, where: str) -> tuple[tuple[
     return value.values, stop
 
 
-def read_map(buf: bytes, offset: int, end: int, where: str, *, ulong_keys: bool = False) -> tuple[dict[Any, Any], int]:
-    """A map with symbols as keys; strings, which some clients send, are let pass."""
-    value, stop = _read_typed(buf, offset, end, where, (0xC1, 0xD1), "map")
+def _read_map(buf: bytes, offset: int, end: int, where: str, *, ulong_keys: bool = False) -> tuple[dict[Any, Any], int]:
+    """A map with symbols as keys; strings, as some clients send, are accepted."""
+    value, stop = read_typed(buf, offset, end, where, (0xC1, 0xD1), "map")
     for key in value:
         if not (isinstance(key, str) or (ulong_keys and isinstance(key, ULong))):
             raise DecodeError(INVALID_FIELD, f"{where} has the key {key!r:.60}, which is no symbol", offset)
     return value, stop
 
 
-def _read_annotations(buf: bytes, offset: int, end: int, where: str) -> tuple[dict[Any, Any], int]:
-    return read_map(buf, offset, end, where, ulong_keys=True)
+def read_annotations(buf: bytes, offset: int, end: int, where: str) -> tuple[dict[Any, Any], int]:
+    return _read_map(buf, offset, end, where, ulong_keys=True)
 
 
 def _read_message_id(buf: bytes, offset: int, end: int, where: str) -> tuple[Any, int]:
     codes = (0x44, 0x53, 0x80, 0x98, 0xA0, 0xB0, 0xA1, 0xB1)
-    return _read_typed(buf, offset, end, where, codes, "ulong, uuid, binary or string")
+    return read_typed(buf, offset, end, where, codes, "ulong, uuid, binary or string")
 
 
 def within(minimum: int, maximum: int, field_type: FieldType) -> FieldType:
@@ -382,67 +373,34 @@ def _wrong(value: Any, name: str) -> EncodeError:
     return EncodeError(f"{value!r} is no {name}")
 
 
-def _expect(value: Any, cls: type | tuple[type, ...], name: str) -> None:
-    if not isinstance(value, cls):
-        raise _wrong(value, name)
-
-
-def _write_small(width: int, head: bytes, name: str) -> Writer:
+def _writer(cls: type, name: str, encode: Callable[[Any], bytes]) -> Writer:
     def write(value: Any) -> bytes:
-        _expect(value, int, name)
-        try:
-            return head + value.to_bytes(width, "big")  # type: ignore[no-any-return]
-        except OverflowError:
-            raise EncodeError(f"{value!r} is no {name}") from None
+        if not isinstance(value, cls):
+            raise _wrong(value, name)
+        return encode(value)
 
     return write
 
 
-def _write_uint(value: Any) -> bytes:
-    if not isinstance(value, int):
-        raise _wrong(value, "uint")
-    return encode_uint(value)
+def _write_small(width: int, head: bytes, name: str) -> Writer:
+    def write(value: int) -> bytes:
+        try:
+            return head + value.to_bytes(width, "big")
+        except OverflowError:
+            raise _wrong(value, name) from None
+
+    return _writer(int, name, write)
 
 
-def _write_ulong(value: Any) -> bytes:
-    if not isinstance(value, int):
-        raise _wrong(value, "ulong")
-    return encode_ulong(value)
-
-
-def _write_boolean(value: Any) -> bytes:
-    if not isinstance(value, bool):
-        raise _wrong(value, "boolean")
-    return b"\x41" if value else b"\x42"
-
-
-def _write_string(value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise _wrong(value, "string")
-    return encode_string(value)
-
-
-def _write_symbol(value: Any) -> bytes:
-    if not isinstance(value, str):
-        raise _wrong(value, "symbol")
-    return encode_symbol(value)
-
-
-def _write_binary(value: Any) -> bytes:
-    _expect(value, bytes, "binary")
-    return encode_binary(value)
+_write_binary: Final = _writer(bytes, "binary", encode_binary)
+_write_symbol: Final = _writer(str, "symbol", encode_symbol)
 
 
 def _write_tag(value: Any) -> bytes:
-    _expect(value, bytes, "binary")
-    if len(value) > 32:
-        raise EncodeError(f"a delivery-tag has at most 32 octets, not {len(value)}")
-    return encode_binary(value)
-
-
-def _write_timestamp(value: Any) -> bytes:
-    _expect(value, int, "timestamp")
-    return encode_value(Timestamp(value))
+    data = _write_binary(value)
+    if len(value) > MAX_TAG:
+        raise EncodeError(f"a delivery-tag has at most 32 bytes, not {len(value)}")
+    return data
 
 
 def _write_symbols(value: str | Sequence[str]) -> bytes:
@@ -478,25 +436,28 @@ def write_map(value: Mapping[Any, Any]) -> bytes:
 def _write_message_id(value: Any) -> bytes:
     if isinstance(value, int) and not isinstance(value, bool):
         return encode_ulong(value)
-    _expect(value, (uuid.UUID, bytes, str), "message-id")
+    if not isinstance(value, uuid.UUID | bytes | str):
+        raise _wrong(value, "message-id")
     return encode_value(value)
 
 
-UBYTE: Final = FieldType(_read_ubyte, _write_small(1, b"\x50", "ubyte"))
-USHORT: Final = FieldType(_read_ushort, _write_small(2, b"\x60", "ushort"))
-UINT: Final = FieldType(_read_uint, _write_uint)
-ULONG: Final = FieldType(_read_ulong, _write_ulong)
-BOOLEAN: Final = FieldType(_read_boolean, _write_boolean)
-STRING: Final = FieldType(_text_reader((0xA1, 0xB1), "string", decode_utf8), _write_string)
+UBYTE: Final = FieldType(_integer_reader((0x50,), "ubyte"), _write_small(1, b"\x50", "ubyte"))
+USHORT: Final = FieldType(_integer_reader((0x60,), "ushort"), _write_small(2, b"\x60", "ushort"))
+UINT: Final = FieldType(_read_uint, _writer(int, "uint", encode_uint))
+ULONG: Final = FieldType(_integer_reader((0x44, 0x53, 0x80), "ulong"), _writer(int, "ulong", encode_ulong))
+BOOLEAN: Final = FieldType(_read_boolean, _writer(bool, "boolean", lambda value: b"\x41" if value else b"\x42"))
+STRING: Final = FieldType(_text_reader((0xA1, 0xB1), "string", decode_utf8), _writer(str, "string", encode_string))
 SYMBOL: Final = FieldType(_text_reader((0xA3, 0xB3), "symbol", decode_symbol), _write_symbol)
 SYMBOLS: Final = FieldType(_read_symbols, _write_symbols, absent=())
 SYMBOL_ARRAY: Final = FieldType(_read_symbols, _write_symbol_array, absent=())
 BINARY: Final = FieldType(_reader((0xA0, 0xB0), "binary"), _write_binary)
 DELIVERY_TAG: Final = FieldType(_read_tag, _write_tag)
-TIMESTAMP: Final = FieldType(_reader((0x83,), "timestamp"), _write_timestamp)
+TIMESTAMP: Final = FieldType(
+    _reader((0x83,), "timestamp"), _writer(int, "timestamp", lambda value: encode_value(Timestamp(value)))
+)
 MESSAGE_ID: Final = FieldType(_read_message_id, _write_message_id)
-FIELDS: Final = FieldType(read_map, write_map)
-ANNOTATIONS: Final = FieldType(_read_annotations, write_map)
+FIELDS: Final = FieldType(_read_map, write_map)
+ANNOTATIONS: Final = FieldType(read_annotations, write_map)
 ANY: Final = FieldType(_read_any, encode_value)
 
 

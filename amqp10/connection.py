@@ -1,4 +1,4 @@
-"""One AMQP 1.0 connection, either side: bytes in, events out, bytes out (2.4).
+"""One AMQP 1.0 connection, either side: bytes in, events out, bytes out (AMQP 2.4).
 
 Knows open, close, channels and time-outs; hands the rest to sessions. Deliberately knows no sockets and no clock: `now`
 comes in, seconds of one monotonic clock. Next: handshake.py for what comes before open, reading.py for how frames are
@@ -37,18 +37,19 @@ from amqp10.performatives import (
     SaslPerformative,
 )
 from amqp10.reading import Reader
+from amqp10.receiver import ReceiverLink
 from amqp10.session import MAPPED, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
 
-_SHORTEST_IDLE_MS = 20  # heartbeats oftener than that we don't send
-_GRACE = 0.25  # of idle-time-out: a timer that comes later than that comes after a standstill of our own process
+_SHORTEST_IDLE_MS = 20  # a peer that wants heartbeats more often is refused
+_GRACE = 0.25  # of idle-time-out: a timer that is later than this follows a pause of our own process
 
 
 class ConnectionState(Enum):
     HANDSHAKE = auto()  # protocol headers, SASL
     OPENING = auto()  # the peer's open is to come
     OPENED = auto()
-    CLOSING = auto()  # we have said our last: what still comes is discarded, up to the peer's close
+    CLOSING = auto()  # our close is sent: input is discarded up to the peer's close
     CLOSED = auto()
 
 
@@ -73,14 +74,14 @@ class Connection:
         """Free for the owner."""
         self.remote_open: Open | None = None
         self.sessions: list[Session] = []
-        """All that have not ended; after ConnectionClosed, those that there were then."""
-        self.held_size = 0
-        """Octets of deliveries whose last frame has not come, with what holding their frames costs."""
+        """Sessions that have not ended; after ConnectionClosed, those that existed then."""
+        self.incomplete_size = 0
+        """Bytes of deliveries whose last frame has not arrived, with overhead per frame."""
         self.last_read = now
-        """When bytes last came."""
-        self._silent_since = now  # the same, or later: while we stood still nobody was silent
+        """When bytes last arrived."""
+        self._silent_since = now  # the same, or later: a pause of our own process is not the peer's silence
         self.output_size = 0
-        """Octets that wait for data_to_send; coalesced dispositions and flows are not counted yet."""
+        """Bytes that wait for data_to_send, without dispositions and flows that are not encoded yet."""
         self._state = HANDSHAKE
         self._handshake = Handshake(settings, server=server)
         self._open_sent = False
@@ -96,7 +97,7 @@ class Connection:
         """512 until the peer's open has come."""
         self._reader = Reader(self)
         self._out: list[bytes] = []
-        self._touched: dict[Session, None] = {}
+        self._with_output: dict[Session, None] = {}
 
     @property
     def frames_read(self) -> int:
@@ -105,7 +106,7 @@ class Connection:
 
     @property
     def buffered_size(self) -> int:
-        """Octets held of a frame whose end has not come."""
+        """Bytes held of a frame whose end has not arrived."""
         return self._reader.buffered
 
     @property
@@ -115,23 +116,23 @@ class Connection:
 
     @property
     def closing(self) -> bool:
-        """Our close has been sent, or the connection is over: nothing more can be sent."""
+        """Our close has been sent, or the connection has ended: nothing more can be sent."""
         return self._state in (CLOSING, CLOSED)
 
     @property
     def closed(self) -> bool:
-        """Over: write what data_to_send has left, then close the transport."""
+        """The connection has ended: write what data_to_send has left, then close the transport."""
         return self._state is CLOSED
 
     @property
     def has_output(self) -> bool:
         """data_to_send has something."""
-        return bool(self._out or self._touched or self._handshake.output)
+        return bool(self._out or self._with_output or self._handshake.output)
 
     # Bytes and time ---------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes, now: float) -> list[Event]:
-        """Everything that these bytes completed, in order. Never raises for what a peer does."""
+        """The events that these bytes complete, in order. Never raises for what a peer does."""
         events: list[Event] = []
         state = self._state
         if state is CLOSED or not data:
@@ -140,14 +141,14 @@ class Connection:
         reader = self._reader
         if reader.buffered:
             data = reader.join(data)
-        if reader.deaf or not data:
+        if reader.unreadable or not data:
             return events
         offset = 0
         if state is HANDSHAKE:
             try:
                 offset = self._handshake.receive(data)
             except HandshakeFailed as failure:
-                reader.deaf = True
+                reader.unreadable = True
                 self._finish(Error(failure.condition, failure.description), events, local=failure.local)
                 return events
             if self._handshake.done:
@@ -161,13 +162,21 @@ class Connection:
             reader.keep(data, offset)
         return events
 
+    def frame_completed_by(self, size: int) -> int:
+        """The size of the incomplete frame that so many bytes more would complete; 0 if they would complete none."""
+        return self._reader.frame_completed_by(size)
+
+    def heard(self, now: float) -> None:
+        """Input has arrived that will be passed later: the peer is not silent."""
+        self._silent_since = max(self._silent_since, now)
+
     def stop_reading(self) -> None:
-        """What comes from now on, and what has come of a frame that is not complete, is let go."""
+        """Discard all further input, and what is held of an incomplete frame."""
         self._reader.forget()
-        self._reader.deaf = True
+        self._reader.unreadable = True
 
     def receive_eof(self, now: float) -> list[Event]:
-        """The transport is gone, or reads nothing more."""
+        """The transport is closed, or will deliver nothing more."""
         events: list[Event] = []
         self._now = now
         if self._state is not CLOSED:
@@ -180,8 +189,8 @@ class Connection:
     def data_to_send(self) -> bytes:
         """All output up to now, b"" if there is none. Call it after each receive_data, each handle_timer, and whatever
         was called on sessions and links."""
-        if self._touched:
-            touched, self._touched = self._touched, {}
+        if self._with_output:
+            touched, self._with_output = self._with_output, {}
             for session in touched:
                 if not session.ended:
                     session._flush()
@@ -201,7 +210,7 @@ class Connection:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def next_deadline(self) -> float | None:
-        """When handle_timer wants to be called; None: not until something else happens."""
+        """When to call handle_timer; None: not before the next input or output."""
         if self._state is not OPENED:
             return None if self._state is CLOSED else self._deadline
         idle, remote = self.settings.idle_timeout_s, self._remote_idle_s
@@ -211,7 +220,7 @@ class Connection:
         return beat if idle is None or beat < self._silent_since + idle else self._silent_since + idle
 
     def handle_timer(self, now: float) -> list[Event]:
-        """Write a heartbeat if one is due; give up a peer that is silent for too long."""
+        """Write a heartbeat if one is due; close the connection if the peer has been silent for too long."""
         events: list[Event] = []
         self._now = now
         if self._state is CLOSED:
@@ -227,10 +236,10 @@ class Connection:
             return events
         idle = self.settings.idle_timeout_s
         if idle is not None and now >= self._silent_since + idle * (1 + _GRACE):
-            # We stood still, and what has been written to us meanwhile may wait to be read: some loops (uvloop's) look
-            # at their clock first.
+            # This process has paused, and input that arrived meanwhile may not have been read: some event loops
+            # (uvloop) run timers first.
             self._silent_since = now - idle * (1 - _GRACE)
-        if idle is not None and now >= self._silent_since + idle:  # 2.4.5
+        if idle is not None and now >= self._silent_since + idle:  # AMQP 2.4.5
             text = f"nothing heard for {now - self.last_read:.1f} s: idle-time-out {idle:g} s"
             self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
             self._state = CLOSED
@@ -262,8 +271,8 @@ class Connection:
         return session
 
     def close(self, error: Error | None = None) -> None:
-        """Send close. ConnectionClosed comes with the peer's answer, with eof, or when neither comes in time. On a
-        connection that is over nothing happens."""
+        """Send close. ConnectionClosed follows with the peer's answer, with eof, or after a timeout. On a connection
+        that has ended nothing happens."""
         if self.closing:
             return
         self._local_error = error
@@ -271,11 +280,11 @@ class Connection:
             self._state = CLOSED
             return
         if not self._open_sent:
-            self._send_open()  # 2.4.3: close comes after open, even when there is nothing else to say
+            self._send_open()  # AMQP 2.4.3: close follows open, even if nothing else is sent
         for session in self.sessions:
             if not session.ended:
                 session._flush()
-        self._write_frame(0, self._fit(Close(error)))
+        self._write_frame(0, self._encode_within_frame(Close(error)))
         self._state = CLOSING
         self._deadline = self._now + CLOSE_TIMEOUT_S
         for session in self.sessions:
@@ -315,14 +324,14 @@ class Connection:
         self._by_channel[session.channel] = session
 
     def _fail(self, error: Error, events: list[Event]) -> None:
-        """The peer broke a rule of the connection: close it, now."""
+        """The peer broke a rule of the connection: close it."""
         if self.closing:
             return
         self.close(error)
         self._report(ConnectionClosed(self, error, True), events)
 
     def _finish(self, error: Error, events: list[Event], *, local: bool) -> None:
-        """Over before any frame could be sent: nothing to close (2.2, 5.3.2)."""
+        """End a connection on which no frame can be sent: there is nothing to close (AMQP 2.2, 5.3.2)."""
         self._local_error = error
         self._state = CLOSING
         self._deadline = self._now + CLOSE_TIMEOUT_S
@@ -341,11 +350,17 @@ class Connection:
     # What the peer sends --------------------------------------------------------------------------------------------
 
     def _received(self, performative: Performative | SaslPerformative, channel: int, events: list[Event]) -> None:
-        """Any frame but transfers and dispositions, which the reader hands to the session itself."""
+        """Any frame except transfers and dispositions, which the reader passes to the session."""
         handler = self._HANDLERS.get(performative.__class__)
-        if handler is None:
+        if handler is not None:
+            handler(self, performative, channel, events)
+            return
+        of_session = self._HANDLERS_OF_SESSIONS.get(performative.__class__)
+        if of_session is None:
             raise RemoteProtocolError(FRAMING_ERROR, "a SASL performative in an AMQP frame")
-        handler(self, performative, channel, events)
+        session = self._mapped_session(performative, channel)
+        if session is not None:
+            of_session(session, performative, events)
 
     def _on_open(self, performative: Open, channel: int, events: list[Event]) -> None:
         if self._state is CLOSING:
@@ -360,7 +375,7 @@ class Connection:
         self.remote_open = performative
         self.remote_max_frame_size = performative.max_frame_size
         if performative.idle_time_out:
-            if performative.idle_time_out < _SHORTEST_IDLE_MS:  # 2.4.5
+            if performative.idle_time_out < _SHORTEST_IDLE_MS:  # AMQP 2.4.5
                 raise RemoteProtocolError(
                     NOT_ALLOWED, f"an idle-time-out of {performative.idle_time_out} ms is below {_SHORTEST_IDLE_MS} ms"
                 )
@@ -372,7 +387,7 @@ class Connection:
         events.append(ConnectionOpened(self, performative))
 
     def _on_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
-        if not self._listening(begin):
+        if not self._expects_frames(begin):
             return
         self._check_channel(channel)
         if channel in self._by_remote_channel:
@@ -396,7 +411,7 @@ class Connection:
             events.append(SessionBegun(session, begin.remote_channel is not None))
 
     def _on_end(self, end: End, channel: int, events: list[Event]) -> None:
-        if not self._listening(end):
+        if not self._expects_frames(end):
             return
         session = self._session_of(channel)
         session._received_end(end, events)
@@ -404,24 +419,9 @@ class Connection:
         del self._by_channel[session.channel]
         self.sessions.remove(session)
 
-    def _on_attach(self, attach: Attach, channel: int, events: list[Event]) -> None:
-        session = self._running(attach, channel)
-        if session is not None:
-            session._received_attach(attach, events)
-
-    def _on_detach(self, detach: Detach, channel: int, events: list[Event]) -> None:
-        session = self._running(detach, channel)
-        if session is not None:
-            session._received_detach(detach, events)
-
-    def _on_flow(self, flow: Flow, channel: int, events: list[Event]) -> None:
-        session = self._running(flow, channel)
-        if session is not None:
-            session._received_flow(flow, events)
-
     def _on_close(self, close: Close, channel: int, events: list[Event]) -> None:
         if self._state is OPENING:
-            self._listening(close)
+            self._expects_frames(close)
         local = self._state is CLOSING
         if not local:
             self.close()
@@ -431,27 +431,29 @@ class Connection:
     _HANDLERS: ClassVar[dict[type, Callable[[Connection, Any, int, list[Event]], None]]] = {
         Open: _on_open,
         Begin: _on_begin,
-        Attach: _on_attach,
-        Flow: _on_flow,
-        Detach: _on_detach,
         End: _on_end,
         Close: _on_close,
+    }
+    _HANDLERS_OF_SESSIONS: ClassVar[dict[type, Callable[[Session, Any, list[Event]], None]]] = {
+        Attach: Session._received_attach,
+        Flow: Session._received_flow,
+        Detach: Session._received_detach,
     }
 
     def _check_channel(self, channel: int) -> None:
         highest = self.settings.channel_max
-        if channel > highest:  # 2.7.1
+        if channel > highest:  # AMQP 2.7.1
             raise RemoteProtocolError(FRAMING_ERROR, f"channel {channel} is above channel-max {highest}")
 
-    def _listening(self, performative: Performative) -> bool:
-        """Whether frames count: not before open (that is the peer's error), not after our close."""
+    def _expects_frames(self, performative: Performative | SaslPerformative) -> bool:
+        """Whether frames are processed: not after our close; before open they are the peer's error."""
         if self._state is OPENING:
             raise RemoteProtocolError(ILLEGAL_STATE, f"{type(performative).__name__.lower()} before open")
         return self._state is OPENED
 
-    def _running(self, performative: Performative, channel: int) -> Session | None:
-        """The session of a channel; None where the frame is to be discarded."""
-        if not self._listening(performative):
+    def _mapped_session(self, performative: Performative | SaslPerformative, channel: int) -> Session | None:
+        """The session of a channel; None if the frame is to be discarded."""
+        if not self._expects_frames(performative):
             return None
         session = self._session_of(channel)
         return session if session._state is MAPPED else None
@@ -462,13 +464,23 @@ class Connection:
             raise RemoteProtocolError(ILLEGAL_STATE, f"channel {channel} has no session")
         return session
 
+    def check_invariants(self) -> None:
+        """What must hold between any two calls; used by the simulator and by tests."""
+        assert self.output_size == sum(map(len, self._out)), "output_size is wrong"
+        links = [link for session in self.sessions for link in session.links if isinstance(link, ReceiverLink)]
+        assert self.incomplete_size == sum([link.incomplete_size for link in links]), "incomplete_size is wrong"
+        for session in self.sessions:
+            assert self._by_channel[session.channel] is session, f"{session!r} is not registered"
+            if not session.ended:
+                session.check_invariants()
+
     # For sessions and links -----------------------------------------------------------------------------------------
 
     def _forget_shapes(self) -> None:
         self._reader.forget_shapes()
 
-    def _fit(self, last: Detach | End | Close) -> bytes:
-        """Encoded, its error shortened where the peer's max-frame-size makes that necessary."""
+    def _encode_within_frame(self, last: Detach | End | Close) -> bytes:
+        """The encoded frame body, its error shortened to fit the peer's max-frame-size."""
         body = last.encode()
         if self.remote_open is not None and len(body) + FRAME_HEAD_SIZE > self.remote_max_frame_size:
             assert last.error is not None

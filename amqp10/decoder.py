@@ -1,8 +1,8 @@
 """Bytes to values: every primitive type of AMQP 1.0 part 1, arrays and described types.
 
-Knows encodings (1.6), nothing of what values mean. What it reads may be hostile: nothing is allocated because bytes
-claim a count, nesting ends at MAX_DEPTH, one call yields at most MAX_VALUES values, and whatever is wrong becomes a
-DecodeError that names the octet. The other direction: encoder.py. Both are imported through codec.py.
+Knows encodings (AMQP 1.6), nothing of what values mean. Input may be hostile: nothing is allocated because of a claimed
+count, nesting ends at MAX_DEPTH, one call yields at most MAX_VALUES values, and every error is a DecodeError that names
+the byte. The other direction: encoder.py.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ from amqp10.types import (
 )
 
 MAX_DEPTH: Final = 32
-"""Lists, maps, arrays and described types within each other; the value itself is at depth 0."""
+"""Of lists, maps, arrays and described types within each other; the outermost value is at depth 0."""
 MAX_VALUES: Final = 1_000_000
 """List and map entries and array elements in one value."""
 MAX_EMPTY: Final = 1024
-"""Array elements of no width in one array: a count of four octets must not cost us what it says."""
+"""Elements without bytes in one array: a large count costs the sender nothing."""
 
-_U16: Final = Struct(">H")
-_U32: Final = Struct(">I")
-_U64: Final = Struct(">Q")
-_I8: Final = Struct(">b")
-_I16: Final = Struct(">h")
-_I32: Final = Struct(">i")
-_I64: Final = Struct(">q")
-_F32: Final = Struct(">f")
-_F64: Final = Struct(">d")
+U16: Final = Struct(">H")
+U32: Final = Struct(">I")
+U64: Final = Struct(">Q")
+I8: Final = Struct(">b")
+I16: Final = Struct(">h")
+I32: Final = Struct(">i")
+I64: Final = Struct(">q")
+F32: Final = Struct(">f")
+F64: Final = Struct(">d")
 _II: Final = Struct(">II")
-_unpack_u32 = _U32.unpack_from
+_unpack_u32 = U32.unpack_from
 _unpack_ii = _II.unpack_from
 
 
 def decode_value(buf: bytes, offset: int = 0, end: int | None = None) -> tuple[Any, int]:
-    """(the value that begins at offset, the offset behind it). Nothing at or behind `end` is looked at."""
+    """(the value that begins at offset, the offset behind it). Nothing at or behind `end` is read."""
     return _decode(buf, offset, len(buf) if end is None else end, 0, [MAX_VALUES])
 
 
 def skip_value(buf: bytes, offset: int, end: int, depth: int = 0) -> int:
-    """The offset behind the value at offset, whose inside is not looked at."""
+    """The offset behind the value at offset, which is not decoded."""
     at = offset
     code = _code(buf, offset, end)
     while code == 0x00:  # a descriptor, then the value
@@ -126,7 +126,7 @@ def _deeper(depth: int, at: int) -> int:
 
 
 def _body(code: int, buf: bytes, offset: int, end: int, at: int, depth: int, budget: list[int]) -> tuple[Any, int]:
-    """What follows a constructor. `at`: where an error is said to be."""
+    """The value behind a constructor. `at`: the offset that errors name."""
     if 0xA0 <= code <= 0xBF:
         if code < 0xB0:
             if offset >= end:
@@ -195,14 +195,14 @@ def _spend(budget: list[int], count: int, at: int) -> None:
 
 
 def check_count(count: int, room: int, at: int) -> None:
-    """Every entry takes an octet at least."""
+    """Every entry takes a byte at least."""
     if count > room:
-        raise DecodeError(DECODE_ERROR, f"{count} entries cannot lie in {room} octets", at)
+        raise DecodeError(DECODE_ERROR, f"{count} entries cannot lie in {room} bytes", at)
 
 
 def check_end(offset: int, stop: int) -> None:
     if offset != stop:
-        raise DecodeError(DECODE_ERROR, f"{stop - offset} octets are left over behind the last entry", offset)
+        raise DecodeError(DECODE_ERROR, f"{stop - offset} bytes are left over behind the last entry", offset)
 
 
 def _list(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: list[int], at: int) -> list[Any]:
@@ -240,7 +240,7 @@ def _duplicate(values: dict[Any, Any], key: Any, at: int) -> DecodeError:
     other = next(k for k in values if k == key)
     if type(other) is type(key) and (not isinstance(key, float) or repr(key) == repr(other)):
         return DecodeError(DECODE_ERROR, f"the map has the key {key!r:.60} twice", at)
-    # 1 as a long and as a uint are two keys to AMQP (1.6.23), one to a dict.
+    # 1 as a long and as a uint are two keys to AMQP (AMQP 1.6.23), one to a dict.
     return DecodeError(NOT_IMPLEMENTED, f"map keys {other!r:.60} and {key!r:.60} differ in their type only", at)
 
 
@@ -248,7 +248,7 @@ def _array(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: l
     descriptors = []
     code_at = offset
     code = _code(buf, offset, stop)
-    while code == 0x00:  # 1.4: a described constructor, once for all elements
+    while code == 0x00:  # AMQP 1.4: a described constructor, once for all elements
         depth = _deeper(depth, offset)
         descriptor, offset = _decode(buf, offset + 1, stop, depth, budget)
         descriptors.append(descriptor)
@@ -261,7 +261,7 @@ def _array(buf: bytes, offset: int, stop: int, count: int, depth: int, budget: l
     if code & 0xF0 != 0x40:
         check_count(count, stop - offset, at)
     elif count > MAX_EMPTY:
-        raise DecodeError(RESOURCE_LIMIT_EXCEEDED, f"more than {MAX_EMPTY} elements without octets in an array", at)
+        raise DecodeError(RESOURCE_LIMIT_EXCEEDED, f"more than {MAX_EMPTY} elements without bytes in an array", at)
     _spend(budget, count, at)
     values = []
     for _ in range(count):
@@ -287,10 +287,10 @@ def decode_symbol(buf: bytes, offset: int, stop: int) -> Symbol:
 
 
 def _boolean(buf: bytes, offset: int) -> bool:
-    octet = buf[offset]
-    if octet > 1:
-        raise DecodeError(DECODE_ERROR, f"0x{octet:02x} is no boolean", offset)
-    return octet == 1
+    byte = buf[offset]
+    if byte > 1:
+        raise DecodeError(DECODE_ERROR, f"0x{byte:02x} is no boolean", offset)
+    return byte == 1
 
 
 def _char(buf: bytes, offset: int) -> Char:
@@ -314,27 +314,27 @@ _SHORT: Final[dict[int, Callable[[bytes, int, int], Any]]] = {
     0xA1: decode_utf8,
     0xA3: decode_symbol,
 }
-"""What has a length of one octet: most of what maps and lists hold."""
+"""Values with a length of one byte, the most frequent in maps and lists."""
 _ZERO_WIDTH: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False, 0x43: UInt(0), 0x44: ULong(0)}
 _FIXED: Final[dict[int, tuple[int, Callable[[bytes, int], Any]]]] = {
     0x50: (1, lambda buf, offset: UByte(buf[offset])),
-    0x51: _number(1, _I8, Byte),
+    0x51: _number(1, I8, Byte),
     0x52: (1, lambda buf, offset: UInt(buf[offset])),
     0x53: (1, lambda buf, offset: ULong(buf[offset])),
-    0x54: _number(1, _I8, Int),
-    0x55: _number(1, _I8, Long),
+    0x54: _number(1, I8, Int),
+    0x55: _number(1, I8, Long),
     0x56: (1, _boolean),
-    0x60: _number(2, _U16, UShort),
-    0x61: _number(2, _I16, Short),
-    0x70: _number(4, _U32, UInt),
-    0x71: _number(4, _I32, Int),
-    0x72: _number(4, _F32, Float),
+    0x60: _number(2, U16, UShort),
+    0x61: _number(2, I16, Short),
+    0x70: _number(4, U32, UInt),
+    0x71: _number(4, I32, Int),
+    0x72: _number(4, F32, Float),
     0x73: (4, _char),
     0x74: _raw(4, Decimal32),
-    0x80: _number(8, _U64, ULong),
-    0x81: _number(8, _I64, Long),
-    0x82: (8, lambda buf, offset: float(_F64.unpack_from(buf, offset)[0])),
-    0x83: _number(8, _I64, Timestamp),
+    0x80: _number(8, U64, ULong),
+    0x81: _number(8, I64, Long),
+    0x82: (8, lambda buf, offset: float(F64.unpack_from(buf, offset)[0])),
+    0x83: _number(8, I64, Timestamp),
     0x84: _raw(8, Decimal64),
     0x94: _raw(16, Decimal128),
     0x98: _raw(16, lambda raw: uuid.UUID(bytes=raw)),

@@ -1,8 +1,8 @@
-"""Dispositions: runs of single ones merged into ranges on their way in, adjacent ones on their way out.
+"""Dispositions: runs of single ones are merged into ranges when read, adjacent ones when written.
 
-ENGINE.md rule 5. rhea sends one disposition per delivery, proton ranges where it can. The same idea as in transfers.py:
-frames of one size with the same bytes but for the ids are taken together; what a frame's remaining bytes mean is
-learnt from the generic codec. Sessions, links and what is unsettled: session.py.
+rhea sends one disposition per delivery, proton ranges where it can. As in transfers.py, frames of one size whose bytes
+differ only in the ids are taken together; the meaning of the other bytes is learnt from the generic codec. Next:
+session.py.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _HEADER = 8
 _LIST8, _LIST32 = 0xC0, 0xD0
 _NULL, _SMALLUINT, _UINT = 0x40, 0x52, 0x70
 _COLUMNS_FROM = 6
-_MEANINGS = 64  # so many different tails are remembered per shape
+_MEANINGS = 64  # tails remembered per shape
 
 Range = tuple[int, int, "DeliveryState | None", bool]
 """first and last delivery-id as on the wire, state, settled"""
 
 
 class DispositionShape:
-    """lead | first | middle | last | tail      where lead starts with the frame's size; or without middle and last."""
+    """lead | first | middle | last | tail, or without middle and last; lead begins with the frame's size."""
 
     __slots__ = ("has_last", "is_receiver", "lead", "meanings", "middle", "session", "size", "struct")
 
@@ -53,7 +53,7 @@ class DispositionShape:
 
 
 def disposition_key(buf: bytes, offset: int) -> bytes:
-    """What finds the shape of the disposition frame at `offset`: size, channel, list size, role."""
+    """The key of the disposition frame at `offset` in the table of shapes: size, channel, list size, role."""
     return buf[offset : offset + 22] if buf[offset + 11] == _LIST32 else buf[offset : offset + 16]
 
 
@@ -61,12 +61,12 @@ def learn_disposition(
     known: DispositionShape | None, buf: bytes, offset: int, stop: int, *, session: Any, is_receiver: bool,
     state: DeliveryState | None, settled: bool,
 ) -> DispositionShape | None:  # fmt: skip
-    """The shape of the frame at `offset`, which has been decoded, now with the meaning of its tail; `known` is the one
-    found by its key. None for one that need not be fast."""
+    """The shape of the frame at `offset`, which has been decoded, with the meaning of its tail added; `known` is the
+    one found by its key. None for an unusual encoding."""
     if buf[offset + 4] != 2 or buf[offset + 8 : offset + 11] != DISPOSITION_START:
         return None
     spans = field_spans(buf, offset + _HEADER + 3, stop)
-    if spans is None or len(spans) < 4 or spans[-1][1] != stop:
+    if len(spans) < 4 or spans[-1][1] != stop:
         return None
     (first_start, first_end), (last_start, last_end) = spans[1], spans[2]
     if buf[first_start] not in (_SMALLUINT, _UINT) or buf[last_start] not in (_NULL, _SMALLUINT, _UINT):
@@ -89,7 +89,7 @@ def learn_disposition(
 
 
 def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape, ranges: list[Range]) -> int:
-    """Append what the frames at `offset` that match the shape say, adjacent ones with the same meaning as one range;
+    """Append the ranges of the frames at `offset` that match the shape, adjacent ones of the same meaning as one;
     return where the first frame not taken starts."""
     size, lead, meanings = shape.size, shape.lead, shape.meanings
     count = (end - offset) // size
@@ -126,7 +126,7 @@ def take_dispositions(buf: bytes, offset: int, end: int, shape: DispositionShape
 
 
 def _take_columns(buf: bytes, offset: int, count: int, shape: DispositionShape, ranges: list[Range]) -> int:
-    """All of `count` frames if they are single dispositions of consecutive deliveries with one meaning; else 0."""
+    """Take `count` frames if they are single dispositions of consecutive deliveries with one meaning; else return 0."""
     size, lead = shape.size, shape.lead
     end = offset + count * size
     for probe in (end - size, offset + (count >> 1) * size):
@@ -149,7 +149,7 @@ def _take_columns(buf: bytes, offset: int, count: int, shape: DispositionShape, 
 
 
 def add_range(ranges: list[Range], first: int, last: int, meaning: tuple[DeliveryState | None, bool]) -> None:
-    """At the end, or as a continuation of the last one."""
+    """Append a range, or extend the last one."""
     if ranges and ranges[-1][1] + 1 == first and ranges[-1][2] is meaning[0] and ranges[-1][3] is meaning[1]:
         ranges[-1] = (ranges[-1][0], last, *meaning)
     else:
@@ -157,7 +157,7 @@ def add_range(ranges: list[Range], first: int, last: int, meaning: tuple[Deliver
 
 
 class PendingDispositions:
-    """What one side of a session has to say about deliveries, until the next data_to_send."""
+    """Dispositions of one side of a session, until the next data_to_send."""
 
     __slots__ = ("_entries",)
 
@@ -178,7 +178,7 @@ class PendingDispositions:
         entries.append((first, last, state, settled))
 
     def drop_from(self, delivery_id: int) -> None:
-        """Say nothing of this delivery and later ones: they were never sent."""
+        """Drop what concerns this delivery and later ones: they were never sent."""
         self._entries = [
             (first, min(last, delivery_id - 1), state, settled)
             for first, last, state, settled in self._entries
@@ -186,7 +186,7 @@ class PendingDispositions:
         ]
 
     def take(self, channel: int, is_receiver: bool, max_frame_size: int) -> bytes:
-        """Everything as frames, in an order that keeps what was said of one delivery in order."""
+        """All as frames; states of the same delivery keep their order."""
         entries, self._entries = self._entries, []
         if len(entries) > 1:
             entries = _merge(entries)
@@ -200,7 +200,7 @@ class PendingDispositions:
 
 
 def _merge(entries: list[Range]) -> list[Range]:
-    """Among neighbours in time that say the same, the order is free: sort them, join what touches."""
+    """Consecutive entries of the same state may be reordered: sort them, join adjacent ranges."""
     merged: list[Range] = []
     start = 0
     while start < len(entries):
@@ -224,7 +224,7 @@ def _merge(entries: list[Range]) -> list[Range]:
 def encode_disposition(
     channel: int, is_receiver: bool, first: int, last: int, state: DeliveryState | None, settled: bool
 ) -> bytes:
-    """One disposition frame; ids are wrapped here. 2.7.6: a single delivery needs no `last`."""
+    """One disposition frame; ids are wrapped here. For a single delivery `last` is omitted (AMQP 2.7.6)."""
     fields = b"".join(
         (
             b"\x41" if is_receiver else b"\x42",

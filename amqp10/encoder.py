@@ -1,8 +1,7 @@
 """Values to bytes, in the shortest form there is.
 
-Knows the Python classes of types.py; others are added with `register_encoder`. The functions that take a value of one
-known type, or entries that are bytes already, are for those who build composites by hand. The other direction:
-decoder.py. Both are imported through codec.py.
+Knows the Python classes of types.py; others are added with `register_encoder`. The public functions for one type, and
+those that take encoded entries, are for modules that encode composites. The other direction: decoder.py.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from struct import Struct, error
 from typing import Any, Final
 
-from amqp10.decoder import MAX_DEPTH
+from amqp10.decoder import F32, F64, I8, I16, I32, I64, MAX_DEPTH, U16, U32, U64
 from amqp10.errors import EncodeError
 from amqp10.types import (
     Array,
@@ -34,16 +33,7 @@ from amqp10.types import (
     UShort,
 )
 
-_U16: Final = Struct(">H")
-_U32: Final = Struct(">I")
-_U64: Final = Struct(">Q")
-_I8: Final = Struct(">b")
-_I16: Final = Struct(">h")
-_I32: Final = Struct(">i")
-_I64: Final = Struct(">q")
-_F32: Final = Struct(">f")
-_F64: Final = Struct(">d")
-_pack_u32 = _U32.pack
+_pack_u32 = U32.pack
 # By value, or by length: nearly all are small.
 _UINT8: Final = [b"\x43", *(bytes((0x52, value)) for value in range(1, 256))]
 _ULONG8: Final = [b"\x44", *(bytes((0x53, value)) for value in range(1, 256))]
@@ -93,7 +83,7 @@ def encode_uint(value: int) -> bytes:
 def encode_ulong(value: int) -> bytes:
     if 0 <= value < 256:
         return _ULONG8[value]
-    return b"\x80" + _packed(_U64, "ulong", value)
+    return b"\x80" + _packed(U64, "ulong", value)
 
 
 def encode_binary(value: bytes) -> bytes:
@@ -143,7 +133,7 @@ def _size(size: int) -> bytes:
     try:
         return _pack_u32(size)
     except error:
-        raise EncodeError(f"{size} octets are more than a value can hold") from None
+        raise EncodeError(f"{size} bytes are more than a value can hold") from None
 
 
 def _packed(form: Struct, name: str, value: Any) -> bytes:
@@ -169,14 +159,14 @@ def _ascii(value: str) -> bytes:
 
 def _encode_int32(value: int, depth: int) -> bytes:
     if -128 <= value <= 127:
-        return b"\x54" + _I8.pack(value)
-    return b"\x71" + _packed(_I32, "int", value)
+        return b"\x54" + I8.pack(value)
+    return b"\x71" + _packed(I32, "int", value)
 
 
 def _encode_long(value: int, depth: int) -> bytes:
     if -128 <= value <= 127:
-        return b"\x55" + _I8.pack(value)
-    return b"\x81" + _packed(_I64, "long", value)
+        return b"\x55" + I8.pack(value)
+    return b"\x81" + _packed(I64, "long", value)
 
 
 def _pack_char(value: str) -> bytes:
@@ -311,17 +301,17 @@ _ARRAY_VARIABLE: Final[dict[str, tuple[int, Callable[[Any], bytes]]]] = {
 _ARRAY_FIXED: Final[dict[str, tuple[int, Callable[[Any], bytes]]]] = {
     "boolean": (0x56, lambda value: b"\x01" if value else b"\x00"),
     "ubyte": (0x50, _element(Struct(">B"), "ubyte")),
-    "ushort": (0x60, _element(_U16, "ushort")),
-    "uint": (0x70, _element(_U32, "uint")),
-    "ulong": (0x80, _element(_U64, "ulong")),
-    "byte": (0x51, _element(_I8, "byte")),
-    "short": (0x61, _element(_I16, "short")),
-    "int": (0x71, _element(_I32, "int")),
-    "long": (0x81, _element(_I64, "long")),
-    "float": (0x72, _element(_F32, "float")),
-    "double": (0x82, _element(_F64, "double")),
+    "ushort": (0x60, _element(U16, "ushort")),
+    "uint": (0x70, _element(U32, "uint")),
+    "ulong": (0x80, _element(U64, "ulong")),
+    "byte": (0x51, _element(I8, "byte")),
+    "short": (0x61, _element(I16, "short")),
+    "int": (0x71, _element(I32, "int")),
+    "long": (0x81, _element(I64, "long")),
+    "float": (0x72, _element(F32, "float")),
+    "double": (0x82, _element(F64, "double")),
     "char": (0x73, _pack_char),
-    "timestamp": (0x83, _element(_I64, "timestamp")),
+    "timestamp": (0x83, _element(I64, "timestamp")),
     "uuid": (0x98, _raw_element(uuid.UUID)),
     "decimal32": (0x74, _raw_element(Decimal32)),
     "decimal64": (0x84, _raw_element(Decimal64)),
@@ -332,20 +322,20 @@ _ENCODERS: Final[dict[type, Callable[[Any, int], bytes]]] = {
     bool: lambda value, depth: b"\x41" if value else b"\x42",
     int: _encode_long,
     UByte: _fixed(0x50, Struct(">B"), "ubyte"),
-    UShort: _fixed(0x60, _U16, "ushort"),
+    UShort: _fixed(0x60, U16, "ushort"),
     UInt: lambda value, depth: encode_uint(value),
     ULong: lambda value, depth: encode_ulong(value),
-    Byte: _fixed(0x51, _I8, "byte"),
-    Short: _fixed(0x61, _I16, "short"),
+    Byte: _fixed(0x51, I8, "byte"),
+    Short: _fixed(0x61, I16, "short"),
     Int: _encode_int32,
     Long: _encode_long,
-    float: _fixed(0x82, _F64, "double"),
-    Float: _fixed(0x72, _F32, "float"),
+    float: _fixed(0x82, F64, "double"),
+    Float: _fixed(0x72, F32, "float"),
     Decimal32: lambda value, depth: b"\x74" + bytes(value.raw),
     Decimal64: lambda value, depth: b"\x84" + bytes(value.raw),
     Decimal128: lambda value, depth: b"\x94" + bytes(value.raw),
     Char: lambda value, depth: b"\x73" + _pack_char(value),
-    Timestamp: _fixed(0x83, _I64, "timestamp"),
+    Timestamp: _fixed(0x83, I64, "timestamp"),
     uuid.UUID: lambda value, depth: b"\x98" + value.bytes,
     bytes: lambda value, depth: encode_binary(value),
     bytearray: lambda value, depth: encode_binary(bytes(value)),

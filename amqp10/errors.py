@@ -1,15 +1,18 @@
-"""Whose fault it is, and the condition AMQP has for it.
+"""The exceptions of this package, and the error conditions of the specification (AMQP 2.8.15 to 2.8.18).
 
-Knows the exceptions of this package and the error conditions of the specification (2.8.15 to 2.8.18). Deliberately
-doesn't know what is done about them: whoever owns the connection, session or link turns a RemoteProtocolError into a
-close, end or detach, once. Next: types.py, codec.py.
+The class says whose fault an error is. Connection.receive_data turns a RemoteProtocolError into a detach, end or close,
+once. Next: types.py, codec.py.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-# 2.8.15 amqp-error
+if TYPE_CHECKING:
+    from amqp10.link import Link
+    from amqp10.session import Session
+
+# AMQP 2.8.15 amqp-error
 INTERNAL_ERROR: Final = "amqp:internal-error"
 NOT_FOUND: Final = "amqp:not-found"
 UNAUTHORIZED_ACCESS: Final = "amqp:unauthorized-access"
@@ -24,18 +27,18 @@ RESOURCE_DELETED: Final = "amqp:resource-deleted"
 ILLEGAL_STATE: Final = "amqp:illegal-state"
 FRAME_SIZE_TOO_SMALL: Final = "amqp:frame-size-too-small"
 
-# 2.8.16 connection-error
+# AMQP 2.8.16 connection-error
 CONNECTION_FORCED: Final = "amqp:connection:forced"
 FRAMING_ERROR: Final = "amqp:connection:framing-error"
 CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
 
-# 2.8.17 session-error
+# AMQP 2.8.17 session-error
 WINDOW_VIOLATION: Final = "amqp:session:window-violation"
 ERRANT_LINK: Final = "amqp:session:errant-link"
 HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
 UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
 
-# 2.8.18 link-error
+# AMQP 2.8.18 link-error
 DETACH_FORCED: Final = "amqp:link:detach-forced"
 TRANSFER_LIMIT_EXCEEDED: Final = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
@@ -62,7 +65,7 @@ class RemoteProtocolError(AmqpError):
 class DecodeError(RemoteProtocolError):
     """Bytes that are not what they should be.
 
-    offset: of the octet in the decoded buffer where the offending value begins (in text, of the offending octet).
+    offset: of the byte in the decoded buffer where the offending value begins (in text, of the offending byte).
     """
 
     def __init__(self, condition: str, description: str, offset: int) -> None:
@@ -71,7 +74,23 @@ class DecodeError(RemoteProtocolError):
         self.offset = offset
 
     def __str__(self) -> str:
-        return f"{self.condition}: {self.description} (at octet {self.offset})"
+        return f"{self.condition}: {self.description} (at byte {self.offset})"
+
+
+class LinkViolation(RemoteProtocolError):
+    """The peer broke a rule of one link: Connection.receive_data detaches that link, closed, with this condition."""
+
+    def __init__(self, link: Link, condition: str, description: str) -> None:
+        super().__init__(condition, description)
+        self.link = link
+
+
+class SessionViolation(RemoteProtocolError):
+    """The peer broke a rule of one session: Connection.receive_data ends that session with this condition."""
+
+    def __init__(self, session: Session, condition: str, description: str) -> None:
+        super().__init__(condition, description)
+        self.session = session
 
 
 class LocalProtocolError(AmqpError):

@@ -1,9 +1,9 @@
 """What happened on a connection, in the order in which the peer caused it.
 
-`Connection.receive_data` returns these. Ordinary deliveries and dispositions come as runs and ranges (ENGINE.md rule
-1): one event for many. Ids are unwrapped: plain growing integers, never taken modulo 2**32. An event's link or session
-may already be gone when the event is read (the peer's next frame ended it); everything that can be called on it then
-is harmless or a LocalProtocolError as its docstring says. Next: connection.py, session.py, link.py.
+`Connection.receive_data` returns these. Ordinary deliveries and dispositions come as runs and ranges, one event for
+many. Ids are unwrapped: plain growing integers. An event's link or session may have ended already when the event is
+handled, by a later frame; calling its methods then does nothing or raises LocalProtocolError, as their docstrings say.
+Next: connection.py, session.py, link.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ConnectionOpened:
-    """The peer's open has come. A server has answered it already; to refuse the peer, `connection.close(error)`."""
+    """The peer's open has arrived. A server has answered it already; to refuse the peer, `connection.close(error)`."""
 
     connection: Connection
     open: Open
@@ -29,7 +29,7 @@ class ConnectionOpened:
 
 @dataclass(slots=True)
 class ConnectionClosed:
-    """The connection is over, once per connection and last of its events. All its sessions and links went with it
+    """The connection has ended, once per connection and last of its events. All its sessions and links end with it
     (`connection.sessions`, `session.links`); no events come for these.
 
     error: the peer's, or the one we closed it with; None after a plain close of either side, and when the bytes just
@@ -52,7 +52,7 @@ class SessionBegun:
 
 @dataclass(slots=True)
 class SessionEnded:
-    """The session is over, once per session; its links (`session.links`) went with it and get no events.
+    """The session has ended, once per session; its links (`session.links`) end with it, without events.
 
     local: we ended it. After our own `session.end()` this comes with the peer's answer, after the peer's violation of
     a rule at once.
@@ -74,7 +74,7 @@ class LinkAttaching:
 @dataclass(slots=True)
 class LinkAttached:
     """The peer's answer to our own attach (`link.remote_attach`). A refusal looks like this too: its terminus is null
-    and LinkDetached follows (2.6.3)."""
+    and LinkDetached follows (AMQP 2.6.3)."""
 
     link: Link
 
@@ -101,7 +101,7 @@ class SessionFlow:
 class Transfers:
     """A run of complete deliveries, with ids first_id, first_id + 1, ...; they differ in tag and payload only.
 
-    rcv_settle_mode: the mode set on these transfers themselves (2.7.5), almost always None."""
+    rcv_settle_mode: the mode set on these transfers themselves (AMQP 2.7.5), almost always None."""
 
     link: ReceiverLink
     first_id: int
@@ -114,9 +114,9 @@ class Transfers:
 
 @dataclass(slots=True)
 class ResumedTransfer:
-    """A delivery sent with resume = true, or one that carries a state (2.6.13); one at a time.
+    """A delivery sent with resume = true, or one that carries a state (AMQP 2.6.13); one at a time.
 
-    payload: None where the sender had nothing to send any more. aborted: forget it."""
+    payload: None if the sender has sent none. aborted: the delivery is void."""
 
     link: ReceiverLink
     delivery_id: int
@@ -131,8 +131,8 @@ class ResumedTransfer:
 
 @dataclass(slots=True)
 class Dispositions:
-    """The peer's word on the deliveries first_id .. last_id (inclusive) of this link: those that this side sent on a
-    SenderLink, those that it received on a ReceiverLink. Deliveries that either side settled before are left out."""
+    """The peer's dispositions for deliveries first_id .. last_id (inclusive) of this link: sent by this side on a
+    SenderLink, received by it on a ReceiverLink. Deliveries that either side had settled before are left out."""
 
     link: Link
     first_id: int
@@ -143,7 +143,7 @@ class Dispositions:
 
 @dataclass(slots=True)
 class LinkDetached:
-    """The link is over, once per link; a peer's detach has been answered.
+    """The link has ended, once per link; a peer's detach has been answered.
 
     local: we detached it. After our own `detach()` or `refuse()` this comes with the peer's answer, after the peer's
     violation of a rule at once. error: the peer's, else ours. A link that is attached again is a new Link."""

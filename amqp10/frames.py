@@ -1,7 +1,7 @@
-"""Frames and protocol headers (2.2, 2.3, 5.3.1): eight octets of head, an extended header nobody uses, a body.
+"""Frames and protocol headers (AMQP 2.2, 2.3, 5.3.1).
 
-Knows how a frame is laid out. Doesn't know how large one may be, nor what a channel means: connection.py does.
-Next: performatives.py for the bodies.
+Knows the layout of a frame: eight bytes of header, an extended header that is ignored, a body. How large a frame may be
+is for reading.py to say. Next: performatives.py for the bodies.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ HEADER_SIZE: Final = 8
 AMQP_FRAME: Final = 0x00
 SASL_FRAME: Final = 0x01
 FRAME_HEAD_SIZE: Final = 8
-MIN_MAX_FRAME_SIZE: Final = 512  # 2.4.1; also the largest frame before open and in the SASL layer (5.3.1)
+MIN_MAX_FRAME_SIZE: Final = 512  # AMQP 2.4.1; also the largest frame before open and in the SASL layer (AMQP 5.3.1)
 
-EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # the heartbeat of 2.4.5
+EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"  # the heartbeat (AMQP 2.4.5)
 
 _HEAD: Final = Struct(">IBBH")
 _pack_head = _HEAD.pack
@@ -37,20 +37,20 @@ def encode_frame(frame_type: int, channel: int, body: bytes | Sequence[bytes]) -
     try:
         return _pack_head(size, 2, frame_type, channel) + body
     except error:
-        raise EncodeError(f"no frame can hold {size} octets on channel {channel}") from None
+        raise EncodeError(f"no frame can hold {size} bytes on channel {channel}") from None
 
 
 def parse_frame_header(buf: bytes, offset: int = 0) -> tuple[int, int, int, int]:
-    """(size of the frame, doff: offset of its body in 4 octet words, type, channel).
+    """(size of the frame, doff: offset of its body in 4 byte words, type, channel).
 
-    `buf` must hold the eight octets. The body runs from offset + 4 * doff to offset + size. Whether the size is
+    `buf` must hold the eight bytes. The body runs from offset + 4 * doff to offset + size. Whether the size is
     acceptable and the type known is for the caller to say.
     """
     size, doff, frame_type, channel = _unpack_head(buf, offset)
     if size < FRAME_HEAD_SIZE:
-        raise DecodeError(FRAMING_ERROR, f"a frame of {size} octets is smaller than its head", offset)
+        raise DecodeError(FRAMING_ERROR, f"a frame of {size} bytes is smaller than its head", offset)
     if doff < 2:
         raise DecodeError(FRAMING_ERROR, f"data offset {doff} lies inside the frame's head", offset + 4)
     if doff * 4 > size:
-        raise DecodeError(FRAMING_ERROR, f"data offset {doff} lies outside the frame of {size} octets", offset + 4)
+        raise DecodeError(FRAMING_ERROR, f"data offset {doff} lies outside the frame of {size} bytes", offset + 4)
     return size, doff, frame_type, channel

@@ -1,7 +1,7 @@
-"""What comes before open: protocol headers (2.2) and the SASL layer (5.3).
+"""What comes before open: protocol headers (AMQP 2.2) and the SASL layer (AMQP 5.3).
 
-Knows both sides of the negotiation and holds its output apart, so that a client may write its open before it knows that
-the server speaks AMQP. Knows nothing of frames after that: connection.py. The mechanisms themselves: sasl.py.
+Knows both sides of the negotiation. Its output is separate, so that a client may write its open before the server has
+answered. Frames after the handshake: connection.py. The SASL mechanisms: sasl.py.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _unpack_size = Struct(">I").unpack_from
 
 
 class HandshakeFailed(RemoteProtocolError):
-    """There will be no connection. Nothing can be said in frames any more; what had to be said is in the output.
+    """The connection fails before open; what has to be written is in the output.
 
-    local: it was we who refused."""
+    local: this side refused."""
 
     def __init__(self, condition: str, description: str, *, local: bool) -> None:
         super().__init__(condition, description)
@@ -56,7 +56,7 @@ class HandshakeFailed(RemoteProtocolError):
 
 
 class Phase(Enum):
-    HEADER = auto()  # the peer's first protocol header is to come
+    HEADER = auto()  # waits for the peer's first protocol header
     INIT = auto()  # server: sasl-init
     RESPONSE = auto()  # server: sasl-response
     MECHANISMS = auto()  # client: sasl-mechanisms
@@ -66,7 +66,7 @@ class Phase(Enum):
 
 
 class Handshake:
-    """`receive` takes bytes up to the end of the last protocol header; `output` is what has to be written first."""
+    """`receive` takes bytes up to the end of the last protocol header; `output` is to be written before frames."""
 
     __slots__ = ("_mechanism", "_phase", "_settings", "output", "ready", "server", "user")
 
@@ -82,11 +82,11 @@ class Handshake:
 
     @property
     def done(self) -> bool:
-        """Both AMQP headers have gone by."""
+        """Both AMQP headers have been exchanged."""
         return self._phase is Phase.DONE
 
     def start(self) -> None:
-        """Client: the first header, or all that there is to say."""
+        """Client: write the first header, or everything if nothing has to be waited for."""
         assert not self.server
         if self._settings.sasl is None:
             self._write_amqp_header()
@@ -97,7 +97,7 @@ class Handshake:
             self._write_amqp_header()
 
     def receive(self, data: bytes) -> int:
-        """Take what is complete; how many octets that were. HandshakeFailed when that was it."""
+        """Process complete headers and frames; return how many bytes they were. HandshakeFailed ends the connection."""
         offset = 0
         while self._phase is not Phase.DONE:
             if self._phase in (Phase.HEADER, Phase.AMQP_HEADER):
@@ -110,9 +110,9 @@ class Handshake:
                 if len(data) - offset < HEADER_SIZE:
                     break
                 size = _unpack_size(data, offset)[0]
-                if size > MIN_MAX_FRAME_SIZE:  # 5.3.1
+                if size > MIN_MAX_FRAME_SIZE:  # AMQP 5.3.1
                     raise HandshakeFailed(
-                        FRAMING_ERROR, f"a SASL frame of {size} octets is larger than {MIN_MAX_FRAME_SIZE}", local=True
+                        FRAMING_ERROR, f"a SASL frame of {size} bytes is larger than {MIN_MAX_FRAME_SIZE}", local=True
                     )
                 if len(data) - offset < size:
                     break
@@ -146,7 +146,7 @@ class Handshake:
                 return
             wanted = AMQP_HEADER
         if self.server:
-            self.output.append(wanted)  # 2.2: answer with a header that we support, then close
+            self.output.append(wanted)  # AMQP 2.2: answer with a header that we support, then close
         condition = FRAMING_ERROR if header[:4] != b"AMQP" else NOT_IMPLEMENTED
         raise HandshakeFailed(
             condition, f"the peer's protocol header is {header!r}, ours {wanted!r}", local=self.server
@@ -161,13 +161,13 @@ class Handshake:
                 raise DecodeError(FRAMING_ERROR, "an empty SASL frame", offset)
             performative, end = decode_performative(data, offset + doff * 4, stop)
             if end != stop:
-                raise DecodeError(FRAMING_ERROR, f"{stop - end} octets follow the performative", end)
+                raise DecodeError(FRAMING_ERROR, f"{stop - end} bytes follow the performative", end)
         except DecodeError as error:
             raise HandshakeFailed(error.condition, error.description, local=True) from None
         handler = self._HANDLERS.get((self._phase, performative.__class__))
         if handler is None:
             raise HandshakeFailed(
-                ILLEGAL_STATE, f"{type(performative).__name__} is not due in the SASL exchange", local=True
+                ILLEGAL_STATE, f"{type(performative).__name__} is unexpected in the SASL exchange", local=True
             )
         handler(self, performative)
 
@@ -216,7 +216,7 @@ class Handshake:
 
     def _on_challenge(self, challenge: SaslChallenge) -> None:
         if self.ready:
-            raise HandshakeFailed(ILLEGAL_STATE, "a challenge, where one step was to be all", local=True)
+            raise HandshakeFailed(ILLEGAL_STATE, "a challenge in a mechanism of one step", local=True)
         try:
             response = self._client_mechanism().step(challenge.challenge)
         except RemoteProtocolError as error:

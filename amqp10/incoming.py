@@ -1,7 +1,7 @@
-"""What a session receives: transfer frames within our window, delivery-ids in sequence, what is unsettled (2.5.6).
+"""The receiving side of a session: our incoming window, delivery-ids in sequence, unsettled deliveries (AMQP 2.5.6).
 
-Knows windows and ids, and puts runs (transfers.py, pairs.py) into effect. Doesn't know handles (session.py) nor how
-deliveries are put together from frames (receiver.py). Delivery-ids are unwrapped. Next: outgoing.py, the other half.
+Knows windows and ids, and processes runs (transfers.py, pairs.py). Doesn't know handles (session.py) nor how deliveries
+are joined from frames (receiver.py). Delivery-ids are unwrapped. Next: outgoing.py, the other half.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from amqp10.dispositions import DispositionShape, PendingDispositions, Range
-from amqp10.errors import INVALID_FIELD, WINDOW_VIOLATION
+from amqp10.errors import INVALID_FIELD, WINDOW_VIOLATION, SessionViolation
 from amqp10.pairs import take_pairs
 from amqp10.serial import WRAP, unwrap
 from amqp10.transfers import Shape, take_run
 from amqp10.unsettled import UnsettledRanges
-from amqp10.violations import SessionViolation
 
 if TYPE_CHECKING:
     from amqp10.events import Event
@@ -41,7 +40,7 @@ class Incoming:
     def __init__(self, session: Session, window: int) -> None:
         self._session = session
         self.window = window
-        """What a flow of ours grants."""
+        """The incoming-window of our flows."""
         self.left = window
         """Frames that the peer may still send."""
         self.paused = False
@@ -51,22 +50,22 @@ class Incoming:
         self._dispositions = PendingDispositions()
 
     def count(self, frames: int) -> None:
-        """So many transfer frames have come; the window is renewed when half of it is used."""
+        """So many transfer frames have arrived; a flow renews the window when half of it is used."""
         if frames > self.left:
             raise SessionViolation(self._session, WINDOW_VIOLATION, "a transfer beyond the incoming window")
         self.left -= frames
         self.next_transfer_id = (self.next_transfer_id + frames) & WRAP
         if self.left * 2 < self.window and not self.paused:
-            self._session._want_session_flow()
+            self._session._queue_session_flow()
 
     def renew(self) -> int:
-        """The window for a flow of ours: all of it again, unless that is suspended."""
+        """The incoming-window for a flow of ours: the full window again, unless that is paused."""
         if not self.paused:
             self.left = self.window
         return self.left
 
     def begin_delivery(self, wire: int) -> int:
-        """The unwrapped id of a delivery that begins: any at first, then one after the other."""
+        """The unwrapped id of a delivery that begins. The first id of a session may be any; the others follow it."""
         expected = self.next_delivery_id
         delivery_id = wire if expected is None else unwrap(wire, expected)
         if expected is not None and delivery_id != expected:
@@ -85,7 +84,7 @@ class Incoming:
         """As many transfers at `offset` as this shape, credit and window admit; (end of them, their number)."""
         link: ReceiverLink = shape.link
         first = self.next_delivery_id
-        limit = link.reach - link.delivery_count
+        limit = link.highest_limit - link.delivery_count
         if limit > self.left:
             limit = self.left
         if link._partial is not None or first is None or limit <= 0:
@@ -97,7 +96,7 @@ class Incoming:
         payloads: list[bytes] = []
         offset = take_run(buf, offset, end, shape, first & WRAP, limit, max_size, tags, payloads)
         if tags:
-            self._took(shape, first, tags, payloads, events)
+            self._received_run(shape, first, tags, payloads, events)
         return offset, len(tags)
 
     def take_pairs(
@@ -107,7 +106,7 @@ class Incoming:
         """The same for transfers that alternate with dispositions; (end of them, number of pairs)."""
         link: ReceiverLink = shape.link
         first = self.next_delivery_id
-        limit = link.reach - link.delivery_count
+        limit = link.highest_limit - link.delivery_count
         if limit > self.left:
             limit = self.left
         if link._partial is not None or first is None or limit <= 0:
@@ -123,12 +122,14 @@ class Incoming:
         )
         if tags:
             # Transfers first: a disposition may be about one that came just before it.
-            self._took(shape, first, tags, payloads, events)
+            self._received_run(shape, first, tags, payloads, events)
             for low, high, state, settled in ranges:
                 known.session._received_disposition(known.is_receiver, low, high, state, settled, events)
         return offset, len(tags)
 
-    def _took(self, shape: Shape, first: int, tags: list[bytes], payloads: list[bytes], events: list[Event]) -> None:
+    def _received_run(
+        self, shape: Shape, first: int, tags: list[bytes], payloads: list[bytes], events: list[Event]
+    ) -> None:
         link: ReceiverLink = shape.link
         count = len(tags)
         self.next_delivery_id = first + count
@@ -141,7 +142,7 @@ class Incoming:
     def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
         """first .. last, unwrapped; written by write_dispositions."""
         self._dispositions.add(first, last, state, settled)
-        self._session._touch()
+        self._session._has_output()
 
     def write_dispositions(self) -> None:
         if self._dispositions:

@@ -1,8 +1,8 @@
-"""What both kinds of link have in common: name, handle, attach and detach (2.6.1 to 2.6.6).
+"""Both kinds of link: name, handle, attach and detach (AMQP 2.6.1 to 2.6.6).
 
-Knows the life of one attachment. Doesn't know why a link is attached or refused: that is the owner's decision. A link
-that is attached again is a new Link; what survives between the two is the owner's unsettled map (2.6.13, recovery.py).
-Next: sender.py and receiver.py for credit and transfers.
+Knows the states of one attachment. The owner decides whether a link is attached or refused. A link that is attached
+again is a new Link; the owner's unsettled map is what survives (AMQP 2.6.13, recovery.py). Next: sender.py and
+receiver.py for credit and transfers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class LinkState(Enum):
-    __hash__ = object.__hash__  # each is itself only: Enum's own goes by the name
+    __hash__ = object.__hash__  # faster than Enum's own, which hashes the name
 
     NEW = auto()  # ours, nothing sent yet
     ATTACH_SENT = auto()
@@ -38,13 +38,13 @@ class Step(Enum):
     SEND_ATTACH = auto()
     RECEIVE_ATTACH = auto()
     SEND_DETACH = auto()
-    RECEIVE_DETACH = auto()  # answered in the same breath, where no detach of ours went before
+    RECEIVE_DETACH = auto()  # answered at once, unless our own detach was sent before
 
 
 NEW, ATTACH_SENT, ATTACH_RECEIVED, ATTACHED, DETACH_SENT, DETACHED = LinkState
 SEND_ATTACH, RECEIVE_ATTACH, SEND_DETACH, RECEIVE_DETACH = Step
 
-# 2.6.3, 2.6.5, 2.6.6. What is not here cannot happen, or is a violation that the session finds by the handle.
+# AMQP 2.6.3, 2.6.5, 2.6.6. Other steps cannot happen, or the session rejects them by their handle.
 TRANSITIONS: dict[tuple[LinkState, Step], LinkState] = {
     (NEW, SEND_ATTACH): ATTACH_SENT,
     (NEW, RECEIVE_ATTACH): ATTACH_RECEIVED,
@@ -54,7 +54,7 @@ TRANSITIONS: dict[tuple[LinkState, Step], LinkState] = {
     (ATTACH_RECEIVED, RECEIVE_DETACH): DETACHED,
     (ATTACHED, SEND_DETACH): DETACH_SENT,
     (ATTACHED, RECEIVE_DETACH): DETACHED,
-    (DETACH_SENT, RECEIVE_ATTACH): DETACH_SENT,  # it crossed our attach and detach
+    (DETACH_SENT, RECEIVE_ATTACH): DETACH_SENT,  # the peer's attach crossed our attach and detach
     (DETACH_SENT, RECEIVE_DETACH): DETACHED,
 }
 
@@ -89,7 +89,7 @@ class Link:
         self._state = NEW
         self._local_error: Error | None = None
         self._detach_reported = False
-        self._reply_wanted = False  # an echo, or a grant, came before our attach
+        self._reply_wanted = False  # a flow is due as soon as our attach is sent
 
     def __repr__(self) -> str:
         kind = "sender" if self.is_sender else "receiver"
@@ -97,17 +97,17 @@ class Link:
 
     @property
     def attached(self) -> bool:
-        """Both attaches have gone by, no detach has, and session and connection stand."""
+        """Both sides have attached, neither has detached, and session and connection exist."""
         return self._state is ATTACHED
 
     @property
     def detached(self) -> bool:
-        """A detach was sent or received, or session or connection are over."""
+        """A detach was sent or received, or the session or connection has ended."""
         return self._state in (DETACH_SENT, DETACHED) or self.session.ended
 
     @property
     def snd_settle_mode(self) -> int:
-        """In force: the sender's word (2.7.3), the receiver's wish until it has spoken."""
+        """The mode in force: the sender's (AMQP 2.7.3), before its attach the one that the receiver asked for."""
         attach = (
             (self.local_attach or self.remote_attach) if self.is_sender else (self.remote_attach or self.local_attach)
         )
@@ -115,7 +115,7 @@ class Link:
 
     @property
     def rcv_settle_mode(self) -> int:
-        """In force: the receiver's word (2.7.3), the sender's wish until it has spoken."""
+        """The mode in force: the receiver's (AMQP 2.7.3), before its attach the one that the sender asked for."""
         attach = (
             (self.remote_attach or self.local_attach) if self.is_sender else (self.local_attach or self.remote_attach)
         )
@@ -123,7 +123,7 @@ class Link:
 
     @property
     def remote_max_message_size(self) -> int | None:
-        """Octets; None: no limit (2.7.3: null and 0 mean that)."""
+        """In bytes; None: no limit (on the wire null or 0, AMQP 2.7.3)."""
         return (self.remote_attach.max_message_size or None) if self.remote_attach is not None else None
 
     def attach(
@@ -145,8 +145,8 @@ class Link:
 
         Modes None: the peer's, where it has attached, else mixed and first. max_message_size None: on a receiver the
         settings' (a larger message detaches the link), on a sender no limit. FrameTooLarge if the frame would exceed
-        the peer's max-frame-size; nothing has been sent then. On a link that is gone by now (as the events say)
-        nothing happens; LocalProtocolError if it is attached already.
+        the peer's max-frame-size; nothing has been sent then. On a link that has ended nothing happens;
+        LocalProtocolError if it is attached already.
         """
         if self.detached:
             return
@@ -170,7 +170,7 @@ class Link:
         body = attach.encode()
         room = self.session.connection.remote_max_frame_size
         if self.session.connection.remote_open is not None and len(body) + FRAME_HEAD_SIZE > room:
-            raise FrameTooLarge(f"attach of {self.name!r}: {len(body)} octets, the peer takes frames of {room}")
+            raise FrameTooLarge(f"attach of {self.name!r}: {len(body)} bytes, the peer takes frames of {room}")
         self._state = state
         self.handle = attach.handle
         self.local_attach = attach
@@ -179,28 +179,28 @@ class Link:
         self.session._write(body)
         if self._reply_wanted:
             self._reply_wanted = False
-            self.session._want_flow(self)
+            self.session._queue_flow(self)
 
     def split_unsettled(
         self, unsettled: Mapping[bytes, DeliveryState | None], **attach: Any
     ) -> list[dict[bytes, DeliveryState | None]]:
-        """The map in parts, each of which fits into one attach with these arguments (those of `attach`).
+        """The map in parts that each fit into one attach with these arguments (those of `attach`); one if all fits.
 
-        2.7.3 incomplete-unsettled: all but the last part go with incomplete_unsettled = True, each in an attach of its
-        own with a detach (closed = False) between. One part if all fits."""
+        All parts but the last are sent with incomplete_unsettled = True (AMQP 2.7.3), each in an attach of its own,
+        with a detach (closed = False) after it."""
         empty = self._compose(**{"initial_delivery_count": 0, **attach, "unsettled": {}, "incomplete_unsettled": True})
         empty.handle = 0xFFFFFFFF
         room = self.session.connection.remote_max_frame_size - FRAME_HEAD_SIZE - len(empty.encode())
-        return split_unsettled(unsettled, room - 16)  # 16: list and map headers grow from 1 to 4 octets
+        return split_unsettled(unsettled, room - 16)  # 16: list and map headers grow from 1 to 4 bytes
 
     def refuse(self, condition: str, description: str, info: Mapping[str, Any] | None = None) -> None:
-        """Answer the peer's attach with a null terminus, then detach it, closed, with this error (2.6.3)."""
+        """Answer the peer's attach with a null terminus, then detach it, closed, with this error (AMQP 2.6.3)."""
         if self._state is ATTACH_RECEIVED:
             self._attach_nothing()
         self.detach(Error(condition, description, dict(info) if info is not None else None), closed=True)
 
     def detach(self, error: Error | None = None, closed: bool = True) -> None:
-        """Send detach; LinkDetached comes with the peer's answer. Nothing happens on a link that is gone."""
+        """Send detach; LinkDetached follows with the peer's answer. On a link that has ended nothing happens."""
         if self.detached or self._state is NEW:
             return
         if self._state is ATTACH_RECEIVED:
@@ -220,7 +220,7 @@ class Link:
         if fields.get("max_message_size") is None and not self.is_sender:
             fields["max_message_size"] = self.session.connection.settings.max_message_size
         if not self.is_sender:
-            fields["initial_delivery_count"] = None  # 2.7.3: the sender's to say
+            fields["initial_delivery_count"] = None  # AMQP 2.7.3: only the sender's attach has it
         for name in ("offered_capabilities", "desired_capabilities"):
             fields[name] = tuple(fields.get(name) or ())
         for name in ("unsettled", "properties"):
@@ -229,13 +229,13 @@ class Link:
         return Attach(name=self.name, handle=0, role=not self.is_sender, **fields)
 
     def _attach_nothing(self) -> None:
-        """2.6.3: the answer that says that there will be no link: our own terminus is null."""
+        """The answer that refuses a link: our own terminus is null (AMQP 2.6.3)."""
         assert self.remote_attach is not None
         source = None if self.is_sender else self.remote_attach.source
         target = self.remote_attach.target if self.is_sender else None
         try:
             self.attach(source=source, target=target)
-        except FrameTooLarge:  # the peer's own terminus is more than it takes
+        except FrameTooLarge:  # the peer's own terminus exceeds its max-frame-size
             self.attach(source=None, target=None)
 
     def _received_attach(self, attach: Attach) -> None:
@@ -256,20 +256,24 @@ class Link:
         assert self.handle is not None
         self._stop()
         self.session._forget(self)
-        self.session._write(self.session.connection._fit(Detach(self.handle, closed, error)))
+        self.session._write(self.session.connection._encode_within_frame(Detach(self.handle, closed, error)))
 
-    # What the two kinds do on their own ------------------------------------------------------------------------
+    def check_invariants(self) -> None:
+        """Credit and counts are consistent."""
+        raise NotImplementedError
+
+    # Different for the two kinds ------------------------------------------------------------------------
 
     def _start(self, attach: Attach, *, local: bool) -> None:
-        """Take what an attach, ours or the peer's, says for credit and counts."""
+        """An attach, ours or the peer's, sets counts and limits."""
         raise NotImplementedError
 
     def _stop(self) -> None:
-        """The link is over: let go of what is under way."""
+        """The link has ended: drop what is in progress."""
         raise NotImplementedError
 
-    def _lose(self) -> None:
-        """Session or connection are over."""
+    def _session_ended(self) -> None:
+        """The session or connection has ended."""
         self._state = DETACHED
         self._stop()
 
@@ -277,5 +281,5 @@ class Link:
         raise NotImplementedError
 
     def _flow_fields(self) -> dict[str, Any]:
-        """Our side's state for a flow frame (2.7.4)."""
+        """Our side's state for a flow frame (AMQP 2.7.4)."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Errors and the states of a delivery (2.8.14, 3.4).
+"""Errors and the states of a delivery (AMQP 2.8.14, 3.4).
 
 Knows the five states of the specification. A state of another kind, such as a transaction's, is carried as Described.
 Next: recovery.py for what states mean when a link is resumed.
@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from amqp10.codec import decode_value, encode_value
 from amqp10.composite import (
     ANNOTATIONS,
     BOOLEAN,
@@ -28,6 +27,8 @@ from amqp10.composite import (
     required,
     wrong_type,
 )
+from amqp10.decoder import decode_value
+from amqp10.encoder import encode_value
 from amqp10.errors import EncodeError
 from amqp10.types import Described
 
@@ -35,7 +36,7 @@ from amqp10.types import Described
 @composite(0x1D, "amqp:error:list", required(SYMBOL), STRING, FIELDS)
 @dataclass(frozen=True, slots=True)
 class Error(Composite):
-    """2.8.14. Conditions are named in errors.py."""
+    """AMQP 2.8.14. Conditions are named in errors.py."""
 
     condition: str
     description: str | None = None
@@ -48,7 +49,7 @@ ERROR: Final = one_of(Error, name="error")
 @composite(0x23, "amqp:received:list", required(UINT), required(ULONG))
 @dataclass(frozen=True, slots=True)
 class Received(Composite):
-    """3.4.1: how much of a delivery has arrived; a state, not an outcome."""
+    """How much of a delivery has arrived: a state, not an outcome (AMQP 3.4.1)."""
 
     section_number: int
     section_offset: int
@@ -57,13 +58,13 @@ class Received(Composite):
 @composite(0x24, "amqp:accepted:list")
 @dataclass(frozen=True, slots=True)
 class Accepted(Composite):
-    """3.4.2"""
+    """AMQP 3.4.2."""
 
 
 @composite(0x25, "amqp:rejected:list", ERROR)
 @dataclass(frozen=True, slots=True)
 class Rejected(Composite):
-    """3.4.3"""
+    """AMQP 3.4.3."""
 
     error: Error | None = None
 
@@ -71,13 +72,13 @@ class Rejected(Composite):
 @composite(0x26, "amqp:released:list")
 @dataclass(frozen=True, slots=True)
 class Released(Composite):
-    """3.4.4"""
+    """AMQP 3.4.4."""
 
 
 @composite(0x27, "amqp:modified:list", BOOLEAN, BOOLEAN, ANNOTATIONS)
 @dataclass(frozen=True, slots=True)
 class Modified(Composite):
-    """3.4.5"""
+    """AMQP 3.4.5."""
 
     delivery_failed: bool = False
     undeliverable_here: bool = False
@@ -85,7 +86,7 @@ class Modified(Composite):
 
 
 def shortened(error: Error) -> Error:
-    """The same condition in less than 400 octets, for a peer that takes small frames only."""
+    """The error in less than 400 bytes, for a peer with a small max-frame-size."""
     return Error(error.condition[:100], error.description and error.description[:60])
 
 
@@ -135,7 +136,7 @@ def write_state(state: DeliveryState) -> bytes:
 
 
 def shortened_state(state: DeliveryState | None) -> DeliveryState | None:
-    """What matters of a state in less than 400 octets, for a peer that takes small frames only."""
+    """The state in less than 400 bytes, for a peer with a small max-frame-size."""
     if isinstance(state, Rejected):
         return Rejected(state.error and shortened(state.error))
     if isinstance(state, Modified):

@@ -1,8 +1,7 @@
-"""What a session sends: transfer frames within the peer's window, delivery-ids, and what is said of deliveries (2.5.6).
+"""The sending side of a session: transfer frames within the peer's window, delivery-ids, dispositions (AMQP 2.5.6).
 
-Knows ids and frames, one after the other. Doesn't know credit (sender.py) nor who reads what is written. Delivery-ids
-are unwrapped; frames of a message that is larger than the window wait here, and nothing overtakes them.
-Next: incoming.py, the other half.
+Knows ids and frames. Doesn't know credit (sender.py). Delivery-ids are unwrapped. Frames of a message that exceeds the
+window wait here, and nothing overtakes them. Next: incoming.py, the other half.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class Outgoing:
 
     __slots__ = (
         "_dispositions",
-        "_missed",
+        "_limited_by_window",
         "_session",
         "_waiting",
         "_waiting_link",
@@ -41,26 +40,26 @@ class Outgoing:
         self._session = session
         self.next_transfer_id = 0
         self.window = 0
-        """Frames that the peer takes now."""
+        """Transfer frames that may be sent now."""
         self.next_delivery_id: int | None = None
         self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
         self._dispositions = PendingDispositions()
-        # Frames that the window holds back: (delivery-id, whether the delivery begins with it, body). All of one link:
-        # while there are any, capacity() is 0.
+        # Frames that wait for the window: (delivery-id, whether it is the delivery's first, body). All belong to one
+        # link, as capacity() is 0 while there are any.
         self._waiting: deque[tuple[int, bool, bytes]] = deque()
         self._waiting_link: SenderLink | None = None
-        self._missed = False  # somebody could have sent more with a larger window
+        self._limited_by_window = False  # a larger window would have admitted more
 
     @property
     def waiting(self) -> bool:
-        """What speaks of deliveries has to wait too: a sender's flow counts them, a disposition may name them."""
+        """Frames wait for the window. Senders' flows and dispositions wait too, as they may be about these."""
         return bool(self._waiting)
 
     def capacity(self, credit: int) -> int:
-        """How many one-frame messages may be sent on a link with this credit."""
+        """How many one-frame messages a link with this credit may send."""
         window = 0 if self._waiting else self.window
         if window < credit:
-            self._missed = True
+            self._limited_by_window = True
             return window
         return credit
 
@@ -73,36 +72,36 @@ class Outgoing:
         return first
 
     def send_block(self, block: bytes, frames: int) -> None:
-        """Whole messages, within the window and with nothing waiting before them: capacity() has seen to that."""
+        """Write encoded one-frame messages; capacity() has been checked."""
         self.window -= frames
         self.next_transfer_id += frames
         self._session.connection._append(block)
 
     def send_frame(self, link: SenderLink, delivery_id: int, begins: bool, body: bytes) -> None:
-        """One frame of a message that may take several, now or when the window admits it."""
+        """Write one frame of a message now, or when the window admits it."""
         if self._waiting or self.window <= 0:
             self._waiting.append((delivery_id, begins, body))
             self._waiting_link = link
-            self._missed = True
+            self._limited_by_window = True
             return
         self._send(body)
 
     def received_flow(self, flow: Flow) -> bool:
-        """Take the peer's window from its flow; whether that lets somebody send who could not."""
+        """Set the window from the peer's flow. Returns whether senders that were limited by it may send now."""
         before = self.window
-        # What the peer had not seen when it wrote this still counts; before it saw our begin, that is all of it.
+        # Transfers that the peer had not read when it wrote the flow count against the window (AMQP 2.5.6).
         seen = 0 if flow.next_incoming_id is None else flow.next_incoming_id
         self.window = max(flow.incoming_window - max(difference(self.next_transfer_id, seen), 0), 0)
         while self._waiting and self.window > 0:
             self._send(self._waiting.popleft()[2])
-            self._session._touch()  # what waited behind them
-        if self.window <= before or self._waiting or not self._missed:
+            self._session._has_output()  # dispositions and flows may have waited behind them
+        if self.window <= before or self._waiting or not self._limited_by_window:
             return False
-        self._missed = False
+        self._limited_by_window = False
         return True
 
     def drop(self, link: Link) -> None:
-        """The link is over. Ids of deliveries that have not begun are free again: peers insist on every one."""
+        """The link has ended. Ids of deliveries that have not begun are used again: peers accept no gap."""
         self.unsettled.drop(link)
         if self._waiting_link is not link:
             return
@@ -110,14 +109,14 @@ class Outgoing:
         if unsent:
             self.next_delivery_id = unsent[0]
             self._dispositions.drop_from(unsent[0])
-        self._session._touch()
+        self._session._has_output()
         self._waiting.clear()
         self._waiting_link = None
 
     def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
         """first .. last, unwrapped; written by write_dispositions."""
         self._dispositions.add(first, last, state, settled)
-        self._session._touch()
+        self._session._has_output()
 
     def write_dispositions(self) -> None:
         if self._dispositions and not self._waiting:

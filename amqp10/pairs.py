@@ -1,9 +1,9 @@
-"""The alternating stream: transfer, disposition, transfer, disposition ...
+"""Runs that alternate: transfer, disposition, transfer, disposition ...
 
 A publisher in rcv-settle-mode second whose window is full sends one message for each one that it settles, so proton's
-bytes alternate for as long as it publishes. Taken one frame at a time they would cost what single messages cost; but
-two frames of known shapes make one longer frame of a known shape, and many of these go column by column as in
-transfers.py. Knows nothing of what ids mean. See transfers.py and dispositions.py for the two halves.
+frames alternate. One frame at a time they would cost as much as single messages (bench/engine.py: seventeen times as
+much). Two frames of known shapes are taken as one longer frame of a known shape, column by column as in transfers.py.
+See transfers.py and dispositions.py for the two halves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from amqp10.dispositions import DispositionShape, Range, add_range
 from amqp10.serial import WRAP, difference
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, Shape
 
-_PAIRS_FROM = 3  # so many are worth it
+_PAIRS_FROM = 3  # pairs from which on they are taken together
 
 
 def take_pairs(
@@ -88,8 +88,8 @@ def _take_columns(
 
 
 def _ahead(transfer: Shape, disposition: DispositionShape, newest: int, first: int) -> bool:
-    """Whether the peer speaks of deliveries that it has not sent yet. That says nothing, and must not come to say
-    something because the transfers of a run are counted before its dispositions."""
+    """Whether the peer's dispositions are about deliveries that it has not sent yet. They have no effect, and must not
+    get one because the transfers of a run are processed before its dispositions."""
     return (
         not disposition.is_receiver and transfer.link.session is disposition.session and difference(first, newest) > 0
     )

@@ -1,22 +1,22 @@
-"""The nine performatives of AMQP (2.7) and the five frames of SASL (5.3.3), as classes with the specification's fields.
+"""The performatives of AMQP 2.7 and the SASL frames of AMQP 5.3.3, as classes with the specification's fields.
 
-Knows their fields, types and defaults; nothing of what they cause. Everything is read through one table (composite.py)
-but for the three of hot.py. Errors, states and termini have files of their own and are imported from here as well.
-Next: frames.py, connection.py.
+Knows their fields, types and defaults, not their effects. All are read and written through one table
+(composite.py). Runs of transfers and dispositions do not come here: transfers.py, dispositions.py. Errors, states and
+termini have files of their own and are imported from here as well. Next: frames.py, connection.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from amqp10.codec import check_end, compound_head, decode_value, encode_binary, encode_map, skip_value
 from amqp10.composite import (
     BINARY,
     BOOLEAN,
     DELIVERY_TAG,
     FIELDS,
+    MAX_TAG,
     STRING,
     SYMBOL,
     SYMBOL_ARRAY,
@@ -34,12 +34,14 @@ from amqp10.composite import (
     within,
     wrong_type,
 )
+from amqp10.decoder import check_end, compound_head, decode_value, skip_value
+from amqp10.encoder import encode_binary, encode_map
 from amqp10.errors import DECODE_ERROR, DecodeError
-from amqp10.hot import RCV_MODE, Disposition, Flow, Transfer, fast_disposition, fast_flow, fast_transfer
 from amqp10.outcomes import (
     ACCEPTED,
     ERROR,
     RELEASED,
+    STATE,
     Accepted,
     DeliveryState,
     Error,
@@ -54,18 +56,18 @@ from amqp10.outcomes import (
 from amqp10.termini import SOURCE, TARGET, Coordinator, Source, Target
 from amqp10.types import ULong
 
-# 2.8.1 role
+# AMQP 2.8.1 role
 ROLE_SENDER: Final = False
 ROLE_RECEIVER: Final = True
 
-# 2.8.2 sender-settle-mode, 2.8.3 receiver-settle-mode
+# AMQP 2.8.2 sender-settle-mode, 2.8.3 receiver-settle-mode
 SND_UNSETTLED: Final = 0
 SND_SETTLED: Final = 1
 SND_MIXED: Final = 2
 RCV_FIRST: Final = 0
 RCV_SECOND: Final = 1
 
-# 5.3.3.6 sasl-code
+# AMQP 5.3.3.6 sasl-code
 SASL_OK: Final = 0
 SASL_AUTH: Final = 1
 SASL_SYS: Final = 2
@@ -74,24 +76,30 @@ SASL_SYS_TEMP: Final = 4
 
 UINT_MAX: Final = 0xFFFFFFFF
 _SND_MODE: Final = within(0, 2, UBYTE)
+_RCV_MODE: Final = within(0, 1, UBYTE)
 
 
 def _read_unsettled(buf: bytes, offset: int, end: int, where: str) -> tuple[dict[bytes, DeliveryState | None], int]:
-    """2.7.3: delivery-tags and states, straight into a dict; there may be a hundred thousand."""
+    """An unsettled map (AMQP 2.7.3), read straight into a dict, as it may have a hundred thousand entries."""
     at = offset
     code = buf[offset]
     if code not in (0xC1, 0xD1):
         raise wrong_type(buf, offset, end, where, "map")
     offset, stop, count = compound_head(buf, offset + 1, end, code == 0xD1, at)
     if count & 1 or count > stop - offset:
-        raise DecodeError(DECODE_ERROR, f"{where} cannot have {count} entries in {stop - offset} octets", at)
+        raise DecodeError(DECODE_ERROR, f"{where} cannot have {count} entries in {stop - offset} bytes", at)
     read_tag = DELIVERY_TAG.read
     unsettled: dict[bytes, DeliveryState | None] = {}
     for _ in range(count >> 1):
         if offset >= stop:
             raise DecodeError(DECODE_ERROR, f"{where} is cut off", offset)
         key_at = offset
-        tag, offset = read_tag(buf, offset, stop, where)
+        size = buf[offset + 1] if buf[offset] == 0xA0 and offset + 2 <= stop else 255
+        if size <= MAX_TAG and offset + 2 + size <= stop:
+            tag = buf[offset + 2 : offset + 2 + size]
+            offset += 2 + size
+        else:
+            tag, offset = read_tag(buf, offset, stop, where)
         if tag in unsettled:
             raise DecodeError(DECODE_ERROR, f"{where} has the delivery-tag {tag!r} twice", key_at)
         if offset >= stop:
@@ -99,6 +107,9 @@ def _read_unsettled(buf: bytes, offset: int, end: int, where: str) -> tuple[dict
         if buf[offset] == 0x40:
             unsettled[tag] = None
             offset += 1
+        elif buf[offset : offset + 4] == _ACCEPTED and offset + 4 <= stop:
+            unsettled[tag] = ACCEPTED
+            offset += 4
         else:
             unsettled[tag], offset = read_state(buf, offset, stop, where)
     check_end(offset, stop)
@@ -106,13 +117,14 @@ def _read_unsettled(buf: bytes, offset: int, end: int, where: str) -> tuple[dict
 
 
 def _write_unsettled(unsettled: Mapping[bytes, DeliveryState | None]) -> bytes:
-    entries = []
+    entries: list[bytes] = []
     for tag, state in unsettled.items():
-        entries.append(encode_binary(tag))
-        entries.append(b"\x40" if state is None else write_state(state))
+        value = b"\x40" if state is None else _ACCEPTED if state is ACCEPTED else write_state(state)
+        entries += (encode_binary(tag), value)
     return encode_map(entries)
 
 
+_ACCEPTED: Final = write_state(ACCEPTED)
 _UNSETTLED: Final = FieldType(_read_unsettled, _write_unsettled)
 
 
@@ -132,7 +144,7 @@ _UNSETTLED: Final = FieldType(_read_unsettled, _write_unsettled)
 )
 @dataclass(slots=True)
 class Open(Composite):
-    """2.7.1; idle_time_out in milliseconds."""
+    """AMQP 2.7.1. idle_time_out is in milliseconds."""
 
     container_id: str
     hostname: str | None = None
@@ -160,7 +172,7 @@ class Open(Composite):
 )
 @dataclass(slots=True)
 class Begin(Composite):
-    """2.7.2. next_outgoing_id and the windows are mandatory on the wire."""
+    """AMQP 2.7.2. next_outgoing_id and the windows are mandatory on the wire."""
 
     remote_channel: int | None = None
     next_outgoing_id: int = 0
@@ -179,7 +191,7 @@ class Begin(Composite):
     required(UINT),
     required(BOOLEAN),
     _SND_MODE,
-    RCV_MODE,
+    _RCV_MODE,
     SOURCE,
     TARGET,
     _UNSETTLED,
@@ -192,7 +204,7 @@ class Begin(Composite):
 )
 @dataclass(slots=True)
 class Attach(Composite):
-    """2.7.3. max_message_size None or 0: no limit."""
+    """AMQP 2.7.3. max_message_size: None or 0 is no limit."""
 
     name: str
     handle: int
@@ -210,10 +222,87 @@ class Attach(Composite):
     properties: Mapping[str, Any] | None = None
 
 
+@composite(
+    0x13,
+    "amqp:flow:list",
+    UINT,
+    required(UINT),
+    required(UINT),
+    required(UINT),
+    UINT,
+    UINT,
+    UINT,
+    UINT,
+    BOOLEAN,
+    BOOLEAN,
+    FIELDS,
+)
+@dataclass(slots=True)
+class Flow(Composite):
+    """AMQP 2.7.4. next_outgoing_id and the windows are mandatory on the wire."""
+
+    next_incoming_id: int | None = None
+    incoming_window: int = 0
+    next_outgoing_id: int = 0
+    outgoing_window: int = 0
+    handle: int | None = None
+    delivery_count: int | None = None
+    link_credit: int | None = None
+    available: int | None = None
+    drain: bool = False
+    echo: bool = False
+    properties: Mapping[str, Any] | None = None
+
+
+@composite(
+    0x14,
+    "amqp:transfer:list",
+    required(UINT),
+    UINT,
+    DELIVERY_TAG,
+    UINT,
+    BOOLEAN,
+    BOOLEAN,
+    _RCV_MODE,
+    STATE,
+    BOOLEAN,
+    BOOLEAN,
+    BOOLEAN,
+)
+@dataclass(slots=True)
+class Transfer(Composite):
+    """AMQP 2.7.5. The payload follows it in the frame."""
+
+    handle: int
+    delivery_id: int | None = None
+    delivery_tag: bytes | None = None
+    message_format: int | None = None
+    settled: bool | None = None
+    more: bool = False
+    rcv_settle_mode: int | None = None
+    state: DeliveryState | None = None
+    resume: bool = False
+    aborted: bool = False
+    batchable: bool = False
+
+
+@composite(0x15, "amqp:disposition:list", required(BOOLEAN), required(UINT), UINT, BOOLEAN, STATE, BOOLEAN)
+@dataclass(slots=True)
+class Disposition(Composite):
+    """AMQP 2.7.6. last None: the same as first."""
+
+    role: bool
+    first: int
+    last: int | None = None
+    settled: bool = False
+    state: DeliveryState | None = None
+    batchable: bool = False
+
+
 @composite(0x16, "amqp:detach:list", required(UINT), BOOLEAN, ERROR)
 @dataclass(slots=True)
 class Detach(Composite):
-    """2.7.7"""
+    """AMQP 2.7.7."""
 
     handle: int
     closed: bool = False
@@ -223,7 +312,7 @@ class Detach(Composite):
 @composite(0x17, "amqp:end:list", ERROR)
 @dataclass(slots=True)
 class End(Composite):
-    """2.7.8"""
+    """AMQP 2.7.8."""
 
     error: Error | None = None
 
@@ -231,7 +320,7 @@ class End(Composite):
 @composite(0x18, "amqp:close:list", ERROR)
 @dataclass(slots=True)
 class Close(Composite):
-    """2.7.9"""
+    """AMQP 2.7.9."""
 
     error: Error | None = None
 
@@ -239,7 +328,7 @@ class Close(Composite):
 @composite(0x40, "amqp:sasl-mechanisms:list", required(SYMBOL_ARRAY))
 @dataclass(slots=True)
 class SaslMechanisms(Composite):
-    """5.3.3.1"""
+    """AMQP 5.3.3.1."""
 
     sasl_server_mechanisms: Sequence[str] = ()
 
@@ -247,7 +336,7 @@ class SaslMechanisms(Composite):
 @composite(0x41, "amqp:sasl-init:list", required(SYMBOL), BINARY, STRING)
 @dataclass(slots=True)
 class SaslInit(Composite):
-    """5.3.3.2"""
+    """AMQP 5.3.3.2."""
 
     mechanism: str
     initial_response: bytes | None = None
@@ -257,7 +346,7 @@ class SaslInit(Composite):
 @composite(0x42, "amqp:sasl-challenge:list", required(BINARY))
 @dataclass(slots=True)
 class SaslChallenge(Composite):
-    """5.3.3.3"""
+    """AMQP 5.3.3.3."""
 
     challenge: bytes
 
@@ -265,7 +354,7 @@ class SaslChallenge(Composite):
 @composite(0x43, "amqp:sasl-response:list", required(BINARY))
 @dataclass(slots=True)
 class SaslResponse(Composite):
-    """5.3.3.4"""
+    """AMQP 5.3.3.4."""
 
     response: bytes
 
@@ -273,7 +362,7 @@ class SaslResponse(Composite):
 @composite(0x44, "amqp:sasl-outcome:list", required(within(SASL_OK, SASL_SYS_TEMP, UBYTE)), BINARY)
 @dataclass(slots=True)
 class SaslOutcome(Composite):
-    """5.3.3.5"""
+    """AMQP 5.3.3.5."""
 
     code: int
     additional_data: bytes | None = None
@@ -291,11 +380,6 @@ def decode_performative(buf: bytes, offset: int, end: int) -> tuple[Performative
         code, position = buf[offset + 2], offset + 3
     else:
         code, position = read_descriptor(buf, offset, end)
-    fast = _FAST.get(code)
-    if fast is not None:
-        read = fast(buf, position, end)
-        if read is not None:
-            return read
     cls = _PERFORMATIVES.get(code)
     if cls is None:
         skip_value(buf, offset, end)
@@ -308,11 +392,6 @@ def _descriptor_text(buf: bytes, offset: int, end: int) -> str:
     return f"0x{descriptor:02x}" if isinstance(descriptor, ULong) else f"{descriptor!r:.60}"
 
 
-_FAST: Final[dict[int | None, Callable[[bytes, int, int], tuple[Performative, int] | None]]] = {
-    0x13: fast_flow,
-    0x14: fast_transfer,
-    0x15: fast_disposition,
-}
 _PERFORMATIVES: Final[dict[int | None, type[Composite]]] = {
     cls.descriptor_code: cls
     for cls in (

@@ -1,8 +1,8 @@
-"""Frames out of bytes, and the fast road that nearly all of them take.
+"""Splits bytes into frames, and takes the fast path for transfers and dispositions.
 
-Knows where a frame begins and ends, which frames have a known shape (transfers.py, dispositions.py, pairs.py), and what
-a peer's broken rule ends. Everything else is read by the generic codec and handed to the connection. It doesn't know
-what frames cause. Next: connection.py, session.py.
+Frames of a known shape (transfers.py, dispositions.py, pairs.py) are processed in runs; all others are decoded by the
+generic codec and passed to the connection. Violations of the protocol are turned into a detach, end or close here.
+Next: connection.py, session.py.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from amqp10.dispositions import (
     learn_disposition,
     take_dispositions,
 )
-from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, RemoteProtocolError
+from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, LinkViolation, RemoteProtocolError, SessionViolation
 from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, parse_frame_header
 from amqp10.performatives import Disposition, Transfer, decode_performative
 from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
-from amqp10.violations import LinkViolation, SessionViolation
 
 if TYPE_CHECKING:
     from amqp10.connection import Connection
@@ -30,11 +29,11 @@ if TYPE_CHECKING:
     from amqp10.incoming import Incoming
     from amqp10.session import Session
 
-_FIRST_FRAME = 64 * 1024  # before open has come; 2.4.1 says 512, but clients like to say much of themselves
-_PIECE = 4096  # smaller pieces than that are put together: holding one costs as much as forty octets
-_SHAPES = 1024  # so many shapes are remembered per connection, whatever a peer sends
-_SMALLEST_SHAPED = 18  # octets of a frame that may be looked up by its shape
-_SHAPED = (TRANSFER_START[2], DISPOSITION_START[2])  # the last octet of their descriptors
+_FIRST_FRAME = 64 * 1024  # before the peer's open; AMQP 2.4.1 says 512, but some clients' opens are larger
+_PIECE = 4096  # smaller pieces of input are joined, as each costs some forty bytes to hold
+_SHAPES = 1024  # remembered per connection, at most
+_SMALLEST_SHAPED = 18  # bytes of a frame that is looked up by its shape
+_SHAPED = (TRANSFER_START[2], DISPOSITION_START[2])  # the last byte of their descriptors
 _unpack_size = Struct(">I").unpack_from
 
 
@@ -42,24 +41,24 @@ class Reader:
     """One per connection. `join` puts pieces together, `read` takes the frames, `keep` holds what is left over."""
 
     __slots__ = ("_chunks", "_connection", "_dispositions", "_max_frame_size", "_shapes", "_wanted",
-                 "buffered", "deaf", "frames")  # fmt: skip
+                 "buffered", "unreadable", "frames")  # fmt: skip
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._max_frame_size = min(connection.settings.max_frame_size, _FIRST_FRAME)
         self.frames = 0
         """Every frame, heartbeats included."""
-        self.deaf = False
-        """The bytes can't be understood any more: nobody knows where the next frame begins, or what it means."""
+        self.unreadable = False
+        """Input can't be decoded any more: where the next frame begins, or what it means, is unknown."""
         self._chunks: list[bytes] = []
         self.buffered = 0
-        """Octets held of a frame whose end has not come."""
+        """Bytes held of a frame whose end has not arrived."""
         self._wanted = 0
         self._shapes: dict[bytes, Shape] = {}
         self._dispositions: dict[bytes, DispositionShape] = {}
 
     def join(self, data: bytes) -> bytes:
-        """What was kept, which must be something, and this; b"" while that is no whole frame yet."""
+        """The bytes kept (there must be some) and these; b"" while they are no complete frame."""
         if len(self._chunks[-1]) < _PIECE:
             self._chunks[-1] += data
         else:
@@ -73,27 +72,30 @@ class Reader:
         return data
 
     def keep(self, data: bytes, offset: int) -> None:
-        """Hold the beginning of a frame until the rest of it comes."""
+        """Hold the beginning of a frame until the rest of it arrives."""
         self._chunks = [data[offset:]]
         self.buffered = len(data) - offset
         self._wanted = _unpack_size(data, offset)[0] if self.buffered >= FRAME_HEAD_SIZE else FRAME_HEAD_SIZE
 
+    def frame_completed_by(self, size: int) -> int:
+        return self._wanted if 0 < self.buffered < self._wanted <= self.buffered + size else 0
+
     def opened(self, max_frame_size: int) -> None:
-        """The peer's open has come: from now on frames may be as large as ours says."""
+        """The peer's open has arrived: from now on frames may be as large as our open says."""
         self._max_frame_size = max_frame_size
 
     def forget(self) -> None:
-        """Nothing more will be read."""
+        """Drop held bytes; nothing more will be read."""
         self._chunks = []
         self.buffered = 0
 
     def forget_shapes(self) -> None:
-        """Links or sessions come or go: what was learnt may be about another one now."""
+        """Links or sessions have changed: a shape may belong to another link now."""
         self._shapes.clear()
         self._dispositions.clear()
 
     def read(self, buf: bytes, offset: int, events: list[Event]) -> int:
-        """All whole frames from `offset` on; where the first one begins that isn't whole."""
+        """Process all complete frames from `offset` on; return where the first incomplete one begins."""
         end = len(buf)
         while end - offset >= FRAME_HEAD_SIZE:
             size = _unpack_size(buf, offset)[0]
@@ -114,12 +116,12 @@ class Reader:
                 violation.session._violated(violation, events)
             except RemoteProtocolError as violation:
                 self._connection._violated(violation, events)
-            if self.deaf or self._connection.closed:
+            if self.unreadable or self._connection.closed:
                 return end
         return offset
 
     def _take_shaped(self, buf: bytes, offset: int, end: int, stop: int, events: list[Event]) -> int:
-        """As many frames as have known shapes; the end of them."""
+        """Process frames of known shapes; return the end of the last one."""
         incoming: Incoming
         code = buf[offset + 8 : offset + 11]
         if code == TRANSFER_START:
@@ -162,31 +164,31 @@ class Reader:
         return offset
 
     def _read_frame(self, buf: bytes, offset: int, stop: int, events: list[Event]) -> None:
-        """One frame, by the generic codec."""
+        """Process one frame with the generic codec."""
         try:
             size, doff, frame_type, channel = parse_frame_header(buf, offset)
             if size > self._max_frame_size:
-                text = f"a frame of {size} octets is larger than max-frame-size {self._max_frame_size}"
+                text = f"a frame of {size} bytes is larger than max-frame-size {self._max_frame_size}"
                 raise DecodeError(FRAMING_ERROR, text, offset)
             self.frames += 1
             if frame_type != AMQP_FRAME:
                 raise DecodeError(FRAMING_ERROR, f"a frame of type {frame_type} is no AMQP frame", offset + 5)
             body = offset + doff * 4
             if body == stop:
-                return  # 2.4.5: only to show that somebody is there
+                return  # AMQP 2.4.5: a heartbeat
             performative, payload = decode_performative(buf, body, stop)
             if payload < stop and performative.__class__ is not Transfer:
-                raise DecodeError(DECODE_ERROR, f"{stop - payload} octets follow the performative", payload)
+                raise DecodeError(DECODE_ERROR, f"{stop - payload} bytes follow the performative", payload)
         except DecodeError as error:
-            self.deaf = True
-            at = f"octet {error.offset - offset} of a frame of {stop - offset}"
+            self.unreadable = True
+            at = f"byte {error.offset - offset} of a frame of {stop - offset}"
             raise RemoteProtocolError(error.condition, f"{error.description} ({at})") from None
         if performative.__class__ is Transfer:
-            session = self._connection._running(performative, channel)
+            session = self._connection._mapped_session(performative, channel)
             if session is not None:
                 self._read_transfer(session, performative, buf, offset, payload, stop, events)
         elif performative.__class__ is Disposition:
-            session = self._connection._running(performative, channel)
+            session = self._connection._mapped_session(performative, channel)
             if session is not None:
                 self._read_disposition(session, performative, buf, offset, stop, events)
         else:

@@ -1,19 +1,19 @@
-"""The receiving end of a link: the credit it grants, deliveries put together from their frames (2.6.7, 2.6.14).
+"""The receiving end of a link: granting credit, joining deliveries from their frames (AMQP 2.6.7, 2.6.14).
 
-Knows what the sender may still send and holds at most one delivery whose last frame has not come. Doesn't keep complete
-deliveries: they leave as events. Next: session.py, which hands in runs (transfers.py) and single transfers.
+Knows what the sender may still send, and holds at most one delivery whose last frame has not arrived. Complete
+deliveries leave as events. Next: session.py, which passes runs (transfers.py) and single transfers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED
+from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, LinkViolation
 from amqp10.events import ResumedTransfer, Transfers
 from amqp10.link import ATTACH_RECEIVED, ATTACHED, NEW, Link
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED
 from amqp10.serial import WRAP, unwrap
-from amqp10.violations import LinkViolation
 
 if TYPE_CHECKING:
     from amqp10.events import Event
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from amqp10.session import Session
 
 
-CHUNK_OVERHEAD = 64  # what holding one more frame's payload costs beside its octets, roughly
+CHUNK_OVERHEAD = 64  # bytes that holding one frame's payload takes in addition, roughly
 
 
 class _Partial:
-    """A delivery of which more frames are to come."""
+    """A delivery whose last frame has not arrived."""
 
     __slots__ = ("chunks", "delivery_id", "first", "held", "settled", "size", "state")
 
@@ -36,11 +36,12 @@ class _Partial:
         self.state: DeliveryState | None = None
         self.chunks: list[bytes] = []
         self.size = 0
-        self.held = 0  # its part of connection.held_size
+        self.held = 0  # counted in connection.incomplete_size
 
 
 class ReceiverLink(Link):
-    __slots__ = ("_drain", "_partial", "available", "delivery_count", "given_up", "limit", "max_message_size", "reach")
+    __slots__ = ("_drain", "_partial", "available", "delivery_count", "drained_credit", "flow_properties",
+                 "highest_limit", "limit", "max_message_size")  # fmt: skip
 
     is_sender = False
 
@@ -50,15 +51,17 @@ class ReceiverLink(Link):
         """Unwrapped; starts at the sender's initial-delivery-count."""
         self.limit = 0
         """delivery_count + credit at the last grant."""
-        self.reach = 0
-        """The highest limit that the sender was told: it must not get beyond it. Credit that is taken back may cross
-        transfers that were sent on it (2.6.7), so a lower limit is a wish."""
+        self.highest_limit = 0
+        """The highest limit granted so far, which the sender must not exceed. A lower limit binds it only when it has
+        read it: transfers may cross the flow that lowers the credit (AMQP 2.6.7)."""
         self.available: int | None = None
-        """The sender's latest word on how many it could send."""
+        """The `available` of the sender's latest flow."""
         self.max_message_size = session.connection.settings.max_message_size
-        """Octets that are enforced; set by our attach."""
-        self.given_up = 0
-        """Credit that the sender has used up without deliveries, in answer to drains: it had nothing more."""
+        """In bytes, as enforced; set by our attach. 0: no limit."""
+        self.drained_credit = 0
+        """Credit that the sender has used up without deliveries, in answer to drain."""
+        self.flow_properties: Mapping[str, Any] | None = None
+        """Of the next flow, and of no later one."""
         self._drain = False
         self._partial: _Partial | None = None
 
@@ -68,16 +71,15 @@ class ReceiverLink(Link):
         return self.limit - self.delivery_count
 
     @property
-    def held_size(self) -> int:
-        """Octets held of a delivery whose last frame has not come; its part of `connection.held_size`."""
+    def incomplete_size(self) -> int:
+        """Bytes held of a delivery whose last frame has not arrived, as in `connection.incomplete_size`."""
         return 0 if self._partial is None else self._partial.held
 
     def grant(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
         """Set link-credit as of now (it replaces, it does not add).
 
-        The flow goes out with data_to_send; several grants before that make one flow, of the last one's credit. It may
-        be called as soon as our attach has been sent; on a link that is gone nothing happens. With drain the sender
-        answers with a flow that leaves no credit (LinkFlow)."""
+        The flow is written with data_to_send; of several grants before that only the last one counts. On a link that
+        has ended nothing happens. With drain the sender answers with a flow that leaves no credit (LinkFlow)."""
         assert credit >= 0
         if self.detached:
             return
@@ -86,23 +88,28 @@ class ReceiverLink(Link):
         if self._state is ATTACH_RECEIVED or self._state is NEW:
             self._reply_wanted = True
         else:
-            self.session._want_flow(self, echo)
+            self.session._queue_flow(self, echo)
 
     def dispose(self, first_id: int, last_id: int, state: DeliveryState | None, settled: bool) -> None:
         """Tell the sender a state of deliveries first_id .. last_id, which must all be this link's.
 
         Written with data_to_send, adjacent equal ones as one range. Allowed after the sender has settled them (rhea
-        frees a delivery in mode second only at such an echo). Nothing happens on a link that is gone."""
+        frees a delivery in mode second only then). On a link that has ended nothing happens."""
         if self._state is not ATTACHED:
             return
         if settled:
             self.session.incoming.unsettled.remove(first_id, last_id + 1)
         self.session.incoming.dispose(first_id, last_id, state, settled)
 
+    def check_invariants(self) -> None:
+        count, limit = self.delivery_count, self.highest_limit
+        assert count <= limit, f"{self!r}: delivery-count {count} beyond limit {limit}"
+        assert self._partial is None or self.attached, f"{self!r}: an incomplete delivery while not attached"
+
     # For the session --------------------------------------------------------------------------------------------
 
     def _accept_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> bool:
-        """One transfer frame that the generic codec has decoded; whether it was a whole, ordinary delivery."""
+        """Process one decoded transfer frame. Returns whether it was a complete, ordinary delivery."""
         partial = self._partial
         if partial is None:
             partial = _Partial(self._begin_delivery(transfer), transfer)
@@ -118,19 +125,19 @@ class ReceiverLink(Link):
                 )
             if transfer.delivery_tag is not None and transfer.delivery_tag != partial.first.delivery_tag:
                 raise LinkViolation(self, INVALID_FIELD, f"delivery {partial.delivery_id & WRAP} changes its tag")
-        # 2.7.5: settled and state may come with any of the frames
+        # AMQP 2.7.5: settled and state may come with any of the frames
         partial.settled = partial.settled or bool(transfer.settled)
         partial.state = transfer.state if transfer.state is not None else partial.state
         partial.size += len(payload)
         if self.max_message_size and partial.size > self.max_message_size and not transfer.aborted:
             raise LinkViolation(
-                self, MESSAGE_SIZE_EXCEEDED, f"a message of more than max-message-size {self.max_message_size} octets"
+                self, MESSAGE_SIZE_EXCEEDED, f"a message of more than max-message-size {self.max_message_size} bytes"
             )
         partial.chunks.append(payload)
         if transfer.more and not transfer.aborted:
             self._partial = partial
             partial.held += len(payload) + CHUNK_OVERHEAD
-            self.session.connection.held_size += len(payload) + CHUNK_OVERHEAD
+            self.session.connection.incomplete_size += len(payload) + CHUNK_OVERHEAD
             return False
         self._drop_partial()
         return self._complete(partial, transfer.aborted, events) and whole
@@ -142,17 +149,17 @@ class ReceiverLink(Link):
         delivery_id = self.session.incoming.begin_delivery(transfer.delivery_id)
         if transfer.delivery_tag is None:
             raise LinkViolation(self, INVALID_FIELD, "the first transfer of a delivery has no delivery-tag")
-        if transfer.rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:  # 2.7.5
+        if transfer.rcv_settle_mode == RCV_SECOND and self.rcv_settle_mode == RCV_FIRST:  # AMQP 2.7.5
             raise LinkViolation(self, INVALID_FIELD, "rcv-settle-mode second on a link in mode first")
-        if self.delivery_count >= self.reach:
+        if self.delivery_count >= self.highest_limit:
             raise LinkViolation(self, TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
         self.delivery_count += 1
-        # Here and not when it is complete: deliveries of several links may be interleaved, and ids only grow.
+        # Not only when it is complete: deliveries of several links may be interleaved, and ids must be added in order.
         self.session.incoming.unsettled.add(delivery_id, delivery_id + 1, self)
         return delivery_id
 
     def _complete(self, partial: _Partial, aborted: bool, events: list[Event]) -> bool:
-        """The last frame has come; whether the delivery was an ordinary one."""
+        """The last frame has arrived. Returns whether the delivery was an ordinary one."""
         first, delivery_id, settled = partial.first, partial.delivery_id, partial.settled
         assert first.delivery_tag is not None
         special = first.resume or partial.state is not None
@@ -161,31 +168,18 @@ class ReceiverLink(Link):
             unsettled.remove(delivery_id, delivery_id + 1)
         elif not unsettled.find(delivery_id, delivery_id + 1):
             settled = True  # by a disposition that came between its frames
-        if aborted:  # 2.6.14: as if it had never been, and implicitly settled
-            if special:
-                events.append(
-                    ResumedTransfer(
-                        self, delivery_id, first.delivery_tag, None, partial.state, True, True, first.resume
-                    )
-                )
-            return False
-        if not first.resume:
+        if not aborted and not first.resume:
             self._check_settled(partial.settled)
         payload = partial.chunks[0] if len(partial.chunks) == 1 else b"".join(partial.chunks)
         if special:
-            events.append(
-                ResumedTransfer(
-                    self,
-                    delivery_id,
-                    first.delivery_tag,
-                    payload or None,
-                    partial.state,
-                    settled,
-                    False,
-                    first.resume,
-                    first.message_format,
-                )
-            )
+            resumed = ResumedTransfer(
+                self, delivery_id, first.delivery_tag, payload or None, partial.state, settled, aborted, first.resume,
+                first.message_format,
+            )  # fmt: skip
+            if aborted:  # AMQP 2.6.14: as if it had never been sent, and implicitly settled
+                resumed.payload, resumed.message_format, resumed.settled = None, None, True
+            events.append(resumed)
+        if special or aborted:
             return False
         self._emit(
             events, delivery_id, [first.delivery_tag], [payload], settled, first.message_format, first.rcv_settle_mode
@@ -193,8 +187,8 @@ class ReceiverLink(Link):
         return True
 
     def _check_settled(self, settled: bool) -> None:
-        """2.7.5: on a link in snd-settle-mode settled every delivery is. The other way round we are lenient: proton
-        writes a transfer as settled where its application settles early, whatever the mode."""
+        """On a link in snd-settle-mode settled every delivery is settled (AMQP 2.7.5). The opposite is not enforced:
+        proton writes a transfer as settled if its application settles early, whatever the mode."""
         if not settled and self.snd_settle_mode == SND_SETTLED:
             raise LinkViolation(self, INVALID_FIELD, "an unsettled delivery on a link in snd-settle-mode settled")
 
@@ -202,7 +196,7 @@ class ReceiverLink(Link):
         self, events: list[Event], first_id: int, tags: list[bytes], payloads: list[bytes], settled: bool,
         message_format: int | None, rcv_settle_mode: int | None,
     ) -> None:  # fmt: skip
-        """As an event, or as more of the last event if that is one run with these."""
+        """Append an event, or extend the last event if it is the same run."""
         if events:
             last = events[-1]
             if (
@@ -225,11 +219,11 @@ class ReceiverLink(Link):
             initial = attach.initial_delivery_count or 0
             self.delivery_count += initial
             self.limit += initial
-            self.reach += initial
+            self.highest_limit += initial
 
     def _drop_partial(self) -> None:
         if self._partial is not None:
-            self.session.connection.held_size -= self._partial.held
+            self.session.connection.incomplete_size -= self._partial.held
             self._partial = None
 
     def _stop(self) -> None:
@@ -241,15 +235,17 @@ class ReceiverLink(Link):
             self.available = flow.available
         if flow.delivery_count is not None and self.remote_attach is not None:
             count = unwrap(flow.delivery_count, self.delivery_count)
-            if count > self.delivery_count:  # 2.6.7: credit given up, in answer to drain
-                self.given_up += min(count, self.reach) - self.delivery_count
-                self.delivery_count = min(count, self.reach)
+            if count > self.delivery_count:  # AMQP 2.6.7: the answer to drain
+                self.drained_credit += min(count, self.highest_limit) - self.delivery_count
+                self.delivery_count = min(count, self.highest_limit)
                 if self.delivery_count >= self.limit:
                     self._drain = False
 
     def _flow_fields(self) -> dict[str, Any]:
-        self.reach = max(self.reach, self.limit)
+        self.highest_limit = max(self.highest_limit, self.limit)
+        properties, self.flow_properties = self.flow_properties, None
         return {
+            "properties": properties,
             "delivery_count": None if self.remote_attach is None else self.delivery_count & WRAP,
             "link_credit": max(self.credit, 0),
             "drain": self._drain,

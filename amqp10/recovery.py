@@ -1,20 +1,19 @@
-"""Resuming a link: what the sender does with each unsettled delivery (2.6.13, 3.4.6).
+"""Resuming a link: what the sender does with each unsettled delivery (AMQP 2.6.13, 3.4.6).
 
-Both attaches carry maps from delivery-tag to state. The sender holds its own against the receiver's, delivery by
-delivery; `resume_action` says what follows, from a table that can be read beside 3.4.6. It knows nothing of links: the
-owner of the unsettled map carries the action out, with `SenderLink.resume` or a transfer under the same tag.
+Both attaches carry maps from delivery-tag to state. The sender compares them delivery by delivery; `resume_action`
+returns what to do, from a table laid out as in AMQP 3.4.6. The owner of the unsettled map does it, with
+`SenderLink.resume` or a transfer under the same tag.
 
-A state is what the table calls it: absent (not in the map), null, received, or an outcome. null on the receiver's side
-is received(0, 0): the delivery is known, nothing of it is sure to be there (3.4.6, deliveries 4 and 14).
+A state is, as in that table, absent (not in the map), null, received, or an outcome. null on the receiver's side stands
+for received(0, 0): the delivery is known, and none of it may have arrived (AMQP 3.4.6, deliveries 4 and 14).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
 from typing import Final
 
-from amqp10.codec import encode_binary
 from amqp10.outcomes import Accepted, DeliveryState, Modified, Received, Rejected, Released, write_state
 
 
@@ -28,7 +27,7 @@ ABSENT: Final = Absent.ABSENT
 
 
 class View(Enum):
-    """What a map says of a delivery."""
+    """The kind of state that a map has for a delivery."""
 
     ABSENT = auto()
     NULL = auto()
@@ -41,24 +40,24 @@ class Action(Enum):
     """What the sender does with one delivery."""
 
     FORGET = auto()
-    """Nothing: it is settled here. A receiver that lists it reads that from its absence in our map."""
+    """Do nothing: it is settled here. A receiver that lists it concludes that from its absence in our map."""
     RESEND = auto()
-    """Send it again as a new delivery, without resume: the receiver never had it."""
+    """Send it again as a new delivery, without resume: the receiver does not know it."""
     RESUME = auto()
-    """A transfer with resume = true, its payload from where the receiver's `received` says."""
+    """A transfer with resume = true, its payload from the receiver's `received` position on."""
     ABORT = auto()
-    """A transfer with resume = true and aborted = true: what the receiver lacks cannot be sent any more."""
+    """A transfer with resume = true and aborted = true: the payload that the receiver lacks is not available."""
     TAKE_OUTCOME = auto()
     """The receiver's outcome is the delivery's: take it, then settle by a transfer with resume and settled = true."""
     SETTLE = auto()
     """Both know the outcome, or the receiver has settled: settle. To tell a receiver that lists it, a transfer with
     resume and settled = true and no payload."""
     RESTATE = auto()
-    """The outcomes differ, and the sender's counts: a transfer with resume = true and its state, which the receiver
-    takes over."""
+    """The outcomes differ, and the sender's holds: a transfer with resume = true and its state, which the receiver
+    adopts."""
 
 
-# 3.4.6. Rows: the sender's view; columns: the receiver's. The comments give the numbers of the examples there.
+# AMQP 3.4.6. Rows: the sender's view; columns: the receiver's. The comments give the numbers of the examples there.
 # Two cells depend on more than the kind of state and are looked up in _COMPARED.
 TABLE: Final[dict[tuple[View, View], Action]] = {
     (View.ABSENT, View.ABSENT): Action.FORGET,
@@ -97,9 +96,9 @@ def view(state: DeliveryState | Absent | None) -> View:
 def resume_action(local: DeliveryState | Absent | None, remote: DeliveryState | Absent | None) -> Action:
     """What the sender does with a delivery that its own map shows as `local` and the receiver's as `remote`.
 
-    Where either map is incomplete (2.7.3), nothing follows from absence: ask only about tags that are listed."""
+    Where either map is incomplete (AMQP 2.7.3), nothing follows from absence: ask only about tags that are listed."""
     views = view(local), view(remote)
-    if View.OTHER in views:  # transactions are not spoken here: what a peer means by it cannot be known
+    if View.OTHER in views:  # such as a transactional state, which is not supported
         return Action.FORGET if local is ABSENT else Action.ABORT
     if isinstance(local, Received):
         theirs = _NOTHING if remote is None else remote
@@ -117,13 +116,15 @@ def _extent(received: Received) -> tuple[int, int]:
 def split_unsettled(
     unsettled: Mapping[bytes, DeliveryState | None], room: int
 ) -> list[dict[bytes, DeliveryState | None]]:
-    """The map in parts whose entries take at most `room` octets each, in order; one part at least. ValueError if a
+    """The map in parts whose entries take at most `room` bytes each, in order; one part at least. ValueError if a
     single entry does not fit."""
+    if sum(map(len, unsettled)) + len(unsettled) * (5 + _longest_state(unsettled.values())) <= room:
+        return [dict(unsettled)]
     parts: list[dict[bytes, DeliveryState | None]] = [{}]
     used = 0
     for tag, state, size in _entry_sizes(unsettled):
         if size > room:
-            raise ValueError(f"one entry of the unsettled map takes {size} octets, there is room for {room}")
+            raise ValueError(f"one entry of the unsettled map takes {size} bytes, there is room for {room}")
         if used + size > room:
             parts.append({})
             used = 0
@@ -132,8 +133,15 @@ def split_unsettled(
     return parts
 
 
+def _longest_state(states: Iterable[DeliveryState | None]) -> int:
+    """Bytes of the longest one."""
+    different = {id(state): state for state in states}.values()
+    return max([1 if state is None else len(write_state(state)) for state in different], default=1)
+
+
 def _entry_sizes(
     unsettled: Mapping[bytes, DeliveryState | None],
 ) -> Iterator[tuple[bytes, DeliveryState | None, int]]:
     for tag, state in unsettled.items():
-        yield tag, state, len(encode_binary(tag)) + (1 if state is None else len(write_state(state)))
+        head = 2 if len(tag) < 256 else 5
+        yield tag, state, head + len(tag) + (1 if state is None else len(write_state(state)))

@@ -1,8 +1,8 @@
-"""SASL (5.3) without the frames: what each mechanism says and how it ends.
+"""SASL mechanisms (AMQP 5.3), without frames.
 
-Knows ANONYMOUS (RFC 4505) and PLAIN (RFC 4616), both sides. A further mechanism is a class with the same methods and an
-entry in a table: EXTERNAL is one step, SCRAM answers with Challenge until it is done. Knows nothing of frames, nor of
-where passwords are kept. Next: connection.py for the frames, performatives.py for their fields.
+Knows ANONYMOUS (RFC 4505) and PLAIN (RFC 4616), both sides. Another mechanism is a class with the same methods and an
+entry in a table. Where passwords are kept is not known here. Next: handshake.py for the exchange, performatives.py for
+the frames.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """The client is who it says. additional_data goes out with the outcome (5.3.3.5)."""
+    """The client's identity is established. additional_data is sent with the outcome (AMQP 5.3.3.5)."""
 
     identity: str
     additional_data: bytes | None = None
@@ -34,7 +34,7 @@ class Success:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The client is refused. The reason is for our log: the client is told sasl-code auth and no more."""
+    """The client is refused. The reason is for our log: the client is told only sasl-code auth."""
 
     reason: str
 
@@ -46,11 +46,11 @@ class ServerMechanism(Protocol):
     """One exchange with one client."""
 
     def step(self, data: bytes | None) -> Step:
-        """First with the initial response (None if the client sent none), then with each response."""
+        """Called first with the initial response (None if there is none), then with each response."""
 
 
 class ClientMechanism(Protocol):
-    """One way for a client to say who it is. The same object serves one connection after the other."""
+    """One way for a client to authenticate. The same object serves all connections of a client."""
 
     @property
     def name(self) -> str:
@@ -60,11 +60,11 @@ class ClientMechanism(Protocol):
         """A new exchange; its initial response."""
 
     def step(self, challenge: bytes) -> bytes:
-        """The response to a challenge. RemoteProtocolError if the server makes no sense or proves to be false."""
+        """The response to a challenge. RemoteProtocolError if the challenge is wrong."""
 
 
 class ServerMechanisms:
-    """The mechanisms a server offers, most wanted first: {name: function that makes a ServerMechanism}."""
+    """The mechanisms that a server offers, preferred ones first: {name: function that makes a ServerMechanism}."""
 
     __slots__ = ("_mechanisms",)
 
@@ -84,7 +84,7 @@ class ServerMechanisms:
 
 
 class AnonymousServer:
-    """Everybody is let in; the trace information that a client may send says nothing about who it is."""
+    """Accepts every client; the trace information that it may send does not identify it."""
 
     __slots__ = ()
 
@@ -93,7 +93,7 @@ class AnonymousServer:
 
 
 class PlainServer:
-    """`verify(username, password)` says whether they belong together."""
+    """`verify(username, password)` returns whether the password is right."""
 
     __slots__ = ("_verify",)
 
@@ -120,7 +120,7 @@ class PlainServer:
 
 
 def server_mechanisms(*, anonymous: bool = True, verify: Callable[[str, str], bool] | None = None) -> ServerMechanisms:
-    """The usual table: PLAIN if there is somebody to verify it, then ANONYMOUS if it is allowed."""
+    """The usual mechanisms: PLAIN if `verify` is given, then ANONYMOUS if it is allowed."""
     table: dict[str, Callable[[], ServerMechanism]] = {}
     if verify is not None:
         check = verify
@@ -131,7 +131,7 @@ def server_mechanisms(*, anonymous: bool = True, verify: Callable[[str, str], bo
 
 
 class Anonymous:
-    """Client side; `trace` may say whom to ask about this client."""
+    """Client side; `trace` is free text about the client."""
 
     __slots__ = ("_trace",)
     name = "ANONYMOUS"

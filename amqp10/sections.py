@@ -1,19 +1,18 @@
-"""Messages (3.2): the sections of a payload, as objects for clients and as byte ranges for routers.
+"""Messages (AMQP 3.2): the sections of a payload, as objects for clients and as byte ranges for routers.
 
-A client makes and reads a Message. A router carries payloads as bytes: `sections` says where each section lies, and
-`with_message_annotation` adds a word of the router's without touching an octet of the rest (2.7.5 leaves the sections
-of an unknown message-format alone: whether to call it is for the caller to say). Next: performatives.py (Transfer).
+Clients make and read a Message. Routers carry payloads as bytes: `sections` finds the sections, and
+`with_message_annotation` adds an annotation and leaves all other bytes as they are. The caller must not use it on a
+payload of another message-format (AMQP 2.7.5). Next: performatives.py (Transfer).
 """
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from amqp10.codec import check_count, check_end, compound_head, decode_value, encode_map, encode_symbol, encode_value
-from amqp10.codec import skip_value as skip
 from amqp10.composite import (
     BINARY,
     BOOLEAN,
@@ -25,12 +24,16 @@ from amqp10.composite import (
     UINT,
     Composite,
     composite,
+    read_annotations,
     read_descriptor,
     read_fields,
-    read_map,
+    read_typed,
     write_map,
     wrong_type,
 )
+from amqp10.decoder import check_count, check_end, compound_head, decode_value
+from amqp10.decoder import skip_value as skip
+from amqp10.encoder import encode_map, encode_symbol, encode_value
 from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
 from amqp10.types import Symbol
 
@@ -66,7 +69,7 @@ _SYMBOLIC: Final = {
 @composite(HEADER, "amqp:header:list", BOOLEAN, UBYTE, UINT, BOOLEAN, UINT)
 @dataclass(slots=True)
 class Header(Composite):
-    """3.2.1; ttl in milliseconds."""
+    """The header section (AMQP 3.2.1); ttl in milliseconds."""
 
     durable: bool = False
     priority: int = 4
@@ -94,7 +97,10 @@ class Header(Composite):
 )
 @dataclass(slots=True)
 class Properties(Composite):
-    """3.2.4. An int as message_id or correlation_id is a ulong; times in milliseconds since 1970."""
+    """The properties section (AMQP 3.2.4).
+
+    An int as message_id or correlation_id is a ulong; times are milliseconds since 1970.
+    """
 
     message_id: Any = None
     user_id: bytes | None = None
@@ -112,7 +118,7 @@ class Properties(Composite):
 
 
 class Data:
-    """3.2.6: a body of octets, in one or more data sections."""
+    """A body of bytes, in one or more data sections (AMQP 3.2.6)."""
 
     __slots__ = ("chunks",)
 
@@ -126,11 +132,11 @@ class Data:
         return hash(self.chunks)
 
     def __repr__(self) -> str:
-        return f"Data({', '.join(map(repr, self.chunks))})"
+        return f"Data({', '.join(map(reprlib.repr, self.chunks))})"
 
 
 class AmqpSequence:
-    """3.2.7: a body of lists, one for each amqp-sequence section."""
+    """A body of lists, one for each amqp-sequence section (AMQP 3.2.7)."""
 
     __slots__ = ("lists",)
     __hash__ = None  # type: ignore[assignment]
@@ -147,13 +153,13 @@ class AmqpSequence:
 
 @dataclass(slots=True)
 class AmqpValue:
-    """3.2.8: a body of one value."""
+    """A body of one value (AMQP 3.2.8)."""
 
     value: Any = None
 
 
 class Message:
-    """One message with all its sections; a section that is None is not there.
+    """One message with all its sections; a section that is None is absent.
 
     The body may be given as bytes (Data), as anything else that has an AMQP type (AmqpValue), or as one of the three
     classes; it is kept as one of these, and `value` is it without that wrapping.
@@ -194,14 +200,18 @@ class Message:
 
     @property
     def value(self) -> Any:
-        """The octets of the data sections joined; the lists of the amqp-sequences; the amqp-value's value."""
+        """The bytes of the data sections joined; the lists of the amqp-sequences; the amqp-value's value."""
         body = self.body
         if isinstance(body, Data):
             return body.chunks[0] if len(body.chunks) == 1 else b"".join(body.chunks)
         return body.lists if isinstance(body, AmqpSequence) else body.value
 
     def encode(self) -> bytes:
-        """The payload. EncodeError if a value has no AMQP type."""
+        """The payload.
+
+        Raises:
+            EncodeError: A value has no AMQP type.
+        """
         parts = []
         if self.header is not None:
             parts.append(self.header.encode())
@@ -228,8 +238,8 @@ class Message:
 
     @classmethod
     def decode(cls, payload: bytes) -> Message:
-        """The message in a payload; DecodeError where it isn't one. A payload without body, which some clients send,
-        is read as amqp-value null."""
+        """The message in a payload; DecodeError if it is malformed. A payload without body, as some clients send, is
+        read as amqp-value null."""
         message = cls()
         chunks: list[bytes] = []
         lists: list[list[Any]] = []
@@ -239,7 +249,7 @@ class Message:
         while offset < end:
             at = offset
             code, offset = _read_section(payload, offset, end)
-            # 3.2: in this order, each once, but for data and amqp-sequence sections, which may be repeated
+            # AMQP 3.2: in this order, each once, but for data and amqp-sequence sections, which may be repeated
             if code < last or (code == last and code not in (DATA, AMQP_SEQUENCE)) or (DATA <= last < code < FOOTER):
                 raise DecodeError(DECODE_ERROR, f"section 0x{code:02x} cannot come after section 0x{last:02x}", at)
             last = code
@@ -251,15 +261,15 @@ class Message:
                 value, offset = decode_value(payload, offset, end)
                 message.body = AmqpValue(value)
             elif code == DATA:
-                chunk, offset = _typed(payload, offset, end, (0xA0, 0xB0), "data", "binary")
+                chunk, offset = read_typed(payload, offset, end, "data", (0xA0, 0xB0), "binary")
                 chunks.append(chunk)
             elif code == AMQP_SEQUENCE:
-                values, offset = _typed(payload, offset, end, (0x45, 0xC0, 0xD0), "amqp-sequence", "list")
+                values, offset = read_typed(payload, offset, end, "amqp-sequence", (0x45, 0xC0, 0xD0), "list")
                 lists.append(values)
             elif code == APPLICATION_PROPERTIES:
                 message.application_properties, offset = _read_application_properties(payload, offset, end)
             else:
-                annotations, offset = _read_annotations(payload, offset, end, _NAMES[code])
+                annotations, offset = read_annotations(payload, offset, end, _NAMES[code])
                 if code == MESSAGE_ANNOTATIONS:
                     message.message_annotations = annotations
                 elif code == DELIVERY_ANNOTATIONS:
@@ -283,7 +293,7 @@ class Message:
 
 
 def sections(payload: bytes) -> list[tuple[int, int, int]]:
-    """(descriptor code, start, end) of each section, descriptor included; nothing inside a section is looked at."""
+    """(descriptor code, start, end) of each section, descriptor included; their contents are not read."""
     found = []
     start = 0
     end = len(payload)
@@ -296,12 +306,10 @@ def sections(payload: bytes) -> list[tuple[int, int, int]]:
 
 
 def with_message_annotation(payload: bytes, key: str, encoded_value: bytes) -> bytes:
-    """The payload with one message annotation more, or with another value for it; all other octets as they were.
+    """The payload with this message annotation added or replaced; all other bytes are unchanged.
 
     encoded_value: from codec.encode_value. DecodeError if the payload has no sections up to where it must go.
     """
-    if payload[:3] in _BEHIND_ANNOTATIONS:
-        return _annotations(key, encoded_value) + payload
     start, stop = _find_annotations(payload)
     if start == stop:
         return payload[:start] + _annotations(key, encoded_value) + payload[start:]
@@ -329,7 +337,7 @@ def with_message_annotations(payloads: list[bytes], key: str, encoded_value: byt
 
 
 def with_delivery_count(payload: bytes, delivery_count: int) -> bytes:
-    """The payload with this delivery-count in its header (3.2.1), which is put there if need be."""
+    """The payload with this delivery-count in its header (AMQP 3.2.1), which is added if there is none."""
     header, stop = Header(), 0
     if payload:
         code, value_at = _read_section(payload, 0, len(payload))
@@ -363,8 +371,8 @@ def _annotations(key: str, encoded_value: bytes) -> bytes:
 
 
 def _find_annotations(payload: bytes) -> tuple[int, int]:
-    """Where the message-annotations are, or (twice the same offset) would have to be."""
-    # A header and then something behind the annotations: how proton and others begin.
+    """(start, stop) of the message-annotations, or twice the offset at which they belong."""
+    # The usual beginning of proton's and others' messages: a header and no annotations.
     if payload[:4] == _EMPTY_HEADER:
         offset = 4
     elif payload[:4] == b"\x00\x53\x70\xc0" and len(payload) > 4:
@@ -417,20 +425,8 @@ def _read_section(payload: bytes, offset: int, end: int) -> tuple[int, int]:
     return code, value_at
 
 
-def _typed(buf: bytes, offset: int, end: int, codes: tuple[int, ...], where: str, name: str) -> tuple[Any, int]:
-    if offset < end and buf[offset] not in codes:
-        raise wrong_type(buf, offset, end, where, name)
-    return decode_value(buf, offset, end)
-
-
-def _read_annotations(buf: bytes, offset: int, end: int, where: str) -> tuple[dict[Any, Any], int]:
-    if offset >= end:
-        raise DecodeError(DECODE_ERROR, f"the map of {where} is missing", offset)
-    return read_map(buf, offset, end, where, ulong_keys=True)
-
-
 def _read_application_properties(buf: bytes, offset: int, end: int) -> tuple[dict[str, Any], int]:
-    values, stop = _typed(buf, offset, end, (0xC1, 0xD1), "application-properties", "map")
+    values, stop = read_typed(buf, offset, end, "application-properties", (0xC1, 0xD1), "map")
     for key in values:
         if not isinstance(key, str):
             raise DecodeError(

@@ -1,8 +1,8 @@
-"""The sending end of a link: credit, runs of deliveries out, what is settled (2.6.7, 2.6.12 to 2.6.14).
+"""The sending end of a link: credit, runs of deliveries, settlement (AMQP 2.6.7, 2.6.12 to 2.6.14).
 
-Knows how much may be sent and how it is cut into frames. Doesn't keep payloads or states: those are the owner's, and
-what is written is gone from here. Only the frames of a message that is larger than the session's window wait inside.
-Next: transfers.py for the encoding, session.py for the window.
+Knows how much may be sent and splits messages into frames. It keeps no payloads or states: those are the owner's. Only
+frames of a message that exceeds the session's window wait here. Next: transfers.py for the encoding, session.py for the
+window.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from amqp10.performatives import Attach, DeliveryState, Flow
     from amqp10.session import Session
 
-_OVERHEAD = 64  # a one-frame transfer is never larger than its payload by more than this
+_OVERHEAD = 64  # bytes by which a one-frame transfer exceeds its payload, at most
 
 
 class SenderLink(Link):
@@ -32,17 +32,16 @@ class SenderLink(Link):
     def __init__(self, session: Session, name: str) -> None:
         super().__init__(session, name)
         self.credit = 0
-        """Deliveries that may be sent now."""
+        """Deliveries that may be sent now (link-credit)."""
         self.delivery_count = 0
         """Unwrapped; starts at our initial-delivery-count."""
         self.drain = False
-        """The peer wants the credit used up: send what there is, then `drained()`."""
+        """The peer has asked for drain: send what there is, then call `drained()`."""
         self.available = 0
 
     def capacity(self) -> int:
-        """How many one-frame messages can be sent now: credit and the session's window; 0 while frames of a larger
-        message wait for the window, and on a link that is not attached. When it grows again, LinkFlow or SessionFlow
-        says so."""
+        """How many one-frame messages may be sent now: the smaller of credit and the session's window; 0 while frames
+        of a larger message wait, and on a link that is not attached. LinkFlow or SessionFlow tells when it grows."""
         if self._state is not ATTACHED:
             return 0
         return self.session.outgoing.capacity(self.credit)
@@ -60,10 +59,10 @@ class SenderLink(Link):
     ) -> int:
         """Send deliveries with consecutive ids, at least one and at most `capacity()`; return the first id.
 
-        Tags of at most 32 octets. A payload that exceeds the peer's max-frame-size is split.
-        id_hint: a session that has sent nothing yet takes this as its delivery-id, so that sessions whose ids run
-        along share encoded blocks. cache: a dict of the owner's for one batch; position: tells slices of that batch
-        apart, so equal position and length must mean equal tags and payloads."""
+        Tags of at most 32 bytes. A payload that exceeds the peer's max-frame-size is split.
+        id_hint: the first delivery-id of a session that has sent nothing yet, so that sessions with equal ids share
+        encoded blocks. cache: a dict of the owner's for one batch. position: the place in the batch; equal position and
+        length must mean equal tags and payloads."""
         count = len(tags)
         session = self.session
         if not 0 < count <= self.capacity():
@@ -102,13 +101,13 @@ class SenderLink(Link):
         aborted: bool = False,
         message_format: int = 0,
     ) -> int:
-        """One transfer with resume = true (2.6.13), which uses credit like any other; return its delivery-id."""
+        """One transfer with resume = true (AMQP 2.6.13), which uses credit like any other; return its delivery-id."""
         if self.capacity() < 1:
             raise LocalProtocolError(f"{self!r}: no capacity to resume a delivery")
         delivery_id = self.session.outgoing.take_delivery_ids(1, None)
         self.credit -= 1
         self.delivery_count += 1
-        if not settled and not aborted:  # 2.6.14: aborted deliveries are implicitly settled
+        if not settled and not aborted:  # AMQP 2.6.14: aborted deliveries are implicitly settled
             self.session.outgoing.unsettled.add(delivery_id, delivery_id + 1, self)
         transfer = Transfer(
             handle=self.handle or 0,
@@ -124,13 +123,13 @@ class SenderLink(Link):
         return delivery_id
 
     def settle(self, first_id: int, last_id: int, state: DeliveryState | None = None) -> None:
-        """Settle first_id .. last_id; what the receiver has settled itself it is not told again."""
+        """Settle first_id .. last_id; deliveries that the receiver has settled are left out."""
         self.dispose(first_id, last_id, state, True)
 
     def dispose(self, first_id: int, last_id: int, state: DeliveryState | None, settled: bool) -> None:
         """Tell the receiver a state of deliveries first_id .. last_id, which must all be this link's.
 
-        Written with data_to_send, adjacent equal ones as one range. Nothing happens on a link that is gone."""
+        Written with data_to_send, adjacent equal ones as one range. On a link that has ended nothing happens."""
         if self._state is not ATTACHED:
             return
         session = self.session
@@ -139,31 +138,35 @@ class SenderLink(Link):
         session.outgoing.dispose(first_id, last_id, state, settled)
 
     def write_dispositions(self) -> None:
-        """What `dispose` and `settle` have left for data_to_send goes into the output now, ahead of the transfers that
-        follow: before a tag is used again, the peer must have heard that its last delivery is settled."""
+        """Write pending dispositions now, ahead of the transfers that follow: before a tag is used again, the peer must
+        have read that its last delivery is settled."""
         self.session.outgoing.write_dispositions()
 
     def drained(self) -> None:
-        """Use up what credit is left, and say so: the answer to `drain`, after sending what there was (2.6.7)."""
+        """Use up the remaining credit and send a flow: the answer to `drain` (AMQP 2.6.7)."""
         self.delivery_count += self.credit
         self.credit = 0
         self.flow()
 
     def set_available(self, available: int) -> None:
-        """What goes into the `available` of our next flow; sends none."""
+        """Set `available` for our next flow; sends none."""
         self.available = available
 
     def flow(self, *, echo: bool = False) -> None:
-        """Send our side's state; echo asks for the receiver's in turn."""
+        """Send a flow with our state; echo asks for the receiver's."""
         if self._state is ATTACHED:
-            self.session._want_flow(self, echo)
+            self.session._queue_flow(self, echo)
+
+    def check_invariants(self) -> None:
+        assert self.credit >= 0, f"{self!r}: credit {self.credit}"
+        assert not (self.credit and self.detached), f"{self!r}: credit after detach"
 
     # For the session --------------------------------------------------------------------------------------------
 
     def _send_split(
         self, first: int, tags: list[bytes], payloads: list[bytes], settled: bool, message_format: int
     ) -> None:
-        """A run in which some payload exceeds a frame: message by message."""
+        """Send a run in which some payload exceeds a frame, message by message."""
         for delivery_id, tag, payload in zip(range(first, first + len(tags)), tags, payloads, strict=True):
             transfer = Transfer(
                 handle=self.handle or 0,
@@ -175,7 +178,7 @@ class SenderLink(Link):
             self._send_message(transfer, payload, delivery_id)
 
     def _send_message(self, transfer: Transfer, payload: bytes, delivery_id: int) -> None:
-        """One delivery in as many frames as it needs (2.6.14); those that the window does not admit wait."""
+        """Send one delivery in as many frames as it needs (AMQP 2.6.14); frames beyond the window wait."""
         outgoing = self.session.outgoing
         room = self.session.connection.remote_max_frame_size - FRAME_HEAD_SIZE
         body = transfer.encode()
@@ -205,7 +208,7 @@ class SenderLink(Link):
         self.session.outgoing.drop(self)
 
     def _received_flow(self, flow: Flow) -> None:
-        # 2.6.7: link-credit(snd) := delivery-count(rcv) + link-credit(rcv) - delivery-count(snd)
+        # AMQP 2.6.7: link-credit(snd) := delivery-count(rcv) + link-credit(rcv) - delivery-count(snd)
         if flow.link_credit is not None:
             if flow.delivery_count is None:  # the receiver has not seen our attach yet
                 base = (self.local_attach.initial_delivery_count or 0) if self.local_attach is not None else 0

@@ -1,7 +1,7 @@
-"""Serial numbers on the wire, plain integers inside (2.8.10 sequence-no, RFC 1982).
+"""Serial numbers on the wire, plain integers inside (AMQP 2.8.10 sequence-no, RFC 1982).
 
 Inside the engine delivery-ids, delivery-counts and transfer-ids grow without bound; `& WRAP` makes their wire form.
-The other way one needs to know roughly where one is: less than 2**31 away.
+`unwrap` needs a number that is less than 2**31 away.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A session: handles, links, begin and end, and what it has to write (2.5, 2.6.2, 2.7.2).
+"""A session: handles, links, begin and end, and its pending output (AMQP 2.5, 2.6.2, 2.7.2).
 
-Knows which link a frame is for and what ends with what. Transfer windows and delivery-ids are in incoming.py and
-outgoing.py, credit is in sender.py and receiver.py, how frames are found in bytes is in reading.py.
+Knows which link a frame is for. Transfer windows and delivery-ids are in incoming.py and outgoing.py, credit in
+sender.py and receiver.py, the splitting of bytes into frames in reading.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from amqp10.errors import (
     INVALID_FIELD,
     RESOURCE_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
+    LinkViolation,
     LocalProtocolError,
     RemoteProtocolError,
+    SessionViolation,
 )
 from amqp10.events import Dispositions, LinkAttached, LinkAttaching, LinkDetached, LinkFlow, SessionEnded, SessionFlow
 from amqp10.incoming import Incoming
@@ -30,22 +32,21 @@ from amqp10.performatives import Attach, Begin, Detach, End, Error, Flow, Transf
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from amqp10.serial import WRAP, difference, unwrap
-from amqp10.violations import LinkViolation, SessionViolation
 
 if TYPE_CHECKING:
     from amqp10.connection import Connection
     from amqp10.events import Event
     from amqp10.performatives import DeliveryState
 
-OUTGOING_WINDOW = 0x7FFFFFFF  # we announce no limit of our own: credit is what limits us
+OUTGOING_WINDOW = 0x7FFFFFFF  # no limit of our own: credit limits what is sent
 _HANDLES = 0xFFFFFFFF
-_SMALLEST_ATTACH = 64  # octets of an attach that says nothing but a name, less that name
+_SMALLEST_ATTACH = 64  # bytes of an attach without optional fields, less the name
 
 
 class SessionState(Enum):
     BEGIN_SENT = auto()
     MAPPED = auto()
-    END_SENT = auto()  # 2.5.5: what still comes is discarded, up to the peer's end
+    END_SENT = auto()  # AMQP 2.5.5: input is discarded up to the peer's end
     ENDED = auto()
 
 
@@ -63,17 +64,17 @@ class Session:
         self.remote_channel: int | None = None
         self.remote_begin: Begin | None = None
         self.links: list[Link] = []
-        """Those attached or attaching; after the session's end, those that there were then."""
+        """Attached or attaching links; after the session's end, those that existed then."""
         self._state = BEGIN_SENT
         self._local_error: Error | None = None
         self._end_reported = False
         self._by_handle: dict[int, Link] = {}
         self._by_remote_handle: dict[int, Link] = {}
-        self._awaiting: dict[tuple[str, bool], deque[Link]] = {}  # (name, we send) -> the peer's attach is to come
-        self._errant: dict[Link, int] = {}  # detached by us -> frames that the peer may have sent before it knew
+        self._awaiting: dict[tuple[str, bool], deque[Link]] = {}  # (name, we send) -> waits for the peer's attach
+        self._frames_after_detach: dict[Link, int] = {}  # detached by us -> transfers that may have crossed the detach
         self.incoming = Incoming(self, connection.settings.incoming_window)
         self.outgoing = Outgoing(self)
-        # what data_to_send has to write, beside dispositions
+        # What data_to_send has to write, besides dispositions:
         self._flows: dict[Link, bool] = {}  # -> echo
         self._session_flow = False
 
@@ -94,24 +95,35 @@ class Session:
         return ReceiverLink(self, name)
 
     def pause_incoming(self) -> None:
-        """Renew the incoming window no more: the peer stops when it has used up what it was given."""
+        """Stop renewing the incoming window: the peer stops when it has used it up."""
         self.incoming.paused = True
 
     def resume_incoming(self) -> None:
-        """Renew the window again, now."""
+        """Renew the incoming window again, at once."""
         if self.incoming.paused:
             self.incoming.paused = False
-            self._want_session_flow()
+            self._queue_session_flow()
 
     def end(self, error: Error | None = None) -> None:
-        """Send end. SessionEnded comes with the peer's answer; nothing happens on a session that is over."""
+        """Send end. SessionEnded follows with the peer's answer. On a session that has ended nothing happens."""
         if self.ended:
             return
         self._local_error = error
         self._send_end(error)
         self._state = END_SENT
 
-    # Begin, end, and what the connection hands in ----------------------------------------------------------------
+    def check_invariants(self) -> None:
+        incoming, outgoing = self.incoming, self.outgoing
+        assert 0 <= incoming.left <= incoming.window, f"{self!r}: incoming window {incoming.left} of {incoming.window}"
+        assert outgoing.window >= 0, f"{self!r}: outgoing window {outgoing.window}"
+        assert not (outgoing.waiting and outgoing.window), f"{self!r}: frames wait while the window is open"
+        incoming.unsettled.check_invariants(incoming.next_delivery_id)
+        outgoing.unsettled.check_invariants(outgoing.next_delivery_id)
+        for link in self.links:
+            assert link.handle is None or self._by_handle[link.handle] is link, f"{link!r}: its handle is another's"
+            link.check_invariants()
+
+    # Begin, end, and frames from the connection ----------------------------------------------------------------
 
     def _begin(self) -> None:
         settings = self.connection.settings
@@ -151,26 +163,26 @@ class Session:
 
     def _send_end(self, error: Error | None) -> None:
         self._flush()
-        self._write(self.connection._fit(End(error)))
+        self._write(self.connection._encode_within_frame(End(error)))
         self._stop()
 
     def _stop(self) -> None:
-        """Nothing more is sent or taken: let go of everything but the list of links."""
+        """The session has ended: drop everything but the list of links."""
         self.connection._forget_shapes()
         self.incoming = Incoming(self, 0)
         self.outgoing = Outgoing(self)
         self._flows.clear()
         self._session_flow = False
         for link in self.links:
-            link._lose()
+            link._session_ended()
         self._by_handle.clear()
         self._by_remote_handle.clear()
         self._awaiting.clear()
-        self._errant.clear()
+        self._frames_after_detach.clear()
 
     def _received_attach(self, attach: Attach, events: list[Event]) -> None:
         highest = self.connection.settings.handle_max
-        if attach.handle > highest:  # 2.7.2: the connection closes for this
+        if attach.handle > highest:  # AMQP 2.7.2: the connection closes for this
             raise RemoteProtocolError(FRAMING_ERROR, f"handle {attach.handle} is above handle-max {highest}")
         if attach.handle in self._by_remote_handle:
             raise SessionViolation(self, HANDLE_IN_USE, f"handle {attach.handle} is in use")
@@ -189,7 +201,7 @@ class Session:
         else:
             link = self.sender(attach.name) if is_sender else self.receiver(attach.name)
             try:
-                # Now, so that the answer cannot fail for want of one; the same number reads best in a trace.
+                # Reserved now, so that the answer cannot fail; the peer's own number is easiest to read in a trace.
                 link.handle = self._free_handle(attach.handle)
             except LocalProtocolError as error:
                 raise SessionViolation(self, RESOURCE_LIMIT_EXCEEDED, str(error)) from None
@@ -207,7 +219,7 @@ class Session:
         link = self._link_of(detach.handle)
         self.connection._forget_shapes()
         del self._by_remote_handle[detach.handle]
-        self._errant.pop(link, None)
+        self._frames_after_detach.pop(link, None)
         local = link._state is DETACH_SENT
         link._received_detach(detach)
         if link.handle is not None and self._by_handle.get(link.handle) is link:
@@ -229,18 +241,18 @@ class Session:
 
     def _received_flow(self, flow: Flow, events: list[Event]) -> None:
         if self.remote_begin is not None:
-            self.incoming.next_transfer_id = flow.next_outgoing_id  # 2.5.6
+            self.incoming.next_transfer_id = flow.next_outgoing_id  # AMQP 2.5.6
         grown = self.outgoing.received_flow(flow)
         if flow.handle is None:
             if flow.echo:
-                self._want_session_flow()
+                self._queue_session_flow()
         else:
             link = self._link_of(flow.handle)
             if link._state in (ATTACHED, ATTACH_RECEIVED):
                 link._received_flow(flow)
                 if flow.echo:
                     if link._state is ATTACHED:
-                        self._want_flow(link)
+                        self._queue_flow(link)
                     else:
                         link._reply_wanted = True
                 events.append(LinkFlow(link, flow))
@@ -250,16 +262,16 @@ class Session:
     # Incoming transfers and dispositions ----------------------------------------------------------------------------
 
     def _received_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> ReceiverLink | None:
-        """The link, if this was one whole, ordinary delivery."""
+        """The link, if this was one complete, ordinary delivery."""
         link = self._link_of(transfer.handle)
         self.incoming.count(1)
         if not isinstance(link, ReceiverLink):
             raise SessionViolation(
                 self, ERRANT_LINK, f"a transfer on handle {transfer.handle}, where the peer receives"
             )
-        if link in self._errant:
-            self._errant[link] -= 1
-            if self._errant[link] < 0:  # 2.6.5: what it sent before it knew of our detach is discarded
+        if link in self._frames_after_detach:
+            self._frames_after_detach[link] -= 1
+            if self._frames_after_detach[link] < 0:  # AMQP 2.6.5: what was sent before our detach was read is discarded
                 raise SessionViolation(self, ERRANT_LINK, f"transfers for link {link.name!r:.60} after its detach")
             if transfer.delivery_id is not None:
                 self.incoming.skip_delivery(transfer.delivery_id)
@@ -277,7 +289,7 @@ class Session:
         if next_id is None:
             return
         begin = unwrap(first, next_id)
-        end = min(begin + difference(last, first) + 1, next_id)  # what was never sent has no state
+        end = min(begin + difference(last, first) + 1, next_id)  # deliveries that have not been sent have no state
         found = side.unsettled.remove(begin, end) if settled else side.unsettled.find(begin, end)
         for link, low, high in found:
             if events:
@@ -319,32 +331,32 @@ class Session:
             self.links.append(link)
 
     def _forget(self, link: Link) -> None:
-        """Our detach is about to be written: first what the link still had to say."""
+        """Our detach is about to be written: first write the link's pending output."""
         self._flush()
         self._flows.pop(link, None)
         self.connection._forget_shapes()
         if link.remote_handle is not None and link.remote_handle in self._by_remote_handle:
-            self._errant[link] = self.incoming.left
+            self._frames_after_detach[link] = self.incoming.left
 
     def _write(self, body: bytes) -> None:
         self.connection._write_frame(self.channel, body)
 
-    def _want_flow(self, link: Link, echo: bool = False) -> None:
+    def _queue_flow(self, link: Link, echo: bool = False) -> None:
         self._flows[link] = self._flows.get(link, False) or echo
-        self._touch()
+        self._has_output()
 
-    def _want_session_flow(self) -> None:
+    def _queue_session_flow(self) -> None:
         self._session_flow = True
-        self._touch()
+        self._has_output()
 
-    # Output that is put together when it is asked for -----------------------------------------------------------------
+    # Output that is encoded on demand -----------------------------------------------------------------
 
-    def _touch(self) -> None:
-        """There is something to put together."""
-        self.connection._touched[self] = None
+    def _has_output(self) -> None:
+        """This session has output for data_to_send to encode."""
+        self.connection._with_output[self] = None
 
     def _flush(self) -> None:
-        """Write the pending dispositions and flows; while frames wait for the peer's window, not those about them."""
+        """Write pending dispositions and flows, except those about transfers that wait for the peer's window."""
         self.incoming.write_dispositions()
         self.outgoing.write_dispositions()
         if self._flows:
@@ -361,7 +373,7 @@ class Session:
         self.connection._append(pending.take(self.channel, is_receiver, self.connection.remote_max_frame_size))
 
     def _write_flow(self, link: Link | None, echo: bool) -> None:
-        self._session_flow = False  # every flow tells the session's state too
+        self._session_flow = False  # every flow carries the session's state
         fields = {} if link is None else {"handle": link.handle, **link._flow_fields()}
         flow = Flow(
             next_incoming_id=None if self.remote_begin is None else self.incoming.next_transfer_id,

@@ -1,4 +1,4 @@
-"""Source, target and coordinator (3.5, 4.5.1): the two ends of a link.
+"""Source, target and coordinator (AMQP 3.5, 4.5.1): the two ends of a link.
 
 Knows their fields. What an address or a filter means is for the router to say. Next: performatives.py (Attach).
 """
@@ -13,12 +13,12 @@ from amqp10.composite import BOOLEAN, FIELDS, STRING, SYMBOL, SYMBOLS, UINT, Com
 from amqp10.outcomes import STATE, DeliveryState
 from amqp10.types import Symbol
 
-# 3.5.5 terminus-durability
+# AMQP 3.5.5 terminus-durability
 DURABLE_NONE: Final = 0
 DURABLE_CONFIGURATION: Final = 1
 DURABLE_UNSETTLED_STATE: Final = 2
 
-# 3.5.6 terminus-expiry-policy
+# AMQP 3.5.6 terminus-expiry-policy
 EXPIRE_LINK_DETACH: Final = Symbol("link-detach")
 EXPIRE_SESSION_END: Final = Symbol("session-end")
 EXPIRE_CONNECTION_CLOSE: Final = Symbol("connection-close")
@@ -42,7 +42,7 @@ EXPIRE_NEVER: Final = Symbol("never")
 )
 @dataclass(slots=True)
 class Source(Composite):
-    """3.5.3; timeout in seconds."""
+    """AMQP 3.5.3. timeout is in seconds."""
 
     address: str | None = None
     durable: int = DURABLE_NONE
@@ -60,7 +60,7 @@ class Source(Composite):
 @composite(0x29, "amqp:target:list", STRING, UINT, SYMBOL, UINT, BOOLEAN, FIELDS, SYMBOLS)
 @dataclass(slots=True)
 class Target(Composite):
-    """3.5.4; timeout in seconds."""
+    """AMQP 3.5.4. timeout is in seconds."""
 
     address: str | None = None
     durable: int = DURABLE_NONE
@@ -74,7 +74,7 @@ class Target(Composite):
 @composite(0x30, "amqp:coordinator:list", SYMBOLS)
 @dataclass(slots=True)
 class Coordinator(Composite):
-    """4.5.1: the target of a link that controls transactions."""
+    """The target of a link that controls transactions (AMQP 4.5.1)."""
 
     capabilities: Sequence[str] = ()
 

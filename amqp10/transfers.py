@@ -1,11 +1,11 @@
-"""The hot path: runs of transfer frames in, blocks of transfer frames out (ENGINE.md rules 1, 2 and 4).
+"""The hot path: runs of transfer frames in, blocks of transfer frames out.
 
-In: a peer encodes all transfers of a link alike but for the frame's size, delivery-id, tag and payload. A `Shape` holds
-what is alike, learnt from one frame that the generic codec has decoded; `take_run` takes as many further frames as
-match it to the byte, and leaves everything else to the generic codec. Knows nothing of windows and credit but the one
-limit that it is given. Out: `encode_block` writes a whole run with one join.
+In: a peer encodes all transfers of a link in the same way, except for the frame's size, delivery-id, tag and payload. A
+`Shape` holds the common bytes, learnt from one frame that the generic codec has decoded. `take_run` takes as many
+further frames as match it exactly and leaves all others to the generic codec. Windows and credit are one limit here.
+Out: `encode_block` encodes a whole run with one join.
 
-What is worth knowing before changing something here is in bench/engine.py, which measures it.
+bench/engine.py measures this module.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ from itertools import chain, repeat
 from struct import Struct
 from typing import Any
 
+from amqp10.composite import read_list_head
+from amqp10.decoder import skip_value
+from amqp10.encoder import encode_uint
 from amqp10.errors import EncodeError
 from amqp10.serial import WRAP
 
 TRANSFER_START = b"\x00\x53\x14"
-_HEADER = 8  # octets of the frame header: size 4, doff 1, type 1, channel 2
+_HEADER = 8  # bytes of the frame header: size 4, doff 1, type 1, channel 2
 _LIST8, _LIST32 = 0xC0, 0xD0
 _HANDLE, _DELIVERY_ID, _DELIVERY_TAG = 0, 1, 2
 _SMALLUINT, _UINT, _VBIN8 = 0x52, 0x70, 0xA0
 
-_COLUMNS_FROM = 6  # so many frames of equal size are worth taking column by column
+_COLUMNS_FROM = 16  # frames of equal size from which on they are taken column by column: fewer are faster one by one
 COLUMNS_AT_FIRST, COLUMNS_GROW = 16, 8  # how many are tried at once: 16, 128, 1024 ...
 _uint = Struct(">I")
 
@@ -34,9 +37,9 @@ _uint = Struct(">I")
 
 
 class Shape:
-    """What all transfers of one link have in common, as bytes; from the end of the frame's size to the payload:
+    """The common bytes of all transfers of one link, from behind the frame's size to the payload:
 
-    head | delivery-id | middle | tag | tail      (head and middle end with the constructors of what follows)
+    head | delivery-id | middle | tag | tail      (head and middle end with the constructor of the next field)
     """
 
     __slots__ = ("_columns", "first_part", "fixed", "head", "link", "message_format", "middle", "pairs",
@@ -82,8 +85,8 @@ class Shape:
 
 
 def shape_key(buf: bytes, offset: int) -> bytes:
-    """What finds the shape of the transfer frame at `offset`: nearly always one link's, as it includes channel and
-    handle; the shape's own comparison decides. At least 22 octets must be there."""
+    """The key of the transfer frame at `offset` in the table of shapes. It includes channel and handle; different links
+    may share it, so a frame is compared with the whole shape. At least 22 bytes must be there."""
     return buf[offset + 4 : offset + 22] if buf[offset + 11] == _LIST32 else buf[offset + 4 : offset + 16]
 
 
@@ -91,13 +94,13 @@ def learn_shape(
     buf: bytes, offset: int, payload: int, *, link: Any, settled: bool, message_format: int | None,
     rcv_settle_mode: int | None,
 ) -> Shape | None:  # fmt: skip
-    """The shape of the frame at `offset`, which has been decoded and whose payload starts at `payload`; None where its
-    delivery-id takes no octets (it is 0), or anything is encoded in a way that need not be fast."""
+    """The shape of the frame at `offset`, which has been decoded and whose payload starts at `payload`; None if its
+    delivery-id takes no bytes (0), or it has an unusual encoding."""
     body = offset + _HEADER
     if buf[offset + 4] != 2 or buf[body : body + 3] != TRANSFER_START:
         return None
     spans = field_spans(buf, body + 3, payload)
-    if spans is None or len(spans) <= _DELIVERY_TAG:
+    if len(spans) <= _DELIVERY_TAG:
         return None
     id_start, id_end = spans[_DELIVERY_ID]
     tag_start, tag_end = spans[_DELIVERY_TAG]
@@ -126,7 +129,7 @@ def take_run(
     if end - offset >= fixed * _COLUMNS_FROM:
         size = _uint.unpack_from(buf, offset)[0]
         equal = min((end - offset) // size, limit) if fixed <= size <= max_size else 0
-        # In growing pieces: where the run ends early, no more is tried in vain than has been taken (ENGINE.md rule 8).
+        # In growing pieces, so that a run that ends early wastes no more work than it has done.
         piece = COLUMNS_AT_FIRST
         while equal >= _COLUMNS_FROM and expected + equal <= WRAP:
             count = min(equal, piece)
@@ -164,7 +167,7 @@ def _take_columns(
     buf: bytes, offset: int, shape: Shape, size: int, expected: int, count: int, tags: list[bytes],
     payloads: list[bytes],
 ) -> int:  # fmt: skip
-    """Where all frames are of one size: unpack them all, compare by columns. All or nothing: 0 if one differs."""
+    """Frames of one size: unpack them all and compare column by column. 0, and nothing taken, if one differs."""
     lead = buf[offset : offset + 4 + len(shape.head)]
     last = offset + (count - 1) * size
     if lead[4:] != shape.head or buf[last : last + len(lead)] != lead:
@@ -186,51 +189,28 @@ def _take_columns(
     return count
 
 
-def field_spans(buf: bytes, offset: int, end: int) -> list[tuple[int, int]] | None:
-    """(start, end) of each field of the list at `offset`, constructors included; None if it isn't a plain list.
-
-    For bytes that the generic codec has accepted: they are not checked again."""
-    constructor = buf[offset]
-    if constructor == _LIST8:
-        count, offset = buf[offset + 2], offset + 3
-    elif constructor == _LIST32:
-        count, offset = _uint.unpack_from(buf, offset + 5)[0], offset + 9
-    else:
-        return None
-    spans: list[tuple[int, int]] = []
+def field_spans(buf: bytes, offset: int, end: int) -> list[tuple[int, int]]:
+    """(start, end) of each field of the list at `offset`, constructors included."""
+    offset, _, count = read_list_head(buf, offset, end, "a performative")
+    spans = []
     for _ in range(count):
-        after = _skip(buf, offset)
-        if after > end:
-            return None
+        after = skip_value(buf, offset, end)
         spans.append((offset, after))
         offset = after
     return spans
-
-
-def _skip(buf: bytes, offset: int) -> int:
-    """The end of the value at `offset`; 1.2: the constructor's high half tells how its size is to be found."""
-    constructor = buf[offset]
-    if constructor == 0:
-        return _skip(buf, _skip(buf, offset + 1))
-    kind = constructor >> 4
-    if kind <= 9:
-        return offset + 1 + (0, 0, 0, 0, 0, 1, 2, 4, 8, 16)[kind]
-    if kind in (0xA, 0xC, 0xE):
-        return offset + 2 + buf[offset + 1]
-    return offset + 5 + int(_uint.unpack_from(buf, offset + 1)[0])
 
 
 # Outgoing ------------------------------------------------------------------------------------------------------------
 
 
 class _Layout:
-    """The bytes around tag and payload that are the same for all frames of a block."""
+    """The bytes around tag and payload that all frames of a block share."""
 
     __slots__ = ("after_id", "after_tag", "before_id", "overhead", "pack")
 
     def __init__(self, channel: int, handle: int, tag_size: int, settled: bool, message_format: int) -> None:
-        if tag_size > 32:  # 2.8.7
-            raise EncodeError(f"a delivery-tag has at most 32 octets, not {tag_size}")
+        if tag_size > 32:  # AMQP 2.8.7
+            raise EncodeError(f"a delivery-tag has at most 32 bytes, not {tag_size}")
         fields = encode_uint(handle) + b"\x70"
         self.after_id = b"\xa0" + bytes((tag_size,))
         self.after_tag = encode_uint(message_format) + (b"\x41" if settled else b"")
@@ -250,18 +230,6 @@ class _Layout:
 @lru_cache(1024)
 def _layout(channel: int, handle: int, tag_size: int, settled: bool, message_format: int) -> _Layout:
     return _Layout(channel, handle, tag_size, settled, message_format)
-
-
-def encode_uint(value: int) -> bytes:
-    """1.6.5: the shortest of its three forms."""
-    if value == 0:
-        return b"\x43"
-    return bytes((_SMALLUINT, value)) if value < 256 else b"\x70" + _uint.pack(value)
-
-
-def transfer_overhead(channel: int, handle: int, tag_size: int, settled: bool, message_format: int) -> int:
-    """The size of a frame that carries a whole message, less that of its payload."""
-    return _layout(channel, handle, tag_size, settled, message_format).overhead
 
 
 def encode_block(

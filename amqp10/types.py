@@ -98,7 +98,7 @@ class _Decimal:
 
     def __init__(self, raw: bytes) -> None:
         if len(raw) != self.width:
-            raise ValueError(f"{type(self).__name__} takes {self.width} octets, not {len(raw)}")
+            raise ValueError(f"{type(self).__name__} takes {self.width} bytes, not {len(raw)}")
         self.raw = raw
 
     def __eq__(self, other: object) -> bool:

@@ -1,13 +1,14 @@
-"""Which deliveries of a session are unsettled in one direction, and whose they are.
+"""The unsettled deliveries of a session in one direction, by link.
 
-Ranges of delivery-ids, each with its link: a disposition names ids of the session, and its owner wants to hear of them
-link by link, without those that were settled before. Costs per range, not per delivery; nothing remains of settled
-ones. It knows no states: those are the owner's. Next: session.py, which keeps one for each direction.
+Ranges of delivery-ids, each with its link: a disposition names ids of the session, and events are per link, without
+deliveries that were settled before. Costs are per range, not per delivery; settled deliveries leave nothing. States are
+the owner's. Next: session.py, which has one for each direction.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from operator import eq, le
 from typing import Generic, TypeVar
 
 LinkT = TypeVar("LinkT")
@@ -18,8 +19,8 @@ _COMPACT_ABOVE = 256  # emptied ranges are swept out when they are this many and
 class UnsettledRanges(Generic[LinkT]):
     """Ascending, disjoint, half-open ranges [first, end) labelled with a link.
 
-    A range that is emptied stays in place as an empty one until a sweep, so that settling in any order is O(log n)
-    per range; only the splitting of a range inserts.
+    An emptied range stays in place until a sweep, so settling in any order is O(log n) per range; only
+    splitting a range inserts.
     """
 
     __slots__ = ("_emptied", "_ends", "_firsts", "_head", "_links")
@@ -48,7 +49,7 @@ class UnsettledRanges(Generic[LinkT]):
         self._links.append(link)
 
     def find(self, first: int, end: int) -> list[tuple[LinkT, int, int]]:
-        """What of [first, end) is unsettled, as (link, first, end) in order."""
+        """The unsettled part of [first, end), as (link, first, end) in order."""
         firsts, ends = self._firsts, self._ends
         index = max(bisect_right(firsts, first, self._head) - 1, self._head)
         found: list[tuple[LinkT, int, int]] = []
@@ -60,7 +61,7 @@ class UnsettledRanges(Generic[LinkT]):
         return found
 
     def remove(self, first: int, end: int) -> list[tuple[LinkT, int, int]]:
-        """Take [first, end) out; what of it was there, as (link, first, end) in order."""
+        """Settle [first, end); return the part that was unsettled, as (link, first, end) in order."""
         firsts, ends, links = self._firsts, self._ends, self._links
         index = max(bisect_right(firsts, first, self._head) - 1, self._head)
         removed: list[tuple[LinkT, int, int]] = []
@@ -88,12 +89,22 @@ class UnsettledRanges(Generic[LinkT]):
         return removed
 
     def drop(self, link: LinkT) -> None:
-        """Forget everything of a link."""
+        """Forget all deliveries of a link."""
         for index in range(self._head, len(self._links)):
             if self._links[index] is link and self._firsts[index] < self._ends[index]:
                 self._ends[index] = self._firsts[index]
                 self._emptied += 1
         self._sweep()
+
+    def check_invariants(self, next_id: int | None) -> None:
+        """next_id: of the session's next delivery; None: there has been none."""
+        firsts, ends = self._firsts, self._ends
+        assert len(firsts) == len(ends) == len(self._links), "ranges, ends and links differ in number"
+        assert self._emptied == sum(map(eq, firsts, ends)), "empty ranges are miscounted"
+        assert all(map(le, firsts, ends)), "a range ends before it begins"
+        assert all(map(le, ends, firsts[1:])), "ranges overlap or are out of order"
+        assert firsts[: self._head] == ends[: self._head], "an unsettled range is skipped"
+        assert not ends or (next_id is not None and ends[-1] <= next_id), "a delivery that has not begun is unsettled"
 
     def _sweep(self) -> None:
         firsts, ends = self._firsts, self._ends

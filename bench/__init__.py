@@ -1,1 +1,1 @@
-"""Measurements against other peers, as programs: `python -m bench.compare`, `bench.unsettled`, `bench.memory`."""
+"""Measurements, as programs: `python -m bench --help` lists them, bench/README.md says what each asks."""

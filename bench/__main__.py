@@ -1,33 +1,51 @@
-"""`python -m bench [compare|unsettled|memory|spark|wal] [options]`; compare when none is named."""
+"""`python -m bench [PROGRAM] [options]`.  Without a program: all comparisons with other brokers, in one run.
+
+compare      CPU per delivery by subscribers, beside other brokers
+latency      time from publisher to subscriber, beside other brokers
+wide         CPU per delivery of 40 topics with small windows, beside other brokers
+bodies       CPU per delivery by size of the body, beside other brokers
+watch        what reading status and metrics of a router with many topics costs
+unsettled    whether a delivery costs the same beside what is unsettled, idle or stalled
+memory       whether routers forget what is settled
+peaks        whether a router gives memory back after a peak
+core         the protocol's decisions alone
+engine       encoding and decoding AMQP alone
+interrouter  the network of routers alone
+spark        rows a second into Spark
+wal          the Spark source's log alone
+
+`python -m bench PROGRAM --help` lists the options of one, and explains its figures.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from importlib import import_module
 
-from bench import compare, memory, spark, unsettled
+from bench import compare
 
-
-def _wal(arguments: Sequence[str]) -> int:
-    from bench import wal  # needs pyarrow
-
-    return wal.main(arguments)
-
-
-PROGRAMS: dict[str, Callable[[list[str]], int]] = {
-    "compare": compare.main,
-    "unsettled": unsettled.main,
-    "memory": memory.main,
-    "spark": spark.main,
-    "wal": _wal,
-}
+PROGRAMS = ("watch", "unsettled", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal")
 
 
 def main() -> int:
-    arguments = sys.argv[1:]
-    if arguments and arguments[0] in PROGRAMS:
-        return PROGRAMS[arguments[0]](arguments[1:])
-    return compare.main(arguments)
+    name, *arguments = sys.argv[1:] or [""]
+    if name in ("-h", "--help"):
+        print(__doc__)
+        return 0
+    if name in compare.TABLES:
+        return compare.main(arguments, [name])
+    if name in PROGRAMS:
+        try:
+            program = import_module(f"bench.{name}")
+        except ModuleNotFoundError as missing:
+            print(f"bench: {name} needs {missing.name}: pip install 'onceway[spark]'", file=sys.stderr)
+            return 2
+        status: int = program.main(arguments)
+        return status
+    if name and not name.startswith("-"):
+        print(f"bench: no program {name}; python -m bench --help lists them", file=sys.stderr)
+        return 2
+    return compare.main(sys.argv[1:], list(compare.TABLES))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Onceway beside RabbitMQ and mosquitto, same machine, same run, same load generators.
+"""Onceway beside other brokers: same machine, same run, same load generators.
 
-    python -m bench.compare --yardstick DIR [--quick] [--peers onceway,rabbitmq,mosquitto] [--subs 1,4,16]
-                            [--count N] [--json FILE]
+    python -m bench compare|latency|wide|bodies [--quick] [--peers onceway,nats] [--skrouterd PATH] [--json FILE]
 
-For each peer and number of subscribers: bodies of 100 bytes, 1,000 unsettled, `--count` deliveries in all; Onceway
-with rcv-settle-mode second (the full exactly-once protocol) through one, two and three routers in line.  Then the
-latency at 1,000 messages a second through one router, which wants an idle machine: the load is printed with it.
-Exit status 1 if a run through Onceway lost, repeated or reordered a message, or a peer could not be run.
+compare: 1, 4 and 16 subscribers of one topic, bodies of 100 bytes, windows of 1,000 messages.
+latency: one topic at 1,000 messages a second, and 40 topics at 50 each.
+wide:    40 topics with a publisher and a subscriber each; windows of 1, 10, 100 and 1,000 messages.
+bodies:  100 bytes to 1 MB, windows of at most 3 MB.
+
+A peer that is not installed is left out, which is said in a line.  Exit status 1 if a run through Onceway failed, lost,
+repeated or reordered a message, or a peer could not be started; 2 if the generators cannot be built.
 """
 
 from __future__ import annotations
@@ -17,174 +19,238 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import yardstick
-from bench.peers import Mosquitto, Onceway, Peer, RabbitMQ
-from bench.yardstick import Load, Result, Yardstick
+from bench.load import GeneratorsMissing, Load, Result, built, run
+from bench.peers import DEFINITIONS, Broker, Onceway, Peer
 
-# Measured elsewhere, on another machine, at-least-once: skupper-router 3.x, C.  For orientation only.
-FROM_OUTSIDE: dict[str, dict[int, float]] = {
-    "skupper-router, one router": {1: 1.1, 4: 0.76, 16: 0.65},
-    "skupper-router, two routers": {1: 3.2},
-    "skupper-router, three in line": {1: 5.4},
+READY_S = 60.0
+PEERS = ("onceway", *DEFINITIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    columns: dict[str, dict[str, Any]]  # by heading: the fields of Load
+    routers: tuple[int, ...]  # networks of so many in line
+    latency: bool = False  # show latencies instead of CPU and rate
+
+
+BODIES = {"100 B": 100, "1 kB": 1_000, "10 kB": 10_000, "100 kB": 100_000, "1 MB": 1_000_000}
+TABLES = {
+    "compare": Table(
+        "By subscribers",
+        {"1": {}, "4": {"subscribers": 4}, "16": {"subscribers": 16}},
+        routers=(1, 2, 3),
+    ),
+    "latency": Table(
+        "Latency from publisher to subscriber",
+        {
+            "1 topic 1000/s": {"rate": 1_000.0, "deliveries": 10_000},
+            "40 topics 50/s": {"topics": 40, "rate": 50.0, "deliveries": 20_000},
+        },
+        routers=(1, 2),
+        latency=True,
+    ),
+    "wide": Table(
+        "40 topics, by window",
+        {f"{n}": {"topics": 40, "window": n, "deliveries": min(80_000, 20_000 * n)} for n in (1, 10, 100, 1_000)},
+        routers=(1, 2),
+    ),
+    "bodies": Table(
+        "By size of the body",
+        {
+            name: {
+                "body": size,
+                "window": min(1_000, 3_000_000 // size),  # skupper-router closes a connection with 4 MiB under way
+                "deliveries": min(100_000, 200_000_000 // size),
+            }
+            for name, size in BODIES.items()
+        },
+        routers=(1, 2),
+    ),
 }
-PEERS = ("onceway", "rabbitmq", "mosquitto")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The runs of one column of a table for one peer."""
+
+    table: str
+    column: str
+    peer: Peer
+    runs: list[Result]
+
+    def median(self, figure: str) -> float:
+        return statistics.median([float(getattr(one, figure)) for one in self.runs])
+
+    @property
+    def measure(self) -> float:
+        """What ratios are taken of."""
+        return self.median("latency_p50_ms" if TABLES[self.table].latency else "cpu_s_per_100k")
+
+    @property
+    def faults(self) -> str:
+        return ", ".join(f"{number:,} {name}" for one in self.runs for name, number in one.faults.items())
+
+    def text(self, base: Cell | None) -> str:
+        if not self.runs:
+            return "failed"
+        if TABLES[self.table].latency:
+            figures = f"{self.median('latency_p50_ms'):.2f}, {self.median('latency_p99_ms'):.1f} ms"
+        else:
+            figures = f"{self.measure:.2f} s; {self.median('deliveries_per_s'):,.0f}/s"
+        ratio = ""
+        if base and base is not self and base.runs and base.measure:
+            ratio = f" (x{self.measure / base.measure:.2f})"
+        marks = (" *" if any(one.refused_second for one in self.runs) else "") + (" !" if self.faults else "")
+        return figures + ratio + marks
+
+
+def main(argv: Sequence[str] | None = None, tables: Sequence[str] = ("compare",)) -> int:
     args = options(argv)
-    tool = Yardstick(args.yardstick)
-    rows: list[dict[str, Any]] = []
-    latencies: list[dict[str, Any]] = []
+    try:
+        built("amqp")
+    except GeneratorsMissing as problem:
+        print(f"bench: {problem}", file=sys.stderr)
+        return 2
+    cells: list[Cell] = []
     broken = False
     with tempfile.TemporaryDirectory(prefix="onceway-bench-") as temporary:
-        for number, peer in enumerate(peers(args, Path(temporary))):
+        for peer in peers(args, tables, Path(temporary)):
             try:
                 with peer:
-                    rows += throughput(tool, peer, args)
-                    if not (isinstance(peer, Onceway) and len(peer.network.names) > 1):
-                        latencies.append(latency(tool, peer, args, number))
-            except (AssertionError, RuntimeError, OSError) as error:
+                    cells += measure(peer, tables, args)
+            except (AssertionError, RuntimeError, OSError) as problem:
                 broken = True
-                print(f"{peer.label}: {error}", file=sys.stderr)
-    print(table(rows, latencies, args.subs))
+                print(f"{peer.label}: {problem}", file=sys.stderr)
+    for name in tables:
+        if chosen := [cell for cell in cells if cell.table == name]:
+            print("\n".join(shown(name, chosen)))
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"{os.cpu_count()} processors, load averages {load}")
     if args.json:
-        document = {"runs": rows, "latency": latencies, "from_outside": FROM_OUTSIDE}
-        Path(args.json).write_text(json.dumps(document, indent=1) + "\n")
-    faulty = [row for row in rows + latencies if not row["faultless"]]
-    for row in faulty:
-        faults = ", ".join(f"{row[k]} {k}" for k in ("lost", "duplicate", "out_of_order", "not_accepted") if row[k])
-        print(f"{row['peer']}, {row['subscribers']} subscribers: {faults}", file=sys.stderr)
-    return 1 if broken or any(row["peer"].startswith(Onceway.family) for row in faulty) else 0
+        rows = [
+            {"table": cell.table, "column": cell.column, "peer": cell.peer.label, **one.as_dict()}
+            for cell in cells
+            for one in cell.runs
+        ]
+        Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    ours = [cell for cell in cells if isinstance(cell.peer, Onceway)]
+    return 1 if broken or any(cell.faults or not cell.runs for cell in ours) else 0
 
 
 def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    yardstick.add_option(parser)
-    parser.add_argument("--peers", default=",".join(PEERS), help="which of onceway, rabbitmq, mosquitto")
-    parser.add_argument("--routers", default="1,2,3", help="sizes of the Onceway networks (default 1,2,3)")
-    parser.add_argument("--subs", default="1,4,16", help="numbers of subscribers")
-    parser.add_argument("--count", type=int, default=200_000, help="deliveries of a run, over all its subscribers")
-    parser.add_argument("--reps", type=int, default=1, help="repetitions; the table shows medians")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"which of {', '.join(PEERS)}")
+    for name, definition in DEFINITIONS.items():
+        parser.add_argument(f"--{name}", metavar="PATH", help=f"the program {Path(definition.program).name}")
+    parser.add_argument("--routers", default="1,2,3", help="sizes of the networks, as far as a table has them")
+    parser.add_argument("--columns", help="only these columns, for example 1,16")
+    parser.add_argument("--count", type=int, default=200_000, help="deliveries of a run, at most")
+    parser.add_argument("--reps", type=int, default=1, help="repetitions; the tables show medians")
+    parser.add_argument("--settle", type=float, default=1.0, help="seconds between attaching and publishing")
     parser.add_argument("--quick", action="store_true", help="a tenth of the deliveries")
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
     args = parser.parse_args(argv)
-    args.subs = [int(text) for text in args.subs.split(",")]
     args.routers = [int(text) for text in args.routers.split(",")]
     args.peers = args.peers.split(",")
     unknown = [name for name in args.peers if name not in PEERS]
     if unknown:
         parser.error(f"no peer {', '.join(unknown)}; there are {', '.join(PEERS)}")
-    if args.quick:
-        args.count //= 10
     return args
 
 
-def peers(args: argparse.Namespace, directory: Path) -> list[Peer]:
-    chosen: list[Peer] = []
+def peers(args: argparse.Namespace, tables: Sequence[str], directory: Path) -> Iterator[Peer]:
+    sizes = [size for size in args.routers if any(size in TABLES[name].routers for name in tables)]
     for name in args.peers:
         if name == "onceway":
-            chosen += [Onceway(directory / f"onceway{size}", size) for size in args.routers]
+            yield from (Onceway(directory / f"onceway{size}", size) for size in sizes)
             continue
-        cls = RabbitMQ if name == "rabbitmq" else Mosquitto
-        problem = cls.missing()
-        if problem:
-            print(f"{cls.label} left out: {problem}", file=sys.stderr)
-        else:
-            chosen.append(cls(directory / name))
-    return chosen
+        definition = DEFINITIONS[name]
+        program = definition.find(getattr(args, name))
+        if program is None:
+            where = getattr(args, name) or f"no {Path(definition.program).name}"
+            print(f"{definition.label} left out: {where} ({definition.remedy}; --{name} PATH)", file=sys.stderr)
+            continue
+        try:
+            built(definition.kind)
+        except GeneratorsMissing as problem:
+            print(f"{definition.label} left out: {problem}", file=sys.stderr)
+            continue
+        for size in sizes if definition.network else [1]:
+            yield Broker(definition, program, directory / f"{name}{size}", size)
 
 
-def load_for(peer: Peer, run: int, subscribers: int, count: int) -> Load:
-    return Load(
-        publish_at=peer.publish_at,
-        subscribe_at=peer.subscribe_at,
-        address=peer.address(run),
-        kind=peer.kind,
-        second=peer.second,
-        subscribers=subscribers,
-        count=count,
-    )
+def measure(peer: Peer, tables: Sequence[str], args: argparse.Namespace) -> Iterator[Cell]:
+    warm_up(peer)
+    for name in tables:
+        if peer.size not in TABLES[name].routers:
+            continue
+        for number, (column, fields) in enumerate(TABLES[name].columns.items()):
+            if args.columns and column not in args.columns.split(","):
+                continue
+            runs = []
+            for repetition in range(args.reps):
+                load = load_for(peer, f"{name}-{number}-{repetition}", fields, args)
+                try:
+                    runs.append(run(load, peer.pids(), args.settle))
+                except RuntimeError as problem:
+                    print(f"{peer.label}: {name} {column}: {problem}", file=sys.stderr, flush=True)
+            cell = Cell(name, column, peer, runs)
+            print(f"{peer.label}: {name} {column}: {cell.text(None)} {cell.faults}", file=sys.stderr, flush=True)
+            yield cell
 
 
-def throughput(tool: Yardstick, peer: Peer, args: argparse.Namespace) -> list[dict[str, Any]]:
-    rows = []
-    for subscribers in args.subs:
-        runs = []
-        for repetition in range(args.reps):
-            load = load_for(peer, subscribers * 100 + repetition, subscribers, max(1, args.count // subscribers))
-            runs.append(tool.run(load, peer.pids()))
-            say(peer, runs[-1])
-        rows.append(row(peer, runs))
-    return rows
+def warm_up(peer: Peer) -> None:
+    """Until messages get through: routers in line must find each other first."""
+    end = time.monotonic() + READY_S
+    attempt = 0
+    while run(peer.load(f"warm-{attempt}", count=10, timeout_s=3), {}, 0.2).faults:
+        attempt += 1
+        if time.monotonic() > end:
+            raise RuntimeError(f"no messages got through within {READY_S:g} s")
 
 
-def latency(tool: Yardstick, peer: Peer, args: argparse.Namespace, number: int) -> dict[str, Any]:
-    load = replace(load_for(peer, 9_000 + number, 1, 3_000 if args.quick else 10_000), rate=1_000.0)
-    result = tool.run(load, peer.pids())
-    say(peer, result)
-    return row(peer, [result])
+def load_for(peer: Peer, run_id: str, fields: dict[str, Any], args: argparse.Namespace) -> Load:
+    fields = dict(fields)
+    deliveries = min(args.count, fields.pop("deliveries", args.count)) // (10 if args.quick else 1)
+    count = max(1, deliveries // (fields.get("topics", 1) * fields.get("subscribers", 1)))
+    return peer.load(run_id, count=count, **fields)
 
 
-def say(peer: Peer, result: Result) -> None:
-    print(
-        f"{peer.label}: {result.load.subscribers} subscribers, {result.messages_per_s:,.0f} messages/s, "
-        f"{result.cpu_s_per_100k:.2f} CPU s per 100,000, p99 {result.latency_p99_ms:.2f} ms",
-        file=sys.stderr,
-        flush=True,
-    )
+def shown(name: str, cells: Sequence[Cell]) -> list[str]:
+    """A table in Markdown; ratios are to Onceway with as many routers."""
+    table = TABLES[name]
+    columns = [column for column in table.columns if any(cell.column == column for cell in cells)]
+    rows = [["", *columns]]
+    for label in dict.fromkeys(cell.peer.label for cell in cells):
+        row = [label]
+        for column in columns:
+            mine = [cell for cell in cells if cell.peer.label == label and cell.column == column]
+            row.append(mine[0].text(base(cells, mine[0])) if mine else "")
+        rows.append(row)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
+    what = "p50, p99; ratio of p50" if table.latency else "CPU seconds per 100,000 deliveries; deliveries per second"
+    notes = [f"! {cell.peer.label}, {cell.column}: {cell.faults}" for cell in cells if cell.faults]
+    if any(one.refused_second for cell in cells for one in cell.runs):
+        notes.insert(0, "* asked for rcv-settle-mode second, and answered with first")
+    return [f"{table.title}: {what} (ratio to Onceway with as many routers)", "", *lines, *notes, ""]
 
 
-def row(peer: Peer, runs: list[Result]) -> dict[str, Any]:
-    """Medians of the figures, sums of the faults."""
-    first = runs[0].as_dict()
-    faults = ("lost", "duplicate", "out_of_order", "not_accepted")
-    answer: dict[str, Any] = {"peer": peer.label, "faultless": all(run.faultless for run in runs)}
-    for key, value in first.items():
-        if key in faults:
-            answer[key] = sum(getattr(run, key) for run in runs)
-        elif isinstance(value, float) and key != "rate":
-            answer[key] = statistics.median(getattr(run, key) for run in runs)
-        else:
-            answer[key] = value
-    return answer
-
-
-def table(rows: list[dict[str, Any]], latencies: list[dict[str, Any]], subs: list[int]) -> str:
-    """CPU seconds per 100,000 deliveries and messages/s by peer and number of subscribers."""
-    lines = ["CPU seconds of the peer per 100,000 deliveries (messages/s), by number of subscribers", ""]
-    lines.append(f"{'':34}" + "".join(f"{n:>18}" for n in subs))
-    labels = list(dict.fromkeys(row["peer"] for row in rows))
-    for label in labels:
-        cells = {row["subscribers"]: row for row in rows if row["peer"] == label}
-        lines.append(
-            f"{label:34}"
-            + "".join(
-                f"{cells[n]['cpu_s_per_100k']:>8.2f} {'(' + format(round(cells[n]['messages_per_s']), ',') + ')':>9}"
-                if n in cells
-                else f"{'-':>18}"
-                for n in subs
-            )
-        )
-    for label, figures in FROM_OUTSIDE.items():
-        cells_text = "".join(f"{figures[n]:>8.2f}{'':>10}" if n in figures else f"{'-':>18}" for n in subs)
-        lines.append(f"{label + ' *':34}{cells_text}")
-    lines += ["* from outside: measured on another machine, not in this run", ""]
-    if latencies:
-        load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-        lines += ["At 1,000 messages a second, one subscriber: latency in ms, publisher to subscriber"]
-        lines += [f"(load averages {load} on {os.cpu_count()} processors: beyond these a p99 says little)", ""]
-        lines.append(f"{'':34}{'p50':>9}{'p99':>9}{'settled p99':>14}{'CPU s/100k':>12}")
-        for r in latencies:
-            lines.append(
-                f"{r['peer']:34}{r['latency_p50_ms']:>9.2f}{r['latency_p99_ms']:>9.2f}"
-                f"{r['settle_p99_ms']:>14.2f}{r['cpu_s_per_100k']:>12.2f}"
-            )
-    return "\n".join(lines)
+def base(cells: Sequence[Cell], other: Cell) -> Cell | None:
+    for cell in cells:
+        if isinstance(cell.peer, Onceway) and (cell.column, cell.peer.size) == (other.column, other.peer.size):
+            return cell
+    return None
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""What the protocol core costs, without codec and sockets: microseconds of CPU per message.
+"""What the protocol's decisions cost, without AMQP and sockets: microseconds of CPU per message.
 
-    .venv/bin/python -m bench.core [--messages 100000]
+    python -m bench core [--messages 100000]
 
-One publisher, k subscriptions at the same router, or one at another; every message is accepted by all and settled.
-The ports do nothing.  PROTOCOL 9 tells what the prototype needed, in batches of 100: 0.19 (k = 1), 0.29 (4), 0.60
-(16), 0.24 (one remote egress), 0.25 (100,000 done and unsettled).  ENGINE.md says why batches matter.
+One publisher and some subscriptions at the same router, or one at another.  All accept every message, and the publisher
+settles it.  The links are stand-ins that do nothing.  Batches matter because the core works in ranges: what a
+disposition or a message between routers costs is spread over all deliveries that it covers.
 """
 
 from __future__ import annotations
@@ -12,35 +12,51 @@ from __future__ import annotations
 import argparse
 import gc
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
 
 from router.config import RouterConfig
-from router.core import Core
-from router.ports import MapState, Outcome, PublisherAttach, SubscriberAnswer, SubscriberAttach, Term
+from router.core.core import Core, Send
+from router.core.messages import Message
+from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
+from router.peers.wire import decode, encode
 
 BODY = b"x" * 100
+BATCHES = (1, 10, 100)
+# Label, subscriptions at the publisher's router and at the other, deliveries that stay done and unsettled.
+CASES = (
+    ("1 local", 1, 0, 0),
+    ("4 local", 4, 0, 0),
+    ("16 local", 16, 0, 0),
+    ("1 remote", 0, 1, 0),
+    ("1 local, 100,000 done and unsettled", 1, 0, 100_000),
+)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None: ...
+
+
+def _zero(*args: Any, **kwargs: Any) -> int:
+    return 0
 
 
 class PublisherEnd:
-    """A publisher that grants itself credit, and remembers how far it has been told."""
+    """The publisher's side of a link: remembers up to where it has been told outcomes."""
+
+    answer = ready = set_window = waiting = ask = answer_map_part = refuse = detach = _nothing
 
     def __init__(self) -> None:
         self.told = -1
-
-    def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None: ...
-    def ready(self) -> None: ...
-    def set_window(self, messages: int, size: int, reason: str) -> None: ...
-    def ask(self) -> None: ...
-    def part(self) -> None: ...
-    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None: ...
-    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None: ...
 
     def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
         self.told = last_id
 
 
 class SubscriberEnd:
-    """A subscriber with endless credit."""
+    """The subscriber's side of a link, with endless credit."""
+
+    answer = resume = redeliver = _zero
+    settle = answer_map_part = refuse = detach = _nothing
 
     def __init__(self) -> None:
         self.next_id = 0
@@ -49,43 +65,21 @@ class SubscriberEnd:
     def capacity(self) -> int:
         return 1_000_000
 
-    def answer(self, answer: SubscriberAnswer) -> int:
-        return 0
-
-    def send(
-        self,
-        tags: list[bytes],
-        payloads: list[bytes],
-        message_format: int,
-        settled: bool,
-        position: int,
-        cache: dict[object, object],
-    ) -> int:
+    def send(self, tags: list[bytes], *args: Any) -> int:
         first = self.next_id
         self.next_id += len(tags)
         return first
 
-    def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
-        return 0
 
-    def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
-        return 0
-
-    def settle(self, first_id: int, last_id: int) -> None: ...
-    def part(self) -> None: ...
-    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None: ...
-    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None: ...
-
-
-class Bench:
-    """Routers a and b, joined by a list; what was sent waits there until `exchange`."""
+class Network:
+    """Routers a and b, joined by a list; what they send each other waits there until `exchange`."""
 
     def __init__(self, local: int, remote: int) -> None:
         self.wire: list[tuple[str, tuple[str, ...], bytes]] = []
         names = ("a", "b") if remote else ("a",)
         config = {name: RouterConfig(name, names, window_messages=10**9, unsettled_window=10**9) for name in names}
         self.cores = {
-            name: Core(config[name], name, 1, self._sender(name), 0.0, lambda: 1_000_000, fresh=True) for name in names
+            name: Core(config[name], name, 1, self.sender(name), 0.0, lambda: 1_000_000, fresh=True) for name in names
         }
         for name in names:
             for other in names:
@@ -109,8 +103,11 @@ class Bench:
         self.sent = 0
         self.settled = 0
 
-    def _sender(self, name: str) -> Sender:
-        return Sender(self.wire, name)
+    def sender(self, name: str) -> Send:
+        def send(peers: tuple[str, ...], message: Message) -> None:
+            self.wire.append((name, peers, encode(message)))
+
+        return send
 
     def exchange(self) -> None:
         wire = self.wire
@@ -121,12 +118,12 @@ class Bench:
             del wire[:]
             for sender, peers, data in batch:
                 for peer in peers:
-                    self.cores[peer].peer_message(sender, data, 0.0)
+                    self.cores[peer].peer_message(sender, decode(data), 0.0)
             for core in self.cores.values():
                 core.flush(0.0)
 
     def batch(self, tags: list[bytes], bodies: list[bytes], settle: bool) -> None:
-        """Sent, delivered, accepted, told, settled; as many turns as real links would take."""
+        """Sends, delivers, accepts, tells, settles a batch, in as many turns as real links would take."""
         first = self.sent
         self.sent += len(tags)
         self.cores["a"].transfers(self.publisher, first, tags, bodies, False, 0, 0.0)
@@ -138,43 +135,30 @@ class Bench:
         self.exchange()
         assert self.publisher.told == self.sent - 1
         if settle:
-            self.cores["a"].publisher_settled(self.publisher, self.settled, self.sent - 1, 0.0)
-            self.settled = self.sent
-            self.exchange()
+            self.settle(self.sent)
 
-
-class Sender:
-    """A core's way out."""
-
-    def __init__(self, wire: list[tuple[str, tuple[str, ...], bytes]], name: str) -> None:
-        self.wire = wire
-        self.name = name
-
-    def __call__(self, peers: tuple[str, ...], data: bytes) -> None:
-        self.wire.append((self.name, peers, data))
+    def settle(self, end: int) -> None:
+        self.cores["a"].publisher_settled(self.publisher, self.settled, end - 1, 0.0)
+        self.settled = end
+        self.exchange()
 
 
 def measure(local: int, remote: int, size: int, messages: int, unsettled: int = 0) -> float:
-    """Microseconds of CPU per message.  unsettled: so many done and not settled stay throughout."""
-    bench = Bench(local, remote)
+    """Microseconds of CPU per message in batches of `size`.  So many deliveries stay done and unsettled throughout."""
+    network = Network(local, remote)
     for start in range(0, unsettled, 1_000):
-        bench.batch(tags_of(start, 1_000), [BODY] * 1_000, settle=False)
+        network.batch(tags_of(start, 1_000), [BODY] * 1_000, settle=False)
     rounds = max(1, messages // size)
     batches = [(tags_of(i * size, size), [BODY] * size) for i in range(rounds + 50)]
     for tags, bodies in batches[rounds:]:
-        bench.batch(tags, bodies, settle=not unsettled)
+        network.batch(tags, bodies, settle=not unsettled)
     del batches[rounds:]
     gc.collect()
     started = time.process_time()
-    if not unsettled:
-        for tags, bodies in batches:
-            bench.batch(tags, bodies, settle=True)
-    else:
-        for tags, bodies in batches:
-            bench.batch(tags, bodies, settle=False)
-            bench.cores["a"].publisher_settled(bench.publisher, bench.settled, bench.settled + size - 1, 0.0)
-            bench.settled += size
-            bench.exchange()
+    for tags, bodies in batches:
+        network.batch(tags, bodies, settle=not unsettled)
+        if unsettled:
+            network.settle(network.settled + size)
     return (time.process_time() - started) / (rounds * size) * 1e6
 
 
@@ -182,19 +166,15 @@ def tags_of(first: int, n: int) -> list[bytes]:
     return [i.to_bytes(4, "big") for i in range(first, first + n)]
 
 
-CASES = [("1 local", 1, 0, 0), ("4 local", 4, 0, 0), ("16 local", 16, 0, 0), ("1 remote", 0, 1, 0)]
-CASES.append(("1 local, 100,000 done and unsettled", 1, 0, 100_000))
-SIZES = (1, 10, 100)
-
-
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=100_000)
-    messages = parser.parse_args().messages
-    print(f"{'us per message, in batches of':36s}" + "".join(f"{size:>9d}" for size in SIZES))
+    messages = parser.parse_args(argv).messages
+    print(f"{'us per message, in batches of':36s}" + "".join(f"{size:>9d}" for size in BATCHES))
     for label, local, remote, unsettled in CASES:
-        costs = [measure(local, remote, size, messages if size > 1 else messages // 10, unsettled) for size in SIZES]
-        print(f"{label:36s}" + "".join(f"{cost:9.2f}" for cost in costs))
+        costs = [measure(local, remote, size, messages if size > 1 else messages // 10, unsettled) for size in BATCHES]
+        print(f"{label:36s}" + "".join(f"{cost:9.2f}" for cost in costs), flush=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,246 +1,291 @@
-"""The peers that are measured: private instances, on loopback, as child processes, gone when the `with` ends.
+"""The peers that are measured: private instances on loopback, as child processes, gone when their `with` ends.
 
-RabbitMQ and mosquitto are Debian's; neither touches a service of the machine (own data directory, ports, Erlang
-port mapper).  `missing()` of each says what would have to be installed.
+Each broker is a `Definition`: where its program is found, how it is configured, and what its addresses look like.
+Nothing here touches a service of the machine: data, ports and Erlang's port mapper are the instance's own.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
-from bench.processes import family
-from chaos.ports import free_port
+from bench.load import Load
+from bench.processes import family, resident_mb
+from chaos.live.ports import free_port
 from tests.live import LiveNetwork, dying_with_us, wait_until
 
-_RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+def in_line(size: int) -> str:
+    return {1: "one router", 2: "two routers", 3: "three in line"}.get(size, f"{size} in line")
 
 
-class Peer(Protocol):
+@dataclass(slots=True)
+class Process:
+    """One process of a broker; started once the one before it listens."""
+
+    command: list[str]
+    port: int  # where it listens when it is ready
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+Configure = Callable[[Path, Path, Sequence[int]], list[Process]]
+"""(program, an empty directory, the ports of the instances) -> processes"""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
     label: str
-    kind: str  # amqp, mqtt
-    second: bool  # rcv-settle-mode second, where the peer has it
+    program: str  # looked for on PATH and in the sbin directories, unless a path is given
+    remedy: str  # for whoever does not have it
+    configure: Configure
+    kind: str = "amqp"
+    second: bool = False  # whether it has rcv-settle-mode second
+    qos: Callable[[Path], int] = lambda program: 2  # MQTT: the highest that it has
+    address: str = "bench-{run}"
+    network: bool = False  # whether several of them make a network
 
-    @property
-    def publish_at(self) -> str: ...
-
-    @property
-    def subscribe_at(self) -> str: ...
-
-    def address(self, run: int) -> str: ...
-
-    def pids(self) -> dict[str, Sequence[int]]: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exc: object) -> None: ...
-
-
-def listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    def find(self, path: str | None) -> Path | None:
+        if path:
+            found = shutil.which(path)
+        else:
+            found = shutil.which(self.program) or shutil.which(self.program, path="/usr/sbin:/usr/local/sbin")
+        return Path(found).resolve() if found else None
 
 
-class _Child:
-    """One server process with a log in the peer's directory."""
+def _rabbitmq(program: Path, directory: Path, ports: Sequence[int]) -> list[Process]:
+    mapper, distribution = free_port(), free_port()
+    (directory / "enabled_plugins").write_text("[rabbitmq_amqp1_0].\n")
+    (directory / "rabbitmq.conf").write_text(
+        f"listeners.tcp.1 = 127.0.0.1:{ports[0]}\namqp1_0.default_user = guest\nlog.file = false\n"
+        "log.console = true\nlog.console.level = warning\n"
+    )
+    files = {"MNESIA_BASE": "mnesia", "LOG_BASE": "log", "CONFIG_FILE": "rabbitmq", "ADVANCED_CONFIG_FILE": "advanced"}
+    files |= {"CONF_ENV_FILE": "none", "ENABLED_PLUGINS_FILE": "enabled_plugins", "GENERATED_CONFIG_DIR": "generated"}
+    environment = {
+        "HOME": str(directory),
+        "ERL_EPMD_PORT": str(mapper),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"bench{os.getpid()}@localhost",
+        "RABBITMQ_DIST_PORT": str(distribution),
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
+        **{f"RABBITMQ_{name}": str(directory / file) for name, file in files.items()},
+    }
+    # A port mapper of its own: Erlang would leave one running as a daemon.
+    return [
+        Process([shutil.which("epmd") or "epmd", "-port", str(mapper)], mapper, environment),
+        Process([str(program)], ports[0], environment),
+    ]
 
-    def __init__(self, directory: Path, name: str) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self.directory = directory
-        self.log_path = directory / f"{name}.log"
-        self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, command: list[str], environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        with self.log_path.open("wb") as log:
-            self.process = subprocess.Popen(
-                dying_with_us(command),
+def _mosquitto(program: Path, directory: Path, ports: Sequence[int]) -> list[Process]:
+    # Its defaults allow 20 messages in flight and 100 queued for each client, and drop what is beyond.
+    (directory / "mosquitto.conf").write_text(
+        f"listener {ports[0]} 127.0.0.1\nallow_anonymous true\npersistence false\n"
+        "max_inflight_messages 1000\nmax_queued_messages 0\nlog_type error\n"
+    )
+    return [Process([str(program), "-c", str(directory / "mosquitto.conf")], ports[0])]
+
+
+def _nats(program: Path, directory: Path, ports: Sequence[int]) -> list[Process]:
+    # MQTT sessions live in JetStream streams, on disk.
+    (directory / "nats.conf").write_text(
+        f'listen: "127.0.0.1:{free_port()}"\nserver_name: bench\njetstream {{ store_dir: "{directory}" }}\n'
+        f'mqtt {{ listen: "127.0.0.1:{ports[0]}", max_ack_pending: 1000 }}\n'
+    )
+    return [Process([str(program), "-c", str(directory / "nats.conf")], ports[0])]
+
+
+def _nats_qos(program: Path) -> int:
+    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout
+    version = re.search(r"v(\d+)\.(\d+)", said)
+    return 2 if version and (int(version[1]), int(version[2])) >= (2, 10) else 1
+
+
+def _skupper(program: Path, directory: Path, ports: Sequence[int]) -> list[Process]:
+    modules = program.parent.parent / "lib" / "skupper-router" / "python"
+    include = ["-I", str(modules)] if modules.is_dir() else []
+    trunks = [free_port() for _ in ports]
+    host = {"host": "127.0.0.1"}
+    processes = []
+    for i, port in enumerate(ports):
+        mode = "interior" if len(ports) > 1 else "standalone"
+        sections: list[tuple[str, dict[str, object]]] = [
+            ("router", {"mode": mode, "id": f"r{i}", "workerThreads": 2}),
+            ("listener", {**host, "port": port, "saslMechanisms": "ANONYMOUS", "authenticatePeer": "no"}),
+            ("address", {"prefix": "bench", "distribution": "multicast"}),
+            ("log", {"module": "DEFAULT", "enable": "warning+"}),
+        ]
+        if len(ports) > 1:
+            sections.append(("listener", {**host, "port": trunks[i], "role": "inter-router"}))
+        if i:
+            sections.append(("connector", {**host, "port": trunks[i - 1], "role": "inter-router"}))
+        config = directory / f"r{i}.conf"
+        config.write_text(
+            "".join(
+                f"{name} {{\n" + "".join(f"  {key}: {value}\n" for key, value in section.items()) + "}\n"
+                for name, section in sections
+            )
+        )
+        processes.append(Process([str(program), "-c", str(config), *include], port))
+    return processes
+
+
+DEFINITIONS = {
+    "skrouterd": Definition(
+        "skupper-router",
+        "skrouterd",
+        "give the path of an installed skupper-router",
+        _skupper,
+        second=True,
+        address="bench/{run}",  # a prefix ends at a slash
+        network=True,
+    ),
+    # Through a direct exchange a subscriber has a queue of its own, bound with the address as key.  The shell script
+    # on PATH insists on the machine's own account and directories.
+    "rabbitmq": Definition(
+        "RabbitMQ 3, AMQP 1.0 plugin",
+        "/usr/lib/rabbitmq/bin/rabbitmq-server",
+        "apt-get install rabbitmq-server",
+        _rabbitmq,
+        address="/exchange/amq.direct/bench-{run}",
+    ),
+    "mosquitto": Definition("mosquitto", "mosquitto", "apt-get install mosquitto", _mosquitto, kind="mqtt"),
+    "nats": Definition(
+        "NATS", "nats-server", "apt-get install nats-server", _nats, kind="mqtt", qos=_nats_qos
+    ),
+}  # fmt: skip
+
+
+class Peer:
+    """What Onceway and the brokers have in common; `size` of them in line, publishers at the first."""
+
+    label: str
+    kind = "amqp"
+    second = False
+    qos = 2
+    size = 1
+
+    def pids(self) -> dict[str, Sequence[int]]:
+        raise NotImplementedError
+
+    def urls(self) -> tuple[str, str]:
+        """Where publishers and where subscribers connect."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        raise NotImplementedError
+
+    def __exit__(self, *exc: object) -> None:
+        raise NotImplementedError
+
+    def load(self, run: object, **more: Any) -> Load:
+        """`run` makes an address of its own for each run."""
+        return Load(*self.urls(), self.address(run), kind=self.kind, qos=self.qos, second=self.second, **more)
+
+    def address(self, run: object) -> str:
+        return f"bench-{run}"
+
+    def resident_mb(self) -> float:
+        return resident_mb(pid for group in self.pids().values() for pid in group)
+
+
+class Broker(Peer):
+    def __init__(self, definition: Definition, program: Path, directory: Path, size: int = 1) -> None:
+        directory.mkdir(parents=True)
+        self.definition, self.directory, self.size = definition, directory, size
+        self.kind, self.second, self.qos = definition.kind, definition.second, definition.qos(program)
+        self.label = definition.label
+        if definition.kind == "mqtt":
+            self.label += f", QoS {self.qos}"
+        elif definition.network:
+            self.label += f", {in_line(size)}"
+        self.ports = [free_port() for _ in range(size)]
+        self.processes = definition.configure(program, directory, self.ports)
+        self.running: list[subprocess.Popen[bytes]] = []
+
+    def urls(self) -> tuple[str, str]:
+        return f"127.0.0.1:{self.ports[0]}", f"127.0.0.1:{self.ports[-1]}"
+
+    def address(self, run: object) -> str:
+        return self.definition.address.format(run=run)
+
+    def pids(self) -> dict[str, Sequence[int]]:
+        served = zip(self.processes, self.running, strict=True)
+        return {f"{process.port}": family(child.pid) for process, child in served}
+
+    def __enter__(self) -> Self:
+        try:
+            for process in self.processes:
+                self._start(process)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self, process: Process) -> None:
+        log_path = self.directory / f"{process.port}.log"
+        with log_path.open("wb") as log:
+            child = subprocess.Popen(
+                dying_with_us(process.command),
+                cwd=self.directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, **process.environment},
             )
-        return self.process
+        self.running.append(child)
 
-    def wait_listening(self, port: int, timeout_s: float) -> None:
-        def up() -> bool:
-            assert self.process is not None
-            if self.process.poll() is not None:
-                raise RuntimeError(f"{self.log_path.stem} ended early:\n{self.log_path.read_text()[-2000:]}")
-            return listening(port)
+        def listening() -> bool:
+            if child.poll() is not None:
+                raise RuntimeError(f"{process.command[0]} ended early:\n{log_path.read_text()[-500:]}")
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", process.port)) == 0
 
-        wait_until(up, f"{self.log_path.stem} listens on {port}", timeout_s)
+        wait_until(listening, f"{process.command[0]} listens on {process.port}", 60)
 
-    def stop(self) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
+    def __exit__(self, *exc: object) -> None:
+        for child in reversed(self.running):
+            descendants = family(child.pid)[1:] if child.poll() is None else []
+            child.terminate()
             try:
-                self.process.wait(20)
+                child.wait(20)
             except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(10)
+                child.kill()
+                child.wait(10)
+            for pid in descendants:  # a server whose shell script went first
+                try:
+                    os.kill(pid, 15)
+                except ProcessLookupError:
+                    continue
 
 
-class RabbitMQ:
-    """RabbitMQ with its AMQP 1.0 plugin, on a fanout exchange: each subscriber has a queue of its own."""
-
-    label = "RabbitMQ amqp1_0"
-    kind = "amqp"
-    second = False  # the plugin has no rcv-settle-mode second
-
-    def __init__(self, directory: Path) -> None:
-        self.port, self._dist, self._epmd_port = free_port(), free_port(), free_port()
-        self._server, self._epmd = _Child(directory, "rabbitmq"), _Child(directory, "epmd")
-        self.directory = directory
-
-    @staticmethod
-    def missing() -> str | None:
-        return None if _RABBITMQ.exists() else "Debian's rabbitmq-server is not installed"
-
-    @property
-    def publish_at(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    subscribe_at = publish_at
-
-    def address(self, run: int) -> str:
-        return "/exchange/amq.fanout/bench"
-
-    def pids(self) -> dict[str, Sequence[int]]:
-        assert self._server.process is not None
-        return {"rabbitmq": family(self._server.process.pid)}
-
-    def __enter__(self) -> Self:
-        d = self.directory
-        (d / "enabled_plugins").write_text("[rabbitmq_amqp1_0].\n")
-        (d / "rabbitmq.conf").write_text(
-            f"listeners.tcp.1 = 127.0.0.1:{self.port}\namqp1_0.default_user = guest\nlog.file = false\n"
-            "log.console = true\nlog.console.level = warning\n"
-        )
-        environment = {
-            "HOME": str(d),
-            "ERL_EPMD_PORT": str(self._epmd_port),
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"bench{os.getpid()}@localhost",
-            "RABBITMQ_DIST_PORT": str(self._dist),
-            "RABBITMQ_MNESIA_BASE": str(d / "mnesia"),
-            "RABBITMQ_LOG_BASE": str(d / "log"),
-            "RABBITMQ_CONFIG_FILE": str(d / "rabbitmq"),
-            "RABBITMQ_ADVANCED_CONFIG_FILE": str(d / "advanced"),
-            "RABBITMQ_CONF_ENV_FILE": str(d / "none"),
-            "RABBITMQ_ENABLED_PLUGINS_FILE": str(d / "enabled_plugins"),
-            "RABBITMQ_GENERATED_CONFIG_DIR": str(d / "generated"),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-        }
-        # Our own port mapper: Erlang would leave one running as a daemon.
-        self._epmd.start([shutil.which("epmd") or "epmd", "-port", str(self._epmd_port)], environment)
-        self._epmd.wait_listening(self._epmd_port, 10)
-        self._server.start([str(_RABBITMQ)], environment)
-        self._server.wait_listening(self.port, 60)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        assert self._server.process is not None
-        children = family(self._server.process.pid) if self._server.process.poll() is None else []
-        self._server.stop()
-        for pid in children[1:]:  # the shell's beam.smp, should the shell have gone first
-            try:
-                os.kill(pid, 15)
-            except ProcessLookupError:
-                continue
-        self._epmd.stop()
-
-
-class Mosquitto:
-    """mosquitto, MQTT QoS 2 on both sides."""
-
-    label = "mosquitto QoS 2"
-    kind = "mqtt"
-    second = False
-
-    def __init__(self, directory: Path) -> None:
-        self.port = free_port()
-        self._server = _Child(directory, "mosquitto")
-        self.directory = directory
-
-    @staticmethod
-    def missing() -> str | None:
-        return None if Mosquitto._program() else "Debian's mosquitto is not installed"
-
-    @staticmethod
-    def _program() -> str | None:
-        return shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-
-    @property
-    def publish_at(self) -> str:
-        return f"127.0.0.1:{self.port}"
-
-    subscribe_at = publish_at
-
-    def address(self, run: int) -> str:
-        return f"bench/{run}"
-
-    def pids(self) -> dict[str, Sequence[int]]:
-        assert self._server.process is not None
-        return {"mosquitto": [self._server.process.pid]}
-
-    def __enter__(self) -> Self:
-        config = self.directory / "mosquitto.conf"
-        # Its defaults allow 20 messages in flight and 100 queued per client, and drop beyond that.
-        config.write_text(
-            f"listener {self.port} 127.0.0.1\nallow_anonymous true\npersistence false\n"
-            "max_inflight_messages 1000\nmax_queued_messages 0\nlog_type error\n"
-        )
-        program = self._program()
-        assert program is not None
-        self._server.start([program, "-c", str(config)])
-        self._server.wait_listening(self.port, 20)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._server.stop()
-
-
-class Onceway:
-    """`routers` in line: the publisher at the first, the subscribers at the last."""
-
-    family = "Onceway"
-    kind = "amqp"
+class Onceway(Peer):
+    second = True
 
     def __init__(
         self,
         directory: Path,
-        routers: int = 1,
+        size: int = 1,
         *,
-        second: bool = True,
         settings: Mapping[str, Any] | None = None,
         addresses: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        self.second = second
-        count = {1: "one router", 2: "two routers", 3: "three in line"}.get(routers, f"{routers} in line")
-        self.label = f"Onceway, {count}" + ("" if second else ", mode first")
-        names = tuple("abcdefgh"[:routers])
-        links = tuple((names[i], names[i + 1]) for i in range(routers - 1))
+        self.size = size
+        self.label = f"Onceway, {in_line(size)}"
+        names = tuple("abcdefgh"[:size])
+        links = tuple((names[i], names[i + 1]) for i in range(size - 1))
         self.network = LiveNetwork(directory, names, links, addresses=addresses, settings=settings or {})
 
-    @staticmethod
-    def missing() -> str | None:
-        return None
-
-    @property
-    def publish_at(self) -> str:
-        return self.network[self.network.names[0]].address
-
-    @property
-    def subscribe_at(self) -> str:
-        return self.network[self.network.names[-1]].address
-
-    def address(self, run: int) -> str:
-        return f"bench-{run}"
+    def urls(self) -> tuple[str, str]:
+        routers = list(self.network)
+        return routers[0].address, routers[-1].address
 
     def pids(self) -> dict[str, Sequence[int]]:
         return {router.name: [router.pid] for router in self.network}

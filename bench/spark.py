@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 PARTS = {
     "onceway publish": "publishers",
     "onceway router": "routers",
-    "onceway.spark.ingest": "ingest",
+    "onceway.spark.source.ingest": "ingest",
     "python_streaming_source_runner": "reader",
     "pyspark.daemon": "workers",
     "java": "JVM",

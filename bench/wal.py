@@ -19,9 +19,10 @@ from collections.abc import Callable, Sequence
 from amqp10.codec import encode_value
 from amqp10.sections import Message, Properties, with_message_annotations
 from amqp10.types import Symbol, UInt
-from onceway.client.bodies import PUBLISHER, encode_body
-from onceway.spark.journal import WalJournal
+from onceway.client.bodies import encode_body
+from onceway.spark.source.journal import WalJournal
 from onceway.spark.wal import SlotReader, Wal, WalSettings
+from router.names import PUBLISHER_ANNOTATION
 
 IDENTITY = encode_value(["publisher-1", "orders"])
 
@@ -29,7 +30,7 @@ IDENTITY = encode_value(["publisher-1", "orders"])
 def plain(first: int, rows: int, size: int) -> list[bytes]:
     """Bodies of this size, and nothing else."""
     return with_message_annotations(
-        [encode_body(b"%0*d" % (size, number)) for number in range(first, first + rows)], PUBLISHER, IDENTITY
+        [encode_body(b"%0*d" % (size, number)) for number in range(first, first + rows)], PUBLISHER_ANNOTATION, IDENTITY
     )
 
 
@@ -43,7 +44,7 @@ def identified(first: int, rows: int, size: int) -> list[bytes]:
             ).encode()
             for number in range(first, first + rows)
         ],
-        PUBLISHER,
+        PUBLISHER_ANNOTATION,
         IDENTITY,
     )
 
@@ -67,7 +68,7 @@ def described(first: int, rows: int, size: int) -> list[bytes]:
         ).encode()
         for number in range(first, first + rows)
     ]
-    return with_message_annotations(payloads, PUBLISHER, IDENTITY)
+    return with_message_annotations(payloads, PUBLISHER_ANNOTATION, IDENTITY)
 
 
 def append(location: str, kind: Callable[[int, int, int], list[bytes]], options: argparse.Namespace) -> SlotReader:
@@ -121,13 +122,13 @@ def _report(what: str, rows: int, wall_s: float, cpu_s: float) -> None:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench.wal", description=__doc__)
     parser.add_argument("--rows", type=int, default=500_000)
-    parser.add_argument("--size", type=int, default=100, help="octets of a body")
+    parser.add_argument("--size", type=int, default=100, help="bytes of a body")
     parser.add_argument("--batch", type=int, default=500, help="rows that a link brings at a time")
     parser.add_argument("--group", type=int, default=WalSettings().group_rows, help="rows to an fdatasync, at most")
     parser.add_argument("--credit", type=int, default=20_000, help="rows appended and not durable, at most")
     parser.add_argument("--directory", help="where to write; on the disk to be measured")
     options = parser.parse_args(arguments)
-    print(f"{options.rows:,} rows of {options.size} octets, groups of {options.group:,}, on {os.cpu_count()} cores")
+    print(f"{options.rows:,} rows of {options.size} bytes, groups of {options.group:,}, on {os.cpu_count()} cores")
     for kind in (plain, identified, described):
         with tempfile.TemporaryDirectory(dir=options.directory) as directory:
             reader = append(os.path.join(directory, "wal"), kind, options)

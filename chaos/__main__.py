@@ -1,6 +1,6 @@
 """`python -m chaos`: as `onceway chaos`."""
 
-from chaos.cli import main
+from chaos.live.cli import main
 
 if __name__ == "__main__":
     main()

@@ -2,8 +2,9 @@
 
 Exit 0 every guarantee held, 1 one was violated (with --mutations: a defect was missed), 2 bad options. Ctrl-C ends it
 at once, with what has been found so far: 1 if that is a violation, else 130. A failing seed is shrunk to a short
-schedule, told as a transcript and drawn as a sequence diagram. What a schedule is: `chaos.simulation.explore`; what the
-defects are: `chaos.simulation.mutations`.
+schedule, told as a transcript and drawn as a sequence diagram. What a schedule is: `chaos.simulation.random.explore`;
+what the defects are: `chaos.simulation.defects.mutations`; how all that can happen in a small world is gone through:
+`chaos.simulation.exhaustive.exploration`.
 """
 
 from __future__ import annotations
@@ -12,27 +13,31 @@ import argparse
 import gc
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
+from typing import TypeVar
 
-from chaos.simulation.diagram import diagram
-from chaos.simulation.everything import everything
-from chaos.simulation.explore import explore, kind_of_failure
-from chaos.simulation.mutations import MUTATIONS, SEEDS, caught
-from chaos.simulation.plan import FAMILIES, TOPOLOGIES, families_on
-from chaos.simulation.shrink import replay, shrink
-from chaos.simulation.smallest import WORLDS
-from chaos.simulation.trace import Trace
+from chaos import commit
+from chaos.simulation.defects.mutations import MUTATIONS, SEEDS, caught
+from chaos.simulation.exhaustive.exploration import Result, Search
+from chaos.simulation.exhaustive.exploration import replay as replay_path
+from chaos.simulation.exhaustive.smallest import WORLDS, Setting
+from chaos.simulation.random.diagram import diagram
+from chaos.simulation.random.explore import SAMPLED, explore
+from chaos.simulation.random.plan import FAMILIES, TOPOLOGIES, families_on
+from chaos.simulation.random.shrink import kind_of_failure, replay, shrink
 from chaos.simulation.workers import INTERRUPTED, interrupt_once, workers
+from chaos.simulation.world.trace import Trace
 
+T = TypeVar("T")
 COMMAND = "python -m chaos.simulate"
 EXITS = (
     "Exit code: 0 every guarantee held, 1 one was violated (with --mutations: a defect was missed), 2 bad options, "
@@ -42,8 +47,15 @@ DEFAULT_SEEDS = range(1000)
 AT_ONCE = 10  # schedules in one piece of work
 SHRUNK = 3  # kinds of failure that are shrunk and shown
 EVERY_S = 60.0  # from one line of progress to the next
+LIMIT = 1_000_000  # states of a small world
+QUICK = ("calm", "calm-2", "restart-1-one", "drops-1-one", "half-open-1-one", "crash-1-one", "trunk-1-one")
+"""The small worlds that are gone through in less than a minute, all together."""
+HEAD = (
+    f"{'world':<20}{'states':>9}{'transitions':>13}{'merged':>9}{'depth':>7}{'quiet':>7}{'processes':>11}{'CPU s':>8}  "
+)
 
 
+# ---------------------------------------------------------------------- random schedules
 @dataclass
 class Failed:
     seed: int
@@ -57,24 +69,23 @@ class Totals:
     schedules: int = 0
     events: int = 0
     cpu_s: float = 0.0
-    families: dict[str, int] = field(default_factory=dict)
+    families: Counter[str] = field(default_factory=Counter)
     failed: list[Failed] = field(default_factory=list)
 
     def add(self, other: Totals) -> None:
         self.schedules += other.schedules
         self.events += other.events
         self.cpu_s += other.cpu_s
-        for family, schedules in other.families.items():
-            self.families[family] = self.families.get(family, 0) + schedules
+        self.families += other.families
         self.failed += other.failed
 
 
-def work(seeds: list[int], family: str | None, topology: str | None) -> Totals:
+def work(seeds: list[int], family: str | None, topology: str | None, check_every: int) -> Totals:
     totals = Totals()
     began = time.process_time()
     with collected_by_hand():
         for seed in seeds:
-            play(seed, family, topology, totals)
+            play(seed, family, topology, totals, check_every)
             gc.collect()
     totals.cpu_s = time.process_time() - began
     return totals
@@ -93,12 +104,12 @@ def collected_by_hand() -> Iterator[None]:
         gc.enable()
 
 
-def play(seed: int, family: str | None, topology: str | None, totals: Totals) -> None:
+def play(seed: int, family: str | None, topology: str | None, totals: Totals, check_every: int) -> None:
     names = family.split(",") if family else families_on(topology)
     name = names[seed % len(names)]
-    run, failure = explore(seed, name, topology)
+    run, failure = explore(seed, name, topology, check_every=check_every)
     totals.schedules += 1
-    totals.families[name] = totals.families.get(name, 0) + 1
+    totals.families[name] += 1
     totals.events += len(run.world.history)
     if failure is not None:
         text = f"{type(failure).__name__}: {failure}" if not isinstance(failure, AssertionError) else str(failure)
@@ -113,16 +124,16 @@ def pieces(seeds: Iterator[int], until: float | None) -> Iterator[list[int]]:
         yield piece
 
 
-def results(options: argparse.Namespace, seeds: Iterator[int], until: float | None) -> Generator[Totals, None, None]:
+def played(options: argparse.Namespace, seeds: Iterator[int], until: float | None) -> Generator[Totals, None, None]:
     """One for each piece of work, in any order."""
     if options.jobs == 1:
         for piece in pieces(seeds, until):
-            yield work(piece, options.family, options.topology)
+            yield work(piece, options.family, options.topology, options.check_every)
         return
     with workers(options.jobs) as pool:
         waiting: set[Future[Totals]] = set()
         for piece in pieces(seeds, until):
-            waiting.add(pool.submit(work, piece, options.family, options.topology))
+            waiting.add(pool.submit(work, piece, options.family, options.topology, options.check_every))
             if len(waiting) > options.jobs:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (each.result() for each in done)
@@ -131,7 +142,7 @@ def results(options: argparse.Namespace, seeds: Iterator[int], until: float | No
 
 
 def simulate(options: argparse.Namespace) -> int:
-    chosen = "".join(f" --{n} {v}" for n in ("topology", "family") if (v := getattr(options, n)) is not None)
+    chosen = given(options, "topology", "family")
     fresh = int.from_bytes(os.urandom(4), "big")
     seeds: range | None = (options.seeds or DEFAULT_SEEDS) if options.seconds is None else None
     first = seeds.start if seeds is not None else fresh
@@ -143,10 +154,12 @@ def simulate(options: argparse.Namespace) -> int:
     interrupted = False
     try:
         print(f"seeds {which}; options{chosen or ' none'}, --jobs {options.jobs}; commit {commit()}", flush=True)
-        with closing(results(options, iter(seeds if seeds is not None else count(fresh)), until)) as played:
-            for result in played:
+        with closing(played(options, iter(seeds if seeds is not None else count(fresh)), until)) as results:
+            for result in results:
                 totals.add(result)
-                progress.tell(totals, time.monotonic() - began)
+                after_s = time.monotonic() - began
+                told = f"{after_s:5.0f} s: {totals.schedules} schedules, {len(totals.failed)} violations"
+                progress.tell(after_s, lambda told=told: told)  # type: ignore[misc]
                 for failed in result.failed:
                     print(f"seed {failed.seed} ({failed.family}): {failed.text}", flush=True)
         progress.end()
@@ -162,35 +175,9 @@ def simulate(options: argparse.Namespace) -> int:
         f"{per_cpu_s:.0f} schedules per CPU second, {len(totals.failed)} violations" + ", interrupted" * interrupted
     )
     asked = seeds if interrupted and seeds is not None else range(first, first + max(1, totals.schedules))
-    again = f"--seeds {span(asked)}"
-    if totals.failed:
-        again = f"--seed {totals.failed[0].seed}"
+    again = f"--seed {totals.failed[0].seed}" if totals.failed else f"--seeds {span(asked)}"
     print(f"rerun: {COMMAND} {again}{chosen}")
     return code(bool(totals.failed), interrupted)
-
-
-def code(wrong: bool, interrupted: bool) -> int:
-    """What was found remains found."""
-    return 1 if wrong else INTERRUPTED if interrupted else 0
-
-
-class Progress:
-    """How far it is, on stderr: a line that changes on a terminal, else one a minute."""
-
-    def __init__(self) -> None:
-        self.terminal = sys.stderr.isatty()
-        self.next = 0.0 if self.terminal else EVERY_S
-
-    def tell(self, totals: Totals, after_s: float) -> None:
-        if after_s < self.next:
-            return
-        self.next = after_s + (0.2 if self.terminal else EVERY_S)
-        text = f"{after_s:5.0f} s: {totals.schedules} schedules, {len(totals.failed)} violations"
-        print(text, end="\r" if self.terminal else "\n", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self.terminal:
-            print("\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def show_some(failures: list[Failed], options: argparse.Namespace) -> None:
@@ -218,11 +205,16 @@ def show(failed: Failed, topology: str | None, out: Path | None) -> None:
     print(f"{run.world.shape} of {' '.join(run.world.names)}; " + "; ".join(f"{c.name} {c.kind}" for c in clients))
     if unusual := run.plan.unusual():
         print(unusual)
+    title = f"seed {failed.seed}, {failed.family}, {run.world.shape}: {failed.kind}"
+    tell_and_draw(trace, f"seed-{failed.seed}-{failed.family}", title, out)
+
+
+def tell_and_draw(trace: Trace, name: str, title: str, out: Path | None) -> None:
     print(trace.text())
     directory = out if out is not None else Path(tempfile.mkdtemp(prefix="onceway-simulate-"))
     directory.mkdir(parents=True, exist_ok=True)
-    path = directory / f"seed-{failed.seed}-{failed.family}.svg"
-    path.write_text(diagram(trace, f"seed {failed.seed}, {failed.family}, {run.world.shape}: {failed.kind}"))
+    path = directory / f"{name}.svg"
+    path.write_text(diagram(trace, title))
     print(f"diagram: {path}\n")
 
 
@@ -233,10 +225,8 @@ def mutate(options: argparse.Namespace) -> int:
     seeds: range = options.seeds or SEEDS
     tried = missed = 0
     try:
-        print(
-            f"{len(MUTATIONS)} deliberate defects; seeds {span(seeds)}, --jobs {options.jobs}; commit {commit()}",
-            flush=True,
-        )
+        said = f"seeds {span(seeds)}, --jobs {options.jobs}; commit {commit()}"
+        print(f"{len(MUTATIONS)} deliberate defects; {said}", flush=True)
         with closing(findings(options.jobs, seeds)) as told:
             for name, found in told:
                 tried += 1
@@ -245,9 +235,8 @@ def mutate(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         pass  # the summary says so
     left = len(MUTATIONS) - tried
-    took = time.monotonic() - began
     print(
-        f"{len(MUTATIONS)} defects, {tried - missed} caught, {missed} missed, {took:.0f} s"
+        f"{len(MUTATIONS)} defects, {tried - missed} caught, {missed} missed, {time.monotonic() - began:.0f} s"
         + f", interrupted: {left} not tried" * (left > 0)
     )
     print(f"rerun: {COMMAND} --mutations" + (f" --seeds {span(options.seeds)}" if options.seeds else ""))
@@ -267,54 +256,137 @@ def find(name: str, seeds: range) -> str | None:
     return caught(MUTATIONS[name], seeds)
 
 
+# ---------------------------------------------------------------------- the smallest worlds
+def exhaust(options: argparse.Namespace) -> int:
+    """A line for each world, when it has been gone through or cut by a limit; what is found wrong is told and drawn
+    from a replay in the whole world."""
+    names = list(WORLDS) if options.world == "all" else options.world.split(",") if options.world else QUICK
+    faults = {kind: n for kind, n in (("crash", options.crashes), ("cdrop", options.drops)) if n is not None}
+    worlds = {name: replace(WORLDS[name], faults={**WORLDS[name].faults, **faults}) for name in names}
+    asked = given(options, "world", "crashes", "drops", "limit_states", "seconds")
+    tried = complete = wrong = 0
+    spent = 0.0
+    try:
+        print(f"{len(worlds)} worlds; options{asked or ' none'}, --jobs {options.jobs}; commit {commit()}", flush=True)
+        print(HEAD + "gone through", flush=True)
+        with closing(searched(options, list(worlds.values()))) as told:
+            for (name, setting), result in zip(worlds.items(), told, strict=True):
+                print(line(name, result), flush=True)
+                tried += 1
+                complete += result.complete
+                spent += result.seconds
+                if result.finding is not None:
+                    wrong += 1
+                    show_path(name, setting, result, options.out)
+    except KeyboardInterrupt:
+        pass  # the summary says so
+    left = len(worlds) - tried
+    print(
+        f"{len(worlds)} worlds, {complete} gone through completely, {tried - complete - wrong} cut, "
+        f"{wrong} violations, {spent:.0f} s of CPU" + f", interrupted: {left} not gone through" * (left > 0)
+    )
+    print(f"rerun: {COMMAND} --exhaustive{asked}")
+    return code(wrong > 0, left > 0)
+
+
+def searched(options: argparse.Namespace, settings: list[Setting]) -> Generator[Result, None, None]:
+    limit, seconds = options.limit_states or LIMIT, options.seconds or float("inf")
+    if options.jobs == 1:
+        for setting in settings:
+            progress = Progress()
+            yield Search(setting, limit, seconds, watch=lambda one: progress.tell(one.spent(), one.told)).run()  # noqa: B023
+            progress.end()
+        return
+    with workers(options.jobs, tasks_per_process=1) as pool:
+        yield from pool.map(search, settings, [limit] * len(settings), [seconds] * len(settings))
+
+
+def search(setting: Setting, limit: int, seconds: float) -> Result:
+    return Search(setting, limit, seconds).run()
+
+
+def line(name: str, result: Result) -> str:
+    if result.finding is not None:
+        how = result.finding.text.split("\n", 1)[0]
+    elif result.complete:
+        how = f"completely; {result.agreed} paths in whole worlds, too"
+    else:
+        how = f"to depth {result.whole_depth}, {result.unexplored} situations left, {result.drained} of them drained"
+    return (
+        f"{name:<20}{result.states:>9}{result.transitions:>13}{result.merged:>9}{result.depth:>7}{result.quiet:>7}"
+        f"{result.processes:>11}{result.seconds:>8.1f}  {how}"
+    )
+
+
+def show_path(name: str, setting: Setting, result: Result, out: Path | None) -> None:
+    finding = result.finding
+    assert finding is not None
+    trace, failure = replay_path(setting, finding.path)
+    print(f"\n{name}: " + "; ".join(f"{client.name} {client.kind}" for kind in setting.clients() for client in kind))
+    if failure is None:
+        print(f"in the whole world this ends well, and should not: {finding.text}")
+    tell_and_draw(trace, f"world-{name}", f"{name}: {finding.text.splitlines()[0]}", out)
+
+
+# ---------------------------------------------------------------------- for all three
+class Progress:
+    """How far it is, on stderr: a line that changes on a terminal, else one a minute."""
+
+    def __init__(self) -> None:
+        self.terminal = sys.stderr.isatty()
+        self.next = 0.0 if self.terminal else EVERY_S
+
+    def tell(self, after_s: float, told: Callable[[], str]) -> None:
+        if after_s >= self.next:
+            self.next = after_s + (0.2 if self.terminal else EVERY_S)
+            print(told(), end="\x1b[K\r" if self.terminal else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self.terminal:
+            print("\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def code(wrong: bool, interrupted: bool) -> int:
+    """What was found remains found."""
+    return 1 if wrong else INTERRUPTED if interrupted else 0
+
+
 def span(seeds: range) -> str:
     return f"{seeds.start}-{seeds.stop - 1}"
 
 
-def commit() -> str:
-    root = Path(__file__).resolve().parent.parent
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
+def given(options: argparse.Namespace, *names: str) -> str:
+    """Those of these options that were given, as they are written."""
+    values = [(name.replace("_", "-"), getattr(options, name)) for name in names]
+    shown = [(name, f"{value:g}" if isinstance(value, float) else value) for name, value in values if value is not None]
+    return "".join(f" --{name} {value}" for name, value in shown)
 
 
 # ---------------------------------------------------------------------- options
-def seed_range(text: str) -> range:
-    first, dash, last = text.partition("-")
-    if not dash or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
-        raise argparse.ArgumentTypeError(f"{text!r} is not FIRST-LAST, two numbers, the smaller one first")
-    return range(int(first), int(last) + 1)
+def checked(read: Callable[[str], T | None], what: str) -> Callable[[str], T]:
+    """A type of options; `read` raises ValueError or returns None where the text is not that."""
+
+    def convert(text: str) -> T:
+        try:
+            value = read(text)
+        except ValueError:
+            value = None
+        if value is None:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return convert
 
 
-def one_seed(text: str) -> range:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
-    return range(int(text), int(text) + 1)
+def read_seeds(text: str) -> range | None:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last) + 1) if first.isdecimal() and int(first) <= int(last) else None
 
 
-def positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
-
-
-def jobs(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return int(text)
-
-
-def few(text: str) -> int:
-    if text not in ("0", "1", "2", "3"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 3")
-    return int(text)
+seed_range = checked(read_seeds, "FIRST-LAST, two numbers, the smaller one first")
+one_seed = checked(lambda text: range(int(text), int(text) + 1) if text.isdecimal() else None, "a number")
+seconds = checked(lambda text: number if 0 < (number := float(text)) < float("inf") else None, "a number above 0")
+whole = checked(lambda text: int(text) if text.isdecimal() and int(text) else None, "a whole number above 0")
 
 
 def check_exhaustive(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
@@ -331,29 +403,27 @@ def check_exhaustive(parser: argparse.ArgumentParser, options: argparse.Namespac
 
 def options_of(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(COMMAND, description=(__doc__ or "").split("\n", 1)[0], epilog=EXITS)
-    which = parser.add_mutually_exclusive_group()
+    which, add = parser.add_mutually_exclusive_group(), parser.add_argument
     which.add_argument("--seeds", type=seed_range, metavar="A-B", help="default: 0-999")
     which.add_argument("--seed", type=one_seed, dest="seeds", metavar="N", help="this one")
-    which.add_argument("--seconds", type=positive, metavar="S", help="fresh seeds for so long")
-    parser.add_argument("--topology", choices=TOPOLOGIES, help="default: each seed draws its own")
-    parser.add_argument("--family", metavar="NAMES", help="the kinds of faults; default: all, each seed has its own")
-    parser.add_argument("--jobs", type=jobs, default=1, metavar="N", help="processes; default 1")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where diagrams go; default: a new temporary directory")
-    parser.add_argument(
-        "--mutations", action="store_true", help="put deliberate defects in, one at a time, to be caught"
-    )
-    parser.add_argument(
-        "--exhaustive", action="store_true", help="go through everything that can happen in the smallest worlds"
-    )
-    parser.add_argument(
-        "--world", metavar="NAMES", help="of these smallest worlds, or all; default: those that are quick"
-    )
-    parser.add_argument(
-        "--crashes", type=few, metavar="N", help="routers that die in them; default: each world its own"
-    )
-    parser.add_argument("--drops", type=few, metavar="N", help="connections that clients lose in them")
-    parser.add_argument("--limit-states", type=jobs, metavar="N", help="cut a world there")
+    which.add_argument("--seconds", type=seconds, metavar="S", help="fresh seeds for so long")
+    add("--topology", choices=TOPOLOGIES, help="default: each seed draws its own")
+    add("--family", metavar="NAMES", help="the kinds of faults; default: all, each seed has its own")
+    add("--jobs", type=whole, default=1, metavar="N", help="processes; default 1")
+    often = f"steps from one check of all invariants to the next; default {SAMPLED}, for one seed 1"
+    add("--check-every", type=whole, metavar="N", help=often)
+    add("--out", type=Path, metavar="DIR", help="where diagrams go; default: a new temporary directory")
+    add("--mutations", action="store_true", help="put deliberate defects in, one at a time, to be caught")
+    add("--exhaustive", action="store_true", help="go through everything that can happen in the smallest worlds")
+    add("--world", metavar="NAMES", help="of these smallest worlds, or all; default: those that are quick")
+    few = {"type": int, "choices": range(4), "metavar": "N"}
+    add("--crashes", **few, help="routers that die in them, 0 to 3; default: each world its own")  # type: ignore[arg-type]
+    add("--drops", **few, help="connections that clients lose in them, 0 to 3")  # type: ignore[arg-type]
+    add("--limit-states", type=whole, metavar="N", help="cut a world there")
     options = parser.parse_args(arguments)
+    options.check_every = options.check_every or (
+        1 if options.seeds is not None and len(options.seeds) == 1 else SAMPLED
+    )
     if options.exhaustive:
         check_exhaustive(parser, options)
     elif any(getattr(options, name) is not None for name in ("world", "crashes", "drops", "limit_states")):
@@ -374,7 +444,7 @@ def options_of(arguments: list[str] | None) -> argparse.Namespace:
 def main(arguments: list[str] | None = None) -> int:
     options = options_of(arguments)
     if options.exhaustive:
-        return everything(options, COMMAND, commit())
+        return exhaust(options)
     return mutate(options) if options.mutations else simulate(options)
 
 

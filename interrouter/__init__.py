@@ -1,1 +1,1 @@
-"""What routers say to each other: who is there, which way leads where, and reliable streams between any two of them."""
+"""The network between routers: trunks to neighbours, link states and paths, reliable streams between routers."""

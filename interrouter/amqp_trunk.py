@@ -1,12 +1,12 @@
-"""A trunk as an AMQP connection: open with who we are, one session, a link each way, transfers settled when sent.
+"""A trunk as an AMQP connection: one session, a link each way, transfers settled when sent.
 
     open properties: onceway:network, onceway:router (its name), onceway:incarnation (ulong), onceway:trunk (version)
 
-Who dials begins the session; each side attaches a sender, and answers the other's with CREDIT transfers of credit,
-renewed when half is used up. Everything arrives in order or the connection ends, and what was under way then is the
-streams' business. The connection has no idle-time-out: heartbeats are packets, and `Network` judges silence.
+The router that dials begins the session. Each side attaches a sender and answers the other's with CREDIT transfers of
+credit, renewed when half is used up. Everything arrives in order or the connection ends; the streams repeat what was
+under way. The connection has no idle-time-out: heartbeats are packets, and `Network` watches for silence.
 
-Whatever the neighbour does wrong ends in a close with an error. Knows AMQP, and no packet. Read trunk.py.
+Any fault of the neighbour ends in a close with an error. Knows AMQP, and no packets. Read trunk.py.
 """
 
 from __future__ import annotations
@@ -35,17 +35,13 @@ from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
 from interrouter.packets import MAX_NAME, PacketError
 from interrouter.trunk import CREDIT, MAX_TRANSFER, Hello, Refused, Trunk
+from router import names
 
 if TYPE_CHECKING:
     from amqp10.session import Session
     from interrouter.network import Network
 
 VERSION: Final = 1
-_NETWORK: Final = Symbol("onceway:network")
-_ROUTER: Final = Symbol("onceway:router")
-_INCARNATION: Final = Symbol("onceway:incarnation")
-_TRUNK: Final = Symbol("onceway:trunk")
-_ADDRESS: Final = "onceway:trunk"
 _TAG: Final = b"\x00"  # deliveries that are settled when sent need no tag of their own
 
 
@@ -67,10 +63,10 @@ class AmqpTrunk(Trunk):
                 incoming_window=16 * CREDIT,
                 max_message_size=MAX_TRANSFER,
                 properties={
-                    _NETWORK: hello.network,
-                    _ROUTER: hello.name,
-                    _INCARNATION: ULong(hello.incarnation),
-                    _TRUNK: VERSION,
+                    Symbol(names.NETWORK): hello.network,
+                    Symbol(names.ROUTER): hello.name,
+                    Symbol(names.INCARNATION): ULong(hello.incarnation),
+                    Symbol(names.TRUNK): VERSION,
                 },
             ),
             server=server,
@@ -82,7 +78,7 @@ class AmqpTrunk(Trunk):
             self._attach(self.connection.begin())
 
     def receive_data(self, data: bytes, now: float) -> None:
-        self.heard = now
+        self.last_received = now
         self._handle(self.connection.receive_data(data, now), now)
 
     def receive_eof(self, now: float) -> None:
@@ -118,7 +114,7 @@ class AmqpTrunk(Trunk):
         for event in events:
             if isinstance(event, Transfers):
                 if not self.up:
-                    continue  # from before it was replaced or failed
+                    continue  # sent before the trunk was replaced or failed
                 try:
                     network.transfers(self, event.payloads, now)
                 except PacketError as error:
@@ -126,7 +122,7 @@ class AmqpTrunk(Trunk):
                 if event.link.credit <= CREDIT // 2:
                     event.link.grant(CREDIT)
             elif isinstance(event, (LinkFlow, SessionFlow)):
-                network.credit_came(self)
+                network.credit_granted(self)
             elif isinstance(event, ConnectionOpened):
                 self._opened(event.open, now)
             elif isinstance(event, (SessionBegun, LinkAttaching)):
@@ -135,27 +131,28 @@ class AmqpTrunk(Trunk):
                         self._answer(event)
                     elif self.server:
                         self._attach(event.session)
-                except LocalProtocolError as error:  # the neighbour allows no second link, or only tiny frames
+                except LocalProtocolError as error:  # the neighbour allows only one link, or only tiny frames
                     network.fail(self, NOT_ALLOWED, str(error), now)
             elif isinstance(event, LinkAttached):
-                pass  # a refusal detaches
+                pass  # if this is a refusal, LinkDetached follows
             elif isinstance(event, ConnectionClosed):
                 network.trunk_lost(self, _reason(event), now)
             elif isinstance(event, (LinkDetached, SessionEnded)):
                 if not self.connection.closing:
                     network.fail(self, NOT_ALLOWED, f"a trunk's session or link ended: {_text(event.error)}", now)
-            else:  # states of deliveries, though they are settled
+            else:  # dispositions of deliveries that are settled already
                 network.fail(self, NOT_ALLOWED, f"{type(event).__name__} on a trunk", now)
 
     def _opened(self, open_: Open, now: float) -> None:
         properties: dict[Any, Any] = dict(open_.properties or {})
-        name, incarnation = properties.get(_ROUTER), properties.get(_INCARNATION)
-        network, version = properties.get(_NETWORK), properties.get(_TRUNK)
+        name, incarnation = properties.get(names.ROUTER), properties.get(names.INCARNATION)
+        network, version = properties.get(names.NETWORK), properties.get(names.TRUNK)
         if not isinstance(name, str) or not isinstance(network, str) or not isinstance(incarnation, int):
-            problem = f"not a router's open: {_NETWORK}, {_ROUTER} and {_INCARNATION} are wanted in its properties"
+            wanted = f"{names.NETWORK}, {names.ROUTER} and {names.INCARNATION}"
+            problem = f"not a router's open: its properties must have {wanted}"
             self.network.fail(self, INVALID_FIELD, problem, now)
         elif version != VERSION:
-            self.network.fail(self, NOT_ALLOWED, f"trunk version {version!r}, this router speaks {VERSION}", now)
+            self.network.fail(self, NOT_ALLOWED, f"trunk version {version!r}: this router speaks {VERSION}", now)
         elif not 0 < incarnation < 1 << 64 or len(name.encode()) > MAX_NAME:
             self.network.fail(self, INVALID_FIELD, "an incarnation or a name out of range", now)
         else:
@@ -170,18 +167,18 @@ class AmqpTrunk(Trunk):
             return
         self._sender = session.sender(f"trunk from {self.network.name}")
         self._sender.attach(
-            source=Source(address=self.network.name), target=Target(address=_ADDRESS), snd_settle_mode=SND_SETTLED
+            source=Source(address=self.network.name), target=Target(address=names.TRUNK), snd_settle_mode=SND_SETTLED
         )
 
     def _answer(self, event: LinkAttaching) -> None:
         link = event.link
         if not isinstance(link, ReceiverLink):
-            link.refuse(NOT_ALLOWED, "a trunk's links are attached by who sends on them")
+            link.refuse(NOT_ALLOWED, "each link of a trunk is attached by its sender")
             return
         attach = link.remote_attach
         link.attach(
             source=attach.source if attach is not None else None,
-            target=Target(address=_ADDRESS),
+            target=Target(address=names.TRUNK),
             snd_settle_mode=SND_SETTLED,
             rcv_settle_mode=RCV_FIRST,
             max_message_size=MAX_TRANSFER,

@@ -1,25 +1,28 @@
-"""What a `Network` tells its owner: which routers can be spoken to, and what they said (PROTOCOL 3).
+"""What a `Network` tells its owner: which routers have a session with this one, and their messages (protocol 3).
 
-For one peer the order is always up, its messages, down; nothing of a session comes after its down, and a new session's
-up comes only after the old one's down. Read network.py next.
+The order for one peer is always up, its messages, down; the up of a new session follows the down of the old one. Read
+network.py next.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 
 
 @dataclass(slots=True)
 class PeerUp:
-    """A session with this router begins. Messages to it go into this session once this event has been taken."""
+    """A session with this router begins. Messages sent after this event has been taken belong to the session."""
 
     peer: str
     incarnation: int
+    began: float = field(default=-inf, compare=False)
+    """When this router began the session: the peer has sent nothing in it before."""
 
 
 @dataclass(slots=True)
 class PeerDown:
-    """The session is over for both sides; what it has not delivered is lost.
+    """The session has ended for both sides; messages that it has not delivered are lost.
 
     reachable: a path to the same incarnation is still known (the session was reset, or silent for too long)."""
 

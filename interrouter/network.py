@@ -1,4 +1,4 @@
-"""One router's view of the network, and its streams to all others (PROTOCOL 3). Sans-IO.
+"""One router's view of the network and its streams to all other routers (protocol 3). Sans-IO.
 
     network = Network("a", incarnation, {"b": 1, "c": 2}, network="triangle", rng=rng, now=now)
     trunk = network.connect(now, server=False, neighbour="b")      # one per transport, either side
@@ -7,12 +7,12 @@
     for trunk in network.take_dirty(): transport.write(trunk.data_to_send())
     for event in network.take_events(): ...                        # PeerUp, PeerMessage, PeerDown
 
-A trunk that opens makes the neighbour part of our link state, which is flooded; paths follow from everybody's link
-states, and sessions from paths. A packet for somebody else goes to the next hop with its body untouched. Neighbours
-hear from each other every `heartbeat_s`, and count as lost after `dead_after_s` of silence, or when the socket closes.
+An open trunk adds the neighbour to our link state, which is flooded. Paths follow from all link states, and sessions
+from paths. A packet for another router is forwarded to the next hop with its body untouched. Neighbours send something
+every `heartbeat_s`; a neighbour is lost after `dead_after_s` of silence or when its socket closes.
 
-Of two neighbours the one whose name sorts first should dial (`dials`); if both do, that connection is kept. A second
-connection with the same neighbour replaces the first, else. Doesn't know what the messages are. Read trunk.py,
+Of two neighbours the one whose name sorts first dials (`dials`); if both do, its connection is kept. Otherwise a newer
+connection with the same neighbour replaces the older. The content of messages is not known here. Read trunk.py,
 linkstate.py, session.py.
 """
 
@@ -22,9 +22,10 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final
 
+from amqp10.errors import CONNECTION_FORCED, NOT_ALLOWED, NOT_FOUND
 from interrouter.amqp_trunk import AmqpTrunk
 from interrouter.events import NetworkEvent, PeerDown, PeerMessage, PeerUp
-from interrouter.linkstate import LinkState, LinkStateDatabase
+from interrouter.linkstate import LinkState, LinkStateDatabase, Path
 from interrouter.packets import (
     ACK,
     HEARTBEAT,
@@ -39,19 +40,19 @@ from interrouter.packets import (
     destinations,
     encode_open,
     entry_at,
-    passed_on,
+    forwarded,
     split,
 )
-from interrouter.paths import Path, shortest_paths
-from interrouter.session import Sessions
+from interrouter.session import ACK_DELAY, PROBE_AFTER, Sessions
 from interrouter.trunk import Hello, Refused, Trunk
+from router.reporting import NO_LOG, Log
 
 __all__ = ["Hello", "Network", "NetworkEvent", "PeerDown", "PeerMessage", "PeerUp", "Refused", "dials"]
 
 WINDOW: Final = 4 * 1024 * 1024
-REFRESHES: Final = 60  # heartbeats from one repetition of our link state to the next
-AGES: Final = 200  # heartbeats after which a link state that is not repeated is forgotten
-PARKED: Final = 1024
+REFRESH_HEARTBEATS: Final = 60  # from one repetition of our link state to the next
+MAX_AGE_HEARTBEATS: Final = 200  # after which a link state that is not repeated is forgotten
+MAX_PENDING_OPENS: Final = 1024
 
 
 def dials(name: str, neighbour: str) -> bool:
@@ -75,12 +76,15 @@ class Network:
         dead_after_s: float = 3.0,
         probe_after_s: float | None = None,
         window: int = WINDOW,
+        log: Log = NO_LOG,
     ) -> None:
-        """probe_after_s: how long after a packet its sender asks what has come; None: before the next heartbeat."""
+        """probe_after_s: how long a sender waits for an acknowledgement before it sends a PROBE; None: less than a
+        heartbeat."""
         assert 0 < incarnation < 1 << 64
         assert all(cost > 0 for cost in costs.values())
         assert name not in costs
         self.hello = Hello(network, name, incarnation)
+        self._log = log
         self.name = name
         self.incarnation = incarnation
         self.costs = dict(costs)
@@ -88,39 +92,44 @@ class Network:
         self.dead_after_s = dead_after_s
         self._pause_s = dead_after_s / 2
         self.database = LinkStateDatabase(
-            name, incarnation, now, refresh_s=REFRESHES * heartbeat_s, max_age_s=AGES * heartbeat_s
+            name,
+            incarnation,
+            now,
+            refresh_s=REFRESH_HEARTBEATS * heartbeat_s,
+            max_age_s=MAX_AGE_HEARTBEATS * heartbeat_s,
         )
         self.sessions = Sessions(
             incarnation,
             self._send_open,
-            self._wake,
+            self._schedule,
             window=window,
             heartbeat_s=heartbeat_s,
             dead_after_s=dead_after_s,
-            probe_after_s=0.4 * heartbeat_s if probe_after_s is None else probe_after_s,
-            ack_delay_s=0.1 * heartbeat_s,
+            probe_after_s=PROBE_AFTER * heartbeat_s if probe_after_s is None else probe_after_s,
+            ack_delay_s=ACK_DELAY * heartbeat_s,
         )
         self.failures: dict[str, str] = {}
-        """Neighbour, or "?" -> why the last trunk with it was lost or refused."""
+        """Neighbour, "?" if unknown -> why the last trunk with it was lost or refused."""
         self.unroutable = 0
         self._trunks: dict[str, Trunk] = {}  # neighbour -> its open trunk
         self._routes: dict[int, Trunk] = {}  # incarnation -> the trunk of the first hop
         self._paths: dict[str, tuple[int, Path, Trunk]] = {}
         self._links_changed = False
+        self._removed: dict[str, float] = {}  # neighbour that has left the topology file -> when its trunk closes
         self._pumpable: dict[Trunk, None] = {}
         self._dirty: dict[Trunk, None] = {}
-        self._parked: dict[tuple[int, int], bytes] = {}  # opens on their way that no path is known for yet
-        self.went_on = now
-        """When we last ran again after standing still: what we believe of sessions may be as old as that pause."""
+        self._pending_opens: dict[tuple[int, int], bytes] = {}  # to destinations without a known path
+        self.resumed_at = now
+        """When this process last resumed after a pause: what is known of sessions may be as old as that pause."""
         self._now = now
-        # Not all routers of a host should speak in the same instant.
-        self._next_beat = now + heartbeat_s * (0.5 + rng.random() / 2)
-        self._next_death: float | None = None
+        # Spread the heartbeats of routers that start together.
+        self._next_heartbeat = now + heartbeat_s * (0.5 + rng.random() / 2)
+        self._next_silence: float | None = None
 
     # Trunks ------------------------------------------------------------------------------------------------------
 
     def connect(self, now: float, *, server: bool, neighbour: str | None) -> Trunk:
-        """A transport to a neighbour that we dialled, or one (server) that somebody dialled to us."""
+        """A new transport: to a neighbour that we dialled, or (server) one that was dialled to us."""
         trunk = AmqpTrunk(self, server=server, dialled=neighbour, now=now)
         self._dirty[trunk] = None
         return trunk
@@ -130,35 +139,64 @@ class Network:
         dirty, self._dirty = self._dirty, {}
         return [*dirty]
 
-    def neighbour_up(self, name: str) -> bool:
-        return name in self._trunks
+    # The topology file -------------------------------------------------------------------------------------------
+
+    def set_neighbours(self, costs: Mapping[str, int], now: float) -> None:
+        """The links have changed. A trunk that is no longer wanted closes once nobody is reached by it alone, so that
+        added links are up first, and after `dead_after_s` at the latest."""
+        self.look(now)
+        removed = [name for name in self.costs if name not in costs]
+        self._removed = {name: self._removed.get(name, now + self.dead_after_s) for name in removed}
+        self._removed = {name: at for name, at in self._removed.items() if name in self._trunks}
+        for name in removed:
+            self.failures.pop(name, None)
+        self.costs = {**{name: self.costs[name] for name in self._removed}, **costs}
+        self._links_changed = self.database.changed = True
+
+    def set_timers(self, heartbeat_s: float, dead_after_s: float, now: float) -> None:
+        self.look(now)
+        self.heartbeat_s, self.dead_after_s = heartbeat_s, dead_after_s
+        self._pause_s = dead_after_s / 2
+        self.database.set_ages(REFRESH_HEARTBEATS * heartbeat_s, MAX_AGE_HEARTBEATS * heartbeat_s)
+        self.sessions.set_timers(heartbeat_s, dead_after_s)
+        self._next_heartbeat = min(self._next_heartbeat, now + heartbeat_s)
 
     # Messages ----------------------------------------------------------------------------------------------------
 
     def send(self, peers: tuple[str, ...], message: bytes) -> None:
-        """To each of these that is up, as one copy per branch; written at the next `flush`. For the others it is lost,
-        as for those whose PeerUp has not been taken yet."""
+        """Send to each of these peers whose PeerUp has been taken; others miss it. Written at the next `flush`, one
+        copy per branch of the paths."""
         self.sessions.send(peers, message, self._now)
 
     def take_events(self) -> list[NetworkEvent]:
-        """What happened, in order. Handle the list, hand what follows from it to `send`, and only then take more: it
-        ends before a PeerUp if it has events of that peer's last session (so call again until it is empty)."""
+        """Events in order. Handle the list, `send` what follows from it, and only then take more: a list never has
+        events of two sessions of one peer. Call again until it is empty."""
         return self.sessions.take_events()
 
     def peer_reset(self, peer: str, now: float) -> None:
-        """Its message could not be read: this session is over, the next one begins. Events of it that have been taken
-        already must be skipped by the owner, up to its PeerDown."""
-        self._enter(now)
+        """The peer's message was malformed: end this session and begin the next. The owner must skip events of it that
+        it has taken already, up to the PeerDown."""
+        self.look(now)
         self.sessions.reset(peer, now)
 
     # Time --------------------------------------------------------------------------------------------------------
 
-    def flush(self, now: float) -> bool:
-        """Once per read, or per turn of the loop: link states, paths, sessions, then all that may be sent. True: there
-        may be something to take."""
-        if now - self._now > self._pause_s:
-            self._enter(now)
+    def look(self, now: float) -> None:
+        """Notes the time. A pause of this process shows before anything is read that came meanwhile."""
+        pause_s = self._pause_s
+        if now - self._now > pause_s and now > self._next_heartbeat + pause_s:
+            # This process has paused, and what others sent meanwhile is unread: they get half of dead_after anew.
+            heard = now - pause_s
+            self.sessions.process_resumed(heard)
+            self.resumed_at = now
+            for trunk in self._trunks.values():
+                trunk.last_received = max(trunk.last_received, heard)
         self._now = now
+
+    def flush(self, now: float) -> bool:
+        """Once per read or per turn of the loop: process link changes, then send all that may be sent. True: there may
+        be events or trunks to take."""
+        self.look(now)
         if self._links_changed or self.database.changed:
             self._follow_links(now)
         while self._pumpable:
@@ -170,18 +208,18 @@ class Network:
         return bool(self._dirty or self.sessions.events)
 
     def next_deadline(self) -> float:
-        """When `tick` wants to be called; trunks have deadlines of their own."""
-        deadline = self._next_beat
-        if self._next_death is not None and self._next_death < deadline:
-            deadline = self._next_death
+        """When to call `tick`; trunks have deadlines of their own."""
+        deadline = self._next_heartbeat
+        if self._next_silence is not None and self._next_silence < deadline:
+            deadline = self._next_silence
         session = self.sessions.next_deadline()
         return deadline if session is None or session > deadline else session
 
     def tick(self, now: float) -> None:
-        """Heartbeats, silence, questions, acknowledgements. `flush` afterwards."""
-        self._enter(now)
-        if now >= self._next_beat or (self._next_death is not None and now >= self._next_death):
-            self._beat(now)
+        """Heartbeats, silent neighbours, probes, acknowledgements. Call `flush` afterwards."""
+        self.look(now)
+        if now >= self._next_heartbeat or (self._next_silence is not None and now >= self._next_silence):
+            self._send_heartbeats(now)
         self.sessions.tick(now)
 
     # What people see ---------------------------------------------------------------------------------------------
@@ -189,7 +227,7 @@ class Network:
     def status(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "incarnation": self.incarnation,
+            "incarnation": f"{self.incarnation:016x}",
             "network": self.hello.network,
             "routers": sorted({state.name for state in self.database.others.values()} | {self.name}),
             "neighbours": {
@@ -214,46 +252,50 @@ class Network:
     # For trunks --------------------------------------------------------------------------------------------------
 
     def trunk_opened(self, trunk: Trunk, hello: Hello, now: float) -> None:
-        """The other end has said who it is. Raises Refused where it should not be."""
-        self._enter(now)
+        """The other end has identified itself. Raises Refused if it may not be our neighbour."""
+        self.look(now)
         try:
             self._check(trunk, hello)
         except Refused as refusal:
-            self._note_failure(trunk.dialled or (hello.name if hello.name in self.costs else "?"), str(refusal.args[1]))
+            neighbour = trunk.dialled or (hello.name if hello.name in self.costs else "?")
+            self.failures[neighbour] = str(refusal.args[1])
             raise
         old = self._trunks.get(hello.name)
         if old is not None:
-            self.fail(old, "amqp:connection:forced", "replaced by a newer connection", now)
+            self.fail(old, CONNECTION_FORCED, "replaced by a newer connection", now)
         trunk.neighbour, trunk.incarnation = hello.name, hello.incarnation
         trunk.up = True
-        trunk.heard = now
+        trunk.last_received = now
         self._trunks[hello.name] = trunk
+        text = "neighbour {neighbour} connected"
+        incarnation = f"{hello.incarnation:016x}"
+        self._log.info("neighbour_connected", text, neighbour=hello.name, incarnation=incarnation)
         self.failures.pop(hello.name, None)
         self._links_changed = True
         for state in (self.database.own, *self.database.others.values()):
             trunk.queue_link_state(state)
-        self._wake(trunk)
+        self._schedule(trunk)
 
     def trunk_lost(self, trunk: Trunk, reason: str, now: float) -> None:
-        """Its transport or connection is over."""
-        self._enter(now)
-        self._forget(trunk, reason)
+        """The trunk's transport or connection has ended."""
+        self.look(now)
+        self._trunk_down(trunk, reason)
 
     def fail(self, trunk: Trunk, condition: str, description: str, now: float) -> None:
-        """Close it, for a reason of ours."""
-        self._forget(trunk, description)
+        """Close a trunk with an error."""
+        self._trunk_down(trunk, description)
         trunk.close(condition, description)
 
     def transfers(self, trunk: Trunk, payloads: list[bytes], now: float) -> None:
-        """What came over a trunk whose other end is known. PacketError if it is no row of packets."""
-        self._enter(now)
-        trunk.heard = now
+        """Process transfers of an open trunk. Raises PacketError if one is not a row of packets."""
+        self.look(now)
+        trunk.last_received = now
         trunk.transfers_received += len(payloads)
         for payload in payloads:
             for start, end in split(payload):
                 kind = payload[start]
                 if kind in (STREAM, ACK):
-                    self._stream(trunk, kind, payload, start, end, now)
+                    self._stream_received(trunk, kind, payload, start, end, now)
                 elif kind == LINK_STATE:
                     self._link_state(trunk, payload, start, end, now)
                 elif kind == OPEN:
@@ -261,90 +303,87 @@ class Network:
                 elif kind != HEARTBEAT:
                     raise PacketError(f"a packet of kind {kind}")
 
-    def credit_came(self, trunk: Trunk) -> None:
+    def credit_granted(self, trunk: Trunk) -> None:
         if trunk.up:
-            self._wake(trunk)
+            self._schedule(trunk)
 
     def touch(self, trunk: Trunk) -> None:
-        """It may have output."""
+        """The trunk may have output."""
         self._dirty[trunk] = None
 
-    # Helpers -----------------------------------------------------------------------------------------------------
+    def check_invariants(self) -> None:
+        """What must hold between any two calls; used by the simulator and by tests."""
+        for name, trunk in self._trunks.items():
+            assert trunk.up, f"trunk to {name} is registered and not up"
+            assert trunk.neighbour == name, f"trunk to {trunk.neighbour} is registered for {name}"
+            trunk.check_invariants()
+        if not (self._links_changed or self.database.changed):
+            for trunk in self._routes.values():
+                assert trunk.up, "a route over a trunk that is down"
+        self.sessions.check_invariants()
 
-    def _enter(self, now: float) -> None:
-        pause_s = self._pause_s
-        if now - self._now > pause_s and now > self._next_beat + pause_s:
-            # We have not run for so long: what others said meanwhile is still unread, so they are given half the time.
-            heard = now - pause_s
-            self.sessions.stalled(heard)
-            self.went_on = now
-            for trunk in self._trunks.values():
-                trunk.heard = max(trunk.heard, heard)
-        self._now = now
+    # Helpers -----------------------------------------------------------------------------------------------------
 
     def _check(self, trunk: Trunk, hello: Hello) -> None:
         ours = self.hello
         if hello.network != ours.network:
-            raise Refused("amqp:not-allowed", f"this is a router of network {ours.network!r}, not {hello.network!r}")
+            raise Refused(NOT_ALLOWED, f"this router belongs to network {ours.network!r}, not {hello.network!r}")
         if hello.name == ours.name:
-            raise Refused("amqp:not-allowed", f"this is router {ours.name!r} itself, or another one of that name")
+            raise Refused(NOT_ALLOWED, f"this is router {ours.name!r} itself, or another process of that name")
         if trunk.dialled is not None and hello.name != trunk.dialled:
-            raise Refused("amqp:not-allowed", f"router {trunk.dialled!r} was meant, not {hello.name!r}")
-        if hello.name not in self.costs:
-            raise Refused("amqp:not-found", f"router {ours.name!r} has no neighbour {hello.name!r} in its topology")
+            raise Refused(NOT_ALLOWED, f"router {trunk.dialled!r} was dialled, but router {hello.name!r} answers")
+        if hello.name not in self.costs or hello.name in self._removed:
+            raise Refused(NOT_FOUND, f"router {ours.name!r} has no neighbour {hello.name!r} in its topology file")
         if self.database.is_former(hello.incarnation):
-            raise Refused("amqp:not-allowed", f"router {hello.name!r} has been started again since")
+            raise Refused(NOT_ALLOWED, f"a newer process of router {hello.name!r} is known")
         old = self._trunks.get(hello.name)
         if old is not None and old.incarnation == hello.incarnation:
             ours_to_dial = dials(ours.name, hello.name)
             if old.server != ours_to_dial and trunk.server == ours_to_dial:
-                raise Refused("amqp:not-allowed", f"router {hello.name!r} is connected already, from its proper side")
+                raise Refused(NOT_ALLOWED, f"router {hello.name!r} is connected already")
 
-    def _forget(self, trunk: Trunk, reason: str) -> None:
+    def _trunk_down(self, trunk: Trunk, reason: str) -> None:
         trunk.failure = trunk.failure or reason
         self._dirty[trunk] = None
         if trunk.up:
             trunk.up = False
             assert trunk.neighbour is not None
-            self._note_failure(trunk.neighbour, reason)
+            self.failures[trunk.neighbour] = reason
+            text = "neighbour {neighbour} lost: {reason}"
+            self._log.warning("neighbour_lost", text, neighbour=trunk.neighbour, reason=reason)
             if self._trunks.get(trunk.neighbour) is trunk:
                 del self._trunks[trunk.neighbour]
+                if self._removed.pop(trunk.neighbour, None) is not None:
+                    del self.costs[trunk.neighbour], self.failures[trunk.neighbour]
                 self._links_changed = True
                 self.database.changed = True
-        elif trunk.neighbour is None and trunk.dialled is not None:
-            self._note_failure(trunk.dialled, reason)
+        elif trunk.neighbour is None:
+            if trunk.dialled is not None:
+                self.failures[trunk.dialled] = reason
+            text = "connection with neighbour {neighbour} refused or failed: {reason}"
+            self._log.warning("neighbour_refused", text, neighbour=trunk.dialled or "?", reason=reason)
 
-    def _note_failure(self, neighbour: str, reason: str) -> None:
-        self.failures[neighbour] = reason
-
-    def _wake(self, trunk: Trunk) -> None:
+    def _schedule(self, trunk: Trunk) -> None:
         self._pumpable[trunk] = None
 
     def _flood(self, state: LinkState, source: Trunk | None) -> None:
         for trunk in self._trunks.values():
             if trunk is not source:
                 trunk.queue_link_state(state)
-                self._wake(trunk)
+                self._schedule(trunk)
 
     def _link_state(self, trunk: Trunk, payload: bytes, start: int, end: int, now: float) -> None:
         packet = decode_link_state(payload, start, end)
-        state = LinkState(
-            packet.name,
-            packet.incarnation,
-            packet.sequence,
-            packet.links,
-            packet.former,
-            now - packet.age_ms / 1000,
-        )
+        state = LinkState.received(packet, now)
         for news in self.database.receive(state, now):
             self._flood(news, trunk if news is state else None)
         if packet.former:
             for neighbour in list(self._trunks.values()):
                 if self.database.is_former(neighbour.incarnation):
-                    self.fail(neighbour, "amqp:connection:forced", "this router has been started again since", now)
+                    self.fail(neighbour, CONNECTION_FORCED, "a newer process of this router is known", now)
 
     def _follow_links(self, now: float) -> None:
-        """Trunks came or went, or somebody's link state changed: tell it, and find new paths."""
+        """Trunks opened or closed, or a link state changed: flood our own, find new paths."""
         if self._links_changed:
             self._links_changed = False
             links = {trunk.incarnation: self.costs[name] for name, trunk in self._trunks.items()}
@@ -352,55 +391,53 @@ class Network:
                 self._flood(self.database.own, None)
         if self.database.changed:
             self._find_paths(now)
+            self._close_removed(now)
+
+    def _close_removed(self, now: float) -> None:
+        """Closes the trunks of removed links, all that can be spared or whose time is over."""
+        for name, at in list(self._removed.items()):
+            trunk = self._trunks[name]
+            if now >= at or self.database.reaches_all_without(trunk.incarnation):
+                self.fail(trunk, CONNECTION_FORCED, "this link is not in the topology file any more", now)
+                self._follow_links(now)
+                return
 
     def _find_paths(self, now: float) -> None:
-        """Dijkstra, then routes, then sessions."""
+        """Shortest paths, then the trunk for each destination, then sessions."""
         database = self.database
         database.changed = False
-        names = database.names()
         first_hops = {trunk.incarnation: trunk for trunk in self._trunks.values()}
-        graph = database.graph()
-        # our side of a link is what we see, not what we last told
-        graph[self.incarnation] = {n: c for n, c in graph[self.incarnation].items() if n in first_hops}
-        paths = shortest_paths(self.incarnation, graph, names)
+        paths = database.paths(first_hops)
         self._routes = {node: first_hops[path.first_hop] for node, path in paths.items()}
-        best: dict[str, tuple[tuple[bool, int], int]] = {}
-        for node in paths:  # of two incarnations of a name (one is dead, and not everybody has noticed) the newer one
-            name = names[node]
-            if name == self.name:
-                continue
-            state = database.others[node]
-            rank = (node in first_hops, state.order)
-            if name not in best or rank > best[name][0]:
-                best[name] = (rank, node)
-        self._paths = {name: (node, paths[node], self._routes[node]) for name, (_, node) in sorted(best.items())}
+        nodes = database.latest(paths, first_hops)
+        self._paths = {name: (node, paths[node], self._routes[node]) for name, node in nodes.items()}
         self.sessions.reachable(self._paths, now)
-        if self._parked:
-            parked, self._parked = self._parked, {}
-            for key, packet in parked.items():
-                self._pass_open(key, packet)
+        if self._pending_opens:
+            pending, self._pending_opens = self._pending_opens, {}
+            for key, packet in pending.items():
+                self._forward_open(key, packet)
 
     def _send_open(self, packet: OpenPacket) -> None:
-        self._pass_open((packet.source, packet.destination), encode_open(packet))
+        self._forward_open((packet.source, packet.destination), encode_open(packet))
 
     def _open(self, payload: bytes, start: int, end: int, now: float) -> None:
         packet = decode_open(payload, start, end)
         if packet.destination == self.incarnation:
             self.sessions.open_received(packet, now)
             return
-        further = passed_on(payload, start, end)
-        if further is not None:
-            self._pass_open((packet.source, packet.destination), further)
+        forwarded_packet = forwarded(payload, start, end)
+        if forwarded_packet is not None:
+            self._forward_open((packet.source, packet.destination), forwarded_packet)
 
-    def _pass_open(self, key: tuple[int, int], packet: bytes) -> None:
+    def _forward_open(self, key: tuple[int, int], packet: bytes) -> None:
         trunk = self._routes.get(key[1])
         if trunk is not None and trunk.up:
             trunk.queue_open(key, packet)
-            self._wake(trunk)
-        elif len(self._parked) < PARKED or key in self._parked:
-            self._parked[key] = packet
+            self._schedule(trunk)
+        elif len(self._pending_opens) < MAX_PENDING_OPENS or key in self._pending_opens:
+            self._pending_opens[key] = packet
 
-    def _stream(self, trunk: Trunk, kind: int, payload: bytes, start: int, end: int, now: float) -> None:
+    def _stream_received(self, trunk: Trunk, kind: int, payload: bytes, start: int, end: int, now: float) -> None:
         nodes, body = destinations(payload, start, end)
         mine = self.incarnation
         if len(nodes) == 1:
@@ -411,7 +448,7 @@ class Network:
             if out is None or out is trunk or not out.up:
                 self.unroutable += 1
                 return
-            self._pass_on(out, kind, passed_on(payload, start, end))
+            self._forward(out, kind, forwarded(payload, start, end))
             return
         branches: dict[Trunk, list[int]] = {}
         for index, node in enumerate(nodes):
@@ -427,11 +464,11 @@ class Network:
                 branches[out] = [index]
         for out, indices in branches.items():
             if len(indices) == len(nodes):
-                self._pass_on(out, kind, passed_on(payload, start, end))
+                self._forward(out, kind, forwarded(payload, start, end))
             else:
-                self._pass_on(out, kind, branch(payload, start, end, body, indices))
+                self._forward(out, kind, branch(payload, start, end, body, indices))
 
-    def _pass_on(self, out: Trunk, kind: int, packet: bytes | None) -> None:
+    def _forward(self, out: Trunk, kind: int, packet: bytes | None) -> None:
         if packet is None:
             self.unroutable += 1
             return
@@ -441,21 +478,22 @@ class Network:
             out.queue_urgent(packet)
         self._pumpable[out] = None
 
-    def _beat(self, now: float) -> None:
-        self._next_beat = now + self.heartbeat_s
-        self._parked.clear()
+    def _send_heartbeats(self, now: float) -> None:
+        self._next_heartbeat = now + self.heartbeat_s
+        self._pending_opens.clear()
         for trunk in list(self._trunks.values()):
-            if now >= trunk.heard + self.dead_after_s:
-                self.fail(trunk, "amqp:connection:forced", f"nothing heard from it for {self.dead_after_s:g} s", now)
-            elif now - trunk.spoke >= 0.9 * self.heartbeat_s:
+            if now >= trunk.last_received + self.dead_after_s:
+                self.fail(trunk, CONNECTION_FORCED, f"nothing received for {self.dead_after_s:g} s", now)
+            elif now - trunk.last_sent >= 0.9 * self.heartbeat_s:
                 trunk.queue_heartbeat()
-                self._wake(trunk)
+                self._schedule(trunk)
         if self.database.tick(now):
             self._flood(self.database.own, None)
-        self._follow_links(now)  # a session without a path is not merely silent
-        self.sessions.beat(now)
-        deaths = [trunk.heard + self.dead_after_s for trunk in self._trunks.values()]
-        session = self.sessions.earliest_death()
+        self._close_removed(now)
+        self._follow_links(now)  # before silence is judged: a session without a path ends for that reason
+        self.sessions.heartbeat(now)
+        deadlines = [trunk.last_received + self.dead_after_s for trunk in self._trunks.values()]
+        session = self.sessions.next_silence()
         if session is not None:
-            deaths.append(session)
-        self._next_death = min(deaths, default=None)
+            deadlines.append(session)
+        self._next_silence = min(deadlines, default=None)

@@ -1,11 +1,11 @@
 """The bytes between neighbours: packets, and how several of them share one transfer.
 
-A transfer's payload is a row of packets, each behind its length. Neighbours say HEARTBEAT and LINK_STATE to each other;
-OPEN, STREAM and ACK travel over any number of hops, addressed by router incarnations. STREAM and ACK have one form:
-entries, one for each destination, then the messages that all of them get. A transit hop reads only destinations.
+A transfer's payload is a row of packets, each preceded by its length. HEARTBEAT and LINK_STATE go to neighbours; OPEN,
+STREAM and ACK travel over any number of hops, addressed to router incarnations. STREAM and ACK have one form: entries,
+one for each destination, then the messages for all of them. A transit hop reads only the destinations.
 
-`decode` functions believe nothing: what is malformed is a `PacketError`. Nothing here has state. Read stream.py for
-what the fields of an entry mean, linkstate.py for LINK_STATE, session.py for OPEN.
+`decode` functions trust nothing: malformed bytes raise `PacketError`. Nothing here has state. Read stream.py for the
+fields of an entry, linkstate.py for LINK_STATE, session.py for OPEN.
 
     packet     = u32 length of the rest | u8 kind | ...
     LINK_STATE = name | u64 incarnation | u64 sequence | u32 age in ms | n (u64 neighbour, u32 cost) | n u64 former
@@ -32,10 +32,10 @@ MAX_NAME: Final = 255
 MAX_LINKS: Final = 4096
 MAX_COST: Final = 1_000_000
 
-GAP: Final = 1  # entry flag: something is missing at the acknowledged place; send again from there
-PROBE: Final = 2  # entry flag: this is how far I have sent, answer at once
+GAP: Final = 1  # entry flag: the message at the acknowledged position is missing; send again from there
+PROBE: Final = 2  # entry flag: everything before this position has been sent; acknowledge at once
 
-MORE: Final = 0x80000000  # of a message's length: the message goes on in the next one of the stream
+MORE: Final = 0x80000000  # bit of a message's length: the message continues in the next one of the stream
 
 Entry = tuple[int, int, int, int, int, int, int]
 """Destination incarnation, session token, number of the first message, acknowledged up to, round, round of the gap,
@@ -63,7 +63,7 @@ _unpack_entry = _ENTRY.unpack_from
 
 
 class PacketError(Exception):
-    """A neighbour's bytes are no packets: its trunk is closed."""
+    """A neighbour's bytes are malformed: its trunk is closed."""
 
 
 class BodyError(Exception):
@@ -79,7 +79,7 @@ class LinkStatePacket:
     links: tuple[tuple[int, int], ...]
     """(Neighbour's incarnation, cost)."""
     former: tuple[int, ...]
-    """Incarnations of this router that are no more."""
+    """Earlier incarnations of this router."""
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class OpenPacket:
     destination: int
     number: int
     echo: int
-    """The receiver's own number, 0 where it is not known."""
+    """The receiver's number as its sender knows it; 0: not known."""
 
 
 def split(payload: bytes) -> list[tuple[int, int]]:
@@ -98,10 +98,10 @@ def split(payload: bytes) -> list[tuple[int, int]]:
     while offset < size:
         start = offset + 4
         if start >= size:
-            raise PacketError(f"a packet is cut off at octet {offset}")
+            raise PacketError(f"a packet is cut off at byte {offset}")
         offset = start + _unpack_u32(payload, offset)[0]
         if offset == start or offset > size:
-            raise PacketError(f"the packet at octet {start - 4} has {offset - start} octets, {size - start} are there")
+            raise PacketError(f"the packet at byte {start - 4} has {offset - start} bytes, {size - start} are there")
         found.append((start, offset))
     return found
 
@@ -133,13 +133,13 @@ def decode_link_state(payload: bytes, start: int, end: int) -> LinkStatePacket:
         (count,) = _unpack_u16(payload, offset)
         offset += 2
         if count > MAX_LINKS or offset + count * _LINK.size > end:
-            raise PacketError(f"a link state with {count} links in {end - offset} octets")
+            raise PacketError(f"a link state with {count} links in {end - offset} bytes")
         links = tuple(_LINK.iter_unpack(payload[offset : offset + count * _LINK.size]))
         offset += count * _LINK.size
         (count,) = _unpack_u16(payload, offset)
         offset += 2
         if offset + count * 8 != end:
-            raise PacketError(f"a link state with {count} former incarnations in {end - offset} octets")
+            raise PacketError(f"a link state with {count} former incarnations in {end - offset} bytes")
         former = tuple(value for (value,) in _U64.iter_unpack(payload[offset:end]))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise PacketError(f"a link state that cannot be read: {error}") from None
@@ -156,7 +156,7 @@ def encode_open(packet: OpenPacket) -> bytes:
 
 def decode_open(payload: bytes, start: int, end: int) -> OpenPacket:
     if end - start != _OPEN.size:
-        raise PacketError(f"an open of {end - start} octets")
+        raise PacketError(f"an open of {end - start} bytes")
     return OpenPacket(*_OPEN.unpack_from(payload, start)[2:])
 
 
@@ -188,13 +188,13 @@ def encode_stream(kind: int, entries: Sequence[Entry], lengths: Sequence[int], b
 
 
 def destinations(payload: bytes, start: int, end: int) -> tuple[list[int], int]:
-    """The incarnations a STREAM or ACK is for, and where its body begins. All that a transit hop reads."""
+    """The destinations of a STREAM or ACK (incarnations), and where its body begins. All that a transit hop reads."""
     if end - start < ENTRIES_AT + ENTRY_SIZE + 2:
-        raise PacketError(f"a stream packet of {end - start} octets")
+        raise PacketError(f"a stream packet of {end - start} bytes")
     (count,) = _unpack_u16(payload, start + 2)
     body = start + ENTRIES_AT + count * ENTRY_SIZE
     if not count or body + 2 > end:
-        raise PacketError(f"a stream packet for {count} routers in {end - start} octets")
+        raise PacketError(f"a stream packet for {count} routers in {end - start} bytes")
     if count == 1:
         return [_unpack_u64(payload, start + ENTRIES_AT)[0]], body
     return [_unpack_u64(payload, at)[0] for at in range(start + ENTRIES_AT, body, ENTRY_SIZE)], body
@@ -204,8 +204,8 @@ def entry_at(payload: bytes, start: int, index: int) -> Entry:
     return _unpack_entry(payload, start + ENTRIES_AT + index * ENTRY_SIZE)
 
 
-def passed_on(payload: bytes, start: int, end: int) -> bytes | None:
-    """The packet for the next hop, with its length; None where its hops are used up."""
+def forwarded(payload: bytes, start: int, end: int) -> bytes | None:
+    """The packet for the next hop, with its length; None if its hop limit is reached."""
     hops = payload[start + 1]
     if not hops:
         return None
@@ -228,7 +228,7 @@ def decode_body(payload: bytes, body: int, end: int) -> tuple[tuple[int, ...], i
     (count,) = _unpack_u16(payload, body)
     offset = body + 2 + 4 * count
     if offset > end:
-        raise BodyError(f"{count} messages in {end - body} octets")
+        raise BodyError(f"{count} messages in {end - body} bytes")
     lengths: tuple[int, ...]
     if count == 1:
         lengths = _unpack_u32(payload, body + 2)
@@ -238,7 +238,7 @@ def decode_body(payload: bytes, body: int, end: int) -> tuple[tuple[int, ...], i
         lengths = unpacker.unpack_from(payload, body + 2)
         total = sum([length & ~MORE for length in lengths])
     if offset + total != end:
-        raise BodyError(f"{count} messages of {total} octets, {end - offset} are there")
+        raise BodyError(f"{count} messages of {total} bytes, {end - offset} are there")
     return lengths, offset
 
 

@@ -1,16 +1,16 @@
-"""Sessions with all routers that can be reached: beginning, acknowledging, asking, giving up (PROTOCOL 3.2).
+"""Sessions with all reachable routers: begin, acknowledge, probe, end (protocol 3.2).
 
-A session belongs to one incarnation of each side and to one number of each side; a side takes a new, larger number for
-every session it begins. Both say OPEN(own number, the other's as known); whoever reads its own current number in the
-other's OPEN is up, and so is whoever gets a packet with the session's token (a hash of both incarnations and numbers):
-the other can only know it from us. A side that gives a session up begins the next one with a new number, and an OPEN
-with a larger number than the session's ends it here too. So two sides never mean different sessions by one token, and
-whatever is still under way of an old one matches nothing.
+A session belongs to one incarnation and one number of each side; a side takes a new, larger number for every session
+that it begins. Both send OPEN(own number, the other's as known). A side is up when it reads its own current number in
+the other's OPEN, or receives a packet with the session's token, a hash of both incarnations and numbers, which the
+other can only know from that number. A side that abandons a session begins the next one with a new number, and an OPEN
+with a larger number than the session's ends it at the other side too. So both sides mean the same session by a token,
+and packets of an old session match none.
 
-    no path -> begin: opening -> (OPEN with our number | token) up -> (larger number | silent | no path | reset) over
+    no path -> begin: opening -> (OPEN with our number | token) up -> (larger number | silent | no path | reset) ended
 
-Knows time as it comes in, and of paths only which trunk a session's packets take. Read stream.py for what a stream
-does, trunk.py for who sends when, network.py for what calls this.
+Time comes in as `now`; of paths only the first trunk is known here. Read stream.py for the streams, trunk.py for the
+order of sending, network.py for the caller.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from interrouter.events import NetworkEvent, PeerDown, PeerMessage, PeerUp
+from interrouter.linkstate import Path
 from interrouter.packets import (
     ACK,
     GAP,
@@ -33,59 +34,43 @@ from interrouter.packets import (
     decode_body,
     encode_stream,
 )
-from interrouter.paths import Path
 from interrouter.stream import IncomingStream, Item, OutgoingStream, StreamError, fragments
 
 if TYPE_CHECKING:
     from interrouter.trunk import Trunk
 
-BATCH: Final = 64 * 1024  # octets of messages in one packet; the last one may exceed it
+BATCH: Final = 64 * 1024  # bytes of messages in one packet; the last one may exceed it
 BATCH_ITEMS: Final = 1024
-ACK_SHARE: Final = 16  # at least so many acknowledgements per window
+PROBE_AFTER: Final = 0.4  # heartbeats
+ACK_DELAY: Final = 0.1
+ACK_SHARE: Final = 16  # acknowledgements per window, at least
 
 
 class Session:
-    """With one peer incarnation, under one number of ours. A new number is a new Session."""
+    """A session with one incarnation of a peer, under one number of ours. A new number is a new Session."""
 
-    __slots__ = (
-        "ack_at",
-        "announced",
-        "candidate",
-        "closed",
-        "heard",
-        "incarnation",
-        "incoming",
-        "number",
-        "out",
-        "path",
-        "peer",
-        "probe_at",
-        "probe_due",
-        "probe_s",
-        "spoke",
-        "token",
-        "trunk",
-        "unacked",
-        "up",
-    )
+    __slots__ = ("ack_at", "announced", "began", "candidate", "closed", "last_received", "incarnation", "incoming",
+                 "number", "out", "path", "peer", "probe_at", "probe_due", "probe_s", "last_sent", "token",
+                 "trunk", "unacked", "up")  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, number: int, window: int, now: float) -> None:
         self.peer = peer
         self.incarnation = incarnation
         self.number = number
         self.candidate = 0
-        """The peer's largest number seen in this session; 0: none yet. The peer's number, once up."""
+        """The largest number of the peer seen so far, 0 if none; once up, the peer's number in this session."""
         self.token = 0
         self.up = False
         self.announced = False
-        """The owner has taken PeerUp: what it sends from now on is meant for this session."""
+        """The owner has taken PeerUp: what it sends from now on belongs to this session."""
         self.closed = False
         self.out = OutgoingStream(window)
         self.incoming = IncomingStream()
         self.trunk: Trunk | None = None
         self.path: Path | None = None
-        self.heard = now
-        self.spoke = now
+        self.began = now
+        self.last_received = now
+        self.last_sent = now
         self.unacked = 0
         self.ack_at: float | None = None
         self.probe_at: float | None = None
@@ -114,7 +99,7 @@ class Sessions:
         self._by_incarnation: dict[int, Session] = {}
         self._by_token: dict[int, Session] = {}
         self._send_open = send_open
-        self._wake = wake
+        self._schedule = wake
         self._window = window
         self._ack_bytes = window // ACK_SHARE
         self._heartbeat_s = heartbeat_s
@@ -123,16 +108,22 @@ class Sessions:
         self._ack_delay_s = ack_delay_s
         self._number = 0
         self.events: list[NetworkEvent] = []
-        """What waits to be taken."""
-        self._ups: deque[Session] = deque()  # for each PeerUp that waits to be taken
+        """Events that the owner has not taken."""
+        self._ups: deque[Session] = deque()  # for each PeerUp in `events`
         self._acks: dict[Session, None] = {}  # to be acknowledged at ack_at, earliest first
-        self._next_probe: float | None = None  # no session asks before
+        self._next_probe: float | None = None  # no session probes before
+
+    def set_timers(self, heartbeat_s: float, dead_after_s: float) -> None:
+        self._heartbeat_s = heartbeat_s
+        self._dead_after_s = dead_after_s
+        self._probe_after_s = PROBE_AFTER * heartbeat_s
+        self._ack_delay_s = ACK_DELAY * heartbeat_s
 
     # The owner ---------------------------------------------------------------------------------------------------
 
     def take_events(self) -> list[NetworkEvent]:
-        """Those up to the next PeerUp of a peer that the list tells of already: what the owner sends while it works
-        through one list is then never meant for an older session than it gets into."""
+        """Events up to the next PeerUp of a peer that is in the list already: so what the owner sends while it handles
+        one list always belongs to the session that it means."""
         events = self.events
         if not self._ups:
             self.events = []
@@ -158,13 +149,13 @@ class Sessions:
                 self._ready(session)
 
     def reset(self, peer: str, now: float) -> None:
-        """Give the session up and begin a new one; what came in it and was not taken is gone."""
+        """End the session and begin a new one; messages of it that have not been taken are lost."""
         session = self.by_peer.get(peer)
         if session is not None and session.up:
             self.resets += 1
             if session.announced:
                 self.events = [e for e in self.events if e.peer != peer or e.__class__ is not PeerMessage]
-            self._renew(session, now)
+            self._restart(session, now)
 
     # Paths -------------------------------------------------------------------------------------------------------
 
@@ -188,8 +179,8 @@ class Sessions:
                     self._acknowledge(known, trunk)
             known.path, known.trunk = path, trunk
             if not known.up:
-                self._say_open(known)
-            elif known.out.sent:  # what is under way may be lost with the old path
+                self._queue_open(known)
+            elif known.out.sent:  # what is under way may have been lost with the old path
                 known.probe_due = True
             self._ready(known)
 
@@ -198,23 +189,23 @@ class Sessions:
     def open_received(self, packet: OpenPacket, now: float) -> None:
         session = self._by_incarnation.get(packet.source)
         if session is None or packet.number < session.candidate:
-            return  # unknown here: it hears from us when we learn of it
+            return  # unknown here: we send it an OPEN when we learn of it
         if session.up:
             if packet.number == session.candidate:
-                self._acknowledge(session, session.trunk)  # it may still wait for the token
+                self._acknowledge(session, session.trunk)  # it may not have received the token
                 return
             self.resets += 1
-            session = self._renew(session, now)
+            session = self._restart(session, now)
         if packet.number > session.candidate:
             self._by_token.pop(session.token, None)
             session.candidate = packet.number
             session.token = _token((self._incarnation, session.number), (session.incarnation, packet.number))
             self._by_token[session.token] = session
         if packet.echo == session.number:
-            self._go_up(session, now)
+            self._mark_up(session, now)
             self._acknowledge(session, session.trunk)
         else:
-            self._say_open(session)
+            self._queue_open(session)
 
     def received(self, entry: Entry, kind: int, payload: bytes, body: int, end: int, now: float) -> None:
         """Our entry of a STREAM or ACK."""
@@ -223,18 +214,19 @@ class Sessions:
         if session is None:
             return
         if not session.up:
-            self._go_up(session, now)
-        session.heard = now
+            self._mark_up(session, now)
+        session.last_received = now
         try:
             self._acknowledged(session, acknowledged, gap_round, flags, now)
             if kind == STREAM:
-                self._stream(session, first, round_, flags, payload, body, end, now)
+                self._stream_received(session, first, round_, flags, payload, body, end, now)
         except (StreamError, BodyError):
             self.resets += 1
-            self._renew(session, now)
+            self._restart(session, now)
 
     def next_packet(self, ready: dict[Session, None], now: float) -> list[bytes] | None:
-        """A STREAM packet of the sessions whose turn it is, as parts; those with nothing left to send leave `ready`."""
+        """The next STREAM packet, in parts, of the first session in `ready` and those that send the same. Sessions with
+        nothing left to send leave `ready`."""
         while ready:
             session = next(iter(ready))
             del ready[session]
@@ -243,7 +235,7 @@ class Sessions:
             if session.probe_due:
                 session.probe_due = False
                 ready[session] = None
-                self._ask_later(session, now)
+                self._schedule_probe(session, now)
                 return encode_stream(STREAM, [self._entry(session, session.out.position, PROBE, now)], (), ())
             item = session.out.peek()
             if item is None:
@@ -255,7 +247,7 @@ class Sessions:
         return None
 
     def ack_packet(self, sessions: dict[Session, None], now: float) -> list[bytes]:
-        """One ACK for these."""
+        """One ACK packet for these sessions."""
         return encode_stream(ACK, [self._entry(s, 0, 0, now) for s in list(sessions)], (), ())
 
     # Time --------------------------------------------------------------------------------------------------------
@@ -286,30 +278,30 @@ class Sessions:
                     self._ready(session)
                 self._note_probe(session.probe_at)
 
-    def beat(self, now: float) -> None:
-        """Once per heartbeat: say something where nothing was said, give up where nothing was heard."""
+    def heartbeat(self, now: float) -> None:
+        """Once per heartbeat: acknowledge to peers that were sent nothing, restart silent sessions."""
         for session in list(self.by_peer.values()):
             if not session.up:
-                self._say_open(session)
-            elif now >= session.heard + self._dead_after_s:  # exactly as earliest_death has it
+                self._queue_open(session)
+            elif now >= session.last_received + self._dead_after_s:  # the same expression as in next_silence
                 self.resets += 1
-                self._renew(session, now)
-            elif now - session.spoke >= 0.9 * self._heartbeat_s:
+                self._restart(session, now)
+            elif now - session.last_sent >= 0.9 * self._heartbeat_s:
                 self._acknowledge(session, session.trunk)
 
-    def stalled(self, heard: float) -> None:
-        """We did not run ourselves: nobody is to blame for silence before this time."""
+    def process_resumed(self, heard: float) -> None:
+        """This process had paused: silence before this time does not count."""
         for session in self.by_peer.values():
-            session.heard = max(session.heard, heard)
+            session.last_received = max(session.last_received, heard)
 
-    def earliest_death(self) -> float | None:
-        heard = min([s.heard for s in self.by_peer.values() if s.up], default=None)
+    def next_silence(self) -> float | None:
+        heard = min([s.last_received for s in self.by_peer.values() if s.up], default=None)
         return None if heard is None else heard + self._dead_after_s
 
     def status(self) -> dict[str, Any]:
         return {
             s.peer: {
-                "incarnation": s.incarnation,
+                "incarnation": f"{s.incarnation:016x}",
                 "up": s.up,
                 "number": s.number,
                 "sent": s.out.position,
@@ -324,6 +316,28 @@ class Sessions:
             for s in sorted(self.by_peer.values(), key=lambda s: s.peer)
         }
 
+    def check_invariants(self) -> None:
+        for peer, session in self.by_peer.items():
+            assert session.peer == peer, f"session with {session.peer} is registered for {peer}"
+            assert not session.closed, f"session with {peer} has ended and is registered"
+            assert self._by_incarnation.get(session.incarnation) is session
+            assert not session.up or self._by_token.get(session.token) is session, f"{peer} is up without a token"
+            assert (session.ack_at is not None) == (session in self._acks), f"acknowledgement to {peer} is not due"
+            assert not session.announced or session.up, f"{peer} is announced and not up"
+            session.out.check_invariants()
+            session.incoming.check_invariants()
+        assert len(self.by_peer) == len(self._by_incarnation), "sessions by peer and by incarnation differ"
+
+    def check_against(self, other: Sessions) -> None:
+        """What must hold between the two ends of a session: acknowledged <= received <= sent, in both directions."""
+        ours, theirs = self._by_incarnation.get(other._incarnation), other._by_incarnation.get(self._incarnation)
+        if ours is None or theirs is None or ours.token != theirs.token:
+            return
+        for sender, receiver in ((ours, theirs), (theirs, ours)):
+            out, received = sender.out, receiver.incoming.expected
+            text = f"{out.acked} acknowledged, {received} received, {out.acked + len(out.flight)} sent to {sender.peer}"
+            assert out.acked <= received <= out.acked + len(out.flight), text
+
     # Beginning and ending ----------------------------------------------------------------------------------------
 
     def _begin(self, peer: str, incarnation: int, path: Path, trunk: Trunk, now: float) -> Session:
@@ -332,18 +346,18 @@ class Sessions:
         session.path, session.trunk = path, trunk
         session.probe_s = self._probe_after_s
         self.by_peer[peer] = self._by_incarnation[incarnation] = session
-        self._say_open(session)
+        self._queue_open(session)
         return session
 
-    def _go_up(self, session: Session, now: float) -> None:
+    def _mark_up(self, session: Session, now: float) -> None:
         if not session.up:
             session.up = True
-            session.heard = now
+            session.last_received = now
             self._ups.append(session)
-            self.events.append(PeerUp(session.peer, session.incarnation))
+            self.events.append(PeerUp(session.peer, session.incarnation, session.began))
 
-    def _renew(self, session: Session, now: float) -> Session:
-        """Over; the next one begins with the same incarnation."""
+    def _restart(self, session: Session, now: float) -> Session:
+        """End the session and begin the next with the same incarnation."""
         assert session.path is not None
         assert session.trunk is not None
         self._end(session, reachable=True)
@@ -362,7 +376,7 @@ class Sessions:
             session.up = False
             self.events.append(PeerDown(session.peer, reachable))
 
-    def _say_open(self, session: Session) -> None:
+    def _queue_open(self, session: Session) -> None:
         self._send_open(OpenPacket(self._incarnation, session.incarnation, session.number, session.candidate))
 
     # Streams -----------------------------------------------------------------------------------------------------
@@ -371,7 +385,7 @@ class Sessions:
         trunk = session.trunk
         if trunk is not None and session not in trunk.ready and (session.probe_due or session.out.peek() is not None):
             trunk.ready[session] = None
-            self._wake(trunk)
+            self._schedule(trunk)
 
     def _batch(self, group: list[Session], item: Item, ready: dict[Session, None], now: float) -> list[bytes]:
         leader = group[0].out
@@ -400,11 +414,11 @@ class Sessions:
             if session.out.peek() is not None:
                 ready[session] = None
             if session.probe_at is None:
-                self._ask_later(session, now)
+                self._schedule_probe(session, now)
         return encode_stream(STREAM, entries, lengths, bodies)
 
     def _entry(self, session: Session, first: int, flags: int, now: float) -> Entry:
-        """Everything that is said to this session carries its acknowledgement."""
+        """The entry of a packet to this session; it always carries the acknowledgement."""
         incoming = session.incoming
         gap = incoming.gap
         if gap is None:
@@ -416,7 +430,7 @@ class Sessions:
             session.ack_at = None
             del self._acks[session]
         session.unacked = 0
-        session.spoke = now
+        session.last_sent = now
         if session.trunk is not None:
             session.trunk.acks.pop(session, None)
         return (session.incarnation, session.token, first, incoming.expected, session.out.round, gap, flags)
@@ -427,13 +441,13 @@ class Sessions:
             session.probe_s = self._probe_after_s
             session.probe_at = None
             if out.sent:
-                self._ask_later(session, now)
+                self._schedule_probe(session, now)
             self._ready(session)
         if flags & GAP and upto == out.acked and out.gap(gap_round):
             session.probe_at = None
             self._ready(session)
 
-    def _stream(
+    def _stream_received(
         self, session: Session, first: int, round_: int, flags: int, payload: bytes, body: int, end: int, now: float
     ) -> None:
         incoming = session.incoming
@@ -450,7 +464,7 @@ class Sessions:
         for index, length in enumerate(lengths):
             stop = offset + (length & ~MORE)
             if index >= known:
-                message = incoming.part(payload[offset:stop], length >= MORE)
+                message = incoming.receive(payload[offset:stop], length >= MORE)
                 if message is not None:
                     events.append(PeerMessage(session.peer, message))
             offset = stop
@@ -462,15 +476,15 @@ class Sessions:
             self._acks[session] = None
 
     def _acknowledge(self, session: Session, trunk: Trunk | None) -> None:
-        """With the next packet to it, or by an ACK at the next flush."""
+        """Acknowledge with the next packet to this session, or by an ACK at the next flush."""
         if session.ack_at is not None:
             session.ack_at = None
             del self._acks[session]
         if trunk is not None:
             trunk.acks[session] = None
-            self._wake(trunk)
+            self._schedule(trunk)
 
-    def _ask_later(self, session: Session, now: float) -> None:
+    def _schedule_probe(self, session: Session, now: float) -> None:
         session.probe_at = now + session.probe_s
         self._note_probe(session.probe_at)
 
@@ -480,6 +494,6 @@ class Sessions:
 
 
 def _token(one: tuple[int, int], other: tuple[int, int]) -> int:
-    """Both sides compute the same from (incarnation, number) of each."""
+    """The session's token, the same at both sides, from (incarnation, number) of each."""
     text = b"".join(value.to_bytes(8, "big") for pair in sorted((one, other)) for value in pair)
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")

@@ -1,15 +1,15 @@
-"""One session's two streams: numbered, acknowledged cumulatively, repeated on loss (go-back-N; PROTOCOL 3.1).
+"""One session's two streams: numbered, acknowledged cumulatively, repeated on loss (go-back-N; protocol 3.1).
 
-`OutgoingStream` holds what has not been acknowledged, and behind it what the window does not admit yet.
-`IncomingStream` takes what comes next and drops everything else; fragments of a large message are joined here.
+`OutgoingStream` holds what has not been acknowledged, and a backlog that the window does not admit yet.
+`IncomingStream` accepts the next item and drops all others; it joins the fragments of a large message.
 
-Nothing is repeated on suspicion. Packets of one session take one path at a time, in order; so a receiver that meets a
-number beyond the one it expects knows of a loss, and says so (GAP). Where nothing follows to reveal it, the sender asks
-(PROBE: "so far I have sent"), after a while without progress or when the path has changed, and the receiver answers at
-once. Going back begins a new *round*; a GAP found in an older round is no news, so that one loss is repaired once. A
-loss halves the window, progress widens it again.
+Nothing is repeated on suspicion. Packets of one session take one path at a time, in order, so a receiver that sees a
+number beyond the expected one knows of a loss and reports it (GAP). If nothing follows that would reveal a loss, the
+sender asks (PROBE) after a while without progress, or when the path has changed, and the receiver answers at once.
+Going back starts a new *round*; a GAP found in an older round is ignored, so each loss is repaired once. A loss halves
+the window, progress widens it again.
 
-Knows no packets, paths or clocks; times are the owner's. Read session.py next.
+Knows no packets, paths or clocks. Read session.py next.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections import deque
 from typing import Final
 
 FRAGMENT: Final = 64 * 1024
-"""Larger messages travel in parts of this size, so that nothing else waits long for a trunk."""
+"""Bytes of a fragment. Larger messages are split, so that nothing else waits long for a trunk."""
 MIN_WINDOW: Final = 4 * FRAGMENT
 MAX_MESSAGE: Final = 1 << 30
-ITEM_OVERHEAD: Final = 64  # what an item counts beyond its octets: empty messages need memory too
+ITEM_OVERHEAD: Final = 64  # bytes that an item counts in addition to its own: empty messages need memory too
 
 Item = tuple[bytes, bool]
-"""A message or a part of one; whether more parts follow. Shared by the streams of all its destinations: `is` tells."""
+"""A message or a fragment; whether more fragments follow. The streams of all destinations share one Item, by `is`."""
 
 
 def fragments(message: bytes) -> list[Item]:
@@ -35,7 +35,7 @@ def fragments(message: bytes) -> list[Item]:
 
 
 class StreamError(Exception):
-    """The far end broke the rules of the stream: the session is over."""
+    """The far end broke the rules of the stream: the session ends."""
 
 
 class OutgoingStream:
@@ -46,10 +46,10 @@ class OutgoingStream:
         self.acked = 0
         """The number of flight[0]."""
         self.flight: list[Item] = []
-        """What has been sent at least once and is not acknowledged; flight[:sent] in this round."""
+        """Sent at least once and not acknowledged; flight[:sent] were sent in this round."""
         self.sent = 0
         self.sent_bytes = 0
-        """Of flight[:sent]: what may be under way. Bounded by the window, but for one item."""
+        """Of flight[:sent], with overhead. Exceeds the window by less than one item."""
         self.backlog: deque[Item] = deque()
         self.backlog_bytes = 0
         self.window = window
@@ -63,7 +63,7 @@ class OutgoingStream:
         self.backlog_bytes += size
 
     def peek(self) -> Item | None:
-        """What may be sent next."""
+        """The next item if the window admits it."""
         if self.sent_bytes >= self.window:
             return None
         if self.sent < len(self.flight):
@@ -71,7 +71,7 @@ class OutgoingStream:
         return self.backlog[0] if self.backlog else None
 
     def take(self) -> None:
-        """What `peek` returned goes out now."""
+        """The item that `peek` returned is being sent."""
         if self.sent < len(self.flight):
             item = self.flight[self.sent]
             self.resent += 1
@@ -84,7 +84,7 @@ class OutgoingStream:
 
     @property
     def position(self) -> int:
-        """The number of what goes out next."""
+        """The number of the next item."""
         return self.acked + self.sent
 
     @property
@@ -96,7 +96,7 @@ class OutgoingStream:
         return sum([len(item[0]) for item in self.flight])
 
     def acknowledged(self, upto: int) -> bool:
-        """The far end has everything below this number. True: that is progress."""
+        """The far end has everything below this number. True: the acknowledgement is new."""
         count = upto - self.acked
         if count <= 0:
             return False
@@ -113,7 +113,7 @@ class OutgoingStream:
         return True
 
     def gap(self, gap_round: int) -> bool:
-        """The far end misses the first of what is in flight. True: go back to it."""
+        """The far end misses the first item in flight. True: go back to it."""
         if gap_round != self.round or not self.sent:
             return False
         self.round = (self.round + 1) & 0xFFFF
@@ -122,39 +122,52 @@ class OutgoingStream:
         self.sent_bytes = 0
         return True
 
+    def check_invariants(self) -> None:
+        assert 0 <= self.sent <= len(self.flight), "more is sent than is in flight"
+        sent = self.flight[: self.sent]
+        assert self.sent_bytes == sum([len(body) + ITEM_OVERHEAD for body, _ in sent]), "sent_bytes is wrong"
+        assert self.backlog_bytes == sum([len(body) for body, _ in self.backlog]), "backlog_bytes is wrong"
+        assert min(MIN_WINDOW, self._max_window) <= self.window <= self._max_window, "the window is out of range"
+        last = len(sent[-1][0]) + ITEM_OVERHEAD if sent else 0
+        assert self.sent_bytes - last < self._max_window, "more than the window is under way"
+
 
 class IncomingStream:
     __slots__ = ("_parts", "_parts_size", "_reported", "expected", "gap")
 
     def __init__(self) -> None:
         self.expected = 0
-        """Everything below this number has been taken: what we acknowledge."""
+        """Everything below this number has been received: the acknowledgement."""
         self.gap: int | None = None
-        """The round in which `expected` was found missing, until it has been said."""
+        """The round in which `expected` was found missing, until it has been reported."""
         self._reported: int | None = None
         self._parts: list[bytes] = []
         self._parts_size = 0
 
     def missing(self, first: int, round_: int, probe: bool) -> bool:
-        """Whether something before this number is missing; notes what is to be said about it."""
+        """Whether an item before this number is missing; sets `gap` if that is to be reported."""
         if first <= self.expected:
             return False
         if probe or round_ != self._reported:
             self.gap = self._reported = round_
         return True
 
-    def part(self, body: bytes, more: bool) -> bytes | None:
-        """The next item; returns the message that it completes."""
+    def receive(self, body: bytes, more: bool) -> bytes | None:
+        """The next item has arrived. Returns the message that it completes, if it does."""
         self.expected += 1
         if not more and not self._parts:
             return body
         self._parts.append(body)
         self._parts_size += len(body)
         if self._parts_size > MAX_MESSAGE:
-            raise StreamError(f"a message of more than {MAX_MESSAGE} octets")
+            raise StreamError(f"a message of more than {MAX_MESSAGE} bytes")
         if more:
             return None
         message = b"".join(self._parts)
         self._parts = []
         self._parts_size = 0
         return message
+
+    def check_invariants(self) -> None:
+        assert self._parts_size == sum(map(len, self._parts)), "the size of the fragments is wrong"
+        assert self.expected >= len(self._parts), "more fragments than items"

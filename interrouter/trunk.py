@@ -1,13 +1,13 @@
-"""The way to one neighbour: what waits for it, in which order it goes, and how it shares transfers.
+"""The connection to one neighbour: what waits for it, in which order it is sent, and how it shares transfers.
 
-A trunk sends transfers while the neighbour has given credit; each is a row of packets. Urgent things (heartbeat, link
-states, opens, acknowledgements) go first and may use the last few credits, which messages may not, so a large message
-starves nothing. Messages alternate between what passes through and our own sessions, a packet at a time. Our own are
-fetched from their streams only when there is credit; what passes through waits here, up to a limit beyond which it is
-dropped (its sender will notice, and send more slowly). So memory is bounded however slow the neighbour is.
+A trunk sends transfers while it has credit; each is a row of packets. Urgent packets (heartbeat, link states, opens,
+acknowledgements) go first and may use the last few credits, which messages may not, so messages do not delay them.
+Packets in transit and packets of our own sessions alternate. Our own are taken from their streams only when there is
+credit; packets in transit wait here, up to a limit beyond which they are dropped (their sender notices the loss and
+slows down). So memory is bounded however slow the neighbour is.
 
-How transfers become bytes is the subclass's: amqp_trunk.py for the product, tests/interrouter/harness.py without AMQP.
-Read network.py for what comes in.
+Subclasses turn transfers into bytes: amqp_trunk.py in the product, tests/interrouter/transports.py without AMQP. Read
+network.py for the receiving side.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from interrouter.session import Session
 
 TRANSFER: Final = 64 * 1024
-"""A transfer takes no more packets beyond this size; a packet may exceed it by its last message."""
+"""Bytes after which a transfer takes no further packet; a packet may exceed them by its last message."""
 MAX_TRANSFER: Final = 1 << 20
-"""Larger ones are refused."""
+"""Bytes; larger transfers are refused."""
 CREDIT: Final = 32
-"""Transfers that a neighbour may send us before we have read any: with their size this bounds its output and ours."""
+"""Transfers that a neighbour may send before we have read any. With their size it bounds the output that waits."""
 RESERVE: Final = 4
-"""Credits kept for what is urgent."""
+"""Credits reserved for urgent packets."""
 TRANSIT_LIMIT: Final = 8 * 1024 * 1024
 URGENT_LIMIT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What the two ends of a trunk tell each other first."""
+    """Which router is at one end of a trunk."""
 
     network: str
     name: str
@@ -46,7 +46,7 @@ class Hello:
 
 
 class Refused(Exception):
-    """This trunk cannot be; an AMQP condition and what to tell the other side."""
+    """The other end may not be our neighbour: an AMQP condition, and a description for the other end."""
 
     def __init__(self, condition: str, description: str) -> None:
         super().__init__(condition, description)
@@ -55,25 +55,25 @@ class Refused(Exception):
 
 
 class Trunk(ABC):
-    """One connection with a neighbour, from its first octet to its end. Made by `Network.connect`."""
+    """One connection with a neighbour, from its first byte to its end. Made by `Network.connect`."""
 
     def __init__(self, network: Network, *, server: bool, dialled: str | None, now: float) -> None:
         self.network = network
         self.server = server
         self.dialled = dialled
-        """Whom we meant to reach, where we dialled."""
+        """The neighbour that we dialled; None if it dialled us."""
         self.neighbour: str | None = None
-        """Who it is, once it has said so and been accepted."""
+        """The router at the other end, once it is accepted."""
         self.incarnation = 0
-        self.heard = now
-        self.spoke = now
+        self.last_received = now
+        self.last_sent = now
         self.up = False
         self.failure: str | None = None
         """Why the trunk was closed or refused, by whichever side."""
         self.ready: dict[Session, None] = {}
-        """Our own sessions that have something to send this way, next one first."""
+        """Our own sessions that have something to send over this trunk, next one first."""
         self.acks: dict[Session, None] = {}
-        """Those that are to be acknowledged, if nothing else goes to them."""
+        """Sessions to be acknowledged, if no other packet to them does."""
         self.transfers_sent = 0
         self.transfers_received = 0
         self.dropped = 0
@@ -89,11 +89,11 @@ class Trunk(ABC):
 
     @abstractmethod
     def receive_data(self, data: bytes, now: float) -> None:
-        """Whatever came. Never raises for what a peer does."""
+        """Process bytes. Never raises for what a peer does."""
 
     @abstractmethod
     def receive_eof(self, now: float) -> None:
-        """The transport is gone: the neighbour counts as lost at once."""
+        """The transport is closed: the neighbour is lost at once."""
 
     @abstractmethod
     def data_to_send(self) -> bytes: ...
@@ -107,11 +107,11 @@ class Trunk(ABC):
     @property
     @abstractmethod
     def closed(self) -> bool:
-        """Over: write what `data_to_send` has left, then close the transport."""
+        """The connection has ended: write what `data_to_send` has left, then close the transport."""
 
     @abstractmethod
     def close(self, condition: str | None = None, description: str = "") -> None:
-        """Tell the neighbour, with an error where there is one."""
+        """Close the connection, with an error if a condition is given."""
 
     @abstractmethod
     def _capacity(self) -> int:
@@ -145,14 +145,14 @@ class Trunk(ABC):
         self._heartbeat = True
 
     def pump(self, now: float) -> None:
-        """Send what may be sent."""
+        """Send what credit admits."""
         room = self._capacity()
         payloads: list[bytes] = []
         while room > 0:
             parts: list[bytes] = []
             if room > RESERVE and (self._transit or self.ready):
                 self._take_messages(parts, now)
-            # after the messages, which carry acknowledgements, but before them in the transfer
+            # Taken after the messages, which carry acknowledgements, but put before them in the transfer.
             if self.acks or self._urgent or self._heartbeat or self._opens or self._link_states:
                 urgent: list[bytes] = []
                 self._take_urgent(urgent, now)
@@ -162,13 +162,19 @@ class Trunk(ABC):
             payloads.append(parts[0] if len(parts) == 1 else b"".join(parts))
             room -= 1
         if payloads:
-            self.spoke = now
+            self.last_sent = now
             self.transfers_sent += len(payloads)
             self._transmit(payloads)
 
+    def check_invariants(self) -> None:
+        assert self._transit_bytes == sum(map(len, self._transit)) <= TRANSIT_LIMIT, "bytes in transit are miscounted"
+        assert len(self._urgent) <= URGENT_LIMIT, "too many urgent packets"
+        for session in (*self.ready, *self.acks):
+            assert session.closed or session.trunk is self, f"session with {session.peer} takes another trunk"
+
     def status(self) -> dict[str, Any]:
         return {
-            "incarnation": self.incarnation,
+            "incarnation": f"{self.incarnation:016x}",
             "up": self.up,
             "dialled": not self.server,
             "transfers_sent": self.transfers_sent,
@@ -216,7 +222,7 @@ class Trunk(ABC):
             parts.append(packet)
             size += len(packet)
         if self._link_states:
-            return  # an open must not overtake the states that make its destination known
+            return  # an OPEN must not overtake the link states that make its destination known
         if self._opens:
             parts += self._opens.values()
             self._opens.clear()

@@ -1,7 +1,8 @@
 """Onceway: an AMQP 1.0 router network whose topics deliver exactly once.
 
-Applications import only this package.  Names are loaded when they are first used, so that `import onceway`
-(and every command line that starts with it) stays quick.  Read next: `onceway.client.connection`.
+Applications import only this package: `import onceway`, then `onceway.connect(...)`; `onceway.sync` is the same without
+asyncio.  Names are loaded when they are first used, so that `import onceway` stays quick.  The library logs under the
+logger `onceway`.  Read next: `onceway.client.connection`.
 """
 
 from __future__ import annotations
@@ -10,13 +11,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from amqp10.errors import DecodeError
+    from amqp10.outcomes import Accepted, Error, Modified, Rejected, Released
+    from amqp10.sections import AmqpSequence, AmqpValue, Data, Header, Message, Properties
+    from amqp10.types import Symbol
+    from onceway import sync
+    from onceway.client.bodies import Body
     from onceway.client.connection import Connection, connect
     from onceway.client.delivery import Batch, Delivery
-    from onceway.client.journal import Journal, MemoryJournal
-    from onceway.client.publication import Publication, Publications
+    from onceway.client.journal import (
+        Journal,
+        MemoryJournal,
+        PublisherJournal,
+        PublisherRecord,
+        SubscriberJournal,
+        SubscriberRecord,
+    )
+    from onceway.client.publications import Publication, Publications
     from onceway.client.publisher import Publisher
     from onceway.client.reports import (
+        LinkAttached,
         PublicationsUndecided,
+        PublisherWaiting,
         Report,
         RouterConnected,
         RouterLost,
@@ -24,47 +40,124 @@ if TYPE_CHECKING:
     )
     from onceway.client.sqlite_journal import SqliteJournal
     from onceway.client.subscriber import Subscriber
+    from onceway.errors import (
+        AttachTimeout,
+        AuthenticationFailed,
+        ConnectionClosed,
+        ConnectionFailed,
+        DeliveryNotAccepted,
+        DeliveryRejected,
+        DeliveryUndecided,
+        InternalError,
+        JournalCorrupt,
+        JournalError,
+        JournalFull,
+        JournalLocked,
+        LinkError,
+        LinkRefused,
+        LinkStolen,
+        OncewayError,
+        PublisherFull,
+        SendTimeout,
+        SubscriptionBroken,
+        UndecidedPublications,
+        UsageError,
+    )
+    from router.names import Guarantee
 
-_HOMES = {
-    "Connection": "onceway.client.connection",
-    "connect": "onceway.client.connection",
-    "Journal": "onceway.client.journal",
-    "MemoryJournal": "onceway.client.journal",
-    "SqliteJournal": "onceway.client.sqlite_journal",
-    "Publication": "onceway.client.publication",
-    "Publications": "onceway.client.publication",
-    "Publisher": "onceway.client.publisher",
-    "Batch": "onceway.client.delivery",
-    "Delivery": "onceway.client.delivery",
-    "Subscriber": "onceway.client.subscriber",
-    "PublicationsUndecided": "onceway.client.reports",
-    "Report": "onceway.client.reports",
-    "RouterConnected": "onceway.client.reports",
-    "RouterLost": "onceway.client.reports",
-    "SubscriptionGap": "onceway.client.reports",
+_NAMES = {
+    "amqp10.errors": "DecodeError",
+    "amqp10.outcomes": "Accepted Error Modified Rejected Released",
+    "amqp10.sections": "AmqpSequence AmqpValue Data Header Message Properties",
+    "amqp10.types": "Symbol",
+    "onceway.client.bodies": "Body",
+    "onceway.client.connection": "Connection connect",
+    "onceway.client.delivery": "Batch Delivery",
+    "onceway.client.journal": (
+        "Journal MemoryJournal PublisherJournal PublisherRecord SubscriberJournal SubscriberRecord"
+    ),
+    "onceway.client.publications": "Publication Publications",
+    "onceway.client.publisher": "Publisher",
+    "onceway.client.reports": (
+        "LinkAttached PublicationsUndecided PublisherWaiting Report RouterConnected RouterLost SubscriptionGap"
+    ),
+    "onceway.client.sqlite_journal": "SqliteJournal",
+    "onceway.client.subscriber": "Subscriber",
+    "onceway.errors": (
+        "AttachTimeout AuthenticationFailed ConnectionClosed ConnectionFailed DeliveryNotAccepted DeliveryRejected "
+        "DeliveryUndecided InternalError JournalCorrupt JournalError JournalFull JournalLocked LinkError LinkRefused "
+        "LinkStolen OncewayError PublisherFull SendTimeout SubscriptionBroken UndecidedPublications UsageError"
+    ),
+    "router.names": "Guarantee",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
+    "Accepted",
+    "AmqpSequence",
+    "AmqpValue",
+    "AttachTimeout",
+    "AuthenticationFailed",
     "Batch",
+    "Body",
     "Connection",
+    "ConnectionClosed",
+    "ConnectionFailed",
+    "Data",
+    "DecodeError",
     "Delivery",
+    "DeliveryNotAccepted",
+    "DeliveryRejected",
+    "DeliveryUndecided",
+    "Error",
+    "Guarantee",
+    "Header",
+    "InternalError",
     "Journal",
+    "JournalCorrupt",
+    "JournalError",
+    "JournalFull",
+    "JournalLocked",
+    "LinkAttached",
+    "LinkError",
+    "LinkRefused",
+    "LinkStolen",
     "MemoryJournal",
+    "Message",
+    "Modified",
+    "OncewayError",
+    "Properties",
     "Publication",
     "Publications",
     "PublicationsUndecided",
     "Publisher",
+    "PublisherFull",
+    "PublisherJournal",
+    "PublisherRecord",
+    "PublisherWaiting",
+    "Rejected",
+    "Released",
     "Report",
     "RouterConnected",
     "RouterLost",
+    "SendTimeout",
     "SqliteJournal",
     "Subscriber",
+    "SubscriberJournal",
+    "SubscriberRecord",
+    "SubscriptionBroken",
     "SubscriptionGap",
+    "Symbol",
+    "UndecidedPublications",
+    "UsageError",
     "connect",
+    "sync",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sync":
+        return import_module("onceway.sync")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'onceway' has no attribute {name!r}")

@@ -1,32 +1,37 @@
-"""The admin listener of one router: what it says of itself, over HTTP, on the router's own event loop.
+"""The admin listener of one router: its status over HTTP, on the router's own event loop.
 
-    GET /status   the whole document (onceway.status), JSON
+    GET /status   the document (onceway.status), JSON, with the first hundred addresses. ?limit=N: so many, up to 1,000;
+                  ?after=NAME: those behind that one, in order (the document's `next`); ?address=NAME: only that one;
+                  ?limit=0: none
+    GET /trace    where one delivery is: ?address=&container=&name=&tag= with the publisher's tag in hexadecimal
     GET /healthz  200 as long as the event loop turns
     GET /readyz   200 when the router is ready, else 503 and the reason
     GET /metrics  Prometheus
 
-It only reads.  It shares the loop with the router so that an answer proves that the router's loop turns.
+It is read-only. It shares the router's event loop, so that an answer proves that the loop turns. A router's control
+socket (`onceway.control`) serves the same pages, and actions beside them.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Generator, Mapping
+from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from onceway.metrics import Metrics
-from onceway.status import Document, complete
+from onceway.overview import MOST, PAGE, Overview, Source
+from onceway.status import Document, state_of, summarize
 from onceway.topology import HostPort
 
-_PAGES: Final = ("/status", "/healthz", "/readyz", "/metrics")
+_PAGES: Final = ("/status", "/trace", "/healthz", "/readyz", "/metrics")
 
 
 class _Strangers(logging.Filter):
-    """What is no HTTP is answered with 400; a traceback for each would let anybody fill the router's log."""
+    """Input that is not HTTP gets a 400. A traceback for each would let anybody fill the router's log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
@@ -37,28 +42,28 @@ _LOGGER.addFilter(_Strangers())
 
 
 class AdminServer:
-    """`status` gives the raw document whenever it is asked."""
+    """Serves what `source` says of itself."""
 
-    def __init__(self, status: Callable[[], Mapping[str, Any]]) -> None:
-        self._raw_status = status
-        self._metrics = Metrics(self.status)
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._overview = Overview(source)
+        self._metrics = Metrics()
         self._runner: web.AppRunner | None = None
 
-    def status(self) -> Document:
-        return complete(self._raw_status())
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/", self._index),
+            web.get("/status", self._status),
+            web.get("/trace", self._trace),
+            web.get("/healthz", self._healthz),
+            web.get("/readyz", self._readyz),
+            web.get("/metrics", self._metrics_page),
+        ]
 
     async def start(self, address: HostPort) -> HostPort:
-        """Listens; gives where (port 0 is chosen by the system).  OSError where the port cannot be had."""
+        """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
         application = web.Application()
-        application.add_routes(
-            [
-                web.get("/", self._index),
-                web.get("/status", self._status),
-                web.get("/healthz", self._healthz),
-                web.get("/readyz", self._readyz),
-                web.get("/metrics", self._metrics_page),
-            ]
-        )
+        application.add_routes(self.routes())
         self._runner = web.AppRunner(application, access_log=None, logger=_LOGGER, shutdown_timeout=1.0)
         await self._runner.setup()
         host, port = address
@@ -74,17 +79,61 @@ class AdminServer:
         return web.Response(text="".join(f"{page}\n" for page in _PAGES))
 
     async def _status(self, request: web.Request) -> web.Response:
-        return web.json_response(self.status(), dumps=lambda document: json.dumps(document) + "\n")
+        try:
+            address, after, limit = _page(request.query)
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
+        document = await self._overview.summary()
+        more = None
+        if address is not None:
+            addresses = await self._overview.only(address)
+        else:
+            addresses, more = await self._overview.page(after, limit)
+        head = json.dumps({**document, "next": more}).removesuffix("}")
+        body = f'{head}, "addresses": {{{", ".join(addresses)}}}}}\n'
+        return web.Response(text=body, content_type="application/json")
+
+    async def _trace(self, request: web.Request) -> web.Response:
+        query, wanted = request.query, ("address", "container", "name", "tag")
+        try:
+            if sorted(query) != sorted(wanted):
+                raise ValueError("address, container, name and tag are needed, and nothing else")
+            tag = bytes.fromhex(query["tag"])
+        except ValueError as error:
+            return web.Response(status=400, text=f"{error}\n")
+
+        def look() -> Generator[None, None, Document]:
+            yield
+            return self._source.trace(query["address"], query["container"], query["name"], tag)
+
+        found, _ = await self._overview.pace.run(look())
+        return web.json_response(found, dumps=lambda document: json.dumps(document) + "\n")
 
     async def _healthz(self, request: web.Request) -> web.Response:
         return web.Response(text="alive\n")
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        document = self.status()
-        if document["state"] == "ready":
+        state, reason = state_of(self._source.summary())
+        if state == "ready":
             return web.Response(text="ready\n")
-        return web.Response(status=503, text=f"{document['reason']}\n")
+        return web.Response(status=503, text=f"{reason}\n")
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
-        body, content_type = self._metrics.render(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        sums, age_s = await self._overview.sums()
+        document = summarize(self._source.summary(), sums, age_s)
+        body: list[bytes] = []
+        content_type, _ = await self._overview.pace.run(
+            self._metrics.render(document, sums, self._source.measured(), request.headers.get("Accept", ""), body)
+        )
+        return web.Response(body=b"".join(body), headers={"Content-Type": content_type})
+
+
+def _page(query: Mapping[str, str]) -> tuple[str | None, str, int]:
+    """address, after and limit of a request. Raises ValueError."""
+    unknown = sorted(set(query) - {"address", "after", "limit"})
+    if unknown:
+        raise ValueError(f"no parameter {unknown[0]}; there are address, after and limit")
+    limit = query.get("limit", str(PAGE))
+    if not limit.isdecimal() or int(limit) > MOST:
+        raise ValueError(f"limit is a whole number up to {MOST}, not {limit:.40}")
+    return query.get("address"), query.get("after", ""), int(limit)

@@ -1,9 +1,13 @@
-"""A client's socket, and its share of the loop: what it sends cannot keep neighbours, admin or other clients waiting.
+"""A client's socket, and its share of the event loop: no client's input delays neighbours, admin or other clients.
 
-One read may cost a thousand times another (a read full of attaches against one of transfers), so reads are measured: a
-turn of the loop spends at most `TURN_S` on clients.  Whose octets come later in it keeps them, is read no more, and is
-taken in the order of waiting; a client whose reads take long gets smaller ones.  Neighbours' octets, timers and the
-admin listener never wait here: a router that its clients keep busy must not be taken for dead.
+One read may cost a thousand times another (attaches against transfers), so the carrier measures reads: a turn of the
+loop spends at most `TURN_S` on clients. Input that arrives later in the turn waits, and its socket is not read
+meanwhile. Clients are served in arrival order. A client whose reads are slow gets smaller ones. Neighbours' input,
+timers and the admin listener never wait here, because peers would take the router for dead.
+
+A frame is not taken in pieces, and an attach with a large map takes 100 ms. Clients whose input completes a large frame
+wait in a queue of their own: at most one of them is served in a turn, behind the others, and after what those have
+caused was written. So a message waits for one such frame, not for those of all clients.
 """
 
 from __future__ import annotations
@@ -13,39 +17,42 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from onceway.transport import READ_SIZE, VIEW, Carrier
-from router.client_connection import ClientConnection
+from router.links.client_connection import ClientConnection
 
 if TYPE_CHECKING:
     from onceway.server import RouterServer
 
 TURN_S: Final = 0.01
-READ_S: Final = 0.005  # a client whose read takes longer gets half as much the next time
+READ_S: Final = 0.005  # a client whose read takes longer gets half the buffer next time
 LEAST_READ: Final = 4096
-KEPT_MOST: Final = 8 << 20  # octets of those who wait; above it another waits with no more than TOKEN
+KEPT_MOST: Final = 8 << 20  # bytes of waiting input; above it each further client may add TOKEN bytes
 TOKEN: Final = 512
+LARGE_FRAME: Final = 128 << 10  # bytes: an attach with a map takes some 100 ns for each
 
 
 class Shares:
-    """One router's: what is left of this turn, and who waits for the next."""
+    """One router's time left in this turn, and the clients that wait for the next turn."""
 
     def __init__(self, call_soon: Callable[[Callable[[], None]], Any]) -> None:
         self._call_soon = call_soon
-        self._asked = False  # for `_next_turn`
+        self._asked = False  # `_next_turn` is scheduled
         self._waiting: deque[ClientCarrier] = deque()
+        self._large: deque[ClientCarrier] = deque()  # those that wait with a large frame
+        self._large_due = False  # the last turn has left them out
         self.left_s = TURN_S
-        self.kept = 0  # octets
+        self.kept = 0  # bytes
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._large)
 
     def spent(self, seconds: float) -> None:
         self.left_s -= seconds
-        if self.left_s < TURN_S / 2:  # while little is spent nobody has to ask when turns begin
+        if self.left_s < TURN_S / 2:  # below that no new turn has to be scheduled
             self._ask()
 
-    def wait(self, carrier: ClientCarrier, octets: int) -> None:
-        self._waiting.append(carrier)
-        self.kept += octets
+    def wait(self, carrier: ClientCarrier, size: int, large: bool) -> None:
+        (self._large if large else self._waiting).append(carrier)
+        self.kept += size
         self._ask()
 
     def _ask(self) -> None:
@@ -56,9 +63,16 @@ class Shares:
     def _next_turn(self) -> None:
         self._asked = False
         self.left_s = TURN_S
+        served = bool(self._waiting)
         while self._waiting and self.left_s > 0:
-            self.kept -= self._waiting.popleft().go_on()
-        if self._waiting:
+            self.kept -= self._waiting.popleft().handle_waiting()
+        if self._large:
+            if self._large_due or not served:
+                self._large_due = False
+                self.kept -= self._large.popleft().handle_waiting()
+            else:
+                self._large_due = True
+        if len(self):
             self._ask()
 
 
@@ -68,7 +82,7 @@ class ClientCarrier(Carrier):
     def __init__(self, server: RouterServer, shares: Shares) -> None:
         super().__init__(server)
         self._shares = shares
-        self._view = VIEW[:LEAST_READ]  # larger ones soon, where they cost little
+        self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
         self._kept = b""
         self._not_read_since: float | None = None
 
@@ -79,11 +93,12 @@ class ClientCarrier(Carrier):
 
     def buffer_updated(self, nbytes: int) -> None:
         data = bytes(VIEW[:nbytes])
-        if self._shares.left_s > 0:
+        large = self.carried is not None and self._connection.connection.frame_completed_by(nbytes) > LARGE_FRAME
+        if self._shares.left_s > 0 and not large:
             self._receive(data)
             return
         self._kept = data
-        self._shares.wait(self, nbytes)
+        self._shares.wait(self, nbytes, large)
         self._pause()
 
     def pause_writing(self) -> None:
@@ -99,6 +114,10 @@ class ClientCarrier(Carrier):
 
     # --- the server's side
 
+    def excuse(self, now: float) -> None:
+        if self._kept and self.carried is not None:
+            self._connection.connection.heard(now)
+
     def write(self) -> None:
         super().write()
         if self.carried is not None and self._connection.output_paused and self.transport is not None:
@@ -106,8 +125,8 @@ class ClientCarrier(Carrier):
             if not self._connection.reads:
                 self._pause()
 
-    def go_on(self) -> int:
-        """Its turn has come.  How many octets it had kept."""
+    def handle_waiting(self) -> int:
+        """Handles the waiting input; returns its size in bytes."""
         data, self._kept = self._kept, b""
         if self.carried is not None and not self.carried.closed:
             self._delayed()

@@ -1,29 +1,36 @@
-"""What an application that uses onceway may have to catch.  Every error says whose turn it is and what to do.
+"""What an application that uses Onceway may have to catch.  Each message says what happened and what to do.
 
-Wire-level errors of the engine (`amqp10.errors`) never leave the client; they arrive here as `ConnectionFailed`
-or `LinkRefused` with the AMQP condition that the peer gave.
+Wire-level errors of the engine never leave the client: they become `ConnectionFailed`, or `LinkRefused` with the AMQP
+condition that the router gave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onceway.client.publications import Publication
 
 
 class OncewayError(Exception):
-    """Base of all of them."""
+    """Base of all errors of this library."""
 
 
 class UsageError(OncewayError, ValueError):
-    """The caller's mistake: a URL that cannot be read, a name used twice, a link that is closed."""
+    """The caller's mistake: a URL that cannot be read, a name used twice, a body without AMQP type."""
 
 
 class PublisherFull(OncewayError):
-    """`put_nowait` where `put` would have waited: no credit, or no connection."""
+    """`put_nowait` where `put` would have waited: there is no credit, or no connection."""
 
 
 class ConnectionFailed(OncewayError):
-    """No router of the URL list could be reached in time; `reasons` holds the last one of each URL."""
+    """No router could be reached in time.
+
+    Attributes:
+        reasons: The last failure of each URL, in words.
+    """
 
     def __init__(self, message: str, reasons: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
@@ -31,15 +38,20 @@ class ConnectionFailed(OncewayError):
 
 
 class AuthenticationFailed(ConnectionFailed):
-    """A router does not take this user name and password.  Not tried again: the answer would be the same."""
+    """A router does not accept this user and password.  The library does not try again."""
 
 
 class ConnectionClosed(OncewayError):
-    """The connection was closed by the application (or by an error that ended it) while this was under way."""
+    """The connection, publisher or subscriber was closed before or during the call."""
 
 
 class LinkError(OncewayError):
-    """A router said no to a link, with an AMQP condition."""
+    """A router refused or detached a publisher or subscriber.
+
+    Attributes:
+        condition: The AMQP error condition, such as `amqp:not-found`.
+        info: The error's info map.
+    """
 
     def __init__(self, message: str, condition: str = "", info: Mapping[Any, Any] | None = None) -> None:
         super().__init__(message)
@@ -48,23 +60,40 @@ class LinkError(OncewayError):
 
 
 class LinkRefused(LinkError):
-    """The attach was refused, or the link detached, for a reason that trying again does not change."""
+    """The attach was refused, or the link detached, for a reason that another try would not change."""
 
 
 class LinkStolen(LinkError):
-    """Another process attached under the same container-id, link name and address and has taken the link over.
+    """Another process attached under the same container-id, link name and address, and has taken the link over.
 
-    The library does not take it back: two processes would rob each other for ever.  Stop one of them, or give
+    The library does not take it back: two processes would take it from each other for ever.  Stop one of them, or give
     it another container or link name.
     """
 
 
 class AttachTimeout(OncewayError, TimeoutError):
-    """No answer to an attach in the time that the caller gave."""
+    """No router answered the attach within the caller's timeout."""
+
+
+class SendTimeout(OncewayError, TimeoutError):
+    """`send` had no outcome within the caller's timeout.
+
+    Attributes:
+        publication: The message, which stays published: await this for its outcome, and do not send it again, which
+            would duplicate it.  None if there was no credit: then the message was not published.
+    """
+
+    def __init__(self, message: str, publication: Publication | None) -> None:
+        super().__init__(message)
+        self.publication = publication
 
 
 class DeliveryNotAccepted(OncewayError):
-    """A publication got another outcome than accepted.  `state` is the AMQP outcome."""
+    """A publication got another outcome than accepted.
+
+    Attributes:
+        state: The AMQP outcome.
+    """
 
     def __init__(self, message: str, state: object = None) -> None:
         super().__init__(message)
@@ -72,7 +101,11 @@ class DeliveryNotAccepted(OncewayError):
 
 
 class DeliveryRejected(DeliveryNotAccepted):
-    """At least one subscriber rejected it for good (contract 14); `rejected` says how many, where it is known."""
+    """At least one subscriber has rejected the message for good.
+
+    Attributes:
+        rejected: How many subscriptions have, if the router says so.
+    """
 
     def __init__(self, message: str, state: object = None, rejected: int | None = None) -> None:
         super().__init__(message, state)
@@ -80,16 +113,21 @@ class DeliveryRejected(DeliveryNotAccepted):
 
 
 class DeliveryUndecided(OncewayError):
-    """Contact was lost for longer than the network waits for a publisher: it may or may not have arrived.
+    """The message may or may not have arrived, and nobody can tell any more.
 
-    It will not be sent again: a repeat could be a duplicate (PROTOCOL 15).
+    There was no contact with the network for longer than it remembers a publisher, or the connection was closed first.
+    The library does not send the message again: that could duplicate it.
     """
 
 
 class UndecidedPublications(OncewayError):
-    """Publications of an earlier process that cannot be resumed any more; raised where no `on_undecided` is given.
+    """Publications that may or may not have arrived, and that nobody can decide any more.
 
-    `publications` holds (sequence, payload) of each.  They have been taken out of the journal.
+    Raised once by a publisher that has no `on_undecided`, and on leaving `async with` where publications without
+    outcome are in no journal.  The library does not send them again.
+
+    Attributes:
+        publications: (sequence, payload) of each.
     """
 
     def __init__(self, message: str, publications: Sequence[tuple[int, bytes]]) -> None:
@@ -98,21 +136,21 @@ class UndecidedPublications(OncewayError):
 
 
 class SubscriptionBroken(OncewayError):
-    """The subscription missed messages (contract G5); raised once by the subscriber where no `on_gap` is given.
+    """The subscription may have missed messages; raised once by a subscriber that has no `on_gap`.
 
-    By the time it is raised the library has joined again (or is about to): going on is safe, but there is a gap.
+    The library has created the subscription again, or is about to: receive again for what is published from now on.
     """
 
 
 class InternalError(OncewayError):
-    """A defect in this library.  The connection has stopped at once: stopping beats delivering twice.
+    """A defect in this library.  The connection has stopped: stopping is better than delivering twice.
 
-    With a journal, a new process goes on where this one stopped.  Please report it, with the traceback above.
+    With a journal, a new process goes on where this one stopped.  Please report it, with the traceback.
     """
 
 
 class JournalError(OncewayError):
-    """The journal cannot go on.  Nothing that it had confirmed is lost, nothing unconfirmed was sent."""
+    """The journal cannot go on.  Nothing that it had confirmed is lost, and nothing unconfirmed was sent."""
 
 
 class JournalLocked(JournalError):
@@ -120,8 +158,8 @@ class JournalLocked(JournalError):
 
 
 class JournalCorrupt(JournalError):
-    """The file is damaged, is no journal of onceway, or belongs to another container."""
+    """The file is damaged, is not a journal of Onceway, or belongs to another container."""
 
 
 class JournalFull(JournalError):
-    """No room left where the journal lies."""
+    """There is no room left where the journal is."""

@@ -1,4 +1,4 @@
-"""Are the ports of a topology free?  Asked before anything is started, so that all that are taken are named at once."""
+"""Checks that a topology's ports are free before anything starts, so that all that are in use are named at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def listeners(topology: Topology, name: str) -> dict[str, HostPort]:
 
 
 def check_free(topology: Topology, names: Iterable[str]) -> None:
-    """ConfigError naming every listener that cannot be had."""
+    """Raises ConfigError with every listener that cannot be bound."""
     problems = []
     for name in names:
         for kind, address in listeners(topology, name).items():
@@ -31,7 +31,7 @@ def check_free(topology: Topology, names: Iterable[str]) -> None:
 
 
 def try_listen(address: HostPort) -> OSError | None:
-    """Listens for a moment; None where that works."""
+    """Binds and listens for a moment; returns the error, or None."""
     host, port = address
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -66,8 +66,8 @@ def problem(topology: Topology, name: str, kind: str, address: HostPort, error: 
 def free_ports(count: int, rng: random.Random, host: str = "127.0.0.1") -> list[int]:
     """Ports that are free now, all different.
 
-    From below the range of which systems take the local ports of outgoing connections: a router that is started again
-    must not find one of those on its port.
+    They lie below the range from which systems take the local ports of outgoing connections, so that a restarted router
+    does not find such a connection on its port.
     """
     found: list[int] = []
     while len(found) < count:

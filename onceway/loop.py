@@ -20,10 +20,24 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def on_stop_signals(callback: Callable[[], None]) -> None:
-    """Calls back at SIGTERM, Ctrl-C and the terminal's end, as often as they come; call it on the running loop."""
+    """Calls back at each SIGTERM, SIGINT and SIGHUP. Call it on the running loop."""
     loop = asyncio.get_running_loop()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, callback)
+
+
+def on_hangup(reload: Callable[[], None], stop: Callable[[], None]) -> None:
+    """SIGHUP calls `reload`; `stop` if the terminal on stdin has gone, which sends the same signal. Call it on the
+    running loop."""
+    had_terminal = os.isatty(0)
+
+    def hung_up() -> None:
+        if had_terminal and not os.isatty(0):
+            stop()
+        else:
+            reload()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up)
 
 
 def _uvloop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -1,7 +1,7 @@
-"""A router that a supervisor started dies with it, however that one ends: no orphan keeps a port.
+"""A router dies with the supervisor that started it, however that ends: no orphan keeps a port.
 
-On Linux the kernel sees to it (prctl PR_SET_PDEATHSIG); elsewhere the process looks now and then who its parent is.
-SIGKILL is no loss here: a router holds nothing that its peers and clients cannot tell a new one.
+On Linux the kernel ensures this (prctl PR_SET_PDEATHSIG); elsewhere the process polls its parent's id. SIGKILL loses
+nothing: a new router learns everything from its peers and clients.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ import ctypes
 import os
 import signal
 import sys
-from typing import Final
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from onceway.start import Start
 
 _PR_SET_PDEATHSIG: Final = 1
 LOOK_EVERY_S: Final = 1.0
@@ -24,13 +29,32 @@ def die_with(parent: int) -> None:
         if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
             number = ctypes.get_errno()
             raise OSError(number, f"prctl: {os.strerror(number)}")
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # the parent died before the call
         os._exit(1)
 
 
 async def watch(parent: int) -> None:
-    """Where there is no prctl: ends this process when `parent` has gone.  Returns at once on Linux."""
+    """Where there is no prctl, ends this process when `parent` has ended.  Returns at once on Linux."""
     while sys.platform != "linux":
         if os.getppid() != parent:
             os._exit(1)
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+CommandFor = Callable[[str, "Start"], Sequence[str]]
+"""Name of a router and how it starts -> the command line of its process."""
+
+
+def router_command(topology_file: str, state: Path | None = None, options: Sequence[str] = ()) -> CommandFor:
+    """`python -m onceway router FILE NAME` with these options too, tied to this process. `state`: the network's state
+    directory."""
+
+    def command(name: str, start: Start) -> list[str]:
+        argv = [sys.executable, "-m", "onceway", "router", topology_file, name, "--parent", str(os.getpid()), *options]
+        if state is not None:
+            argv += ["--state-dir", str(state.parent)]
+        if start.age_s is not None:
+            argv += ["--age", f"{start.age_s:.3f}"]
+        return [*argv, "--fresh"] if start.fresh else argv
+
+    return command

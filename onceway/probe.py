@@ -1,12 +1,13 @@
-"""Asks routers' admin listeners how they are: for `up`, `status` and the demo.
+"""Reads the /status of routers' admin listeners, for `up`, `status` and the demo.
 
-A router that does not answer is a None, never an exception: it may be starting, dying or somewhere else.
+A router that does not answer gives None, never an exception: it may be starting, dying or on another host.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,6 +17,8 @@ from onceway.topology import HostPort, Topology, format_host_port
 
 Status = dict[str, Any]
 ANSWER_WITHIN_S = 2.0
+ROUTER_WITHIN_S = 1.0  # for commands that ask all routers: one that stands still must not hold them up
+PAGE = 500  # addresses to a request
 
 
 class Probe:
@@ -24,9 +27,10 @@ class Probe:
     def __init__(self, answer_within_s: float = ANSWER_WITHIN_S) -> None:
         self._timeout = aiohttp.ClientTimeout(total=answer_within_s)
         self._session: aiohttp.ClientSession | None = None
+        self.why: dict[str, str] = {}  # by URL: why the last question had no answer
 
     async def __aenter__(self) -> Self:
-        # A connection per question: the router that answers next may be another process on the same port.
+        # A connection for each request: the next answer may come from another process on the same port.
         self._session = aiohttp.ClientSession(
             timeout=self._timeout, connector=aiohttp.TCPConnector(force_close=True, limit=0)
         )
@@ -47,20 +51,60 @@ class Probe:
         except (aiohttp.ClientError, TimeoutError, OSError):
             return None
 
+    async def summary(self, url: str) -> Status | None:
+        """The `/status` document below this URL without addresses, or None where nobody answers with one."""
+        return await self._document(url, {"limit": "0"})
+
     async def status(self, url: str) -> Status | None:
-        """The `/status` document below this URL, or None where nobody answers with one."""
+        """The document with all addresses, page by page."""
+        document = await self._document(url, {"limit": str(PAGE)})
+        after = document.get("next") if document is not None else None
+        while document is not None and after is not None:
+            page = await self._document(url, {"limit": str(PAGE), "after": after})
+            if page is None:
+                return None
+            document["addresses"].update(page["addresses"])
+            after = page.get("next")
+        return document
+
+    async def _document(self, url: str, query: Mapping[str, str], page: str = "/status") -> Status | None:
         assert self._session is not None
         try:
-            async with self._session.get(url.rstrip("/") + "/status") as response:
+            async with self._session.get(url.rstrip("/") + page, params=query) as response:
                 document = await response.json(content_type=None)
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+        except TimeoutError:
+            self.why[url] = f"hangs: no answer within {self._timeout.total:g} s"
             return None
-        return document if isinstance(document, dict) and "name" in document else None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            refused = isinstance(error, aiohttp.ClientConnectorError)
+            self.why[url] = "does not answer: nobody listens" if refused else "does not answer as a router"
+            return None
+        if not isinstance(document, dict) or "name" not in document:
+            self.why[url] = "does not answer as a router"
+            return None
+        return document
+
+    async def summaries(self, topology: Topology) -> dict[str, Status | None]:
+        """Of all routers at once."""
+        return await self._of_all(topology, self.summary)
 
     async def statuses(self, topology: Topology) -> dict[str, Status | None]:
-        """Of all routers at once."""
+        """Of all routers at once, with all addresses."""
+        return await self._of_all(topology, self.status)
+
+    async def traces(self, topology: Topology, query: Mapping[str, str]) -> dict[str, Status | None]:
+        """What all routers know of one delivery (`onceway.admin`)."""
+        return await self._of_all(topology, lambda url: self.trace(url, query))
+
+    async def trace(self, url: str, query: Mapping[str, str]) -> Status | None:
+        """What the router with this URL knows of it, or None."""
+        return await self._document(url, query, "/trace")
+
+    async def _of_all(
+        self, topology: Topology, ask: Callable[[str], Awaitable[Status | None]]
+    ) -> dict[str, Status | None]:
         names = list(topology.routers)
-        answers = await asyncio.gather(*(self.status(admin_url(topology, name)) for name in names))
+        answers = await asyncio.gather(*(ask(admin_url(topology, name)) for name in names))
         return dict(zip(names, answers, strict=True))
 
 
@@ -69,12 +113,16 @@ def admin_url(topology: Topology, name: str) -> str:
 
 
 def reachable(address: HostPort) -> HostPort:
-    """Who listens on every interface is asked on this machine's own."""
+    """The loopback address in place of an address that means every interface."""
     host, port = address
+    if not is_unspecified(address):
+        return address
+    return ("::1" if ":" in host else "127.0.0.1"), port
+
+
+def is_unspecified(address: HostPort) -> bool:
+    """Whether it means every interface, and so is no address to connect to."""
     try:
-        ip = ipaddress.ip_address(host)
+        return ipaddress.ip_address(address[0]).is_unspecified
     except ValueError:
-        return address
-    if not ip.is_unspecified:
-        return address
-    return ("::1" if ip.version == 6 else "127.0.0.1"), port
+        return False

@@ -1,30 +1,40 @@
-"""One router as a process: the server, its admin listener, signals, and a line on stderr for each change.
+"""One router as a process: the server, its admin listener, signals, and its log.
 
-`onceway router` runs this.  SIGTERM drains: `RouterServer.stop` waits for what was taken; a second signal ends at once.
+`onceway router` runs this.  SIGTERM drains (`RouterServer.stop`); a second signal ends at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import sys
-import traceback
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from onceway import parent as parent_process
+from onceway.actions import Actions
 from onceway.admin import AdminServer
+from onceway.control import ControlSocket, socket_path
+from onceway.last_life import BEAT_S, Heart, warn_not_written
 from onceway.listeners import check_free, listeners, problem
-from onceway.loop import on_stop_signals
+from onceway.logs import logger, reopen
+from onceway.loop import on_hangup, on_stop_signals
+from onceway.notify import Notifier
+from onceway.reload import PAGE, ReloadRouter
 from onceway.server import RouterServer
-from onceway.status import complete
+from onceway.start import Start
+from onceway.status import state_of
 from onceway.topology import ConfigError, Topology, format_host_port
 
-LOOK_EVERY_S = 0.05  # at our own state, only until it is ready
+LOOK_EVERY_S = 0.05  # between checks of our own state until it is ready; then
+CALM_S = 1.0
 
 
-async def run_router(topology: Topology, name: str, *, fresh: bool, parent: int | None = None) -> int:
-    """Runs until a signal says stop; the result is the exit code.  ConfigError where a port cannot be had."""
-    process = RouterProcess(topology, name, fresh=fresh, supervised=parent is not None)
+async def run_router(
+    topology: Topology, name: str, *, start: Start, parent: int | None = None, state: Path | None = None
+) -> int:
+    """Runs until a stop signal; returns the exit code. ConfigError if a port or the control socket in the directory
+    `state` cannot be bound."""
+    process = RouterProcess(topology, name, start=start, supervised=parent is not None, state=state)
     watching = asyncio.create_task(parent_process.watch(parent)) if parent is not None else None
     try:
         return await process.run()
@@ -34,21 +44,32 @@ async def run_router(topology: Topology, name: str, *, fresh: bool, parent: int 
 
 
 class RouterProcess:
-    def __init__(self, topology: Topology, name: str, *, fresh: bool, supervised: bool) -> None:
+    def __init__(
+        self, topology: Topology, name: str, *, start: Start, supervised: bool, state: Path | None = None
+    ) -> None:
         self.topology = topology
         self.name = name
         self._supervised = supervised
-        self._server = RouterServer(topology, name, fresh=fresh, log=say)
-        self._admin = AdminServer(self.raw_status)
+        self._log = logger("router", router=name)
+        self._server = RouterServer(topology, name, fresh=start.fresh, recover_age_s=start.age_s, log=self._log)
+        self._admin = AdminServer(self._server)
+        self.control = None if state is None else ControlSocket(socket_path(state, name), self._admin.routes())
+        self._heart = None if state is None else Heart(state, topology.network, name, list(topology.routers))
+        self.notifier = Notifier()
+        self._reload = ReloadRouter(self._server, self._log, self._heart)
+        if self.control is not None:
+            self.control.add_action(PAGE, self._reload.action)
         self._stop = asyncio.Event()
-
-    def raw_status(self) -> dict[str, Any]:
-        return {**self._server.status(), "stopping": self._stop.is_set()}
+        if self.control is not None:
+            Actions(self._server).add_to(self.control)
 
     async def run(self) -> int:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
         on_stop_signals(self._signalled)
+        on_hangup(self._hung_up, self._signalled)
         await self._listen()
+        self.notifier.ready()
+        beating = asyncio.create_task(self._beat())
         telling = asyncio.create_task(self._tell_states())
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({telling, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -56,10 +77,16 @@ class RouterProcess:
             telling.result()
             await stopped
         telling.cancel()
-        self._tell("stopping")
+        self.notifier.stopping()
+        self._log.info("router_stopping", "stopping")
         await self._server.stop()
         await self._admin.stop()
-        self._tell("stopped")
+        if self.control is not None:
+            await self.control.stop()
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        await self._try_to_write("stopped")
+        self._log.info("router_ended", "stopped")
         return 0
 
     async def _listen(self) -> None:
@@ -72,47 +99,81 @@ class RouterProcess:
         try:
             await self._server.start()
         except OSError as error:
-            check_free(self.topology, [self.name])  # names the one, if it is still taken
+            check_free(self.topology, [self.name])  # names the port, if it is still in use
             raise ConfigError([problem(self.topology, self.name, "amqp", places["amqp"], error)]) from error
-        shown = ", ".join(f"{kind} {format_host_port(place)}" for kind, place in places.items())
-        say(f"[{self.name}] listening: {shown}")
+        if self.control is not None:  # last: who has the ports has the name
+            try:
+                await self.control.start()
+            except OSError as error:
+                text = "no control socket {path}: {reason}"
+                self._log.warning(
+                    "no_control_socket", text, path=str(self.control.path), reason=error.strerror or str(error)
+                )
+        shown = [f"{kind} {format_host_port(place)}" for kind, place in places.items()]
+        self._log.info("listening", "listening: {places}", places=shown)
+
+    async def _beat(self) -> None:
+        """Remembers each second that this router is alive."""
+        written = True
+        while True:
+            written = await self._try_to_write("beat", tell=written)
+            await asyncio.sleep(BEAT_S)
+
+    async def _try_to_write(self, what: Literal["beat", "stopped"], *, tell: bool = True) -> bool:
+        if self._heart is None:
+            return True
+        try:
+            self._heart.know(self._server.topology.routers)
+            await asyncio.to_thread(getattr(self._heart, what))
+        except OSError as error:
+            if tell:
+                warn_not_written(self._log, error, self._heart.path)
+            return False
+        return True
+
+    def _hung_up(self) -> None:
+        """SIGHUP: the log file is opened again, and the topology file read again. A supervisor reads it for us."""
+        reopen()
+        if not self._supervised:
+            self.notifier.reloading()
+            self._reload.read_again()
+            self.notifier.ready()
 
     def _signalled(self) -> None:
         if self._stop.is_set():
-            say(f"[{self.name}] stopped at once")
+            self._log.warning("stopped_at_once", "stopped at once: a second signal has come")
             os._exit(1)
         self._stop.set()
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An error of ours in a handler: what it left half done must not go on deciding about deliveries.
+        """An unexpected error in a handler stops the process: its state may be wrong, and stopping beats
+        delivering twice.
 
-        Stopping beats delivering twice; who supervises starts a new incarnation, and the peers and clients know the
-        rest.  Errors of sockets are not ours.
+        The supervisor starts a new incarnation, which learns from peers and clients. Errors of sockets are only logged.
         """
         error = context.get("exception")
         if error is None or isinstance(error, OSError):
-            say(f"[{self.name}] {context['message']}: {error}")
+            self._log.warning("socket_error", "{what}: {reason}", what=context["message"], reason=str(error))
             return
-        say(f"[{self.name}] {context['message']}; a router that is in doubt about itself stops")
-        traceback.print_exception(error)
-        sys.stderr.flush()
+        text = "{what}; the router stops, because its state may be wrong"
+        self._log.error("router_failed", text, what=context["message"], exc=error)
         os._exit(1)
 
     async def _tell_states(self) -> None:
         last = ""
-        while last != "ready":
-            document = complete(self.raw_status())
-            state = document["state"]
-            if state != last:
-                self._tell(document["reason"] or state)
+        while True:
+            raw = self._server.summary()
+            state, reason = state_of(raw)
+            if state != last and not self._supervised:  # else the supervisor logs it
+                if state == "ready":
+                    self._log.info("router_ready", "ready")
+                elif state == "isolated":
+                    self._log.warning("router_isolated", "{reason}", reason=reason)
+                elif state == "recovering":
+                    self._log.info("recovery_begins", "{reason}", reason=reason, seconds_left=raw["recovering_s"])
+                elif state == "starting":
+                    self._log.info("router_starting", "{reason}", reason=reason)
             last = state
-            await asyncio.sleep(LOOK_EVERY_S)
-
-    def _tell(self, state: str) -> None:
-        if not self._supervised:  # else the supervisor says it
-            say(f"[{self.name}] {state}")
-
-
-def say(line: str) -> None:
-    """A line for people."""
-    print(line, file=sys.stderr, flush=True)  # noqa: T201
+            self.notifier.status(reason or state)
+            self.notifier.alive()
+            await asyncio.sleep(CALM_S if state == "ready" else LOOK_EVERY_S)

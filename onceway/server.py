@@ -1,8 +1,8 @@
 """One router as a process's worth of asyncio: sockets, timers, one turn of the loop at a time.
 
-Carries bytes and time into `router.Router` and `interrouter.Network`, messages between the two, and bytes out; decides
-nothing.  After every read (or once per turn of the loop, when many sockets are busy) everything that the handlers left
-behind is flushed and written together (ENGINE.md rule 6).  Read `onceway.transport` for one socket's side.
+The server carries bytes and time into `router.Router` and `interrouter.Network`, messages between the two, and bytes
+out. It decides nothing. After every read, or once per turn of the loop when many sockets are busy, it flushes the
+pending output of all handlers and writes it in one go. Read `onceway.transport` for one socket's side.
 """
 
 from __future__ import annotations
@@ -11,25 +11,33 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network, dials
 from onceway.client_carrier import ClientCarrier, Shares
+from onceway.heap import Trimming
+from onceway.overview import Measured
+from onceway.probe import is_unspecified
 from onceway.topology import Topology
 from onceway.transport import Carried, Carrier
-from router.messages import PeerProtocolError
+from router.core.counters import Histogram
+from router.core.messages import PeerProtocolError
+from router.links.draining import Place
+from router.reporting import NO_LOG, Log
 from router.router import Router
 
-FEW_SOCKETS: Final = 8  # up to here each read is flushed at once: the shortest way for a message
+T = TypeVar("T")
+
+FEW_SOCKETS: Final = 8  # up to so many sockets each read is flushed at once, for latency
 SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are looked at
 DIAL_FIRST_S: Final = 0.05
 DIAL_MOST_S: Final = 1.0
-DRAIN_S: Final = 10.0  # PROTOCOL leaves it open: how long a stopped router waits for what it has taken
-GOODBYE_S: Final = 2.0  # and for its last words to leave
-ROUNDS: Final = 16  # hand-overs between router and network in one turn
+DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
+GOODBYE_S: Final = 2.0  # and then for its close frames to be written
+ROUNDS: Final = 16  # exchanges between router and network in one turn
 
 
 class RouterServer:
@@ -41,18 +49,27 @@ class RouterServer:
         name: str,
         *,
         fresh: bool = False,
-        log: Callable[[str], None] = lambda line: None,
+        recover_age_s: float | None = None,
+        log: Log = NO_LOG,
         rng: random.Random | None = None,
     ) -> None:
         self.topology = topology
         self.name = name
+        self.fresh = fresh
         self.config = topology.router_config(name)
         self.rng = rng or random.Random(os.urandom(16))
         self.incarnation = self.rng.getrandbits(64) or 1
         self.log = log
-        self.started = time.monotonic()
-        now = self.time()
-        self.router = Router(self.config, incarnation=self.incarnation, now=now, wall_us=_wall_us, fresh=fresh)
+        self.started = now = time.monotonic()
+        self.router = Router(
+            self.config,
+            incarnation=self.incarnation,
+            now=now,
+            wall_us=_wall_us,
+            fresh=fresh,
+            recover_age_s=recover_age_s,
+            log=log,
+        )
         costs = topology.neighbours(name)
         self.network = Network(
             name,
@@ -63,11 +80,12 @@ class RouterServer:
             now=now,
             heartbeat_s=self.config.heartbeat_s,
             dead_after_s=self.config.dead_after_s,
+            log=log,
         )
-        self._to_dial = sorted(neighbour for neighbour in costs if dials(name, neighbour))
-        self._reset: dict[str, None] = {}  # peers whose session was reset by us, until its PeerDown has come
+        self._resumed_at = now
+        self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []
-        self._dialers: list[asyncio.Task[None]] = []
+        self._dialers: dict[str, asyncio.Task[None]] = {}  # neighbour -> what keeps us connected to it
         self._carriers: dict[Carried, Carrier] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_due = False
@@ -75,13 +93,17 @@ class RouterServer:
         self._timer_at = inf
         self._sweep: asyncio.TimerHandle | None = None
         self._shares: Shares | None = None
+        self.stopping = False
+        self._trimming = Trimming()
         self.stopped = False
         self._changed = asyncio.Event()
+        self.loop_lag = Histogram()
+        self._sweep_at = inf
 
     # --- life
 
     async def start(self) -> None:
-        """Listens for clients and neighbours, dials neighbours.  OSError where a port cannot be had."""
+        """Listens for clients and neighbours, and connects to neighbours. OSError if a port cannot be bound."""
         loop = self._loop = asyncio.get_running_loop()
         place = self.topology.routers[self.name]
         host, port = place.interrouter
@@ -89,50 +111,137 @@ class RouterServer:
         host, port = place.amqp
         shares = self._shares = Shares(loop.call_soon)
         self._listeners.append(await loop.create_server(lambda: ClientCarrier(self, shares), host, port, backlog=1024))
-        for neighbour in self._to_dial:
-            self._dialers.append(loop.create_task(self._dial(neighbour)))
+        self._dial_neighbours()
         self._turn()
         self._sweep_timers()
 
+    def reload(self, topology: Topology) -> None:
+        """Follows a changed topology file of the same network that has this router. The listeners stay where they
+        are."""
+        self.topology = topology
+        self.config = config = topology.router_config(self.name)
+        now = self.time()
+        self.network.set_timers(config.heartbeat_s, config.dead_after_s, now)
+        self.network.set_neighbours(topology.neighbours(self.name), now)
+        self.router.reconfigure(config, now)
+        self._dial_neighbours()
+        self._turn()
+
     async def stop(self, drain_s: float = DRAIN_S) -> None:
-        """SIGTERM: no attach, no credit; wait for what was taken, say goodbye, end."""
+        """Drains, unless no client is left, and ends. The connections to other routers are closed last."""
+        self.stopping = True
         self._listeners.pop().close()
-        self.router.stop(self.time())
-        self._turn()
-        await self._until(self.router.drained, drain_s)
-        self.router.close_connections(self.time())
-        self._turn()
-        await self._until(lambda: not self.router.connections and self._all_told(), GOODBYE_S)
+        if self.router.drain is None or not self.router.drain.done:
+            self.drain(drain_s)
+            await self.until_drained(drain_s)
+        await self._until(lambda: not self.router.connections and self._all_acknowledged(), GOODBYE_S)
         self.stopped = True
         for listener in self._listeners:
             listener.close()
-        for task in self._dialers:
+        for task in self._dialers.values():
             task.cancel()
-        await asyncio.gather(*self._dialers, return_exceptions=True)
+        await asyncio.gather(*self._dialers.values(), return_exceptions=True)
         for handle in (self._timer, self._sweep):
             if handle is not None:
                 handle.cancel()
         for carrier in list(self._carriers.values()):
             carrier.abort()
-        # one turn for the transports' farewells
+        # one turn in which the transports write their last bytes
         await asyncio.sleep(0)
 
-    def status(self) -> dict[str, Any]:
+    def drain(self, within_s: float = DRAIN_S) -> None:
+        """Sends the clients to the other routers that are up, one after the other, and takes no new ones."""
+        places = [
+            Place(name, *self.topology.routers[name].amqp)
+            for name in self.router.core.members.peers
+            if name in self.topology.routers and not is_unspecified(self.topology.routers[name].amqp)
+        ]
+        self.rng.shuffle(places)
+        count = len(self.router.connections)
+        self.log.info("drain_begins", "draining: {connections} connections", connections=count, within_s=within_s)
+        self.router.start_drain(places, self.time(), within_s)
+        self._turn()
+
+    def operate(self, action: Callable[[Router], T]) -> T:
+        """Does what an operator asks for, as one handler."""
+        now = self.time()
+        self.router.enter(now)
+        self.router.core.now = now
+        result = action(self.router)
+        self._turn()
+        return result
+
+    def undo_drain(self) -> None:
+        self.log.info("drain_undone", "takes clients again")
+        self.router.undo_drain(self.time())
+        self._turn()
+
+    async def until_drained(self, within_s: float) -> None:
+        """After `drain`: returns when no client is left, the time is over, or the drain is undone."""
+        drain, began = self.router.drain, self.time()
+        assert drain is not None
+        await self._until(lambda: drain.done or self.router.drain is not drain, within_s + GOODBYE_S)
+        for cut in drain.cut:
+            text = "{address}: {role} {container}/{name} was closed with deliveries without outcome: {deliveries}"
+            self.log.warning(
+                "drain_cut",
+                text,
+                address=cut.address,
+                role=cut.role,
+                container=cut.container,
+                name=cut.name,
+                deliveries=cut.deliveries,
+            )
+        if self.router.drain is drain:
+            seconds = round(self.time() - began, 2)
+            self.log.info(
+                "drain_ends", "drained in {seconds} s", seconds=seconds, connections=len(self.router.connections)
+            )
+
+    # What `onceway.overview` reads.
+
+    def summary(self) -> dict[str, Any]:
         return {
             **self.network.status(),
-            **self.router.status(),
+            **self.router.summary(),
             "clients_waiting": len(self._shares or ()),
             "name": self.name,
             "network": self.topology.network,
+            "file": self.topology.file_digest,
             "pid": os.getpid(),
             "incarnation": f"{self.incarnation:016x}",
             "uptime_s": round(time.monotonic() - self.started, 3),
+            "started_fresh": self.fresh,
+            "ready_when_isolated": self.config.ready_when_isolated,
         }
+
+    def address_names(self) -> list[str]:
+        return list(self.router.core.addresses)
+
+    def report(self, address: str) -> Generator[None, None, dict[str, Any] | None]:
+        return self.router.report(address)
+
+    def trace(self, address: str, container: str, name: str, tag: bytes) -> dict[str, Any]:
+        return {"name": self.name, **self.router.trace(address, container, name, tag)}
+
+    def measured(self) -> Measured:
+        return Measured(self.router.core.counters.by_label, self.loop_lag)
+
+    def status(self) -> dict[str, Any]:
+        """All of it at once: for tests, and routers with few addresses."""
+        return {**self.summary(), **self.router.status()}
 
     # --- for the carriers
 
     def time(self) -> float:
-        return time.monotonic()
+        """The time of what is read next. That this process was suspended is noted before anything that came meanwhile
+        is read."""
+        now = time.monotonic()
+        self.network.look(now)
+        if self.network.resumed_at > self._resumed_at:
+            self._resumed_at = self.network.resumed_at
+            self.router.process_resumed(self._resumed_at)
+        return now
 
     def after_read(self) -> None:
         if self._turn_due or self._loop is None:
@@ -142,7 +251,7 @@ class RouterServer:
         else:
             self._turn_soon()
 
-    def came(self, carrier: Carrier) -> Carried | None:
+    def connection_made(self, carrier: Carrier) -> Carried | None:
         if self.stopped:
             return None
         carried: Carried
@@ -150,12 +259,12 @@ class RouterServer:
             trunk = self.network.connect(self.time(), server=carrier.neighbour is None, neighbour=carrier.neighbour)
             carried = trunk
         else:
-            carried = self.router.connect(self.time())
+            carried = self.router.connect(self.time(), carrier.peer)
         self._carriers[carried] = carrier
         self._turn_soon()
         return carried
 
-    def went(self, carrier: Carrier) -> None:
+    def connection_lost(self, carrier: Carrier) -> None:
         if carrier.carried is not None:
             self._carriers.pop(carrier.carried, None)
         self._changed.set()
@@ -168,7 +277,7 @@ class RouterServer:
             self._loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Everything that the handlers left behind, then the sockets."""
+        """Flushes the pending output of all handlers, then writes the sockets."""
         self._turn_due = False
         router, network, carriers = self.router, self.network, self._carriers
         now = self.time()
@@ -204,15 +313,19 @@ class RouterServer:
             try:
                 self.router.peer_message(event.peer, event.data, now)
             except PeerProtocolError as error:
-                self.log(f"[{self.name} {event.peer}] session reset: {error}")
+                text = "session with router {peer} reset: {reason}"
+                self.log.warning("session_reset", text, peer=event.peer, reason=str(error))
                 self._reset[event.peer] = None
                 self.network.peer_reset(event.peer, now)
         elif isinstance(event, PeerUp):
-            self.log(f"[{self.name} {event.peer}] up, incarnation {event.incarnation:016x}")
-            self.router.peer_up(event.peer, now)
+            incarnation = f"{event.incarnation:016x}"
+            self.log.info("session_up", "session with router {peer} up", peer=event.peer, incarnation=incarnation)
+            self.router.peer_up(event.peer, now, event.began)
         else:
             self._reset.pop(event.peer, None)
-            self.log(f"[{self.name} {event.peer}] down")
+            self.log.warning(
+                "session_down", "session with router {peer} down", peer=event.peer, reachable=event.reachable
+            )
             self.router.peer_down(event.peer, now)
 
     # --- time
@@ -224,7 +337,7 @@ class RouterServer:
         if router is not None and router < deadline:
             deadline = router
         if self.stopped or self._timer_at <= deadline:
-            return  # it looks again when it fires: most deadlines move on before they come
+            return  # the timer compares again when it fires: most deadlines move before they are due
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = deadline
@@ -234,28 +347,32 @@ class RouterServer:
         self._timer_at = inf
         now = self.time()
         self.network.tick(now)
-        self.router.went_on(self.network.went_on)
         self.router.tick(now)
         self._turn()
 
     def _sweep_timers(self) -> None:
-        """Connections' own deadlines are seconds away: looking at them four times a second costs less than a timer
-        for each that moves with every read."""
+        """Connections' own deadlines are seconds away. Checking them four times a second costs less than a timer for
+        each that moves with every read."""
         assert self._loop is not None
         now = self.time()
+        if self._sweep_at < now:
+            self.loop_lag.observe(now - self._sweep_at, 1)
         due = False
-        for carried in list(self._carriers):
+        for carried, carrier in list(self._carriers.items()):
+            carrier.excuse(now)
             deadline = carried.next_deadline()
             if deadline is not None and deadline <= now:
                 carried.handle_timer(now)
                 due = True
         if due:
             self._turn()
+        self._trimming.look(self.router.held_bytes, now)
+        self._sweep_at = self.time() + SWEEP_S
         self._sweep = self._loop.call_later(SWEEP_S, self._sweep_timers)
 
-    def _all_told(self) -> bool:
-        """The peers have acknowledged everything, our farewells included."""
-        sessions = self.network.status()["sessions"].values()
+    def _all_acknowledged(self) -> bool:
+        """The peers have acknowledged every message, the last ones included."""
+        sessions = self.network.sessions.status().values()
         return not any(session["unacknowledged_messages"] or session["waiting_messages"] for session in sessions)
 
     async def _until(self, condition: Callable[[], bool], most_s: float) -> bool:
@@ -273,18 +390,33 @@ class RouterServer:
 
     # --- neighbours
 
+    def _dial_neighbours(self) -> None:
+        assert self._loop is not None
+        wanted = [neighbour for neighbour in self.topology.neighbours(self.name) if dials(self.name, neighbour)]
+        for neighbour in [neighbour for neighbour in self._dialers if neighbour not in wanted]:
+            self._dialers.pop(neighbour).cancel()
+        for neighbour in sorted(wanted):
+            if neighbour not in self._dialers:
+                self._dialers[neighbour] = self._loop.create_task(self._dial(neighbour))
+
     async def _dial(self, neighbour: str) -> None:
-        """Keeps one trunk to a neighbour: again and again, with growing pauses, until the router stops."""
+        """Keeps one trunk to a neighbour connected: retries with growing pauses until the router stops."""
         assert self._loop is not None
         pause = DIAL_FIRST_S
-        host, port = self.topology.dialled(self.name, neighbour)
+        told = False  # that it cannot be reached
         while True:
+            host, port = self.topology.dialled(self.name, neighbour)
             carrier = _NeighbourCarrier(self, neighbour)
             try:
                 await self._loop.create_connection(lambda c=carrier: c, host, port)  # type: ignore[misc]
-            except OSError:
-                pass
+            except OSError as error:
+                if not told:
+                    told = True
+                    text = "neighbour {neighbour} cannot be reached: {reason}; trying again"
+                    reason = error.strerror or str(error)
+                    self.log.warning("neighbour_unreachable", text, neighbour=neighbour, reason=reason)
             else:
+                told = False
                 began = self.time()
                 await carrier.gone.wait()
                 if self.time() - began > self.config.dead_after_s:
@@ -298,7 +430,7 @@ class _NeighbourCarrier(Carrier):
 
     def __init__(self, server: RouterServer, neighbour: str | None) -> None:
         super().__init__(server)
-        self.neighbour = neighbour  # whom we dialled; None: who it is will be said in its open
+        self.neighbour = neighbour  # the neighbour we connected to; None: its open will name it
         self.gone = asyncio.Event()
 
     def connection_lost(self, exc: Exception | None) -> None:

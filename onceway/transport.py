@@ -1,7 +1,8 @@
 """Bytes between a socket and one sans-IO connection, a client's or a trunk's.
 
-Knows asyncio's transports and nothing of what the bytes mean: reads into one fixed buffer (ENGINE.md rule 7), writes
-when it is told to.  The loop's turn, timers and flushes are `onceway.server`'s.
+A carrier knows asyncio's transports and not what the bytes mean. It reads into one fixed buffer, which saves an
+allocation for each read, and writes when it is told to. The loop's turn, timers and flushes belong to
+`onceway.server`.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import socket
 from typing import Any, Final, Protocol, cast
 
 READ_SIZE: Final = 256 * 1024
-HIGH_WATER: Final = 1024 * 1024  # octets that the transport holds; above it a client's subscriptions wait
+HIGH_WATER: Final = 1024 * 1024  # unwritten bytes in the transport, above which a client's subscriptions pause
 LOW_WATER: Final = 256 * 1024
-LINGER_S: Final = 5.0  # how long what was written last may take to leave after a close
+LINGER_S: Final = 5.0  # how long the last bytes may take to be written after a close
 
-# One for all: nothing else runs between the read into it and the copy out of it.
+# One buffer for all sockets: nothing else runs between the read into it and the copy out of it.
 _BUFFER: Final = bytearray(READ_SIZE)
 VIEW: Final = memoryview(_BUFFER)
 
 
 class Carried(Protocol):
-    """A sans-IO connection: `router.client_connection.ClientConnection`, `interrouter`'s trunk."""
+    """A sans-IO connection: `router.links.client_connection.ClientConnection`, `interrouter`'s trunk."""
 
     @property
     def closed(self) -> bool: ...
@@ -38,8 +39,8 @@ class Turns(Protocol):
 
     def time(self) -> float: ...
     def after_read(self) -> None: ...
-    def came(self, carrier: Carrier) -> Carried | None: ...
-    def went(self, carrier: Carrier) -> None: ...
+    def connection_made(self, carrier: Carrier) -> Carried | None: ...
+    def connection_lost(self, carrier: Carrier) -> None: ...
 
 
 class Carrier(asyncio.BufferedProtocol):
@@ -57,14 +58,14 @@ class Carrier(asyncio.BufferedProtocol):
     # --- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
+        self.transport = transport = cast(asyncio.Transport, transport)  # uvloop's has the same methods
         self.peer = _name(transport.get_extra_info("peername"))
         transport.set_write_buffer_limits(high=HIGH_WATER, low=LOW_WATER)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.carried = self._server.came(self)
+        self.carried = self._server.connection_made(self)
         if self.carried is None:
             transport.abort()
 
@@ -82,7 +83,7 @@ class Carrier(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end()
-        self._server.went(self)
+        self._server.connection_lost(self)
 
     # --- the server's side
 
@@ -98,6 +99,9 @@ class Carrier(asyncio.BufferedProtocol):
             transport.close()
             if transport.get_write_buffer_size():
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+    def excuse(self, now: float) -> None:
+        """Called before the connection's timers: input that waits here is no silence of the peer."""
 
     def abort(self) -> None:
         if self.transport is not None:

@@ -1,19 +1,19 @@
-"""What one router is told: its name, the network's routers, the addresses, and the timers and sizes of PROTOCOL 12.
+"""What one router is told: its name, the network's routers, the addresses, and the timers and sizes (protocol 12).
 
-Plain values, already checked by whoever read them (`onceway.topology` for files).  Durations are float seconds,
-sizes are bytes.  `router.core` reads them and never changes them.
+Plain values, already checked by whoever read them (`onceway.topology` for files). Durations are float seconds, sizes
+are bytes. The router reads them and never changes them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Literal
 
-from router.limits import Limits, UserLimits
+from router.names import Guarantee
 
-Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
 NoSubscribers = Literal["hold", "accept", "release"]
+OtherSubscriptions = Literal["allow", "refuse"]
 
 MIB = 1 << 20
 
@@ -29,64 +29,138 @@ class AddressConfig:
     publisher_timeout_s: float | None = None  # None: subscription_timeout_s + 60
     no_subscribers: NoSubscribers = "hold"
     max_redeliveries: int = 5
+    subscriptions: tuple[tuple[str, str], ...] = ()  # the declared ones: container-id and link name
+    other_subscriptions: OtherSubscriptions = "allow"  # whether subscriptions that are not declared may attach
 
     def matches(self, address: str) -> bool:
         if self.match.endswith("*"):
             return address.startswith(self.match[:-1])
         return address == self.match
 
+    def covers(self, other: AddressConfig) -> bool:
+        """Says whether this entry matches every address that `other` matches."""
+        return (
+            self.matches(other.match)
+            if not other.match.endswith("*")
+            else (self.match.endswith("*") and other.match[:-1].startswith(self.match[:-1]))
+        )
+
     @property
     def publisher_expires_s(self) -> float:
-        """PROTOCOL 12: publisher_timeout, which must exceed subscription_timeout + 2 margin."""
+        """Returns publisher_timeout, which must exceed subscription_timeout + 2 margin (protocol 12)."""
         if self.publisher_timeout_s is not None:
             return self.publisher_timeout_s
         return self.subscription_timeout_s + 60.0
 
     @property
     def margin_s(self) -> float:
-        """PROTOCOL 12: above clock drift plus the time in which a loss becomes known."""
-        return min(5.0, self.subscription_timeout_s / 4)
+        """Returns what is added to timeouts: more than clocks drift, plus the time in which a loss becomes known
+        (protocol 12)."""
+        return self.margin_for(self.subscription_timeout_s)
+
+    def margin_for(self, granted_s: float) -> float:
+        """Returns the margin for a timeout that may have been granted under an earlier topology file."""
+        return min(5.0, max(self.subscription_timeout_s, granted_s) / 4)
+
+    @property
+    def recovery_s(self) -> float:
+        """Returns how long after booting a router waits for subscriptions from before (protocol 4.4)."""
+        return self.subscription_timeout_s + 2 * self.margin_s
 
 
 DEFAULT_ADDRESS = AddressConfig()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits of one listener. Where one is None, the network's `settings` hold."""
+
+    connections: int = 10_000  # opened ones
+    half_open: int = 1_000  # connections before open; above it the oldest is dropped
+    handshake_timeout_s: float = 10.0  # for header, SASL and open together
+    sessions: int = 256  # of one connection
+    links: int = 1_024  # of one connection
+    unsettled_map: int = 1_000_000  # entries that one attach, or its parts together, may bring
+    unread_output: int = 16 << 20  # bytes that wait for one client to read; above it we read nothing from it
+    max_frame_size: int | None = None
+    max_message_size: int | None = None
+    unsettled_window: int | None = None
+    idle_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimits:
+    """The limits of one user where they differ. `connections` is counted beside the listener's; the others hold in its
+    stead."""
+
+    connections: int | None = None
+    sessions: int | None = None
+    links: int | None = None
+    unsettled_map: int | None = None
+    unread_output: int | None = None
+    max_frame_size: int | None = None
+    max_message_size: int | None = None
+    unsettled_window: int | None = None
+    idle_timeout_s: float | None = None
+
+    def over(self, limits: Limits) -> Limits:
+        """Returns the listener's limits with these in their place."""
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "connections"}
+        kept = {each.name: getattr(limits, each.name) for each in fields(limits)}
+        return Limits(**{**kept, **{name: value for name, value in own.items() if value is not None}})
+
+
 @dataclass(frozen=True, slots=True)
 class RouterConfig:
-    """The network as one router sees it.  `routers` are all of the topology file, this one included."""
+    """The network as one router sees it. `routers` are all of the topology file, this one included."""
 
     name: str
     routers: tuple[str, ...] = ()
     addresses: tuple[AddressConfig, ...] = ()  # the first match wins; none matching: a topic, exactly-once
-    # PROTOCOL 12
+    # timers (protocol 12)
     heartbeat_s: float = 0.5
     dead_after_s: float = 3.0
     discovery_s: float = 1.0
     idle_timeout_s: float = 16.0
     proof_after_s: float = 2.0
-    # PROTOCOL 6.8
+    # back-pressure (protocol 6.8)
     window_messages: int = 1_000  # of one publisher, not done
     window_bytes: int = 8 * MIB
     unsettled_window: int = 10_000  # of one publisher, done and not settled
     max_message_size: int = 64 * MIB
     max_frame_size: int = 8 * MIB
     memory_limit: int = 512 * MIB  # of payload held in this router
-    presettled_queue: int = 10_000  # messages of at-most-once streams waiting per subscription (6.9)
-    # PROTOCOL 9
-    done_bytes: int = 64 * MIB  # payload of done, unsettled deliveries; above it the oldest is freed early
+    presettled_queue: int = 10_000  # pre-settled messages that wait for one subscription (protocol 6.9)
+    ready_when_isolated: bool = False  # for whoever asks the router whether it is ready; the core does not
+    done_bytes: int = 64 * MIB  # payload done and not settled; above it the oldest is freed early (protocol 9.6)
     defaults: AddressConfig = field(default=DEFAULT_ADDRESS)
     limits: Limits = field(default=Limits())
     users: tuple[tuple[str, UserLimits], ...] = ()
+    topology_digest: int = 0  # of routers and links, to notice files that differ (protocol 4.5); 0: not known
 
     def address(self, name: str) -> AddressConfig:
         return _match(self.addresses, self.defaults, name)
 
     @property
+    def reachable(self) -> tuple[AddressConfig, ...]:
+        """Returns the entries that an address may have: `defaults` only if no entry matches all."""
+        return self.addresses if any(a.match == "*" for a in self.addresses) else (*self.addresses, self.defaults)
+
+    def predecessors(self, entry: AddressConfig, former: RouterConfig) -> list[AddressConfig]:
+        """Returns the entries of a former file that addresses of this entry may have had there."""
+        if not entry.match.endswith("*"):
+            return [former.address(entry.match)]
+        earlier = self.reachable[: self.reachable.index(entry)]
+        return [
+            each
+            for each in former.reachable
+            if (each.covers(entry) or entry.covers(each)) and not any(first.covers(each) for first in earlier)
+        ]
+
+    @property
     def recovery_s(self) -> float:
-        """PROTOCOL 4.4: longest subscription timeout + 2 margin, after booting."""
-        reachable = self.addresses if any(a.match == "*" for a in self.addresses) else (*self.addresses, self.defaults)
-        longest = max(reachable, key=lambda a: a.subscription_timeout_s)
-        return longest.subscription_timeout_s + 2 * longest.margin_s
+        """Returns the longest that any address waits for subscriptions from before (protocol 4.4)."""
+        return max(address.recovery_s for address in self.reachable)
 
 
 @lru_cache(maxsize=4096)

@@ -1,36 +1,40 @@
-"""The whole router, without its sockets: clients' connections, peers' messages and time in, the same out.
+"""One router without its sockets: input from clients, messages from peers and time come in; output goes out.
 
-`Router` ties the protocol core to the clients' connections and gathers what has to go out: connections with output,
-messages for peers.  It knows neither how peers are reached (`interrouter`) nor what a transport is (`onceway.server`,
-simulators).  One handler runs at a time; `flush` once per read, or once per turn of the owner's loop (ENGINE.md rule
-6), writes what the handlers left behind: credit, outcomes, settlements.
+`Router` joins the protocol core to the clients' connections and collects output: connections with bytes to write,
+messages for peers. It does not know how peers are reached (`interrouter`) nor what a transport is (`onceway.server`,
+the simulator). One handler runs at a time. The owner calls `flush` once per read or once per turn of its loop; `flush`
+writes what the handlers have left: credit, outcomes, settlements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
-from amqp10.errors import CONNECTION_FORCED
-from amqp10.performatives import Error
 from amqp10.sasl import ServerMechanisms, server_mechanisms
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol
-from router.client_connection import ClientConnection
-from router.config import RouterConfig
-from router.core import Core
-from router.limits import ANONYMOUS, CONNECTIONS, MEMORY, Admission, Limits
-from router.memory import Bookkeeping
-from router.proof import STALL
-from router.publisher_link import PublisherLink
-from router.subscriber_link import SubscriberLink
+from router.config import Limits, RouterConfig
+from router.core.core import Core
+from router.core.messages import Message
+from router.core.reports import of_address, of_core
+from router.core.tracing import trace
+from router.links.client_connection import ClientConnection
+from router.links.draining import Drain, Place
+from router.links.limits import ANONYMOUS, CONNECTIONS, MEMORY, Admission, Bookkeeping, entries_of
+from router.links.proof import STALL
+from router.links.publisher_link import PublisherLink
+from router.links.subscriber_link import SubscriberLink
+from router.peers.wire import decode, encode
+from router.reporting import NO_LOG, Log
 
-TICK_OF_PROOF: Final = 0.125  # while proofs are open, time is wanted this often
-LAZY_S: Final = 0.01  # how long settlements may wait for something urgent to travel with
-HARD_LIMIT: Final = 2  # memory limits, at which publishers who bring more are detached
-REOPEN: Final = 0.875  # of the memory limit: below it sessions' windows open again
+PROOF_TICK: Final = 0.125  # of proof_after: how often `tick` is wanted while a proof is open
+OUTPUT_DELAY_S: Final = 0.01  # how long settlements wait for other output to be written with
+DETACH_AT: Final = 2  # times memory_limit: a publisher that sends beyond it is detached
+REOPEN_AT: Final = 0.875  # times memory_limit: below it the incoming windows of sessions open again
 
 
 class Router:
@@ -44,70 +48,94 @@ class Router:
         now: float,
         wall_us: Callable[[], int],
         fresh: bool,
+        recover_age_s: float | None = None,
         sasl: ServerMechanisms | None = None,
+        log: Log = NO_LOG,
     ) -> None:
         self.config = config
+        self.log = log
         self.now = now
         self.incarnation = incarnation
-        self.core = Core(config, config.name, incarnation, self._send, now, wall_us, fresh)
+        self.core = Core(config, config.name, incarnation, self._send, now, wall_us, fresh, log, recover_age_s)
         self.connections: dict[ClientConnection, None] = {}
-        self.stopping = False
+        self.drain: Drain | None = None
         self._settings = ConnectionSettings(
             container_id=config.name,
             handshake_timeout_s=config.limits.handshake_timeout_s,
             per_user=self.settings_of,
             properties={Symbol("product"): "onceway", Symbol("router"): config.name},
-            sasl=sasl or server_mechanisms(),  # by itself: everybody, as ANONYMOUS or without a SASL layer
+            sasl=sasl or server_mechanisms(),  # by default everybody, as ANONYMOUS or without a SASL layer
         )
         self.admission = Admission(config.limits, dict(config.users))
         self.bookkeeping = Bookkeeping(self.core, config.memory_limit)
-        self.unread = 0  # octets that paused transports hold
-        self._limits: dict[str, Limits] = {}  # by user; of all who have none of their own under ""
+        self.unread_bytes = 0  # output in the buffers of paused transports
+        self._limits: dict[str, Limits] = {}  # by user; "" for all users without limits of their own
         self._by_user: dict[str, ConnectionSettings] = {}
-        self.held = 0  # octets of messages of which frames are still to come
-        self.held_limit = max(config.memory_limit, config.max_message_size * 5 // 4)  # one always has room
+        self.incomplete_bytes = 0  # of messages whose last frame has not arrived
+        self.incomplete_limit = _incomplete_limit(config)
         self._messages: list[tuple[tuple[str, ...], bytes]] = []
-        self._roomy: dict[ClientConnection, None] = {}
-        self.windows_closed = False  # for want of memory
-        self._paused: dict[Session, None] = {}
-        # filled by the connections and their ports, emptied by `flush` and `take_dirty`
+        self._writable: dict[ClientConnection, None] = {}
+        self.windows_closed = False  # the payload held here has reached memory_limit
+        self._paused: dict[Session, None] = {}  # whose incoming windows are closed
+        # Connections and ports enter themselves; `flush` and `take_dirty` empty these.
         self.dirty: dict[ClientConnection, None] = {}
-        self.lazy: dict[ClientConnection, None] = {}
-        self._lazy_at: float | None = None
+        self.deferred_output: dict[ClientConnection, None] = {}
+        self._deferred_at: float | None = None
         self.watching: dict[ClientConnection, None] = {}
         self.credits: dict[PublisherLink, None] = {}
         self.draining: dict[SubscriberLink, None] = {}
         self.failed: dict[ClientConnection, None] = {}
 
+    # --- the topology file
+
+    def reconfigure(self, config: RouterConfig, now: float) -> None:
+        """The topology file has changed. What a client was told in an open or attach holds as long as that connection
+        or link."""
+        self.enter(now)
+        self.config = config
+        self._settings = replace(self._settings, handshake_timeout_s=config.limits.handshake_timeout_s)
+        self.admission.limits, self.admission.users = config.limits, dict(config.users)
+        self.bookkeeping.set_limit(config.memory_limit)
+        self.incomplete_limit = _incomplete_limit(config)
+        self._limits.clear()
+        self._by_user.clear()
+        for connection in self.connections:
+            connection.reconfigured()
+        self.core.reconfigure(config, now)
+
     # --- clients
 
-    def connect(self, now: float) -> ClientConnection:
-        """A client's transport has come."""
+    def connect(self, now: float, address: str = "") -> ClientConnection:
+        """A client has opened a transport. address: its host:port, for the log."""
         self.enter(now)
-        connection = ClientConnection(self, self._settings, now)
+        connection = ClientConnection(self, self._settings, now, address)
         self.connections[connection] = None
-        dropped = self.admission.came(connection)
+        if self.drain is not None:
+            connection.receive_eof(now)
+            return connection
+        dropped = self.admission.connected(connection)
         if dropped is not None:
             dropped.receive_eof(now)
         limits = self.config.limits
-        if len(self.connections) > limits.connections + 2 * limits.half_open:  # many that were refused linger
-            self.admission.exceeded(CONNECTIONS)
+        if len(self.connections) > limits.connections + 2 * limits.half_open:  # refused ones that have not closed yet
+            self.admission.count_refusal(CONNECTIONS)
             connection.receive_eof(now)
         return connection
 
-    def shed(self) -> None:
-        """What clients do not read fills the memory that there is: the one that lets most lie has to come again. It
-        would not read why."""
-        self.admission.exceeded(MEMORY)
-        most = max(self.connections, key=lambda connection: connection.unread)
+    def disconnect_slowest_reader(self) -> None:
+        """Unread output has filled the memory limit: drop the connection of the client with the most of it, without an
+        error, as the client would not read it."""
+        self.admission.count_refusal(MEMORY)
+        most = max(self.connections, key=lambda connection: connection.unread_bytes)
+        most.log.reads_too_slowly(most, most.unread_bytes)
         most.receive_eof(self.now)
 
     def limits_of(self, user: str | None) -> Limits:
-        """With every value in place."""
+        """The limits of this user's connections, with the network's settings where the listener has none."""
         name = self._limited_as(user)
         limits = self._limits.get(name)
         if limits is None:
-            limits, config = self.admission.of(user or ANONYMOUS), self.config
+            limits, config = self.admission.limits_of(user or ANONYMOUS), self.config
             limits = self._limits[name] = replace(
                 limits,
                 max_frame_size=limits.max_frame_size or config.max_frame_size,
@@ -118,7 +146,7 @@ class Router:
         return limits
 
     def settings_of(self, user: str | None) -> ConnectionSettings:
-        """What a connection of this user is told: called when its SASL layer is done."""
+        """The settings of this user's connections; the engine asks when the SASL exchange is complete."""
         name = self._limited_as(user)
         settings = self._by_user.get(name)
         if settings is None:
@@ -136,7 +164,7 @@ class Router:
         return settings
 
     def take_dirty(self) -> list[ClientConnection]:
-        """Connections that may have output, each once; those that are over are forgotten here."""
+        """Connections that may have output, each once. Closed connections are forgotten here."""
         dirty, self.dirty = self.dirty, {}
         for connection in dirty:
             if connection.connection.closed:
@@ -145,34 +173,36 @@ class Router:
 
     # --- peers
 
-    def peer_up(self, peer: str, now: float) -> None:
+    def peer_up(self, peer: str, now: float, began: float = -inf) -> None:
+        """began: the peer has sent nothing in this session before."""
         self.enter(now)
-        self.core.peer_up(peer, now)
+        self.core.peer_up(peer, now, began)
 
     def peer_down(self, peer: str, now: float) -> None:
         self.enter(now)
         self.core.peer_down(peer, now)
 
     def peer_message(self, peer: str, data: bytes, now: float) -> None:
-        """PeerProtocolError if it cannot be read: the owner resets that session."""
+        """Process a peer's message. Raises PeerProtocolError if it is malformed; the owner then resets that session."""
         self.enter(now)
-        self.core.peer_message(peer, data, now)
+        if peer in self.core.up:
+            self.core.peer_message(peer, decode(data), now)
 
     def take_messages(self) -> list[tuple[tuple[str, ...], bytes]]:
-        """(peers, message) in order."""
+        """(peers, message) in the order in which they were sent."""
         messages, self._messages = self._messages, []
         return messages
 
     # --- time
 
     def flush(self, now: float) -> bool:
-        """True: something is left to be done without a new event, so flush again in the next turn of the loop."""
+        """Write what the handlers have left. True: call `flush` again in the next turn, without a new event."""
         self.enter(now)
         core = self.core
-        if self._roomy:
-            roomy, self._roomy = self._roomy, {}
+        if self._writable:
+            roomy, self._writable = self._writable, {}
             for connection in roomy:
-                connection.output_has_room(now)
+                connection.output_drained(now)
         core.flush(now)
         if self.failed:
             failed, self.failed = self.failed, {}
@@ -180,110 +210,136 @@ class Router:
                 connection.lost(now)
         if self.credits:
             ports, self.credits = self.credits, {}
-            if not self.stopping:
-                for port in ports:
-                    port.grant()
+            for port in ports:
+                port.grant()
         if self.draining:
             self.draining = {port: None for port in self.draining if not port.drained()}
+        if self.drain is not None:
+            self.drain.step(now)
         if not self.windows_closed:
-            if core.meter >= self.config.memory_limit:
+            if core.payload_bytes >= self.config.memory_limit:
                 self._close_windows()
-        elif core.meter < self.config.memory_limit * REOPEN:
+        elif core.payload_bytes < self.config.memory_limit * REOPEN_AT:
             self._open_windows()
         return self.wants_flush
 
     @property
     def wants_flush(self) -> bool:
-        """The same, at any time."""
-        return bool(self._roomy or self.failed or self.credits)
+        """Whether `flush` has something to do without a new event."""
+        return bool(self._writable or self.failed or self.credits)
 
-    def went_on(self, since: float) -> None:
-        """Since when this process has not stood still.  To be said before `tick`: timers must not do what only holds
-        for who has been there."""
-        self.core.members.went_on(since)
+    def process_resumed(self, since: float) -> None:
+        """The process has run without a pause since this time. Call it before `tick`: some timers must not expire in a
+        process that has been suspended meanwhile (protocol 12)."""
+        self.core.process_resumed(since)
 
     def tick(self, now: float) -> None:
-        """The core's time; a connection's own timers are its `handle_timer`."""
+        """The core's timers, and deferred output. Each connection has a `handle_timer` of its own."""
         self.enter(now)
         self.core.tick(now)
-        if self._lazy_at is not None and now >= self._lazy_at:
-            self._lazy_at = None
-            self.dirty.update(self.lazy)
-            self.lazy.clear()
+        if self._deferred_at is not None and now >= self._deferred_at:
+            self._deferred_at = None
+            self.dirty.update(self.deferred_output)
+            self.deferred_output.clear()
 
     def next_deadline(self) -> float | None:
-        """When `tick` wants to be called; connections have deadlines of their own."""
+        """When to call `tick`; connections have deadlines of their own."""
         deadline = self.core.next_deadline()
-        if self._lazy_at is not None and (deadline is None or self._lazy_at < deadline):
-            deadline = self._lazy_at
+        if self._deferred_at is not None and (deadline is None or self._deferred_at < deadline):
+            deadline = self._deferred_at
+        if self.drain is not None:
+            step = self.drain.next_deadline()
+            if step is not None and (deadline is None or step < deadline):
+                deadline = step
         if self.watching:
-            proof = self.now + self.config.proof_after_s * TICK_OF_PROOF
+            proof = self.now + self.config.proof_after_s * PROOF_TICK
             return proof if deadline is None else min(proof, deadline)
         return deadline
 
     def enter(self, now: float) -> None:
-        """Every call from outside begins here."""
-        # PROTOCOL 12: a frame read after a pause of ours may have waited for us, and proves nothing
+        """Note the time; every call from outside begins with it."""
+        # protocol 12: a frame read after a pause of this process may have waited in a buffer, and proves nothing
         if self.watching and now - self.now > self.config.proof_after_s * STALL:
             for connection in self.watching:
                 connection.delayed(self.now, now)
         self.now = now
 
     @property
-    def overfull(self) -> bool:
-        """Far beyond the memory limit: what clients may still have had on its way when their windows closed is in."""
-        return self.core.meter >= HARD_LIMIT * self.config.memory_limit
+    def is_far_over_memory_limit(self) -> bool:
+        """Whether payload exceeds the memory limit by more than what was under way when the windows closed."""
+        return self.core.payload_bytes >= DETACH_AT * self.config.memory_limit
+
+    @property
+    def held_bytes(self) -> int:
+        """Payload, incomplete messages and output of clients that are kept now."""
+        core = self.core
+        return core.payload_bytes + core.presettled_bytes + self.incomplete_bytes + self.unread_bytes
 
     # --- the end
 
-    def stop(self, now: float) -> None:
-        """SIGTERM: no attach is taken from now on and no credit given; what is under way goes on until `drained`."""
+    def start_drain(self, elsewhere: Sequence[Place], now: float, within_s: float) -> None:
+        """Refuse new links and connections, and send the clients to these other routers, one after the other. It is
+        over when `drain.done`, which takes little longer than `within_s`."""
         self.enter(now)
-        self.stopping = True
-        for connection in self.connections:
-            for port in connection.ports:
-                if isinstance(port, PublisherLink):
-                    port.stop_credit()
+        self.drain = Drain(self, elsewhere, now, within_s)
 
-    def drained(self) -> bool:
-        """Nothing taken from publishers here is still waited for."""
-        return not any(link.undone or link.held_count for link in self.core.publishers.values())
-
-    def close_connections(self, now: float) -> None:
-        """After `stop`: tell every client that it is over."""
+    def undo_drain(self, now: float) -> None:
+        """Take clients again. Those that are still there stay."""
         self.enter(now)
-        for connection in self.connections:
-            connection.close(Error(Symbol(CONNECTION_FORCED), "this router is being stopped"))
+        drain, self.drain = self.drain, None
+        if drain is not None:
+            drain.undo()
 
     # --- what people see
 
-    def status(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
+        """All of `status` but the addresses; it takes no longer where there are many."""
+        core = self.core
         return {
-            **self.core.status(),
-            "stopping": self.stopping,
+            **of_core(core),
+            "publishers": len(core.publishers),
+            "subscribers": len(core.subscribers),
+            "addresses_known": len(core.addresses),
+            "drain": None if self.drain is None else self.drain.status(self.now),
             "connections": len(self.connections),
             "sessions_closed_for_memory": len(self._paused),
-            "incomplete_bytes": self.held,
-            "unread_bytes": self.unread,
-            "entries": self.bookkeeping.entries(self.now),
+            "incomplete_bytes": self.incomplete_bytes,
+            "unread_bytes": self.unread_bytes,
+            "entries": self.bookkeeping.last_count,
             "limits": self.admission.status(),
         }
+
+    def report(self, address: str) -> Generator[None, None, dict[str, Any] | None]:
+        """What `status` says of one address, in pieces (`router.core.reports`); None if it is not known here."""
+        known = self.core.addresses.get(address)
+        if known is None:
+            return None
+        report = yield from of_address(known)
+        return {**report, "label": known.counters.label, "entries": entries_of(known)}
+
+    def trace(self, address: str, container: str, name: str, tag: bytes) -> dict[str, Any]:
+        """Where one delivery is (`router.core.tracing`)."""
+        return trace(self.core, address, container, name, tag)
+
+    def status(self) -> dict[str, Any]:
+        self.bookkeeping.entries(self.now)
+        return {**self.summary(), **self.core.status()}
 
     # --- for the connections
 
     def close_window(self, session: Session) -> None:
-        """Of a session with a publisher on it, while windows are closed."""
+        """Stop renewing the incoming window of a session that has a publisher."""
         if session not in self._paused and not session.ended:
             session.pause_incoming()
             self._paused[session] = None
 
-    def has_room(self, connection: ClientConnection) -> None:
-        self._roomy[connection] = None
+    def output_has_drained(self, connection: ClientConnection) -> None:
+        self._writable[connection] = None
 
-    def output_later(self, connection: ClientConnection) -> None:
-        self.lazy[connection] = None
-        if self._lazy_at is None:
-            self._lazy_at = self.now + LAZY_S
+    def defer_output(self, connection: ClientConnection) -> None:
+        self.deferred_output[connection] = None
+        if self._deferred_at is None:
+            self._deferred_at = self.now + OUTPUT_DELAY_S
 
     # --- helpers
 
@@ -291,12 +347,14 @@ class Router:
         name = user or ANONYMOUS
         return name if name in self.admission.users else ""
 
-    def _send(self, peers: tuple[str, ...], data: bytes) -> None:
-        self._messages.append((peers, data))
+    def _send(self, peers: tuple[str, ...], message: Message) -> None:
+        self._messages.append((peers, encode(message)))
 
     def _close_windows(self) -> None:
-        # PROTOCOL 6.8: at the memory limit the sessions' incoming windows close
+        # protocol 6.8: at the memory limit the sessions' incoming windows close
         self.windows_closed = True
+        text = "memory_limit reached: {payload_bytes} bytes of payload; publishers wait"
+        self.log.warning("memory_limit_reached", text, payload_bytes=self.core.payload_bytes)
         for connection in self.connections:
             for port in connection.ports:
                 if isinstance(port, PublisherLink):
@@ -304,10 +362,16 @@ class Router:
 
     def _open_windows(self) -> None:
         self.windows_closed = False
+        text = "below memory_limit again: {payload_bytes} bytes of payload"
+        self.log.info("memory_limit_over", text, payload_bytes=self.core.payload_bytes)
         for session in self._paused:
             if not session.ended:
                 session.resume_incoming()
                 connection = session.connection.context
                 if isinstance(connection, ClientConnection):
-                    connection.touch()
+                    connection.output_ready()
         self._paused.clear()
+
+
+def _incomplete_limit(config: RouterConfig) -> int:
+    return max(config.memory_limit, config.max_message_size * 5 // 4)  # one message always fits

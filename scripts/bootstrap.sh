@@ -96,7 +96,7 @@ fi
 # --- What the tests need beyond it --------------------------------------------------------------------------------
 # python-qpid-proton is compiled here: a C compiler, Python's headers; with OpenSSL's and pkg-config it speaks TLS.
 if "$venv/bin/python" -c 'import proton' 2>/dev/null; then
-    extra=check,proton
+    extra=check,docs,proton
 else
     lacking=
     command -v cc >/dev/null 2>&1 || command -v gcc >/dev/null 2>&1 || lacking="$lacking gcc libc6-dev"
@@ -104,23 +104,40 @@ else
     [ -f "$headers/Python.h" ] || lacking="$lacking python$minor-dev"
     command -v pkg-config >/dev/null 2>&1 || lacking="$lacking pkg-config"
     pkg-config --exists openssl 2>/dev/null || lacking="$lacking libssl-dev"
-    extra=check,proton
+    extra=check,docs,proton
     # shellcheck disable=SC2086  # a list of packages
     if [ -n "$lacking" ] && ! apt $lacking; then
-        extra=check
+        extra=check,docs
         complete=
         say "going on without python-qpid-proton: the interop tests with proton will be reported as skipped"
     fi
 fi
 say "installing onceway with its test tools into .venv (extra: $extra)"
 if ! pip install -q -e ".[$extra]"; then
-    [ "$extra" = check,proton ] || die "pip could not install the test tools"
+    [ "$extra" = check,docs,proton ] || die "pip could not install the test tools"
     say "python-qpid-proton could not be built; going on without it: its interop tests will be reported as skipped"
     complete=
-    pip install -q -e ".[check]"
+    pip install -q -e ".[check,docs]"
 fi
 
 spark "its tests will be reported as skipped" || complete=
+
+# The load generators of bench/ are C programs.
+lacking=
+command -v cc >/dev/null 2>&1 || lacking="$lacking gcc libc6-dev"
+[ -f /usr/include/proton/proactor.h ] || lacking="$lacking libqpid-proton11-dev"
+[ -f /usr/include/mosquitto.h ] || lacking="$lacking libmosquitto-dev"
+# shellcheck disable=SC2086  # a list of packages
+if [ -n "$lacking" ] && ! apt $lacking; then
+    complete=
+    say "going on without them: \`make bench\` needs them, and its tests will be reported as skipped"
+fi
+
+# The alert rules of monitoring/ are tested with promtool. Where systemd runs, its package would start a Prometheus.
+if ! command -v promtool >/dev/null 2>&1 && { [ -d /run/systemd/system ] || ! apt prometheus; }; then
+    complete=
+    say "going on without promtool, of the package prometheus: the tests of alert rules will be reported as skipped"
+fi
 
 # rhea, the JavaScript client, runs in node.
 lacking=

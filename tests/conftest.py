@@ -7,6 +7,10 @@ conversations, which are many and idle.  All that ask for `spark` share the othe
 
 from __future__ import annotations
 
+import itertools
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,18 +24,34 @@ settings.load_profile("onceway")
 
 _HERE = Path(__file__).parent
 _PROCESSES = (
+    "bench/",
     "chaos/",
     "cli/",
+    "examples/",
     "fuzz/test_attacks_live.py",
     "interop/",
     "onceway/client/test_suspended.py",
     "onceway/client/test_with_router.py",
+    "onceway/test_notify.py",
     "onceway/test_supervisor.py",
     "simulation/test_workers.py",
     "spark/test_ingest.py",
     "spark/test_outbox_live.py",
 )
 _GARBAGE = "interop/test_garbage.py"
+
+
+_numbers = itertools.count()
+_states = Path(tempfile.gettempdir()) / f"onceway-tests-{os.getpid()}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Each test has a state directory of its own, which nothing creates before it is used."""
+    os.environ["ONCEWAY_STATE_DIR"] = str(_states / str(next(_numbers)))
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_states, ignore_errors=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 
 PROTON = "python-qpid-proton is not installed: it is compiled with gcc, Python's headers, pkg-config, libssl-dev"
 
+PROMTOOL = "promtool is not installed: it comes with Debian's package prometheus, which need not run"
+
 
 def has_proton() -> bool:
     return find_spec("proton") is not None and find_spec("cproton_ffi") is not None

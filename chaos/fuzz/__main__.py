@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import random
-import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from chaos import commit
 from chaos.fuzz.mutator import ROOT, Edge, covered, failure, mutated, smaller
 from chaos.fuzz.running import TARGETS
 
@@ -29,12 +29,6 @@ def load(directory: Path = CORPUS) -> dict[str, dict[str, bytes]]:
         if target in corpus and name:
             corpus[target][name] = path.read_bytes()
     return corpus
-
-
-def commit() -> str:
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
 
 
 def report(target: str, data: bytes) -> None:
@@ -102,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for target in found:
             report(target, data)
         if not found:
-            print(f"held: {len(data)} octets at {', '.join(wanted)}")
+            print(f"held: {len(data)} bytes at {', '.join(wanted)}")
         return 1 if found else 0
     seed = options.seed if options.seed is not None else int.from_bytes(random.SystemRandom().randbytes(4), "big")
     print(f"seed {seed}, {options.seconds:.0f} s, targets {', '.join(wanted)}, commit {commit()}", flush=True)

@@ -1,6 +1,6 @@
-"""Changes octets, sees which lines of the engine that reaches, keeps what reached new ones; makes a find smaller.
+"""Changes bytes, sees which lines of the engine that reaches, keeps what reached new ones; makes a find smaller.
 
-Knows frames just enough to change the inside of one and leave its size right: octets that fail at the frame's head
+Knows frames just enough to change the inside of one and leave its size right: bytes that fail at the frame's head
 teach little. Coverage comes from sys.settrace, lines and what line came before, in amqp10, router and interrouter
 only. Next: running.py for what is run.
 """
@@ -112,34 +112,34 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
 
 def _inside(part: bytes, rng: random.Random) -> bytes:
     """A change in one frame; its size put right most of the time."""
-    octets = bytearray(part)
+    changed = bytearray(part)
     sized = len(part) > 8 and part[:4] != b"AMQP" and rng.random() < 0.95
     first = 4 if sized else 0
-    if len(octets) <= first:
-        return bytes(octets)
-    place = rng.randrange(first, len(octets))
+    if len(changed) <= first:
+        return bytes(changed)
+    place = rng.randrange(first, len(changed))
     choice = rng.random()
     if choice < 0.35:
-        octets[place] = rng.choice(INTERESTING)
+        changed[place] = rng.choice(INTERESTING)
     elif choice < 0.5:
-        octets[place] ^= 1 << rng.randrange(8)
+        changed[place] ^= 1 << rng.randrange(8)
     elif choice < 0.65:
-        octets[place] = (octets[place] + rng.choice((-1, 1, 2, -2))) & 0xFF
+        changed[place] = (changed[place] + rng.choice((-1, 1, 2, -2))) & 0xFF
     elif choice < 0.8:
-        octets[place:place] = rng.choice(
-            (bytes((rng.choice(INTERESTING),)), rng.randbytes(rng.randint(1, 8)), octets[place : place + 8])
+        changed[place:place] = rng.choice(
+            (bytes((rng.choice(INTERESTING),)), rng.randbytes(rng.randint(1, 8)), changed[place : place + 8])
         )
     elif choice < 0.92:
-        del octets[place : place + rng.randint(1, 8)]
+        del changed[place : place + rng.randint(1, 8)]
     else:
-        octets[place : place + 4] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\x80\0\0\0"))
-    if sized and len(octets) >= 8:
-        octets[:4] = len(octets).to_bytes(4, "big")
-    return bytes(octets)
+        changed[place : place + 4] = rng.choice((b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\x80\0\0\0"))
+    if sized and len(changed) >= 8:
+        changed[:4] = len(changed).to_bytes(4, "big")
+    return bytes(changed)
 
 
 def smaller(target: str, data: bytes, tries: int = 400) -> bytes:
-    """The input with frames, then octets, left out for as long as it fails with the same kind of error."""
+    """The input with frames, then bytes, left out for as long as it fails with the same kind of error."""
     kind = type(failure(target, data))
 
     def fails(candidate: bytes) -> bool:

@@ -1,8 +1,8 @@
-"""Targets where the stranger is another router: octets on a trunk, and messages in a session.
+"""Targets where the stranger is another router: bytes on a trunk, and messages in a session.
 
 A neighbour is of the same network and trusted, but it may be of another version, broken, or somebody who found the
 port. What must hold: a trunk ends in a close, a session in a reset, nothing is raised, what is kept is in proportion,
-and the router's own client goes on afterwards.
+and the router's own client still works afterwards.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from chaos.fuzz.targets import MAX_FRAME, RATIO, ROOM, Broken, check_output, fra
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network
 from interrouter.trunk import Trunk
-from router.client_connection import ClientConnection
 from router.config import AddressConfig, RouterConfig
-from router.messages import PeerProtocolError
+from router.core.messages import PeerProtocolError
+from router.links.client_connection import ClientConnection
 from router.router import Router
 
 NAMES: Final = ("a", "b")
-HEAD: Final = 8  # octets before a message in an input: its size with them, as of a frame, and nothing
+HEAD: Final = 8  # bytes before a message in an input: its size with them, as of a frame, and nothing
 TURNS: Final = 64
 WHILE_S: Final = 300.0  # more than what our own timeouts add up to
 BODY: Final = b"\x00Su\xa0\x01x"
@@ -55,18 +55,18 @@ class Peered:
         self.client: ClientConnection = self.router.connect(self.now)
 
     def attach(self) -> None:
-        octets = AMQP_HEADER + frame(Open(f"client of {self.name}")) + frame(Begin(None, 0, 1000, 1000))
+        data = AMQP_HEADER + frame(Open(f"client of {self.name}")) + frame(Begin(None, 0, 1000, 1000))
         sending = Attach("out", 0, False, target=Target("t"), initial_delivery_count=0)
         receiving = Attach("in", 1, True, rcv_settle_mode=1, source=Source("t", timeout=3), target=Target())
         credit = Flow(0, 1000, 0, 1000, handle=1, delivery_count=0, link_credit=100)
-        self.says(octets + frame(receiving) + frame(sending) + frame(credit))
+        self.says(data + frame(receiving) + frame(sending) + frame(credit))
 
     def publish(self) -> None:
         self.says(frame(Transfer(0, self.number, b"%d" % self.number, 0), 0, BODY))
         self.number += 1
 
-    def says(self, octets: bytes) -> None:
-        self.client.receive_data(octets, self.now)
+    def says(self, data: bytes) -> None:
+        self.client.receive_data(data, self.now)
         self.turn()
 
     def peer_up(self) -> None:
@@ -115,12 +115,14 @@ class Peered:
             self.now = min(max(self.router.next_deadline() or end, self.now + 0.5), end)
             self.router.tick(self.now)
             self.turn()
-        if self.router.core.addresses or self.router.core.meter:
+        if self.router.core.addresses or self.router.core.payload_bytes:
             raise Broken(f"left behind: {self.router.core.status()}")
 
     def longest_timeout_s(self) -> float:
         """The peer may have granted a subscription any time in which it may come back here."""
-        known = [entry for address in self.router.core.addresses.values() for entry in address.subscriptions.values()]
+        known = [
+            entry for address in self.router.core.addresses.values() for entry in address.subscriptions.entries.values()
+        ]
         return max([entry.timeout_s for entry in known], default=0.0)
 
 
@@ -137,7 +139,7 @@ def run_messages(data: bytes) -> Peered:
         peered.hears(message)
         if number % 3 == 1:
             peered.publish()
-    _in_proportion(sum(map(len, peered.said)), peered.router.core.meter, len(data) + peered.number * len(BODY))
+    _in_proportion(sum(map(len, peered.said)), peered.router.core.payload_bytes, len(data) + peered.number * len(BODY))
     return peered
 
 
@@ -155,9 +157,9 @@ class Trunked(Peered):
         self.out = b""
         self.resets = 0
 
-    def reads(self, octets: bytes) -> None:
+    def reads(self, data: bytes) -> None:
         if not self.trunk.closed:
-            self.trunk.receive_data(octets, self.now)
+            self.trunk.receive_data(data, self.now)
         self.turn()
 
     def turn(self) -> None:
@@ -212,10 +214,10 @@ def run_trunk(data: bytes, pieces: Callable[[bytes], list[bytes]] = lambda data:
             trunked.reads(piece)
     trunked.publish()
     check_output(trunked.out)
-    _in_proportion(len(trunked.out), trunked.router.core.meter, len(data))
+    _in_proportion(len(trunked.out), trunked.router.core.payload_bytes, len(data))
     return trunked
 
 
 def _in_proportion(said: int, kept: int, came: int) -> None:
     if max(said, kept) > ROOM + came * RATIO:
-        raise Broken(f"{said} octets answer {came}, {kept} are kept")
+        raise Broken(f"{said} bytes answer {came}, {kept} are kept")

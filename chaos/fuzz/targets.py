@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
 from amqp10.connection import Connection
 from amqp10.events import (
     ConnectionClosed,
-    ConnectionOpened,
     Dispositions,
     Event,
     LinkAttaching,
@@ -25,21 +24,11 @@ from amqp10.events import (
     LinkFlow,
     ResumedTransfer,
     SessionBegun,
-    SessionEnded,
     Transfers,
 )
 from amqp10.frames import AMQP_FRAME, AMQP_HEADER, SASL_FRAME, SASL_HEADER, TLS_HEADER, encode_frame, parse_frame_header
 from amqp10.link import Link
-from amqp10.performatives import (
-    Attach,
-    Begin,
-    Disposition,
-    Flow,
-    Open,
-    Performative,
-    Transfer,
-    decode_performative,
-)
+from amqp10.performatives import Attach, Begin, Disposition, Flow, Open, Performative, Transfer, decode_performative
 from amqp10.receiver import ReceiverLink
 from amqp10.sender import SenderLink
 from amqp10.serial import difference
@@ -52,8 +41,9 @@ from router.router import Router
 Seen: TypeAlias = tuple[Any, ...]
 
 MAX_FRAME: Final = 4096
-ROOM: Final = 64 * 1024  # octets of output or held input that need no explanation
-RATIO: Final = 64  # and so many for each octet that came
+ROOM: Final = 64 * 1024  # bytes of output or held input that need no explanation
+RATIO: Final = 64  # and so many for each byte that came
+TEN: Final = [b"%d" % number for number in range(10)]  # delivery-tags
 
 
 class Broken(AssertionError):
@@ -62,7 +52,7 @@ class Broken(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What bytes caused: the events but for dispositions, those without transfers, and the octets written.
+    """What bytes caused: the events but for dispositions, those without transfers, and the bytes written.
 
     Runs are taken apart. Transfers and dispositions that alternate may come as two runs, transfers first (pairs.py), so
     their order to each other is not part of what must be the same.
@@ -72,9 +62,6 @@ class Observation:
     dispositions: tuple[Seen, ...]
     output: bytes
     closed: bool
-
-
-# --- the engine -----------------------------------------------------------------------------------------------------
 
 
 def _settings(container: str) -> ConnectionSettings:
@@ -97,6 +84,13 @@ def _open_window(**link: Any) -> Flow:
     return Flow(next_incoming_id=0, incoming_window=1000, next_outgoing_id=0, outgoing_window=1000, **link)
 
 
+def _attaches() -> tuple[Attach, Attach]:
+    """The peer's: it sends on handle 0, receives on handle 1."""
+    source, target = Source("s"), Target("t")
+    sending = Attach("in", 0, False, source=source, target=target, initial_delivery_count=0)
+    return sending, Attach("out", 1, True, source=source, target=target)
+
+
 def server_in_the_middle() -> Connection:
     """Opened, sessions on channels 0 and 1; on each the peer sends on handle 0, receives on handle 1, and ten
     deliveries of ours are unsettled there."""
@@ -104,14 +98,12 @@ def server_in_the_middle() -> Connection:
     connection.receive_data(AMQP_HEADER + frame(Open("peer", max_frame_size=2048)), 0.0)
     for channel in (0, 1):
         connection.receive_data(frame(Begin(None, 0, 1000, 1000), channel), 0.0)
-        sending = Attach("in", 0, False, source=Source("s"), target=Target("t"), initial_delivery_count=0)
-        receiving = Attach("out", 1, True, source=Source("s"), target=Target("t"))
-        for attach in (sending, receiving):
+        for attach in _attaches():
             for event in connection.receive_data(frame(attach, channel), 0.0):
                 _take(event)
         connection.receive_data(frame(_open_window(handle=1, delivery_count=0, link_credit=30), channel), 0.0)
     connection.data_to_send()
-    _send_ten(connection)
+    _send(connection, TEN, b"payload")
     connection.data_to_send()
     return connection
 
@@ -127,23 +119,17 @@ def client_in_the_middle() -> Connection:
     connection.data_to_send()
     connection.receive_data(AMQP_HEADER + frame(Open("peer", max_frame_size=2048)), 0.0)
     for channel in (0, 1):
-        sending = Attach("in", 0, False, source=Source("s"), target=Target("t"), initial_delivery_count=0)
-        receiving = Attach("out", 1, True, source=Source("s"), target=Target("t"))
         connection.receive_data(frame(Begin(channel, 0, 1000, 1000), channel), 0.0)
-        connection.receive_data(frame(sending, channel) + frame(receiving, channel), 0.0)
+        connection.receive_data(b"".join(frame(attach, channel) for attach in _attaches()), 0.0)
         connection.receive_data(frame(_open_window(handle=1, delivery_count=0, link_credit=30), channel), 0.0)
     for session in connection.sessions:
         for link in session.links:
             if isinstance(link, ReceiverLink):
                 link.grant(30)
     connection.data_to_send()
-    _send_ten(connection)
+    _send(connection, TEN, b"payload")
     connection.data_to_send()
     return connection
-
-
-def server_at_the_start() -> Connection:
-    return Connection(_settings("server"), server=True, now=0.0)
 
 
 def client_at_the_start() -> Connection:
@@ -158,7 +144,7 @@ def client_at_the_start() -> Connection:
 ENGINES: Final[dict[str, Callable[[], Connection]]] = {
     "server": server_in_the_middle,
     "client": client_in_the_middle,
-    "server-start": server_at_the_start,
+    "server-start": lambda: Connection(_settings("server"), server=True, now=0.0),
     "client-start": client_at_the_start,
 }
 
@@ -170,11 +156,12 @@ def _take(event: Event) -> None:
             event.link.grant(30)
 
 
-def _send_ten(connection: Connection) -> None:
+def _send(connection: Connection, tags: list[bytes], payload: bytes) -> None:
+    """On each link that has credit for so many."""
     for session in connection.sessions:
         for link in session.links:
-            if isinstance(link, SenderLink) and link.capacity() >= 10:
-                link.send([b"%d" % number for number in range(10)], [b"payload"] * 10)
+            if isinstance(link, SenderLink) and link.capacity() >= len(tags):
+                link.send(tags, [payload] * len(tags))
 
 
 def feed(connection: Connection, pieces: list[bytes]) -> Observation:
@@ -184,18 +171,18 @@ def feed(connection: Connection, pieces: list[bytes]) -> Observation:
     for piece in pieces:
         events += connection.receive_data(piece, 1.0)
         total += len(piece)
-    if connection.held_size > total * RATIO:
-        raise Broken(f"{connection.held_size} octets are held of {total}")
+    if connection.incomplete_size > total * RATIO:
+        raise Broken(f"{connection.incomplete_size} bytes are held of {total}")
     output = connection.data_to_send()
     if len(output) > ROOM + total * RATIO:
-        raise Broken(f"{len(output)} octets answer {total}")
+        raise Broken(f"{len(output)} bytes answer {total}")
     check_output(output)
     closed = connection.closed
     events += connection.receive_eof(2.0)
     if not connection.closed:
         raise Broken("open after eof")
-    if connection.held_size:
-        raise Broken(f"{connection.held_size} octets are held after the end")
+    if connection.incomplete_size:
+        raise Broken(f"{connection.incomplete_size} bytes are held after the end")
     _check_order(events)
     return Observation(*_taken_apart(events), output, closed)
 
@@ -208,7 +195,7 @@ def feed_an_owner(connection: Connection, pieces: list[bytes], rng: random.Rando
             _act(event, rng)
         if rng.random() < 0.5:
             check_output(connection.data_to_send())
-    _send_what_fits(connection)
+    _send(connection, [b"last"], b"x" * 3000)
     check_output(connection.data_to_send())
     connection.receive_eof(2.0)
 
@@ -241,13 +228,6 @@ def _act(event: Event, rng: random.Random) -> None:
         event.link.session.connection.close()
 
 
-def _send_what_fits(connection: Connection) -> None:
-    for session in connection.sessions:
-        for link in session.links:
-            if isinstance(link, SenderLink) and link.capacity():
-                link.send([b"last"], [b"x" * 3000])
-
-
 def check_output(output: bytes) -> None:
     """Headers and frames, each decodable."""
     offset = 0
@@ -262,7 +242,7 @@ def check_output(output: bytes) -> None:
         if body < stop:
             performative, payload = decode_performative(output, body, stop)
             if payload != stop and not isinstance(performative, Transfer):
-                raise Broken(f"octets follow {performative}")
+                raise Broken(f"bytes follow {performative}")
             if (
                 isinstance(performative, Disposition)
                 and performative.last is not None
@@ -279,11 +259,10 @@ def _check_order(events: list[Event]) -> None:
 
 
 def _taken_apart(events: list[Event]) -> tuple[tuple[Seen, ...], tuple[Seen, ...]]:
-    links: dict[Link, int] = {}
     with_transfers: list[Seen] = []
     with_dispositions: list[Seen] = []
     for event in events:
-        for seen in _parts(event, links):
+        for seen in _parts(event):
             if seen[0] != "Dispositions":
                 with_transfers.append(seen)
             if seen[0] != "Transfers":
@@ -291,42 +270,27 @@ def _taken_apart(events: list[Event]) -> tuple[tuple[Seen, ...], tuple[Seen, ...
     return tuple(with_transfers), tuple(with_dispositions)
 
 
-def _parts(event: Event, links: dict[Link, int]) -> Iterator[Seen]:
+def _parts(event: Event) -> Iterator[Seen]:
     kind = type(event).__name__
-
-    def of(link: Link) -> Seen:
-        return link.session.channel, link.name, link.is_sender, link.remote_handle
-
     if isinstance(event, Transfers):
         for index, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True)):
             same = (event.settled, event.message_format, event.rcv_settle_mode)
-            yield kind, of(event.link), event.first_id + index, tag, payload, *same
+            yield kind, _shown(event.link), event.first_id + index, tag, payload, *same
     elif isinstance(event, Dispositions):
         for delivery_id in range(event.first_id, event.last_id + 1):
-            yield kind, of(event.link), delivery_id, repr(event.state), event.settled
-    elif isinstance(event, ResumedTransfer):
-        yield (
-            kind, of(event.link), event.delivery_id, event.tag, event.payload, repr(event.state), event.settled,
-            event.aborted, event.resume, event.message_format,
-        )  # fmt: skip
-    elif isinstance(event, ConnectionOpened):
-        yield kind, repr(event.open)
-    elif isinstance(event, ConnectionClosed):
-        yield kind, repr(event.error), event.local, event.lost
-    elif isinstance(event, SessionBegun):
-        yield kind, event.session.channel, event.local
-    elif isinstance(event, SessionEnded):
-        yield kind, event.session.channel, repr(event.error), event.local
-    elif isinstance(event, LinkFlow):
-        yield kind, of(event.link), repr(event.flow)
-    elif isinstance(event, LinkDetached):
-        yield kind, of(event.link), event.closed, repr(event.error), event.local
+            yield kind, _shown(event.link), delivery_id, repr(event.state), event.settled
     else:
-        session = getattr(event, "session", None)
-        yield kind, session.channel if isinstance(session, Session) else of(event.link)  # type: ignore[union-attr]
+        yield kind, *[_shown(getattr(event, field.name)) for field in fields(event)]
 
 
-# --- the router -----------------------------------------------------------------------------------------------------
+def _shown(value: object) -> object:
+    """What must be the same of it in two connections."""
+    if isinstance(value, Link):
+        return value.session.channel, value.name, value.is_sender, value.remote_handle
+    if isinstance(value, Connection | Session):
+        return value.channel if isinstance(value, Session) else "connection"
+    return value if isinstance(value, bytes) else repr(value)
+
 
 ADDRESSES: Final = (
     AddressConfig("t", subscription_timeout_s=4.0),
@@ -356,10 +320,12 @@ class Routed:
             self.stranger.receive_data(piece, self.now)
             self._turn()
             for name, router in self.routers.items():
-                if max(router.core.meter, router.held) > self.taken * RATIO:
-                    raise Broken(f"{name} keeps {router.core.meter} and {router.held} octets of {self.taken}")
+                if max(router.core.payload_bytes, router.incomplete_bytes) > self.taken * RATIO:
+                    raise Broken(
+                        f"{name} keeps {router.core.payload_bytes} and {router.incomplete_bytes} bytes of {self.taken}"
+                    )
             if len(self.out) > ROOM + self.taken * RATIO:
-                raise Broken(f"{len(self.out)} octets answer {self.taken}")
+                raise Broken(f"{len(self.out)} bytes answer {self.taken}")
         check_output(self.out)
 
     def leave(self) -> None:
@@ -372,10 +338,10 @@ class Routed:
                 "addresses": {name: address.status() for name, address in router.core.addresses.items()},
                 "publishers": [*router.core.publishers],
                 "subscribers": [*router.core.subscribers],
-                "payload": router.core.meter,
-                "incomplete": router.held,
+                "payload": router.core.payload_bytes,
+                "incomplete": router.incomplete_bytes,
                 "connections": [*router.connections],
-                "parts": bool(router.core.parts),
+                "parts": bool(router.core.map_parts),
                 "watching": [*router.watching],
             }
             found = {what: value for what, value in left.items() if value}
@@ -431,11 +397,8 @@ class Routed:
         raise Broken("the routers never come to rest")
 
 
-# --- inputs ---------------------------------------------------------------------------------------------------------
-
-
 def cut(data: bytes, rng: random.Random) -> list[bytes]:
-    """In pieces: sometimes of one octet, sometimes larger."""
+    """In pieces: sometimes of one byte, sometimes larger."""
     longest = rng.choice((1, 8, 64, 512))
     pieces: list[bytes] = []
     start = 0
@@ -473,17 +436,3 @@ def parting(whole: Observation, pieces: Observation) -> str:
     if whole.output != pieces.output:
         return f"output: as a whole {whole.output!r}, in pieces {pieces.output!r}"
     return f"closed: as a whole {whole.closed}, in pieces {pieces.closed}"
-
-
-__all__ = [
-    "ENGINES",
-    "Broken",
-    "Observation",
-    "Routed",
-    "cut",
-    "feed",
-    "feed_an_owner",
-    "frame",
-    "frames",
-    "parting",
-]

@@ -1,11 +1,11 @@
 """Worker processes that end with the process that started them, however that ends.
 
-A pool's own workers wait for work until its parent says that there is no more, which a parent that is killed never
-says. So each worker has one end of a pipe whose other end nobody but the parent holds, and ends itself when that is
-closed: by the parent, or by its kernel.
+A pool's own workers wait until their parent says that there is no more work, which a killed parent never says. So each
+worker has one end of a pipe whose other end only the parent holds, and exits when that end is closed, by the parent or
+by its kernel.
 
-A terminal says Ctrl-C to all of them. Only the parent hears of it, and ends the others: of workers that died of it
-themselves it would say that they are gone, and each of them might say so, too.
+A terminal sends Ctrl-C to all of them. Only the parent handles it, and ends the workers: workers that died of it would
+be reported as broken, each of them perhaps once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Workers(ProcessPoolExecutor):
 
 @contextmanager
 def workers(jobs: int, tasks_per_process: int | None = None) -> Iterator[ProcessPoolExecutor]:
-    """That many. What they are doing is given up when the body ends in an exception."""
+    """So many. Their work is abandoned when the body ends in an exception."""
     context = multiprocessing.get_context("spawn")
     parent_is_gone, parent_is_here = context.Pipe(duplex=False)
     pool = Workers(jobs, context, _end_with_the_parent, (parent_is_gone,), max_tasks_per_child=tasks_per_process)

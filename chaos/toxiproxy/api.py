@@ -11,41 +11,34 @@ from typing import Any, Final
 from aiohttp import web
 
 from chaos.toxiproxy.bodies import PROXY, TOXIC, TOXIC_CHANGE, ApiError, attributes_of, bad_type, fields, first_value
-from chaos.toxiproxy.proxies import DIRECTIONS, ListenFailed, Proxies, Proxy
+from chaos.toxiproxy.proxies import DIRECTIONS, Proxies, Proxy
 from chaos.toxiproxy.toxics import TYPES, Toxic
 
 VERSION: Final = "2.12.0-onceway"  # the API that is spoken, and who speaks
 PROXIES: Final = web.AppKey("proxies", Proxies)
 
-_MISSING_FIELD: Final = "missing required field"
-
 
 def application(proxies: Proxies) -> web.Application:
     app = web.Application(middlewares=[_errors])
     app[PROXIES] = proxies
-    app.add_routes(
-        [
-            web.post("/reset", _reset),
-            web.get("/proxies", _proxy_index),
-            web.post("/proxies", _proxy_create),
-            web.post("/populate", _populate),
-            web.get("/proxies/{proxy}", _proxy_show),
-            web.post("/proxies/{proxy}", _proxy_update),
-            web.patch("/proxies/{proxy}", _proxy_update),
-            web.delete("/proxies/{proxy}", _proxy_delete),
-            web.get("/proxies/{proxy}/toxics", _toxic_index),
-            web.post("/proxies/{proxy}/toxics", _toxic_create),
-            web.get("/proxies/{proxy}/toxics/{toxic}", _toxic_show),
-            web.post("/proxies/{proxy}/toxics/{toxic}", _toxic_update),
-            web.patch("/proxies/{proxy}/toxics/{toxic}", _toxic_update),
-            web.delete("/proxies/{proxy}/toxics/{toxic}", _toxic_delete),
-            web.get("/version", _version),
-        ]
-    )
+    for method, path, handler in (
+        ("POST", "/reset", _reset),
+        ("POST", "/populate", _populate),
+        ("GET", "/version", _version),
+        ("GET", "/proxies", _proxy_index),
+        ("POST", "/proxies", _proxy_create),
+        ("GET", "/proxies/{proxy}", _proxy_show),
+        ("POST PATCH", "/proxies/{proxy}", _proxy_update),
+        ("DELETE", "/proxies/{proxy}", _proxy_delete),
+        ("GET", "/proxies/{proxy}/toxics", _toxic_index),
+        ("POST", "/proxies/{proxy}/toxics", _toxic_create),
+        ("GET", "/proxies/{proxy}/toxics/{toxic}", _toxic_show),
+        ("POST PATCH", "/proxies/{proxy}/toxics/{toxic}", _toxic_update),
+        ("DELETE", "/proxies/{proxy}/toxics/{toxic}", _toxic_delete),
+    ):
+        for one in method.split():
+            app.router.add_route(one, path, handler)
     return app
-
-
-# --- answers --------------------------------------------------------------------------------------------------------
 
 
 def _json(document: Any, status: int = 200) -> web.Response:
@@ -69,16 +62,11 @@ async def _errors(request: web.Request, handler: Any) -> web.StreamResponse:
         answer: web.StreamResponse = await handler(request)
     except ApiError as error:
         return _text(_dumps(error.document()), error.status)
-    except ListenFailed as error:
-        return _text(_dumps({"error": str(error), "status": 500}), 500)
     except web.HTTPNotFound:
         return _text("404 page not found", 404)
     except web.HTTPMethodNotAllowed:
         return web.Response(status=405)
     return answer
-
-
-# --- proxies --------------------------------------------------------------------------------------------------------
 
 
 def _proxy(request: web.Request) -> Proxy:
@@ -111,9 +99,7 @@ async def _proxy_index(request: web.Request) -> web.Response:
 async def _proxy_create(request: web.Request) -> web.Response:
     proxies = request.app[PROXIES]
     given = fields(await _body(request), "Proxy", PROXY)
-    for field in ("name", "upstream"):
-        if not given.get(field):
-            raise ApiError(f"{_MISSING_FIELD}: {field}", 400)
+    _check_wanted(given, "")
     proxy = proxies.new(given["name"], given.get("listen", ""), given["upstream"])
     async with proxies.changing:
         if proxy.name in proxies.by_name:
@@ -137,8 +123,6 @@ async def _populate(request: web.Request) -> web.Response:
                 done.append(await _create_or_replace(proxies, given))
     except ApiError as problem:
         error = problem
-    except ListenFailed as problem:
-        error = ApiError(str(problem), 500)
     documents = [proxy.document() for proxy in done] if done else None
     if error is None:
         return _json({"proxies": documents}, 201)
@@ -152,10 +136,14 @@ def _wanted(body: Any) -> list[dict[str, Any]]:
         raise bad_type(body, "value", "[]struct")
     wanted = [fields(one, "", PROXY) for one in body]
     for i, given in enumerate(wanted, 1):
-        for field in ("name", "upstream"):
-            if not given.get(field):
-                raise ApiError(f"{_MISSING_FIELD}: {field} at proxy {i}", 400)
+        _check_wanted(given, f" at proxy {i}")
     return wanted
+
+
+def _check_wanted(given: dict[str, Any], where: str) -> None:
+    for field in ("name", "upstream"):
+        if not given.get(field):
+            raise ApiError(f"missing required field: {field}{where}", 400)
 
 
 async def _create_or_replace(proxies: Proxies, given: dict[str, Any]) -> Proxy:
@@ -191,9 +179,6 @@ async def _proxy_delete(request: web.Request) -> web.Response:
     return web.Response(status=204)
 
 
-# --- toxics ---------------------------------------------------------------------------------------------------------
-
-
 def _toxic(request: web.Request) -> tuple[Proxy, Toxic]:
     proxy = _proxy(request)
     toxic = proxy.toxic(request.match_info["toxic"])
@@ -217,10 +202,8 @@ async def _toxic_create(request: web.Request) -> web.Response:
     name = given.get("name") or f"{kind}_{stream}"
     if proxy.toxic(name) is not None:
         raise ApiError("toxic already exists", 409)
-    attributes = TYPES[kind]()
-    for attribute, value in attributes_of(attributes, given.get("attributes")).items():
-        setattr(attributes, attribute, value)
-    toxic = Toxic(name, kind, stream, given.get("toxicity", 1.0), attributes)
+    toxic = Toxic(name, kind, stream, 1.0, TYPES[kind]())
+    _set(toxic, given)
     proxy.add(toxic)
     return _json(toxic.document())
 
@@ -233,11 +216,15 @@ async def _toxic_update(request: web.Request) -> web.Response:
     """Attributes that are not named stay, toxicity too; nothing else of a toxic can be changed."""
     proxy, toxic = _toxic(request)
     given = fields(await _body(request), "", TOXIC_CHANGE)
+    _set(toxic, given)
+    proxy.changed(toxic)
+    return _json(toxic.document())
+
+
+def _set(toxic: Toxic, given: dict[str, Any]) -> None:
     for attribute, value in attributes_of(toxic.attributes, given.get("attributes")).items():
         setattr(toxic.attributes, attribute, value)
     toxic.toxicity = given.get("toxicity", toxic.toxicity)
-    proxy.changed(toxic)
-    return _json(toxic.document())
 
 
 async def _toxic_delete(request: web.Request) -> web.Response:

@@ -34,6 +34,13 @@ class ApiError(Exception):
         return {"error": self.message, "status": self.status}
 
 
+class ListenFailed(ApiError):
+    """An address that is none, too.  In the words of the original, which come from Go's net package."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, 500)
+
+
 class _Float(float):
     """With the text that it was given as, for errors."""
 
@@ -44,9 +51,6 @@ class _Float(float):
         made = super().__new__(cls, text)
         made.text = text
         return made
-
-
-# --- JSON -----------------------------------------------------------------------------------------------------------
 
 
 def first_value(text: str) -> Any:
@@ -145,9 +149,6 @@ def _container(text: str, at: int) -> str:
 
 def _bad(what: str) -> ApiError:
     return ApiError(f"{_BAD_REQUEST}: {what}", 400)
-
-
-# --- values ---------------------------------------------------------------------------------------------------------
 
 
 def fields(body: Any, struct: str, types: Mapping[str, str]) -> dict[str, Any]:

@@ -9,15 +9,12 @@ import socket
 import struct
 from typing import Any, Final
 
+from chaos.toxiproxy.bodies import ListenFailed
 from chaos.toxiproxy.stream import Stream
 from chaos.toxiproxy.toxics import Toxic
 
 _ABORT: Final = struct.pack("ii", 1, 0)  # SO_LINGER of no time: what is unsent is lost, the peer gets RST
 DIRECTIONS: Final = ("upstream", "downstream")
-
-
-class ListenFailed(Exception):
-    """An address that is none, too.  In the words of the original, which come from Go's net package."""
 
 
 class Proxy:
@@ -83,8 +80,6 @@ class Proxy:
         elif self.enabled and not enabled:
             await self.stop()
 
-    # --- toxics
-
     def toxic(self, name: str) -> Toxic | None:
         return next((toxic for toxic in self.toxics if toxic.name == name), None)
 
@@ -101,8 +96,6 @@ class Proxy:
         self.toxics.remove(toxic)
         for connection in self._connections:
             connection.streams[toxic.direction].remove(toxic)
-
-    # --- connections
 
     async def _came(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

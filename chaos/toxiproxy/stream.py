@@ -98,8 +98,6 @@ class Stage(Outlet):
         self._held: Chunk | None = None
         self._task: asyncio.Task[None] | None = None
 
-    # --- for toxics
-
     async def take(self) -> Chunk | None:
         """The next chunk, now in hand; None at the end of the stream."""
         while not self.inbox.chunks:
@@ -132,8 +130,6 @@ class Stage(Outlet):
     def end(self) -> None:
         self.output.end()
 
-    # --- for the stream
-
     def run(self) -> None:
         if self.output.ended:
             return
@@ -142,7 +138,7 @@ class Stage(Outlet):
         self._task = asyncio.get_running_loop().create_task(pipe(self))
 
     def interrupt(self) -> None:
-        """Stops at once; what is in hand goes on."""
+        """Stops at once; what is in hand is passed on."""
         self.cancel()
         if self._held is not None:
             self.output.push(self._held)
@@ -153,7 +149,7 @@ class Stage(Outlet):
             self._task.cancel()
 
     def leave(self, before: Outlet) -> None:
-        """Out of the chain: everything that waits here goes on, and whoever is before puts where this one put."""
+        """Leaves the chain: what waits here is passed on, and the stage before writes to where this one wrote."""
         ends = self.acts and self.toxic.attributes.ends_stream(self)
         self.interrupt()
         for chunk in self.inbox.chunks:

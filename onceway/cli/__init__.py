@@ -1,5 +1,5 @@
-"""The command line: `onceway COMMAND`.  Each command is a module here, loaded only when it is called for; packages
-above this one add theirs as entry points of the group `onceway.commands`.
+"""The command line: `onceway COMMAND`. Each command is a module here that is loaded only when it is used. Packages
+above this one add commands as entry points of the group `onceway.commands`.
 
 stderr gets a line per state change, stdout the result.  Exit 0 is success, 1 a failure found, 2 bad input, which is
 named with its place and its remedy.
@@ -20,7 +20,12 @@ COMMANDS: Final = {
     "up": "run every router of a topology file, supervised",
     "router": "run one router in the foreground",
     "check": "read a topology file and name every problem",
-    "status": "what the routers say of themselves",
+    "reload": "tell running routers of a changed topology file",
+    "render": "write a unit of systemd, a Compose file, or objects of Kubernetes",
+    "status": "show the state of each router, and what keeps deliveries from completing",
+    "trace": "follow one delivery through all routers",
+    "drain": "send the clients of a router to the others, so that it can be stopped",
+    "admin": "drop a subscription, close links and connections",
     "publish": "publish lines, or a count of messages",
     "subscribe": "receive messages and print them, or count them",
     "demo": "three routers, one killed in mid-stream, and the ledger",
@@ -71,10 +76,12 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The installed command.  Problems of the user's making end in exit code 2, without a traceback."""
+    """The installed command. The user's mistakes end in exit code 2, without a traceback."""
     from onceway.errors import UsageError
+    from onceway.logs import keep_standard_streams
     from onceway.topology.document import ConfigError
 
+    keep_standard_streams()
     try:
         cli(prog_name="onceway")
     except (ConfigError, UsageError) as error:

@@ -18,7 +18,7 @@ def command(file: str) -> None:
 
 
 def warn_of(loaded: topology.Topology) -> None:
-    """On stderr, what the file's author may not have meant."""
+    """Prints the file's warnings on stderr."""
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
 

@@ -12,15 +12,21 @@ import click
 @click.option("--count", type=click.IntRange(min=10), default=20_000, show_default=True, help="Messages in all.")
 @click.option("--rate", type=click.FloatRange(min=1), default=5_000, show_default=True, help="Messages a second.")
 @click.option(
-    "--kill", multiple=True, default=("c",), show_default=True, metavar="ROUTER", help="Whom to kill; may be repeated."
+    "--kill",
+    multiple=True,
+    default=("c",),
+    show_default=True,
+    metavar="ROUTER",
+    help="The router to kill; may be repeated.",
 )
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep journals, logs and lake here.")
 @click.option("--spark/--no-spark", default=True, show_default=True, help="A Spark pipeline as one of the subscribers.")
 def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None, spark: bool) -> None:
     """Start three routers, publish through one, deliver through the others, and kill a router in mid-stream.
 
-    Beside applications, Spark subscribes: orders go into a Parquet lake, and into totals by window (to be copied:
-    onceway/demo/pipeline.py).  Ends with a ledger of what the applications saw.  Exit code 1 if it is not clean.
+    Spark subscribes beside the applications: it writes orders into a Parquet lake and into totals by window (see
+    onceway/demo/pipeline.py). The demo ends with a ledger of what the applications saw. The exit code is 1 if a
+    message was lost, duplicated or out of order.
     """
     from rich.console import Console
 

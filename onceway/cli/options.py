@@ -7,28 +7,37 @@ import sys
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
 import click
 
 from onceway.topology.values import read_size
+from router.names import GUARANTEES
 
 if TYPE_CHECKING:
     from onceway import Connection
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-GUARANTEES = ("exactly-once", "at-least-once", "at-most-once")
 DEFAULT_URL = "amqp://127.0.0.1:5671"
 
 
 def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
-    """A callback for options such as `--size 64KiB`; a number alone is bytes here."""
+    """Parses options such as `--size 64KiB`; a number without a unit is bytes."""
     try:
         return read_size(f"{value}B" if value.isdigit() else value)
     except ValueError as error:
         raise click.BadParameter("; ".join(map(str, error.args)), ctx, param) from error
+
+
+state_dir_option: Final = click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    help="Where control sockets and the time of the last run are kept; a directory for each network is made below it. "
+    "Default: $ONCEWAY_STATE_DIR, /var/lib/onceway for root, ~/.local/state/onceway for others.",
+)
 
 
 def link_options(function: F) -> F:
@@ -60,7 +69,7 @@ def link_options(function: F) -> F:
                 type=click.Choice(GUARANTEES),
                 default="exactly-once",
                 show_default=True,
-                help="At least.",
+                help="The least guarantee to accept from the router.",
             ),
         ]
     ):
@@ -81,7 +90,7 @@ class LinkPlan:
     guarantee: str
 
     def connect(self, role: str) -> Connection:
-        """`async with` it.  Lines about it begin with the name, or with the role where it has none."""
+        """A connection to use with `async with`. Lines about it begin with its name, or with `role` if it has none."""
         import onceway
 
         return onceway.connect(
@@ -95,7 +104,7 @@ class LinkPlan:
 
 
 def run_to_exit(main: Coroutine[Any, Any, int]) -> NoReturn:
-    """Ends the process with what it returns; what the network or the journal refuses is one line, and 1."""
+    """Runs `main` and exits with its result. An OncewayError is printed in one line, and the exit code is 1."""
     from onceway.errors import OncewayError, UsageError
     from onceway.loop import run
 
@@ -108,12 +117,24 @@ def run_to_exit(main: Coroutine[Any, Any, int]) -> NoReturn:
         sys.exit(1)
 
 
+def write_out(text: str) -> None:
+    """Writes to standard output at once.  Raises OncewayError: a full disk, a pipe that nobody reads."""
+    from onceway.errors import OncewayError
+
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered would fail again at the end
+        raise OncewayError(f"standard output cannot be written: {os.strerror(error.errno or 0)}") from error
+
+
 def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def report(name: str) -> Callable[[Any], None]:
-    """An `on_report` that writes a line for each thing that happens without having been asked for."""
+    """An `on_report` that prints a line for each report of the connection."""
 
     def tell(event: Any) -> None:
         kind = type(event).__name__
@@ -124,8 +145,15 @@ def report(name: str) -> Callable[[Any], None]:
         elif kind == "SubscriptionGap":
             say(f"[{name}] {event.address}: messages may have been missed: {event.reason}")
         elif kind == "PublicationsUndecided":
-            what = f"{len(event.publications)} may or may not have arrived, and are not sent again"
+            count = len(event.publications)
+            what = (
+                f"{count} have no outcome"
+                if event.kept
+                else f"{count} may or may not have arrived, and are not sent again"
+            )
             say(f"[{name}] {event.address}: {what}: {event.reason}")
+        elif kind == "PublisherWaiting":
+            say(f"[{name}] {event.address}: waits: {event.why}")
         elif kind == "LinkAttached":
             how = "resumed" if event.resumed else "attached"
             say(f"[{name}] {event.address}: {how} at {event.router}, {event.guarantee}")
@@ -134,7 +162,7 @@ def report(name: str) -> Callable[[Any], None]:
 
 
 class Meter:
-    """A count that moves on a terminal: `with Meter("published", total) as meter: meter.at(n)`."""
+    """A progress line on a terminal: `with Meter("published", total) as meter: meter.at(n)`."""
 
     def __init__(self, what: str, total: int | None) -> None:
         self._what = what

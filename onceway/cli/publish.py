@@ -8,11 +8,15 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from onceway.cli.options import LinkPlan, Meter, link_options, run_to_exit, say, size
+from onceway.cli.options import LinkPlan, Meter, link_options, run_to_exit, say, size, write_out
 from onceway.client.bodies import Body
+
+if TYPE_CHECKING:
+    from onceway.client.publisher import Publisher
 
 CHUNK = 1000  # messages handed over at a time
 TICK_S = 0.01  # with --rate
@@ -24,6 +28,7 @@ class Plan(LinkPlan):
     count: int | None
     size: int
     rate: float | None
+    timeout_s: float | None
 
 
 @click.command("publish")
@@ -34,6 +39,11 @@ class Plan(LinkPlan):
     "--size", metavar="SIZE", default="100", callback=size, show_default=True, help="Bytes in each made-up message."
 )
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second, at most.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Exit with code 1 if there is no credit or no outcome for this many seconds. Default: wait for ever.",
+)
 def command(
     address: str,
     urls: str,
@@ -45,12 +55,16 @@ def command(
     count: int | None,
     size: int,
     rate: float | None,
+    timeout: float | None,
 ) -> None:
-    """Publish to ADDRESS and wait until every subscriber has accepted: each line of standard input, or --count.
+    """Publish each line of standard input, or --count messages, to ADDRESS. Wait until every subscriber has accepted.
 
-    The tally on stdout says what became of them.  Exit code 1 unless all were accepted.
+    After 5 s without credit a line on stderr says why: nobody subscribes, or a subscription is slow or away. With
+    --journal, messages that have no outcome in the end are sent again by the next run under this name.
+
+    A tally of the outcomes goes to stdout. The exit code is 1 unless every message was accepted.
     """
-    plan = Plan(address, urls, ordered, name, journal, connect_timeout, guarantee, count, size, rate)
+    plan = Plan(address, urls, ordered, name, journal, connect_timeout, guarantee, count, size, rate, timeout)
     run_to_exit(_publish(plan))
 
 
@@ -66,35 +80,55 @@ async def _publish(plan: Plan) -> int:
         before = len(publisher.recovered)
         first = publisher.sequence
         if before:
-            say(f"[{plan.name or 'publish'}] {before} of an earlier run are sent again first")
+            say(f"[{plan.name or 'publish'}] {before} messages of an earlier run are sent again first")
         with Meter("published", plan.count) as meter:
             working = asyncio.create_task(_put_all(plan, publisher, meter, stop))
             stopped = asyncio.create_task(stop.wait())
-            await asyncio.wait({working, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if stop.is_set() and not working.done():
+            timed_out = not await _work(plan, publisher, {working, stopped})
+            stopped.cancel()
+            if working.done():
+                working.result()
+            else:
                 working.cancel()
                 await asyncio.gather(working, return_exceptions=True)
-            else:
-                stopped.cancel()
-                working.result()
             seconds = meter.seconds()
-        # Over for good only when all is decided: otherwise the journal keeps it for the next run.
-        if publisher.unsettled:
+        # What has no outcome yet stays in the journal for the next run.
+        if timed_out:
+            why = "" if publisher.waiting is None else f": {publisher.waiting.why}"
+            say(f"[{plan.name or 'publish'}] no outcome and no credit for {plan.timeout_s:g} s{why}")
+        elif publisher.unsettled:
             try:
                 async with asyncio.timeout(LEAVE_WITHIN_S):
                     await publisher.drain()
             except TimeoutError:
-                say(f"[{plan.name or 'publish'}] {publisher.unsettled} are still undecided")
+                say(f"[{plan.name or 'publish'}] {publisher.unsettled} messages have no outcome yet")
         total = publisher.sequence - first + before
         accepted, rejected = publisher.accepted, publisher.rejected
         await connection.close(timeout_s=1.0)
     undecided = total - accepted - rejected
     if plan.guarantee == "at-most-once":
-        print(f"published {total:,} in {seconds:.2f} s ({total / max(seconds, 0.001):,.0f}/s)")  # noqa: T201
+        write_out(f"published {total:,} in {seconds:.2f} s ({total / max(seconds, 0.001):,.0f}/s)\n")
         return 0
     tally = f"published {total:,}, accepted {accepted:,}, rejected {rejected:,}, undecided {undecided:,}"
-    print(f"{tally} in {seconds:.2f} s ({accepted / max(seconds, 0.001):,.0f}/s)")  # noqa: T201
+    write_out(f"{tally} in {seconds:.2f} s ({accepted / max(seconds, 0.001):,.0f}/s)\n")
     return 0 if accepted == total and (plan.count is None or total - before >= plan.count) else 1
+
+
+async def _work(plan: Plan, publisher: Publisher, tasks: set[asyncio.Task[Any]]) -> bool:
+    """Waits until one of the tasks is done; False if for --timeout nothing has moved that should have."""
+    if plan.timeout_s is None:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return True
+    loop = asyncio.get_running_loop()
+    moved, seen = loop.time(), -1
+    while loop.time() < moved + plan.timeout_s:
+        await asyncio.wait(tasks, timeout=min(0.1, plan.timeout_s / 4), return_when=asyncio.FIRST_COMPLETED)
+        if any(task.done() for task in tasks):
+            return True
+        decided = publisher.accepted + publisher.rejected
+        if decided != seen or not (publisher.unsettled or publisher.waits):
+            moved, seen = loop.time(), decided
+    return False
 
 
 async def _put_all(plan: Plan, publisher: object, meter: Meter, stop: asyncio.Event) -> None:
@@ -117,11 +151,14 @@ async def _put_all(plan: Plan, publisher: object, meter: Meter, stop: asyncio.Ev
             at += len(some)
             put += len(some)
             meter.at(publisher.accepted)
-    async with asyncio.TaskGroup() as group:
-        draining = group.create_task(publisher.drain())
+    draining = asyncio.create_task(publisher.drain())
+    try:
         while not draining.done():
             meter.at(publisher.accepted)
             await asyncio.wait({draining}, timeout=0.1)
+    finally:
+        draining.cancel()
+    draining.result()
 
 
 async def _made_up(count: int, size: int) -> AsyncIterator[list[Body]]:
@@ -138,7 +175,7 @@ async def _lines() -> AsyncIterator[list[Body]]:
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
     descriptor = sys.stdin.fileno()
-    wanted = threading.Semaphore(4)  # how far reading may run ahead
+    wanted = threading.Semaphore(4)  # bounds how far reading runs ahead
 
     def read() -> None:
         while True:
@@ -151,7 +188,7 @@ async def _lines() -> AsyncIterator[list[Body]]:
             if not data:
                 return
 
-    # a daemon: Ctrl-C must not wait for the next line
+    # a daemon thread, so that Ctrl-C does not wait for the next line
     threading.Thread(target=read, name="stdin", daemon=True).start()
     rest = b""
     while data := await chunks.get():

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from onceway.supervisor import Child, State
+from onceway import logs
+from onceway.cli.tables import COUNTS, Column, count_cells, router_table
+from onceway.supervisor import Child, State, Supervisor
 from onceway.topology import Topology, format_host_port
 
 _COLOURS = {
     State.READY: "green",
     State.RECOVERING: "yellow",
+    State.ISOLATED: "yellow",
     State.STARTING: "yellow",
+    State.DRAINING: "yellow",
+    State.DRAINED: "yellow",
     State.STOPPING: "yellow",
     State.STOPPED: "dim",
     State.DEAD: "bold red",
 }
 
 
-def reporter_for(topology: Topology) -> LineReporter:
+def reporter_for(options: logs.Options) -> LineReporter:
+    """Also sends the log to where it belongs: a file, stderr, or above the table. OSError if there can be no file."""
     console = Console(stderr=True)
-    return TableReporter(topology, console) if console.is_terminal else LineReporter()
+    return TableReporter(console, options) if console.is_terminal else LineReporter(options)
 
 
 class LineReporter:
-    """stderr gets a line per change, stdout that the network is ready."""
+    """stderr, or the log file, gets a line per change, stdout that the network is ready."""
 
-    children: Mapping[str, Child]
+    def __init__(self, options: logs.Options, write: logs.Write = logs.write_stderr) -> None:
+        self._watched: Supervisor | None = None
+        self.log = logs.logger("supervisor")
+        logs.configure(options, write)
 
-    def __init__(self) -> None:
-        self.children = {}
+    def watch(self, supervisor: Supervisor) -> None:
+        """This is the one that reports."""
+        self._watched = supervisor
 
     def __enter__(self) -> Self:
         return self
@@ -46,26 +57,25 @@ class LineReporter:
     ) -> None:
         pass
 
-    def line(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
-
     def said(self, name: str, text: str) -> None:
-        # what a router says about itself begins with its name already
-        self.line(text if text.startswith((f"[{name}]", f"[{name} ")) else f"[{name}] {text}")
+        logs.relay(name, text)
 
     def ready(self, text: str) -> None:
-        print(text, flush=True)  # noqa: T201
+        """Once the reader of stdout has gone (`onceway up FILE | head`) or its disk is full, nothing more goes out."""
+        try:
+            print(text, flush=True)  # noqa: T201
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def looked(self) -> None:
         pass
 
 
 class TableReporter(LineReporter):
-    """The same lines, above a table that is drawn anew at each look."""
+    """The same lines, above a table that is redrawn after each poll."""
 
-    def __init__(self, topology: Topology, console: Console) -> None:
-        super().__init__()
-        self._topology = topology
+    def __init__(self, console: Console, options: logs.Options) -> None:
+        super().__init__(options, self._write)
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
 
@@ -78,54 +88,27 @@ class TableReporter(LineReporter):
     ) -> None:
         self._live.stop()
 
-    def line(self, text: str) -> None:
-        self._console.print(Text(text), soft_wrap=True)
-
     def ready(self, text: str) -> None:
-        if sys.stdout.isatty():
-            self._console.print(Text(text, style="bold green"))
-        else:
+        if not sys.stdout.isatty():  # else the log, or the table, shows it
             super().ready(text)
 
     def looked(self) -> None:
-        self._live.update(network_table(self._topology, self.children), refresh=True)
+        if self._watched is not None:
+            topology, children = self._watched.topology, self._watched.children
+            self._live.update(network_table(topology, children, self._console.width), refresh=True)
+
+    def _write(self, line: str) -> None:
+        self._console.print(Text(line), soft_wrap=True)
 
 
-def network_table(topology: Topology, children: Mapping[str, Child]) -> Table:
-    table = Table(title=f"network {topology.network}", title_justify="left")
-    table.add_column("router")
-    table.add_column("amqp")
-    table.add_column("state")
-    for heading in ("pid", "starts", "up", "neighbours", "publishers", "subscribers", "undone", "held", "in doubt"):
-        table.add_column(heading, justify="right")
+def network_table(topology: Topology, children: Mapping[str, Child], width: int) -> Table:
+    rows = []
     for name, child in children.items():
         status = child.status or {}
         state = Text(child.state.value, style=_COLOURS[child.state])
         if child.state is State.RECOVERING and status.get("recovering_s") is not None:
             state.append(f", {status['recovering_s']:.0f} s left")
-        table.add_row(
-            name,
-            format_host_port(topology.routers[name].amqp),
-            state,
-            str(child.pid or ""),
-            str(child.starts),
-            *status_cells(status),
-        )
-    return table
-
-
-def status_cells(status: Mapping[str, Any]) -> list[str]:
-    """up, neighbours, publishers, subscribers, undone, held, in doubt: empty where nothing is known."""
-    if not status:
-        return [""] * 7
-    neighbours = status.get("neighbours", {})
-    records = status.get("records", {})
-    return [
-        f"{status.get('uptime_s', 0):.0f} s",
-        f"{sum(1 for n in neighbours.values() if n.get('up'))}/{len(neighbours)}",
-        str(status.get("publishers", 0)),
-        str(status.get("subscribers", 0)),
-        str(records.get("undone", 0)),
-        str(records.get("held", 0)),
-        str(records.get("in_doubt", 0)),
-    ]
+        cells = [format_host_port(topology.routers[name].amqp), str(child.pid or ""), str(child.starts)]
+        rows.append((name, state, [*cells, *count_cells(status)]))
+    columns = [Column("amqp", "amqp", only_wide=True), Column("pid", "pid"), Column("starts", "starts"), *COUNTS]
+    return router_table(columns, rows, width, f"network {topology.network}")

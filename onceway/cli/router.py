@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
 from onceway import topology
 from onceway.cli.check import warn_of
+from onceway.cli.log_options import cannot_open, log_options, read_options
+from onceway.cli.options import state_dir_option
 from onceway.topology.document import suggest
 
 
@@ -15,10 +19,20 @@ from onceway.topology.document import suggest
 @click.argument("file")
 @click.argument("name")
 @click.option(
-    "--fresh", is_flag=True, help="No subscription from before is waited for (else: recover from the others)."
+    "--fresh",
+    is_flag=True,
+    help="Wait for no subscription from before: only where the whole network is new. Refused while other routers are "
+    "up. By default the router learns from them, and waits if none is up.",
 )
-@click.option("--parent", type=int, hidden=True, help="Die with this process, which is the parent.")
-def command(file: str, name: str, fresh: bool, parent: int | None) -> None:
+@state_dir_option
+@click.option("--parent", type=int, hidden=True, help="End when this process, the parent, ends.")
+@click.option(
+    "--age", type=float, hidden=True, help="For how many seconds the network has been dead (the parent knows)."
+)
+@log_options
+def command(
+    file: str, name: str, fresh: bool, state_dir: Path | None, parent: int | None, age: float | None, **log: Any
+) -> None:
     """Run router NAME of the topology FILE in the foreground; SIGTERM or Ctrl-C drains and stops it."""
     if parent is not None:
         from onceway.parent import die_with
@@ -26,12 +40,38 @@ def command(file: str, name: str, fresh: bool, parent: int | None) -> None:
         die_with(parent)
     loaded = topology.load(file)
     known_router(loaded, name)
-    if parent is None:  # else it has been said once for all
+    if parent is None:  # else the supervisor has warned already
         warn_of(loaded)
+    from onceway import last_life, logs, start, state
+    from onceway.listeners import check_free
     from onceway.loop import run
     from onceway.process import run_router
 
-    sys.exit(run(run_router(loaded, name, fresh=fresh, parent=parent)))
+    options = read_options(log)
+    try:
+        logs.configure(options)
+    except OSError as error:
+        raise cannot_open(options, error) from error
+    directory = state.state_dir(loaded.network, state_dir)
+
+    say = logs.logger("router", router=name)
+
+    async def go() -> int:
+        if parent is not None:
+            how = start.Start(fresh, age)
+        else:
+            try:
+                last_life.lock(directory, loaded.network, [name])
+            except OSError as error:
+                last_life.warn_not_written(say, error, directory)
+            check_free(loaded, [name])
+            if fresh:
+                await start.refuse_fresh_beside(loaded, [name])
+            how, line = start.decide(loaded, [name], directory, "fresh" if fresh else None, part=True)
+            say.info("start_decided", "{what}", what=line)
+        return await run_router(loaded, name, start=how, parent=parent, state=directory)
+
+    sys.exit(run(go()))
 
 
 def known_router(loaded: topology.Topology, name: str) -> str:

@@ -1,92 +1,215 @@
-"""`onceway status FILE|URL`: what the routers say of themselves."""
+"""`onceway status FILE|URL`: the state of each router, and what keeps deliveries from completing."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import sys
+import time
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onceway import topology
-from onceway.probe import Probe, Status
+from onceway.probe import Probe, Status, admin_url
 
-ANSWER_WITHIN_S = 10.0  # who is asked once is given time; where nobody listens, that is known at once
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+ANSWER_WITHIN_S = 1.0  # where nobody listens, the refusal is immediate
+WATCH_EVERY_S = 2.0
+COLUMNS = """\b
+Columns, with the short form for terminals of less than 110 columns:
+  state               ready, or why not; a line below says more
+  up                  since the router started
+  neighbours (nbrs)   links to neighbours that are up, of those in the file
+  publishers (pubs)   links of publishers here
+  subscribers (subs)  links of subscribers here
+  undone              messages from publishers here that not every
+                      subscription has accepted yet
+  held                messages sent to subscribers here, not settled
+  in doubt (doubt)    of those held, the ones whose publisher has no link"""
 
 
-@click.command("status")
+@click.command("status", epilog=COLUMNS)
 @click.argument("target", metavar="FILE|URL")
-@click.option("--json", "as_json", is_flag=True, help="The routers' whole documents.")
-def command(target: str, as_json: bool) -> None:
-    """Ask every router of a topology FILE, or the one whose admin listener is at URL (http://host:port).
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=ANSWER_WITHIN_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for a router; all are asked at once.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the routers' whole /status documents.")
+@click.option("--watch", is_flag=True, help="Ask again and again, until Ctrl-C. With --json: a line each time.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=WATCH_EVERY_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --watch: how long to wait in between.",
+)
+def command(target: str, timeout: float, as_json: bool, watch: bool, interval: float) -> None:
+    """Ask every router of a topology FILE, or the one whose admin listener is at URL (http://host:port, or host:port).
 
-    Exit code 1 if one does not answer or is not ready.
+    A line for each router, and below what keeps deliveries from completing: publishers without credit, subscriptions
+    that are away and waited for, links that are down.
+
+    The exit code is 1 if a router does not answer or is not ready; with --watch, at the end.
     """
     from onceway.loop import run
 
-    statuses = run(_ask(target))
-    if as_json:
-        click.echo(json.dumps(statuses, indent=2))
-    else:
-        _show(statuses)
-    sys.exit(0 if all(status is not None and status.get("state") == "ready" for status in statuses.values()) else 1)
+    watching = _Watch(target, timeout, interval, as_json)
+    try:
+        if watch:
+            run(watching.run())
+        else:
+            statuses, silent = run(ask(target, timeout, with_addresses=as_json))
+            watching.statuses = statuses
+            if as_json:
+                click.echo(json.dumps(statuses, indent=2))
+            else:
+                _console().print(shown(statuses, silent, _console().width), soft_wrap=True)
+    except KeyboardInterrupt:
+        pass
+    ready = [status is not None and status.get("state") == "ready" for status in watching.statuses.values()]
+    sys.exit(0 if ready and all(ready) else 1)
 
 
-async def _ask(target: str) -> Mapping[str, Status | None]:
-    async with Probe(ANSWER_WITHIN_S) as probe:
-        if target.startswith(("http://", "https://")):
-            status = await probe.status(target.removesuffix("/status"))
-            return {target if status is None else str(status["name"]): status}
-        return await probe.statuses(topology.load(target))
+def admin_address(target: str) -> str | None:
+    """The URL of an admin listener if `target` is one: http://host:port, or host:port. None: it is a file."""
+    if re.fullmatch(r"[^/]+:[0-9]{1,5}", target) and not Path(target).exists():
+        return f"http://{target}"
+    return target.removesuffix("/status") if target.startswith(("http://", "https://")) else None
 
 
-def _show(statuses: Mapping[str, Status | None]) -> None:
+async def ask(
+    target: str, timeout_s: float, *, with_addresses: bool
+) -> tuple[Mapping[str, Status | None], Mapping[str, str]]:
+    """The routers' documents, and why the others gave none."""
+    async with Probe(timeout_s) as probe:
+        url = admin_address(target)
+        if url is not None:
+            status = await (probe.status(url) if with_addresses else probe.summary(url))
+            return {target if status is None else str(status["name"]): status}, {target: probe.why.get(url, "")}
+        network = topology.load(target)
+        statuses = await (probe.statuses(network) if with_addresses else probe.summaries(network))
+        return statuses, {name: probe.why.get(admin_url(network, name), "") for name in network.routers}
+
+
+class _Watch:
+    """Asks again and again. On a terminal the answers replace each other; elsewhere they follow each other."""
+
+    def __init__(self, target: str, timeout_s: float, interval_s: float, as_json: bool) -> None:
+        self.statuses: Mapping[str, Status | None] = {}
+        self._target = target
+        self._timeout_s = timeout_s
+        self._interval_s = interval_s
+        self._as_json = as_json
+
+    async def run(self) -> None:
+        from rich.live import Live
+
+        console = _console()
+        if not console.is_terminal or self._as_json:
+            while True:
+                await self._ask()
+                if self._as_json:
+                    click.echo(json.dumps(self.statuses))
+                else:
+                    console.print(self._shown(console.width), soft_wrap=True)
+                await asyncio.sleep(self._interval_s)
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            while True:
+                await self._ask()
+                live.update(self._shown(console.width), refresh=True)
+                await asyncio.sleep(self._interval_s)
+
+    async def _ask(self) -> None:
+        self.statuses, self._silent = await ask(self._target, self._timeout_s, with_addresses=self._as_json)
+
+    def _shown(self, width: int) -> RenderableType:
+        title = f"{time.strftime('%H:%M:%S')}, every {self._interval_s:g} s, until Ctrl-C"
+        return shown(self.statuses, self._silent, width, title)
+
+
+def _console() -> Any:
     from rich.console import Console
-    from rich.table import Table
+
+    return Console() if sys.stdout.isatty() else Console(width=120)
+
+
+def shown(
+    statuses: Mapping[str, Status | None], silent: Mapping[str, str], width: int, title: str | None = None
+) -> RenderableType:
+    """The table, and below it a line for each thing that keeps deliveries from completing."""
+    from rich.console import Group
     from rich.text import Text
 
-    from onceway.cli.reporting import status_cells
+    from onceway.cli.tables import COUNTS, Column, count_cells, router_table
 
-    console = Console() if sys.stdout.isatty() else Console(width=140)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("router")
-    table.add_column("state")
-    for heading in ("pid", "up", "neighbours", "publishers", "subscribers", "undone", "held", "in doubt"):
-        table.add_column(heading, justify="right")
-    for name, status in statuses.items():
-        if status is None:
-            table.add_row(name, Text("does not answer", style="bold red"))
-            continue
-        state = status.get("reason") or status.get("state", "")
-        style = "green" if status.get("state") == "ready" else "yellow"
-        table.add_row(name, Text(state, style=style), str(status.get("pid", "")), *status_cells(status))
-    console.print(table)
+    rows = []
     said_by: dict[str, list[str]] = {}
     for name, status in statuses.items():
-        for line in _concerns(status or {}):
+        if status is None:
+            rows.append((name, Text("no answer", style="bold red"), list[str]()))
+            said_by.setdefault(silent.get(name) or "does not answer", []).append(name)
+            continue
+        state = str(status.get("state", ""))
+        style = "green" if state == "ready" else "yellow"
+        rows.append((name, Text(state, style=style), [str(status.get("pid", "")), *count_cells(status)]))
+        for line in _concerns(status):
             said_by.setdefault(line, []).append(name)
-    for line, names in said_by.items():
-        console.print(Text(f"[{' '.join(names)}] {line}"), soft_wrap=True)
+    table = router_table([Column("pid", "pid", only_wide=True), *COUNTS], rows, width, title)
+    lines = [Text(f"[{' '.join(names)}] {line}") for line, names in said_by.items()]
+    return Group(table, *lines)
+
+
+def _why(publisher: Mapping[str, Any], status: Mapping[str, Any]) -> str:
+    """What the router has told the publisher, or the reason's name in the first seconds."""
+    from onceway.client.reports import waiting_from
+
+    waiting = publisher.get("waiting")
+    if waiting is None:
+        return str(publisher["no_credit"])
+    return waiting_from(publisher["address"], publisher["name"], status.get("name", ""), waiting).why
 
 
 def _concerns(status: Mapping[str, Any]) -> list[str]:
-    """What keeps deliveries from ending: publishers without credit, subscriptions that are waited for, links down."""
+    """What keeps deliveries from completing: publishers without credit, absent subscriptions, links that are down."""
     lines = []
+    if status.get("reason"):
+        lines.append(str(status["reason"]))
     for neighbour, link in status.get("neighbours", {}).items():
         if not link.get("up"):
             lines.append(f"the link to {neighbour} is down")
-    for address, what in status.get("addresses", {}).items():
-        for publisher in what.get("ingress", {}).get("publishers", ()):
-            if publisher.get("no_credit"):
-                name = f"{publisher.get('container')}/{publisher.get('name')}"
-                lines.append(f"{address}: publisher {name} gets no credit: {publisher['no_credit']}")
-        for subscription in what.get("subscriptions", ()):
-            if subscription.get("home") is None:
-                name = f"{subscription.get('container')}/{subscription.get('name')}"
-                away, timeout = subscription.get("away_s", 0), subscription.get("timeout_s", 0)
-                lines.append(f"{address}: subscription {name} is away for {away:.0f} s and waited for {timeout:.0f} s")
+    for one in status.get("file_differences", ()):
+        lines.append(
+            f"the topology file of {one['router']} has other {one['what']}: digest {one['theirs']}, ours {one['ours']}"
+        )
+    for publisher in _first(lines, status, "without_credit", "publishers get no credit"):
+        name = f"{publisher['container']}/{publisher['name']}"
+        lines.append(f"{publisher['address']}: publisher {name} gets no credit: {_why(publisher, status)}")
+    for one in _first(lines, status, "away", "subscriptions are away"):
+        timeout = one["timeout_s"]
+        waited = "without limit: it is declared" if timeout is None else f"{timeout:.0f} s"
+        name = f"{one['container']}/{one['name']}"
+        lines.append(f"{one['address']}: subscription {name} is away for {one['away_s']:.0f} s and waited for {waited}")
     age = status.get("oldest_in_doubt_s")
     if age is not None:
         lines.append(f"the oldest delivery in doubt has been so for {age:.1f} s")
     return lines
+
+
+def _first(lines: list[str], status: Mapping[str, Any], key: str, what: str) -> list[Mapping[str, Any]]:
+    """Those that the router names; a line says how many there are, where it does not name all."""
+    found: Mapping[str, Any] = status.get(key, {})
+    first: list[Mapping[str, Any]] = found.get("first", [])
+    if found.get("count", 0) > len(first):
+        lines.append(f"{found['count']} {what}; the first {len(first)} are:")
+    return first

@@ -1,16 +1,15 @@
-"""`onceway subscribe ADDRESS`: prints what comes, a body on each line, or only counts it."""
+"""`onceway subscribe ADDRESS`: prints the body of each message on a line, or only counts messages."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from onceway.cli.options import LinkPlan, Meter, link_options, run_to_exit, say
+from onceway.cli.options import LinkPlan, Meter, link_options, run_to_exit, say, write_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +18,7 @@ class Plan(LinkPlan):
     quiet: bool
     credit: int
     timeout_s: float | None
+    accept_first: bool
 
 
 @dataclass(slots=True)
@@ -34,9 +34,23 @@ class Tally:
 @click.option("--count", type=click.IntRange(min=1), help="Stop after this many messages.")
 @click.option("--quiet", is_flag=True, help="Count, and print only the tally.")
 @click.option(
-    "--credit", type=click.IntRange(min=1), default=1000, show_default=True, help="Not yet accepted, at most."
+    "--credit",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="The most messages to have received and not accepted.",
 )
-@click.option("--timeout", type=click.FloatRange(min=0), help="Exit code 1 if nothing comes for this many seconds.")
+@click.option(
+    "--accept",
+    type=click.Choice(["after-printing", "before-printing"]),
+    default="after-printing",
+    show_default=True,
+    help="If the command is killed or fails between the two: print again what was not accepted, or lose what was not "
+    "printed.",
+)
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), help="Exit with code 1 if no message arrives for this many seconds."
+)
 def command(
     address: str,
     urls: str,
@@ -48,13 +62,31 @@ def command(
     count: int | None,
     quiet: bool,
     credit: int,
+    accept: str,
     timeout: float | None,
 ) -> None:
-    """Receive from ADDRESS and accept each message once it is printed; Ctrl-C ends it.
+    """Receive from ADDRESS, print each message on a line and accept it; Ctrl-C ends it.
+
+    Printing and accepting are two steps, and messages go through them in batches of up to --credit. So the output has
+    each message at least once by default, and at most once with --accept before-printing, whatever the guarantee. A
+    program that needs it exactly once stores the message and its delivery-tag in one transaction (see docs/clients.md).
 
     The tally goes to stdout with --quiet, otherwise to stderr: stdout then holds the messages and nothing else.
     """
-    plan = Plan(address, urls, ordered, name, journal, connect_timeout, guarantee, count, quiet, credit, timeout)
+    plan = Plan(
+        address,
+        urls,
+        ordered,
+        name,
+        journal,
+        connect_timeout,
+        guarantee,
+        count,
+        quiet,
+        credit,
+        timeout,
+        accept == "before-printing",
+    )
     run_to_exit(_subscribe(plan))
 
 
@@ -88,26 +120,37 @@ async def _subscribe(plan: Plan) -> int:
             raise results[0]
         await connection.close(timeout_s=5.0)
     if timed_out:
-        say(f"[{plan.name or 'subscribe'}] nothing came for {plan.timeout_s:g} s")
+        say(f"[{plan.name or 'subscribe'}] no message arrived for {plan.timeout_s:g} s")
     rate = tally.received / max(seconds, 0.001)
     line = f"received {tally.received:,}, gaps {tally.gaps} in {seconds:.2f} s ({rate:,.0f}/s)"
-    print(line, file=sys.stdout if plan.quiet else sys.stderr, flush=True)
+    if plan.quiet:
+        write_out(f"{line}\n")
+    else:
+        say(line)
     complete = plan.count is None or tally.received >= plan.count
     return 0 if complete and not tally.gaps and not timed_out else 1
 
 
 async def _take(plan: Plan, subscriber: Any, tally: Tally, meter: Meter) -> None:
+    from onceway.errors import OncewayError
+
     left = plan.count
     while left is None or left > 0:
         most = plan.credit if left is None else min(plan.credit, left)
         async for batch in subscriber.batches(max_messages=most):
-            if not plan.quiet:
-                # printed, then accepted: what a kill between the two repeats is a line, never lost
-                out = "".join(f"{show(body)}\n" for body in batch.bodies)
-                sys.stdout.write(out)
-                sys.stdout.flush()
             tally.began = tally.began or time.monotonic()
-            await batch.accept()
+            out = "" if plan.quiet else "".join(f"{show(body)}\n" for body in batch.bodies)
+            if plan.accept_first:
+                await batch.accept()
+            try:
+                write_out(out)
+                if not plan.accept_first:
+                    await batch.accept()
+            except OncewayError:
+                if out:
+                    fate = "accepted, and may not be printed" if plan.accept_first else "not accepted: they come again"
+                    say(f"[{plan.name or 'subscribe'}] the last {len(batch)} messages are {fate}")
+                raise
             tally.received += len(batch)
             meter.at(tally.received)
             if left is not None:

@@ -3,24 +3,64 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from onceway import topology
 from onceway.cli.check import warn_of
+from onceway.cli.log_options import cannot_open, log_options, read_options
+from onceway.cli.options import state_dir_option
 from onceway.cli.router import known_router
+
+if TYPE_CHECKING:
+    from onceway.start import Wanted
 
 
 @click.command("up")
 @click.argument("file")
 @click.option("--only", metavar="NAMES", help="Run only these routers, separated by commas; the others run elsewhere.")
-@click.option("--recover", is_flag=True, help="Wait for subscriptions from before (else the network starts fresh).")
-@click.option("--no-restart", is_flag=True, help="Leave a router that died dead.")
-def command(file: str, only: str | None, recover: bool, no_restart: bool) -> None:
+@click.option(
+    "--fresh",
+    "wanted",
+    flag_value="fresh",
+    help="Wait for no subscription from before. Refused while other routers are up.",
+)
+@click.option(
+    "--recover",
+    "wanted",
+    flag_value="recover",
+    help="Wait for subscriptions from before as long as after a death just now.",
+)
+@click.option(
+    "--watchdog",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Kill a router that does not answer for so long, and start it again. 0: never.",
+)
+@click.option("--no-restart", is_flag=True, help="Do not restart a router that dies.")
+@state_dir_option
+@log_options
+def command(
+    file: str,
+    only: str | None,
+    wanted: Wanted | None,
+    watchdog: float,
+    no_restart: bool,
+    state_dir: Path | None,
+    **log: Any,
+) -> None:
     """Run every router of the topology FILE as a process of its own.
 
-    On a terminal with a live table, otherwise with one line per change.  A router that dies is started again.
-    SIGTERM or Ctrl-C drains and stops all; a second one stops them at once.
+    Shows a live table on a terminal, and a line for each change elsewhere. Restarts a router that dies.
+    SIGTERM or Ctrl-C drains and stops all routers; a second one stops them at once.
+
+    The first start on this host is fresh. After that the routers recover: until the longest subscription timeout since
+    the last run is over, they wait for subscribers from before. With --only they always recover, unless told --fresh:
+    use it on one host only, and only where the whole network is new.
     """
     loaded = topology.load(file)
     warn_of(loaded)
@@ -28,18 +68,50 @@ def command(file: str, only: str | None, recover: bool, no_restart: bool) -> Non
     if only is not None:
         chosen = [known_router(loaded, name.strip()) for name in only.split(",")]
         names = [name for name in names if name in chosen]
+    from onceway import last_life, state
     from onceway.cli.reporting import reporter_for
     from onceway.listeners import check_free
-    from onceway.loop import on_stop_signals, run
+    from onceway.logs import reopen
+    from onceway.loop import on_hangup, on_stop_signals, run
+    from onceway.start import refuse_fresh_beside
     from onceway.supervisor import Supervisor
 
+    directory = state.state_dir(loaded.network, state_dir)
+    options = read_options(log)
+    try:
+        reporter = reporter_for(options)
+    except OSError as error:
+        raise cannot_open(options, error) from error
+    try:
+        last_life.lock(directory, loaded.network, names)
+    except OSError as error:
+        last_life.warn_not_written(reporter.log, error, directory)
     check_free(loaded, names)
 
     async def go() -> int:
-        with reporter_for(loaded) as reporter:
-            supervisor = Supervisor(loaded, names, reporter, recover=recover, restart=not no_restart)
-            reporter.children = supervisor.children
+        if wanted == "fresh":
+            await refuse_fresh_beside(loaded, names)
+        with reporter:
+            supervisor = Supervisor(
+                loaded,
+                names,
+                reporter,
+                wanted=wanted,
+                watchdog_s=watchdog,
+                part=only is not None,
+                restart=not no_restart,
+                state=directory,
+                router_options=options.arguments(),
+            )
+            reporter.watch(supervisor)
             on_stop_signals(supervisor.stop)
+
+            def hung_up() -> None:
+                reopen()
+                assert supervisor.reloading is not None
+                supervisor.reloading.read_again()
+
+            on_hangup(hung_up, supervisor.stop)
             return await supervisor.run()
 
     sys.exit(run(go()))

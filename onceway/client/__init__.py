@@ -1,1 +1,1 @@
-"""The client library: `connection` (asyncio) is its front, `protocol` its sans-IO heart, `journal` its memory."""
+"""The client library: `connection` for asyncio, `protocol` for the rules, `journal` for what survives a crash."""

@@ -1,8 +1,8 @@
-"""What applications give and get, and payloads: the common shapes without making a Message of each.
+"""Bodies and payloads: the common shapes are encoded and decoded without making a Message of each.
 
-A body is bytes (one data section), str (an amqp-value), or a whole Message.  Payloads come with the publisher's
-identity in front, put there by the router where it took the message in (contract 8): the same octets for every message
-of one publisher, so they are read once.  Everything unusual goes through `amqp10.sections`.
+A body is bytes (one data section), str (an amqp-value), or a whole Message.  A payload that arrives begins with the
+publisher's identity, which the publisher's router has put there.  These bytes are the same for every message of a
+publisher, so they are decoded once.  Everything unusual goes through `amqp10.sections`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from amqp10.codec import encode_value
+from amqp10.errors import EncodeError
 from amqp10.sections import Message, message_annotation
+from onceway.errors import UsageError
+from router.names import PUBLISHER_ANNOTATION
 
 Body: TypeAlias = bytes | bytearray | memoryview | str | Message
-
-PUBLISHER: Final = "x-opt-onceway-publisher"
 
 _DATA: Final = b"\x00\x53\x75"
 _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
@@ -34,10 +35,13 @@ def encode_body(body: Body) -> bytes:
     if isinstance(body, str):
         return _VALUE + encode_value(str(body))
     if isinstance(body, Message):
-        return body.encode()
+        try:
+            return body.encode()
+        except EncodeError as error:
+            raise UsageError(f"this message cannot be encoded: {error}") from error
     if isinstance(body, bytes | bytearray | memoryview):
         return encode_body(bytes(body))
-    raise TypeError(f"a body is bytes, str or a Message, not {type(body).__name__}")
+    raise UsageError(f"a body is bytes, str or a Message, not {type(body).__name__}; wrap it: Message(body)")
 
 
 def decode_body(payload: bytes) -> Any:
@@ -56,7 +60,7 @@ def decode_body(payload: bytes) -> Any:
 
 
 def publisher_of(payload: bytes) -> tuple[str, str] | None:
-    """(container-id, link name) of the publisher; None where no onceway router has seen the message."""
+    """(container-id, link name) of the publisher; None if the payload does not name it."""
     if payload[:4] == _ANNOTATIONS and len(payload) > 4:
         return _publisher_in(payload[: 5 + payload[4]])
     return _publisher_in(payload)
@@ -64,7 +68,7 @@ def publisher_of(payload: bytes) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _publisher_in(payload: bytes) -> tuple[str, str] | None:
-    value = message_annotation(payload, PUBLISHER)
+    value = message_annotation(payload, PUBLISHER_ANNOTATION)
     if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):
         return str(value[0]), str(value[1])
     return None

@@ -1,8 +1,8 @@
 """`connect`: one logical connection to a network, over whichever router of the URL list answers.
 
-What applications call, and which router comes next when one is lost.  `driver` moves bytes between the socket and the
-`Endpoint`, once per turn of the loop; `publisher` and `subscriber` are what is opened here; read `protocol` for what is
-really said.
+This module is what applications call first, and it decides which router is tried next when one is lost.  `driver` moves
+bytes between the socket and the `Endpoint`, once per turn of the event loop; `publisher` and `subscriber` are opened
+here; `protocol` holds the rules.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ import random
 import secrets
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import get_args
 
 from amqp10.sasl import Anonymous, Plain
 from amqp10.settings import ConnectionSettings
 from onceway.client.clock import now_s
-from onceway.client.driver import Driver
+from onceway.client.driver import TCP_TIMEOUT_S, Driver
 from onceway.client.journal import Journal, MemoryJournal
-from onceway.client.protocol.backoff import backoff_s
+from onceway.client.protocol.contact import backoff_s
 from onceway.client.publisher import Publisher
 from onceway.client.reports import PublicationsUndecided, Report, RouterLost, SubscriptionGap
 from onceway.client.subscriber import Subscriber
 from onceway.client.urls import RouterUrl, parse_urls
-from onceway.errors import ConnectionClosed, ConnectionFailed, UsageError
-from router.config import Guarantee
+from onceway.errors import ConnectionClosed, ConnectionFailed, UndecidedPublications, UsageError
+from router.names import GUARANTEES, Guarantee
 
-CREDIT_BYTES = 64 * 1024 * 1024  # of payload handed out or waiting, about
+NAMED_TIMEOUT_S = 1.0  # for a router that is not in the list, and was named by one that is being drained
+REDIRECT_EVERY_S = 1.0  # a second router that sends us away sooner counts as a failure: all may be stopping
+CREDIT_BYTES = 64 * 1024 * 1024  # about so much payload handed out or waiting
+CLOSE_TIMEOUT_S = 90.0  # longer than the network waits, by default, for a subscriber that holds a message
 
 
 def connect(
@@ -38,20 +40,40 @@ def connect(
     journal: str | os.PathLike[str] | Journal | None = None,
     ordered: bool = False,
     connect_timeout_s: float | None = 30.0,
+    close_timeout_s: float | None = CLOSE_TIMEOUT_S,
     on_report: Callable[[Report], None] | None = None,
     idle_timeout_s: float = 16.0,
     max_frame_size: int = 8 * 1024 * 1024,
 ) -> Connection:
-    """A connection to the network: `async with connect(...) as connection:`, or `await connect(...)`.
+    """Connects to the network: `async with connect(...) as connection:`, or `connection = await connect(...)`.
 
-    urls: `amqp://[user:password@]host[:port]`, several separated by commas or as a list.  The first one tried is
-    chosen at random unless `ordered`; after a failure the next, with back-off from 50 ms to 5 s.
-    container: the container-id.  Together with link names it identifies publishers and subscriptions for ever;
-    leave it out only where nothing has to be resumed by another process (a random one is drawn, or the journal's
-    is taken).
-    journal: a path (embedded SQLite), a Journal, or None: then links survive routers' deaths, not their own.
-    connect_timeout_s: how long the first connection may take (None: for ever); later ones are tried for ever.
-    Raises UsageError, ConnectionFailed, AuthenticationFailed, JournalError.
+    Args:
+        urls: `amqp://[user:password@]host[:port]`, several separated by commas or as a list.  The client starts with a
+            random one, and goes to the next after a failure, with a back-off from 50 ms to 5 s.
+        container: The container-id.  With the link names it identifies publishers and subscriptions for ever.  Leave it
+            out where no other process has to resume them: the journal's is taken, or a random one.
+        journal: A path (embedded SQLite), a `Journal`, or None: then links survive the deaths of routers, but not this
+            process's own.
+        ordered: Start with the first URL.
+        connect_timeout_s: How long the first connection may take, in seconds; None: for ever.  Later ones are tried for
+            ever.
+        close_timeout_s: How long `close`, and leaving `async with`, wait for outcomes, in seconds; None: for ever.
+        on_report: Called with each `Report`: what happens to the connection and its links by itself.
+        idle_timeout_s: A router that is silent for so long, in seconds, is taken for lost.
+        max_frame_size: The largest frame that routers may send, in bytes.
+
+    Raises:
+        UsageError: A URL or an argument is wrong.
+        ConnectionFailed: No router answered in time; `reasons` says why, by URL.
+        AuthenticationFailed: User or password are wrong.
+        JournalError: The journal cannot be opened.
+
+    Example:
+        ```python
+        async with onceway.connect("amqp://127.0.0.1:5672", journal="shop.journal") as connection:
+            publisher = await connection.publisher("orders")
+            await publisher.send(b"one order")
+        ```
     """
     if journal is None or isinstance(journal, str | os.PathLike):
         from onceway.client.sqlite_journal import SqliteJournal
@@ -67,6 +89,7 @@ def connect(
         kept,
         ordered=ordered,
         connect_timeout_s=connect_timeout_s,
+        close_timeout_s=close_timeout_s,
         on_report=on_report,
         idle_timeout_s=idle_timeout_s,
         max_frame_size=max_frame_size,
@@ -74,7 +97,15 @@ def connect(
 
 
 class Connection:
-    """Made by `connect`.  Publishers and subscribers opened on it follow it from router to router."""
+    """One client's connection to the network; `connect` makes it.
+
+    When a router is lost, the connection goes to the next one of its list, and its publishers and subscribers resume
+    there.  An application need not do anything about that.  Use it from one event loop; `onceway.sync` is the same for
+    threads.
+
+    Attributes:
+        container: The container-id.  With the link names it identifies publishers and subscriptions.
+    """
 
     def __init__(
         self,
@@ -84,13 +115,14 @@ class Connection:
         *,
         ordered: bool,
         connect_timeout_s: float | None,
+        close_timeout_s: float | None,
         on_report: Callable[[Report], None] | None,
         idle_timeout_s: float,
         max_frame_size: int,
     ) -> None:
         self.container = container or ""
         self._urls = urls
-        self._driver = Driver(journal, on_report)
+        self._driver = Driver(journal, on_report, close_timeout_s)
         self._connect_timeout_s = connect_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._max_frame_size = max_frame_size
@@ -108,18 +140,33 @@ class Connection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close(timeout_s=None if error is None else 0.0)
+        undecided = await self.close(timeout_s=None if error is None else 0.0)
+        if undecided and error is None and not self._driver.journalled:
+            publications = [publication for report in undecided for publication in report.publications]
+            raise UndecidedPublications("; ".join(map(str, undecided)), publications)
+
+    def __repr__(self) -> str:
+        driver = self._driver
+        publishers = sum(isinstance(owner, Publisher) for owner in driver.owners.values())
+        if driver.closed:
+            state = "closed"
+        elif driver.router is not None:
+            state = f"connected to router {driver.router!r} at {driver.url}"
+        else:
+            state = "not opened yet" if self._runner is None else f"connecting to {', '.join(map(str, self._urls))}"
+        links = f"publishers: {publishers}, subscribers: {len(driver.owners) - publishers}"
+        return f"<Connection of container {self.container!r}, {state}; {links}>"
 
     # -- for applications
 
     @property
     def url(self) -> str:
-        """Of the router it is connected to now, or was last."""
+        """URL of the router that it is connected to now, or was last; without user and password."""
         return self._driver.url
 
     @property
     def router(self) -> str | None:
-        """Its container-id; None while there is no connection."""
+        """Container-id of the router; None while there is no connection."""
         return self._driver.router
 
     async def publisher(
@@ -131,23 +178,37 @@ class Connection:
         on_undecided: Callable[[PublicationsUndecided], None] | None = None,
         timeout_s: float | None = None,
     ) -> Publisher:
-        """Attaches a sending link; returns when the router has answered it.
+        """Opens a publisher; returns when a router has answered its attach.
 
-        name: the link name (default: the address).  guarantee: exactly-once, at-least-once, at-most-once; what
-        was negotiated is `publisher.guarantee`, never silently less: LinkRefused if the router offers less.
         With a journal, what an earlier process left undecided is sent again first (`publisher.recovered`).
-        on_undecided: told of publications that cannot be resumed; without it UndecidedPublications is raised, once.
-        timeout_s: for the answer (None: as long as it takes; a network that recovers answers when it has).
+
+        Args:
+            address: The topic.
+            name: The link name, unique among the publishers of this container and address.  Default: the address.
+            guarantee: `exactly-once`, `at-least-once` or `at-most-once`.  `publisher.guarantee` is what was negotiated;
+                it is never less.
+            on_undecided: Called with publications that the network cannot decide any more.  Without it, the publisher
+                raises `UndecidedPublications` once.
+            timeout_s: How long to wait for the answer, in seconds.  None: for ever; a network that is recovering
+                answers when it has recovered.
+
+        Raises:
+            AttachTimeout: There was no answer in time.
+            LinkRefused: The router refuses the address, or offers less than this guarantee.
+            LinkStolen: Another process has this container-id and link name.
+            UndecidedPublications: See `on_undecided`; open the publisher again to go on.
+            UsageError: The name is in use on this connection.
+            ConnectionClosed, JournalError: The connection or its journal cannot go on.
         """
         self._check_usable()
         link = self._driver.endpoint.publisher(address, name or address, _guarantee(guarantee), now_s())
         publisher = Publisher(self._driver, link, on_undecided)
         await self._driver.attach(link, publisher, timeout_s)
-        if publisher._untold is not None:
-            error = publisher._untold
-            publisher._untold = None
+        try:
+            publisher._raise_unreported()
+        except UndecidedPublications:
             await publisher._leave(closed=False)
-            raise error
+            raise
         return publisher
 
     async def subscriber(
@@ -162,12 +223,27 @@ class Connection:
         on_gap: Callable[[SubscriptionGap], None] | None = None,
         timeout_s: float | None = None,
     ) -> Subscriber:
-        """Attaches a receiving link; returns when every router knows of it: what is published from then on comes.
+        """Opens a subscriber; returns when every router knows of it.  What is published from then on arrives.
 
-        name: the link name (default: the address).  credit: deliveries handed out or waiting here that are not
-        accepted yet, at most; credit_bytes: about so much of payload.  subscription_timeout_s: how long the network
-        waits for it while it is away (None: as long as the address allows).  on_gap: told when messages may have been
-        missed; without it the subscriber raises SubscriptionBroken once.
+        Args:
+            address: The topic.
+            name: The link name, unique among the subscribers of this container and address.  Default: the address.
+            guarantee: `exactly-once`, `at-least-once` or `at-most-once`.  `subscriber.guarantee` is what was
+                negotiated; it is never less.
+            credit: How many deliveries without outcome the network may have sent here.
+            credit_bytes: About how many bytes of payload these may be.
+            subscription_timeout_s: How long the network keeps messages for this subscription while it is disconnected,
+                in seconds.  None: as long as the address allows; `subscriber.granted_timeout_s` is what it got.
+            on_gap: Called when messages may have been missed.  Without it, the subscriber raises `SubscriptionBroken`
+                once.
+            timeout_s: How long to wait for the answer, in seconds.  None: for ever.
+
+        Raises:
+            AttachTimeout: There was no answer in time.
+            LinkRefused: The router refuses the address, or offers less than this guarantee.
+            LinkStolen: Another process has this container-id and link name.
+            UsageError: The name is in use on this connection, or `credit` is less than 1.
+            ConnectionClosed, JournalError: The connection or its journal cannot go on.
         """
         self._check_usable()
         if credit < 1:
@@ -185,27 +261,44 @@ class Connection:
         await self._driver.attach(link, subscriber, timeout_s)
         return subscriber
 
-    async def close(self, *, timeout_s: float | None = None) -> None:
-        """Waits for the outcomes under way and for accepts to be on the wire, then detaches and closes.
+    async def close(self, *, timeout_s: float | None = None) -> list[PublicationsUndecided]:
+        """Waits for the outcomes of publications, then detaches and closes.  Leaving `async with` does this.
 
-        With a journal, subscriptions and publishers are only detached: the next process goes on with them.
-        Without one they are closed: nothing is kept waiting for somebody who cannot come back.
-        timeout_s bounds the wait; what is undecided then stays in the journal, or ends as DeliveryUndecided.
+        With a journal, publishers and subscriptions are only detached, and the next process resumes them.  Without one
+        they are closed: the network does not wait for a process that cannot come back.
+
+        What has no outcome after the timeout is logged and reported.  With a journal it stays there, and the next
+        process sends it again.  Without one it may or may not have arrived: its publications raise
+        `DeliveryUndecided`, and leaving `async with` raises `UndecidedPublications`.  A block that is left by an
+        exception does not wait for outcomes.
+
+        Args:
+            timeout_s: How long to wait, in seconds.  None: the connection's `close_timeout_s`.  Detaching and closing
+                take at most 10 s more.
+
+        Returns:
+            What was left undecided, by publisher.  Empty as a rule.
         """
         driver = self._driver
         if driver.closed:
-            return
+            return []
         driver.closing = True
         owners = list(driver.owners.values())
         for owner in owners:
             owner._closing = True
             owner._flush(now_s())
             owner._refresh()
-        await driver.changes.until(lambda: driver.error or not any(_busy(owner) for owner in owners), timeout_s)
+        bound_s = driver.close_timeout_s if timeout_s is None else timeout_s
+        await driver.changes.until(lambda: driver.error or not any(_busy(owner) for owner in owners), bound_s)
         if not driver.connected:
             driver.leave_timeout_s = 0.0
+        undecided = [owner._left_undecided() for owner in owners if isinstance(owner, Publisher)]
+        undecided = [report for report in undecided if report.publications]
+        for report in undecided:
+            driver.report(report)
         await asyncio.gather(*(owner._leave(closed=not driver.journalled) for owner in owners))
         await self._shut()
+        return undecided
 
     # -- opening and closing
 
@@ -232,19 +325,21 @@ class Connection:
         """Close what there is, whatever state it is in."""
         self._driver.closing = True
         if self._runner is not None:
-            await self._driver.say_goodbye()
+            await self._driver.close_current()
             self._runner.cancel()
             await asyncio.wait([self._runner])
         await self._driver.shut()
 
     async def _run(self) -> None:
-        """One router after the other."""
+        """Uses one router after the other."""
         driver = self._driver
         failures = 0
+        named: RouterUrl | None = None  # by the router that was left
+        followed_at = -REDIRECT_EVERY_S
         while not driver.closing:
-            url = self._urls[self._next_url]
-            self._next_url = (self._next_url + 1) % len(self._urls)
-            reason = await driver.use(url, self._settings(url))
+            url = self._next(named)
+            patience_s = TCP_TIMEOUT_S if url in self._urls else NAMED_TIMEOUT_S
+            reason = await driver.use(url, self._settings(url), patience_s)
             if driver.router is not None:
                 failures = 0
             driver.router = None
@@ -252,10 +347,32 @@ class Connection:
             if driver.error is not None or driver.closing:
                 driver.changes.notify()
                 return
+            named = self._named(url)
+            if named is not None and now_s() - followed_at >= REDIRECT_EVERY_S:
+                followed_at = now_s()
+                driver.report(RouterLost(str(url), reason, 0.0))
+                continue
             delay = backoff_s(failures, self._rng)
             failures += 1
             driver.report(RouterLost(str(url), reason, delay))
             await asyncio.sleep(delay)
+
+    def _next(self, named: RouterUrl | None) -> RouterUrl:
+        """The router that was named, or the next of the list."""
+        if named is None:
+            named = self._urls[self._next_url]
+        if named in self._urls:
+            self._next_url = (self._urls.index(named) + 1) % len(self._urls)
+        return named
+
+    def _named(self, url: RouterUrl) -> RouterUrl | None:
+        """The router that this one has sent us to. User and password go only to the hosts that the application has
+        given."""
+        place = self._driver.sent_to
+        if place is None:
+            return None
+        named = RouterUrl(*place, url.user, url.password)
+        return named if url.user is None or named in self._urls else None
 
     def _settings(self, url: RouterUrl) -> ConnectionSettings:
         return ConnectionSettings(
@@ -275,15 +392,14 @@ class Connection:
 
 
 def _busy(owner: Publisher | Subscriber) -> bool:
-    """Something of it is still under way."""
-    if owner._error is not None or owner._over:
+    """Whether something of it is still under way."""
+    if owner._error is not None or owner._closed:
         return False
     return owner.unsettled > 0 if isinstance(owner, Publisher) else owner._link.deciding > 0
 
 
 def _guarantee(word: str) -> Guarantee:
-    for guarantee in get_args(Guarantee):
+    for guarantee in GUARANTEES:
         if word == guarantee:
-            found: Guarantee = guarantee
-            return found
-    raise UsageError(f"guarantee {word!r}: one of {', '.join(get_args(Guarantee))}")
+            return guarantee
+    raise UsageError(f"guarantee {word!r}: one of {', '.join(GUARANTEES)}")

@@ -1,4 +1,4 @@
-"""What a subscriber is handed: deliveries one by one, or a run of them as columns.  Both take verdicts."""
+"""What a subscriber gives to the application: deliveries one by one, or a run of them as columns."""
 
 from __future__ import annotations
 
@@ -10,30 +10,35 @@ from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Outcome, Reject
 from amqp10.sections import Message
 from onceway.client.bodies import decode_body, publisher_of
 from onceway.client.protocol.events import Arrived
+from onceway.client.ranges import RangeSet
 from onceway.client.signals import DONE
 from onceway.errors import UsageError
+from router.names import REJECTED
 
 if TYPE_CHECKING:
     from onceway.client.subscriber import Subscriber
 
-REJECTED_BY_APPLICATION = "onceway:rejected"
-
 
 class _Decidable(ABC):
-    """A verdict takes effect when it is called; awaiting it waits until the journal has it."""
+    """An outcome takes effect with the call; awaiting the call waits until the journal has it."""
 
     __slots__ = ()
 
     def accept(self) -> Awaitable[None]:
-        """This subscriber takes it, once and for all."""
+        """Takes responsibility for it: it is not delivered again. Awaiting waits until the journal has it."""
         return self._decide(ACCEPTED)
 
-    def reject(self, condition: str = REJECTED_BY_APPLICATION, description: str | None = None) -> Awaitable[None]:
-        """This subscriber's final no; the publisher is told (contract 14)."""
+    def reject(self, condition: str = REJECTED, description: str | None = None) -> Awaitable[None]:
+        """Refuses it for good.  The publisher's `send` raises `DeliveryRejected`, with the number of rejections.
+
+        Args:
+            condition: The AMQP error condition of the outcome, for the router.
+            description: The same in words.
+        """
         return self._decide(Rejected(Error(condition, description)))
 
     def release(self) -> Awaitable[None]:
-        """Again, to this subscriber (contract 14)."""
+        """Gives it back: it is delivered again, to this subscriber."""
         return self._decide(RELEASED)
 
     @abstractmethod
@@ -41,7 +46,13 @@ class _Decidable(ABC):
 
 
 class Delivery(_Decidable):
-    """One delivery."""
+    """One message that a subscriber has received.
+
+    Attributes:
+        tag: The delivery-tag; the same at every router and after every reconnection.
+        payload: The encoded message.
+        decided: It has its outcome, or (at most once) needs none.
+    """
 
     __slots__ = ("_batch", "_position", "_subscriber", "decided", "payload", "tag")
 
@@ -55,55 +66,82 @@ class Delivery(_Decidable):
         batch: Batch | None = None,
     ) -> None:
         self.tag = tag
-        self.payload = payload  # the encoded message as it came
-        self.decided = settled  # it has its verdict, or (at most once) never wanted one
+        self.payload = payload
+        self.decided = settled
         self._subscriber = subscriber
         self._position = position
         self._batch = batch
 
+    def __repr__(self) -> str:
+        subscriber, state = self._subscriber, "decided" if self.decided else "undecided"
+        what = f"{len(self.payload)} bytes for subscriber {subscriber.name!r} of {subscriber.address!r}"
+        return f"<Delivery {self.tag.hex()}, {what}, {state}>"
+
     @property
     def body(self) -> Any:
-        """bytes of data sections, the value of an amqp-value, or the lists of amqp-sequences."""
+        """The body: bytes of data sections, the value of an amqp-value, or the lists of amqp-sequences.
+
+        Raises:
+            DecodeError: The payload is not an AMQP message.
+        """
         return decode_body(self.payload)
 
     @property
     def message(self) -> Message:
+        """The message with all its sections.  Raises `DecodeError` as `body` does."""
         return Message.decode(self.payload)
 
     @property
     def publisher(self) -> tuple[str, str] | None:
-        """(container-id, link name) of its publisher."""
+        """(container-id, link name) of its publisher; None if the payload does not name it."""
         return publisher_of(self.payload)
 
     def modify(self, *, delivery_failed: bool = True, undeliverable_here: bool = False) -> Awaitable[None]:
+        """Gives it back with AMQP's outcome modified.
+
+        Args:
+            delivery_failed: Count this as a failed delivery.
+            undeliverable_here: Do not deliver it to this subscriber again.
+        """
         return self._decide(Modified(delivery_failed=delivery_failed, undeliverable_here=undeliverable_here))
 
     def _decide(self, outcome: Outcome) -> Awaitable[None]:
         if self.decided:
             if self._position < 0 or self._subscriber.guarantee == "at-most-once":
                 return DONE
-            raise UsageError("this delivery has its verdict already")
+            raise UsageError("this delivery has its outcome already")
         self.decided = True
         if self._batch is not None:
-            self._batch._take_out(self._position)
+            self._batch._undecided.remove(self._position, self._position)
         return self._subscriber._decide([(self._position, self._position)], outcome)
 
 
 class Batch(_Decidable):
-    """A run of deliveries as columns.  `await batch.accept()` accepts all of it as ranges."""
+    """A run of deliveries as columns.  `await batch.accept()` accepts all of it at little cost.
 
-    __slots__ = ("_positions", "_ranges", "_subscriber", "_taken_out", "payloads", "tags")
+    Iterating over it gives its deliveries, which may get outcomes of their own first.
+
+    Attributes:
+        tags: The delivery-tags.
+        payloads: The encoded messages.
+    """
+
+    __slots__ = ("_positions", "_subscriber", "_undecided", "payloads", "tags")
 
     def __init__(self, subscriber: Subscriber) -> None:
         self.tags: list[bytes] = []
         self.payloads: list[bytes] = []
         self._subscriber = subscriber
         self._positions: list[tuple[int, int, int]] = []  # (index, position, count) of each run
-        self._ranges: list[tuple[int, int]] = []  # positions that want a verdict, inclusive
-        self._taken_out: dict[int, None] = {}  # those that got one of their own
+        self._undecided = RangeSet()  # positions that have no outcome yet
 
     def __len__(self) -> int:
         return len(self.tags)
+
+    def __repr__(self) -> str:
+        undecided = sum(last - first + 1 for first, last in self._undecided)
+        name, address = self._subscriber.name, self._subscriber.address
+        return f"<Batch of {len(self)} deliveries for subscriber {name!r} of {address!r}, {undecided} undecided>"
 
     def __iter__(self) -> Iterator[Delivery]:
         return (self[index] for index in range(len(self.tags)))
@@ -114,36 +152,29 @@ class Batch(_Decidable):
         for first, position, count in self._positions:
             if first <= index < first + count:
                 number = position + index - first
-                decided = number in self._taken_out or not any(low <= number <= high for low, high in self._ranges)
+                decided = number not in self._undecided
                 return Delivery(self._subscriber, number, self.tags[index], self.payloads[index], decided, self)
         raise IndexError(index)
 
     @property
     def bodies(self) -> list[Any]:
+        """The body of each, as `Delivery.body`."""
         return [decode_body(payload) for payload in self.payloads]
 
     @property
     def messages(self) -> list[Message]:
+        """Each as a message with all its sections."""
         return [Message.decode(payload) for payload in self.payloads]
 
     @property
     def publishers(self) -> list[tuple[str, str] | None]:
+        """(container-id, link name) of the publisher of each."""
         return [publisher_of(payload) for payload in self.payloads]
 
     def _decide(self, outcome: Outcome) -> Awaitable[None]:
-        """For everything in it that has no verdict of its own."""
-        ranges, self._ranges = self._ranges, []
-        for position in self._taken_out:
-            ranges = [
-                part
-                for low, high in ranges
-                for part in ((low, min(high, position - 1)), (max(low, position + 1), high))
-                if part[0] <= part[1]
-            ]
-        return self._subscriber._decide(ranges, outcome) if ranges else DONE
-
-    def _take_out(self, position: int) -> None:
-        self._taken_out[position] = None
+        """For everything in it that has no outcome of its own."""
+        undecided, self._undecided = self._undecided, RangeSet()
+        return self._subscriber._decide(list(undecided), outcome) if undecided else DONE
 
     def _add(self, run: Arrived, start: int, end: int) -> None:
         whole = start == 0 and end == len(run.tags)
@@ -156,8 +187,4 @@ class Batch(_Decidable):
         else:
             self.tags, self.payloads = tags, payloads
         if not run.settled:
-            first, last = run.position + start, run.position + end - 1
-            if self._ranges and self._ranges[-1][1] == first - 1:
-                self._ranges[-1] = (self._ranges[-1][0], last)
-            else:
-                self._ranges.append((first, last))
+            self._undecided.add(run.position + start, run.position + end - 1)

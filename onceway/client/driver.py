@@ -1,30 +1,40 @@
-"""The endpoint at work: bytes and time go in, bytes and events come out, once per turn of the event loop.
+"""Runs the endpoint in the event loop: bytes and time go in, bytes and events come out, once per turn of the loop.
 
-It has whichever socket the `Connection` got, the timer, and the publishers and subscribers whose puts and verdicts go
-in and who are handed what came.  Which router comes next is `connection`'s business.
+The driver owns the socket, the timer and the journal's wake-ups.  It passes puts and outcomes of publishers and
+subscribers to the endpoint, and the endpoint's events back.  `connection` decides which router is used next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 import os
 import random
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
+from typing import Any
 
-from amqp10.errors import UNAUTHORIZED_ACCESS
+from amqp10.errors import CONNECTION_FORCED, CONNECTION_REDIRECT, UNAUTHORIZED_ACCESS
 from amqp10.events import ConnectionClosed as EngineClosed
 from amqp10.settings import ConnectionSettings
+from onceway.client import clock
 from onceway.client.clock import now_s
 from onceway.client.journal import Journal, MemoryJournal
 from onceway.client.protocol.endpoint import Endpoint
-from onceway.client.protocol.events import Attached
+from onceway.client.protocol.events import Attached, Detached, Failed, LinkEvent, Lost
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.client.publisher import Publisher
-from onceway.client.reports import LinkAttached, Report, RouterConnected
+from onceway.client.reports import (
+    LinkAttached,
+    PublicationsUndecided,
+    PublisherWaiting,
+    Report,
+    RouterConnected,
+    RouterLost,
+    SubscriptionGap,
+)
 from onceway.client.signals import DONE, Changes, Done
 from onceway.client.subscriber import Subscriber
 from onceway.client.transport import Wire
@@ -32,33 +42,40 @@ from onceway.client.urls import RouterUrl
 from onceway.errors import AttachTimeout, AuthenticationFailed, ConnectionClosed, InternalError, OncewayError
 
 TCP_TIMEOUT_S = 5.0  # for one router to take the connection
-CLOSE_TIMEOUT_S = 5.0  # for a router to answer detach and close
+DETACH_TIMEOUT_S = 5.0  # for a router to answer detach, and the same for close
 PRODUCT = "onceway"  # what our routers call themselves in open
+
+logger = logging.getLogger("onceway")
+logger.addHandler(logging.NullHandler())  # silent unless the application configures logging
 
 
 class Driver:
-    """Of one connection, from router to router; `open` comes first, `shut` last."""
+    """Drives one connection, from router to router; `open` is called first, `shut` last."""
 
     loop: asyncio.AbstractEventLoop
     endpoint: Endpoint
 
-    def __init__(self, journal: Journal, on_report: Callable[[Report], None] | None) -> None:
+    def __init__(
+        self, journal: Journal, on_report: Callable[[Report], None] | None, close_timeout_s: float | None
+    ) -> None:
         self.url = ""  # of the router it is connected to now, or was last
         self.router: str | None = None  # its container-id; None while there is no connection
-        self.pipelines = False  # routers are known to take a whole handshake at once
+        self.pipelines = False  # routers accept a whole handshake at once
         self.journalled = not isinstance(journal, MemoryJournal)
         self.owners: dict[int, Publisher | Subscriber] = {}  # by id of their links
         self.changes = Changes()
-        self.leave_timeout_s = CLOSE_TIMEOUT_S
+        self.close_timeout_s = close_timeout_s
+        self.leave_timeout_s = DETACH_TIMEOUT_S
         self.closing = False
         self.closed = False
         self.error: OncewayError | None = None
         self._journal = journal
         self._on_report = on_report
         self._wire: Wire | None = None
-        self._lost: asyncio.Future[str] | None = None  # set when the connection at hand is over: why
+        self.sent_to: tuple[str, int] | None = None  # the host and port that the router named when it closed
+        self._lost: asyncio.Future[str] | None = None  # why the current connection has ended
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # ours to remember: uvloop's handle for a time that has come is none with a `when`
+        self._timer_at = 0.0  # kept here: uvloop's handle for a time that has passed has no `when`
         self._scheduled = False
         self._durable: list[tuple[int, int, asyncio.Future[None]]] = []  # (number, tie, waiter), a heap
         self._ties = count()
@@ -69,24 +86,26 @@ class Driver:
         """Opens the journal; returns the container-id."""
         self.loop = asyncio.get_running_loop()
         container = self._journal.open(container, self._journal_moved)
-        self.endpoint = Endpoint(container, self._journal, wall_us=_wall_us, rng=rng)
+        self.endpoint = Endpoint(container, self._journal, wall_us=clock.wall_us, rng=rng)
         return container
 
     @property
     def connected(self) -> bool:
-        """There is a socket, whatever has been said over it."""
+        """Whether there is a socket; AMQP's open may not have come yet."""
         return self._wire is not None
 
-    async def use(self, url: RouterUrl, settings: ConnectionSettings) -> str:
-        """Connect to this router and stay until that is over; returns why it is."""
+    async def use(self, url: RouterUrl, settings: ConnectionSettings, connect_timeout_s: float = TCP_TIMEOUT_S) -> str:
+        """Connects to this router; returns when the connection has ended, with the reason. `sent_to` is where the
+        router has sent us, if it has."""
         self.url = str(url)
+        self.sent_to = None
         self._lost = self.loop.create_future()
         wire = Wire(self)
         try:
-            async with asyncio.timeout(TCP_TIMEOUT_S):
+            async with asyncio.timeout(connect_timeout_s):
                 await self.loop.create_connection(lambda: wire, url.host, url.port)
         except TimeoutError:
-            return f"no answer within {TCP_TIMEOUT_S:g} s"
+            return f"no answer within {connect_timeout_s:g} s"
         except OSError as error:
             return os.strerror(error.errno) if error.errno else str(error)
         self._wire = wire
@@ -101,16 +120,16 @@ class Driver:
             self.endpoint.lost(now_s(), "the connection was lost")
             self._hand_over()
 
-    async def say_goodbye(self) -> None:
-        """Close the connection at hand, if there is one, and wait for the answer."""
+    async def close_current(self) -> None:
+        """Closes the current connection, if there is one, and waits for the answer."""
         lost = self._lost
         if self._wire is not None and lost is not None:
             self.endpoint.close()
             self.step()
-            await asyncio.wait([lost], timeout=CLOSE_TIMEOUT_S)
+            await asyncio.wait([lost], timeout=DETACH_TIMEOUT_S)
 
     async def shut(self) -> None:
-        """Close what is left, whatever state it is in, and tell everybody who waits."""
+        """Closes what is open, in any state, and wakes every waiter."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -138,8 +157,8 @@ class Driver:
             return
         try:
             self._ended(self.endpoint.receive_data(data, now_s()))
-            # Tell the application now and write in the next turn: what it does about it (the next message, an accept)
-            # leaves together with our answers, in one system call.
+            # The application is told now, and bytes are written in the next turn: what it does in response (another
+            # message, an accept) leaves together with our answers, in one system call.
             self._hand_over()
         except Exception as error:
             self._defect(error)
@@ -163,12 +182,15 @@ class Driver:
             self._give_up("closed by the router" if not closed.lost else "the router ended the connection")
             return
         reason = f"{closed.error.condition}: {closed.error.description or ''}".rstrip(": ")
+        if closed.error.condition in (CONNECTION_FORCED, CONNECTION_REDIRECT):
+            self.sent_to = _place(closed.error.info or {})
         if closed.error.condition == UNAUTHORIZED_ACCESS and not self.endpoint.opened:
             self._refused(reason)
         self._give_up(reason)
 
     def _refused(self, reason: str) -> None:
-        """Who we are is not accepted.  Final only before the first connection: later another router may be right."""
+        """User or password were refused. That is final only before the first connection: later, another router may
+        accept them."""
         if not self.owners and self.router is None:
             self.error = AuthenticationFailed(
                 f"{self.url} does not accept this user and password ({reason})", {self.url: reason}
@@ -181,7 +203,7 @@ class Driver:
     # -- once per turn
 
     def soon(self) -> None:
-        """Somebody has put something: a step at the end of this turn of the loop."""
+        """Schedules a step at the end of this turn of the loop."""
         if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon(self._turn)
@@ -191,7 +213,7 @@ class Driver:
         self.step()
 
     def step(self) -> None:
-        """Puts go in, events go out, bytes go out, the timer is set."""
+        """Passes puts in and events out, writes, and sets the timer."""
         if self.closed:
             return
         now = now_s()
@@ -206,7 +228,7 @@ class Driver:
             raise
 
     def _defect(self, error: Exception) -> None:
-        """Something here is not as it must be: send nothing more, and tell everybody who waits."""
+        """Stops on a defect of this library: sends nothing more, and wakes every waiter."""
         if self.error is None:
             self.error = InternalError(f"onceway's client failed: {type(error).__name__}: {error}")
             self.error.__cause__ = error
@@ -225,7 +247,7 @@ class Driver:
         assert connection is not None
         assert connection.remote_open is not None
         self.router = connection.remote_open.container_id
-        # Other brokers may take what comes early for something else: once one router is ours, the others will be.
+        # Other products may misread a pipelined handshake.  If one router is ours, so are the others.
         self.pipelines = (connection.remote_open.properties or {}).get("product") == PRODUCT
         self.report(RouterConnected(self.url, self.router))
         self.changes.notify()
@@ -244,8 +266,10 @@ class Driver:
             self.changes.notify()
 
     def _arm(self, now: float) -> None:
-        """The timer runs at or before the next deadline: a deadline that moves back costs nothing.  While the machine
-        sleeps it stands still, so that it may be late by what it had left."""
+        """Sets the timer to the next deadline or before, so that a deadline that moves back costs nothing.
+
+        The event loop's timer stops while the machine sleeps, so it may be late by what was left of it.
+        """
         deadline = self.endpoint.next_deadline()
         timer = self._timer
         if deadline is None:
@@ -271,7 +295,7 @@ class Driver:
     # -- the journal
 
     def _journal_moved(self) -> None:
-        """From the journal's thread."""
+        """Called in the journal's thread."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._journal_advanced)
 
@@ -289,7 +313,7 @@ class Driver:
         self.step()
 
     def durably(self, number: int) -> Awaitable[None]:
-        """Done when the journal has got to this number."""
+        """An awaitable that is done when the journal has reached this number."""
         if number <= self._journal.durable:
             return DONE
         if self._journal.failure is not None:
@@ -308,7 +332,7 @@ class Driver:
                 waiter.set_result(None)
             else:
                 waiter.set_exception(failure or self.error or ConnectionClosed("the connection is closed"))
-                waiter.exception()  # a verdict that nobody awaits is no forgotten error
+                waiter.exception()  # asyncio must not complain where nobody awaits an outcome
 
     # -- for publishers and subscribers
 
@@ -319,15 +343,19 @@ class Driver:
         self.step()
         answered = False
         try:
-            answered = await owner._changes.until(lambda: owner._attached or owner._error, timeout_s)
+            answered = await owner._changes.until(
+                lambda: owner._attached or owner._error or owner._closed or self.closed, timeout_s
+            )
         finally:
             if not answered:
-                owner._over = True
+                owner._closed = True
                 self.leave(link, closed=False)
                 self.forget(link)
         if owner._error is not None:
             self.forget(link)
             raise owner._error
+        if answered and not owner._attached:
+            raise ConnectionClosed("the connection was closed before the router had answered")
         if not answered:
             raise AttachTimeout(
                 f"{link.role} {link.name} of {link.address} was not attached within {timeout_s:g} s; "
@@ -343,14 +371,28 @@ class Driver:
             self.endpoint.remove(link)
             self.step()
 
-    def tell_attached(self, link: PublisherLink | SubscriberLink, event: Attached) -> None:
-        self.report(LinkAttached(link.role, link.address, link.name, self.router or "", event.resumed, event.guarantee))
+    def note_link(self, link: PublisherLink | SubscriberLink, event: LinkEvent) -> None:
+        """Reports and logs what happened to a link."""
+        what = f"{link.role} {link.name!r} of {link.address!r}"
+        if isinstance(event, Attached):
+            router = self.router or ""
+            self.report(LinkAttached(link.role, link.address, link.name, router, event.resumed, event.guarantee))
+        elif isinstance(event, Lost):
+            logger.info("%s detached: %s", what, event.reason)
+        elif isinstance(event, Failed) and not isinstance(event.error, ConnectionClosed):
+            logger.error("%s failed: %s", what, event.error)
+        elif isinstance(event, Detached):
+            logger.info("%s %s", what, "closed" if event.closed else "detached by the application")
 
     def report(self, report: Report) -> None:
-        """The application's callbacks run by themselves: what they raise is theirs."""
+        """Logs a report and gives it to the application, whose callback runs by itself: what it raises is its own."""
+        lasting = isinstance(report, RouterLost | SubscriptionGap | PublicationsUndecided | PublisherWaiting)
+        logger.log(logging.WARNING if lasting else logging.INFO, "%s", report)
         if self._on_report is not None:
             self.loop.call_soon(self._on_report, report)
 
 
-def _wall_us() -> int:
-    return time.time_ns() // 1000
+def _place(info: Mapping[Any, Any]) -> tuple[str, int] | None:
+    """Where a router that closes the connection sends its client (AMQP 2.8.16)."""
+    host, port = info.get("network-host"), info.get("port")
+    return (host, port) if isinstance(host, str) and host and isinstance(port, int) and port else None

@@ -1,50 +1,66 @@
-"""What a client must not forget when its process dies, as a small interface, and its form without a disk.
+"""The journal: what a client must not forget when its process dies.  The interface, and a form without a disk.
 
-The protocol part (`onceway.client.protocol`) writes ahead here: an epoch before the attach that carries it, a
-publication before its transfer, an accept before its disposition, and a publication is forgotten before it is
-settled.  Writes are ordered and cheap; nothing waits for each of them.  `sync` asks that everything written so far
-becomes durable and returns its number; when `durable` has reached it, `wake` has been called and the protocol part
-goes on.  So many writes share one commit, and the event loop never waits for a disk.
+The client (`onceway.client.protocol`) writes ahead: an epoch before the attach that carries it, a publication before
+its transfer, an accept before its disposition; and it forgets a publication before it settles it.  Writes are ordered
+and cheap.  `sync` asks that everything written so far becomes durable, and returns a number.  When `durable` has
+reached that number, the journal calls `wake`, and the client continues.  So many writes share one commit, and the event
+loop never waits for a disk.
 
-An application that stores what it receives anyway brings its own (ARCHITECTURE.md): it implements `Journal` and
-`SubscriberJournal`, and may answer `accept` with nothing at all where the tags are durable with the data already.
-`onceway.client.sqlite_journal` is the embedded one.
+An application that stores what it receives anyway may bring its own journal.  Where it stores the tags together with
+the data, its `accept` need not do anything.  `onceway.client.sqlite_journal` is the embedded journal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from onceway.errors import JournalError
 
 UNDECIDED: Final = "undecided"
-"""In place of an outcome (`PublisherJournal.forget`): PROTOCOL 15's expired publisher."""
+"""In place of an outcome (`PublisherJournal.forget`): the network has forgotten this publisher."""
 
 
 @dataclass(slots=True)
 class PublisherRecord:
-    """What an earlier process knew about a publisher.  All zero: it has never been attached."""
+    """What an earlier process knew about a publisher.  All zero: it has never been attached.
 
-    epoch: int = 0  # the last one brought (PROTOCOL 15)
+    Attributes:
+        epoch: Of the last attach.
+        incarnation: The epoch of the first attach of this state.
+        sequence: The number of the next message; it never goes back.
+        contact_us: The wall clock, in microseconds, when the network last knew it.
+        timeout_s: How long the network waits for it, in seconds; 0: not known.
+        undecided: (sequence, payload) of the publications without outcome, ascending.
+    """
+
+    epoch: int = 0
     incarnation: int = 0
-    sequence: int = 0  # number of the next message; never goes back, whatever has been forgotten
-    contact_us: int = 0  # wall clock when the network was last heard of
-    timeout_s: float = 0.0  # how long the network waits for it; 0: not known
-    undecided: list[tuple[int, bytes]] = field(default_factory=list)  # (sequence, payload), ascending
+    sequence: int = 0
+    contact_us: int = 0
+    timeout_s: float = 0.0
+    undecided: list[tuple[int, bytes]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class SubscriberRecord:
-    """What an earlier process knew about a subscription."""
+    """What an earlier process knew about a subscription.
+
+    Attributes:
+        epoch: Of the last attach.
+        born: The epoch of the attach that created it; 0: no attach was answered yet.
+        contact_us: The wall clock, in microseconds, when the network last knew it.
+        timeout_s: How long the network waits for it, in seconds; 0: not known.
+        unsettled: Tag to encoded AMQP outcome, in order of arrival.  None: received, but the payload is lost, and it is
+            wanted again.
+    """
 
     epoch: int = 0
-    born: int = 0  # 0: no attach has been answered yet
+    born: int = 0
     contact_us: int = 0
     timeout_s: float = 0.0
     unsettled: dict[bytes, bytes | None] = field(default_factory=dict)
-    # tag -> encoded outcome (amqp10), in order of arrival; None: received, payload lost, wanted again
 
 
 class PublisherJournal(Protocol):
@@ -58,7 +74,7 @@ class PublisherJournal(Protocol):
     def attach(self, epoch: int, incarnation: int) -> None: ...
 
     def contact(self, wall_us: int, timeout_s: float) -> None:
-        """The network was heard of; need not become durable soon."""
+        """The network knew this link at that time; need not become durable soon."""
         ...
 
     def publish(self, first: int, payloads: Sequence[bytes]) -> None:
@@ -66,15 +82,15 @@ class PublisherJournal(Protocol):
         ...
 
     def forget(self, first: int, last: int, outcome: object = None) -> None:
-        """They have their outcome.  Once durable, they are settled and never come back.
+        """They have their outcome.  Once this is durable, they are settled.
 
-        outcome: an amqp10 delivery state; None where they were settled without one; UNDECIDED where the network
-        knows this publisher no more, so that there will never be one.
+        outcome: an amqp10 delivery state; None if they were settled without one; UNDECIDED if the network has forgotten
+        this publisher, so that there will never be one.
         """
         ...
 
     def close(self) -> None:
-        """The link was closed for good: forget it, but for its sequence and epoch."""
+        """The link was closed for good: forget it, except for its sequence and epoch."""
         ...
 
 
@@ -87,24 +103,24 @@ class SubscriberJournal(Protocol):
     def attach(self, epoch: int, born: int) -> None: ...
 
     def attached(self, epoch: int) -> Mapping[bytes, bytes | None]:
-        """The attach with this epoch was answered: any other process has lost the link by now.
+        """The attach with this epoch was answered; any other process has lost the link by now.
 
-        Only now does `born` count as known: a subscription that was never answered does not exist.  Comes before
-        any credit is granted, and credit waits for the sync after it, so this is the place to fence off an older
-        process's writes.  Returns what such a process has added since `record`, in the form of its `unsettled`.
+        Only now `born` becomes valid: a subscription that was never answered does not exist.  No credit is granted
+        before the next sync is durable, so this is the place to fence off an older process's writes.  Returns what such
+        a process has added since `record`, in the form of its `unsettled`.
         """
         ...
 
     def contact(self, wall_us: int, timeout_s: float) -> None: ...
 
     def accept(self, tags: Sequence[bytes], outcome: bytes) -> None:
-        """The application's verdict (accepted, or rejected), encoded; on the wire once durable."""
+        """The application's outcome (accepted or rejected), encoded.  It is sent once this is durable."""
         ...
 
     def settle(self, tags: Sequence[bytes]) -> None:
-        """The network has settled them, or does not know them any more: their tags may be forgotten.
+        """The network has settled or forgotten them: their tags may be forgotten.
 
-        Need not become durable soon: what comes back from the journal once too often is settled again.
+        Need not become durable soon: a tag that the journal still has later is settled again.
         """
         ...
 
@@ -112,7 +128,7 @@ class SubscriberJournal(Protocol):
 
 
 class Journal(Protocol):
-    """A client's memory: for one container, any number of links."""
+    """The journal of one container, for any number of links."""
 
     @property
     def durable(self) -> int:
@@ -121,14 +137,14 @@ class Journal(Protocol):
 
     @property
     def failure(self) -> JournalError | None:
-        """Why it cannot go on; what was not durable then never will be."""
+        """Why the journal cannot continue. Writes that were not durable by then never will be."""
         ...
 
     def open(self, container: str | None, wake: Callable[[], None]) -> str:
-        """Opens it for this container and returns the container-id (its own where None is given).
+        """Opens it for this container and returns the container-id; None: the journal's own.
 
-        May block for a moment.  `wake` may be called from any thread whenever `durable` or `failure` has changed.
-        Raises JournalError: locked by another process, damaged, foreign, no room.
+        May block for a moment.  `wake` is called, from any thread, when `durable` or `failure` has changed.  Raises
+        JournalError if another process has it open, or it is damaged, foreign or full.
         """
         ...
 
@@ -139,61 +155,42 @@ class Journal(Protocol):
     def sync(self) -> int: ...
 
     def close(self) -> None:
-        """Makes durable what was written, then lets go.  May block for a moment."""
+        """Makes durable what was written, and closes.  May block for a moment."""
         ...
 
 
-class _MemoryPublisher:
+class _Part:
+    """One link's part of a journal that remembers nothing."""
+
+    __slots__ = ()
+
+    def _nothing(self, *arguments: Any, **named: Any) -> None:
+        pass
+
+    attach = contact = close = publish = forget = accept = settle = _nothing
+
+
+class _MemoryPublisher(_Part):
     __slots__ = ("record",)
 
     def __init__(self) -> None:
         self.record = PublisherRecord()
 
-    def attach(self, epoch: int, incarnation: int) -> None:
-        pass
 
-    def contact(self, wall_us: int, timeout_s: float) -> None:
-        pass
-
-    def publish(self, first: int, payloads: Sequence[bytes]) -> None:
-        pass
-
-    def forget(self, first: int, last: int, outcome: object = None) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class _MemorySubscriber:
+class _MemorySubscriber(_Part):
     __slots__ = ("record",)
 
     def __init__(self) -> None:
         self.record = SubscriberRecord()
 
-    def attach(self, epoch: int, born: int) -> None:
-        pass
-
     def attached(self, epoch: int) -> Mapping[bytes, bytes | None]:
         return {}
 
-    def contact(self, wall_us: int, timeout_s: float) -> None:
-        pass
-
-    def accept(self, tags: Sequence[bytes], outcome: bytes) -> None:
-        pass
-
-    def settle(self, tags: Sequence[bytes]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
 
 class MemoryJournal:
-    """Remembers nothing past the process: everything counts as durable at once.
+    """Remembers nothing beyond the process: everything counts as durable at once.
 
-    Links still survive routers and connections: what has to be known for that is in the protocol part itself.
+    Links still survive the loss of routers and connections.
     """
 
     __slots__ = ("durable", "failure")

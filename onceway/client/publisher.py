@@ -1,45 +1,63 @@
-"""The asyncio face of a publisher: bodies in, awaitable outcomes out.
+"""A publisher for asyncio: bodies go in, outcomes come out as awaitables.
 
-Puts only append to a list; once per turn of the event loop the list becomes one run of messages (`publishing`), one
-journal group, one block of transfers.  Per message there is a number, a payload and, unless `put_many` was used, one
-small `Publication`; a future exists only for those that somebody awaits before they are decided.
+A put only appends to a list.  Once per turn of the event loop the list becomes one run of messages (`publishing`), one
+journal group and one block of transfers.  A message costs a number, a payload and, unless `put_many` was used, a small
+`Publication`; there is a future only where somebody awaits a publication before it is decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from amqp10.outcomes import Accepted, Rejected
+from amqp10.outcomes import Accepted
 from onceway.client.bodies import Body, encode_body
-from onceway.client.protocol.events import Attached, Decided, Detached, Failed, LinkEvent, Undecided
-from onceway.client.protocol.link import ON
+from onceway.client.protocol.events import (
+    Attached,
+    Decided,
+    Detached,
+    Failed,
+    LinkEvent,
+    Lost,
+    Undecided,
+    Waits,
+)
+from onceway.client.protocol.link import CLOSED
 from onceway.client.protocol.publishing import PublisherLink
-from onceway.client.publication import Publication, Publications
-from onceway.client.reports import PublicationsUndecided
+from onceway.client.publications import Publication, Publications, not_accepted
+from onceway.client.reports import PublicationsUndecided, PublisherWaiting, waiting_from
 from onceway.client.signals import Changes
 from onceway.errors import (
     ConnectionClosed,
-    DeliveryNotAccepted,
-    DeliveryRejected,
     DeliveryUndecided,
+    JournalError,
     PublisherFull,
+    SendTimeout,
     UndecidedPublications,
     UsageError,
 )
-from router.identity import REJECTED
 
 if TYPE_CHECKING:
-    import asyncio
-
     from onceway.client.driver import Driver
 
 _CHUNK = 1024  # messages that put_many hands over at a time
 
 
 class Publisher:
-    """Made by `connection.publisher(...)`."""
+    """Publishes messages to one address; `Connection.publisher` makes it.
+
+    Attributes:
+        address: The topic.
+        name: The link name.
+        guarantee: What was negotiated: `exactly-once`, `at-least-once` or `at-most-once`.
+        sequence: The number of the next message: how many were ever published under this name.
+        accepted: How many publications every subscriber has accepted.
+        rejected: How many had another outcome.
+        waiting: Why it gets no credit, where that has been so for some seconds and the router has said why; else None.
+        recovered: What an earlier process left undecided.  It is sent again, first, and has outcomes like any other.
+    """
 
     def __init__(
         self,
@@ -51,8 +69,11 @@ class Publisher:
         self.name = link.name
         self.guarantee: str = link.guarantee
         self.accepted = 0
-        self.rejected = 0  # and released, modified: every outcome but accepted
-        self.sequence = link.sequence  # number of the next message: how many were ever taken under this name
+        self.rejected = 0
+        self.sequence = link.sequence
+        self.waiting: PublisherWaiting | None = None
+        self._waiting_told = False  # to the application
+        self._waiters = 0  # calls that wait for credit
         self._driver = driver
         self._link = link
         self._on_undecided = on_undecided
@@ -64,37 +85,95 @@ class Publisher:
         self._changes = Changes()
         self._attached = False
         self._error: Exception | None = None
-        self._over = False
+        self._closed = False
         self._closing = False
-        self._untold: UndecidedPublications | None = None
+        self._unreported: UndecidedPublications | None = None
         self.recovered: list[Publication] = list(self._open.values())
-        """What an earlier process left undecided: it is sent again, first, and its outcomes come like any other."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed or self._error is not None else self._link.state
+        counts = f"accepted: {self.accepted}, rejected: {self.rejected}, unsettled: {self.unsettled}"
+        return f"<Publisher {self.name!r} of {self.address!r}, {self.guarantee}, {state}; {counts}>"
 
     # -- for applications
 
     @property
     def unsettled(self) -> int:
-        """Messages taken and not settled yet."""
+        """How many messages were taken and have no outcome yet."""
         return self._link.unsettled + len(self._queue)
 
     @property
+    def waits(self) -> bool:
+        """Whether a call waits for credit."""
+        return self._waiters > 0
+
+    @property
     def room(self) -> int:
-        """How many `put_nowait` would be taken now."""
+        """How many messages `put_nowait` would take now."""
         return max(0, self._room)
 
-    async def send(self, body: Body) -> None:
-        """Returns when every subscriber has accepted it and it is settled; raises as awaiting a Publication does."""
-        await (await self.put(body))
+    async def send(self, body: Body, *, timeout_s: float | None = None) -> None:
+        """Publishes a message; returns when every subscriber has accepted it and it is settled.
+
+        A `send` that is cancelled or has timed out does not take the message back.  Once it had credit, the message is
+        published (and journalled), stays so, and goes on to its subscribers.  **Do not send it again: that would be
+        another message, a duplicate.**  To learn its outcome, await the `publication` of the `SendTimeout`.  Code that
+        may be cancelled calls `put` instead and keeps the publication, which may be awaited any number of times.
+
+        A program that publishes to an address from which it receives itself uses `put` inside its receive loop: `send`
+        would wait for the program's own accept.
+
+        Args:
+            body: bytes, str, or a `Message`.
+            timeout_s: How long to wait, in seconds.  None: for ever.
+
+        Raises:
+            SendTimeout: There was no outcome in time.  Its `publication` is None if there was no credit either; only
+                then the message was not published and may be sent again.
+            DeliveryRejected: A subscriber has rejected it.
+            DeliveryNotAccepted: It got another outcome.
+            DeliveryUndecided: The network cannot tell its outcome any more.
+            UsageError: The body has no AMQP type, or is larger than the router takes.
+            LinkStolen, ConnectionClosed, JournalError: The publisher cannot go on.
+        """
+        publication: Publication | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                publication = await self.put(body)
+                await publication
+        except TimeoutError as error:
+            what = f"publisher {self.name} of {self.address}"
+            if publication is None:
+                text = f"{what} had no credit within {timeout_s:g} s; the message was not published"
+            else:
+                text = (
+                    f"{what}: message {publication.sequence} has no outcome after {timeout_s:g} s; it stays published: "
+                    "sending it again would duplicate it; await this error's publication for its outcome"
+                )
+            raise SendTimeout(text, publication) from error
 
     async def put(self, body: Body) -> Publication:
-        """Waits for credit only."""
+        """Publishes a message; waits only for credit, not for the outcome.
+
+        If it is cancelled, the message was not published.
+
+        With a journal, the message is durable a moment later, before it is sent, and also without a connection; its
+        outcome, which `send` waits for, says that it was.
+
+        Returns:
+            The message under way: await it for the outcome, now or later or never.
+
+        Raises:
+            UsageError: The body has no AMQP type, or is larger than the router takes.
+            LinkStolen, ConnectionClosed, JournalError: The publisher cannot go on.
+        """
         payload = self._encode(body)
-        if self._room <= 0 or self._untold is not None:
+        if self._room <= 0 or self._unreported is not None:
             await self._wait_for_room()
         return self._take(payload)
 
     def put_nowait(self, body: Body) -> Publication:
-        """As put; raises PublisherFull where put would wait."""
+        """As `put`; raises `PublisherFull` where `put` would wait."""
         payload = self._encode(body)
         self._check()
         if self._room <= 0:
@@ -102,11 +181,17 @@ class Publisher:
         return self._take(payload)
 
     async def put_many(self, bodies: Iterable[Body]) -> Publications:
-        """Takes all, in order, waiting for credit in between; the cheapest way to publish."""
+        """Publishes all of them, in order, and waits for credit in between; the cheapest way to publish.
+
+        If it is cancelled, the first of them are published: `sequence` says how far it got.
+
+        Returns:
+            The messages under way, as one awaitable.
+        """
         return await self._put_all(map(self._encode, bodies))
 
     async def put_payloads(self, payloads: Iterable[bytes]) -> Publications:
-        """As put_many, of messages that are encoded already: what `amqp10.sections.Message.encode` gives."""
+        """As `put_many`, of messages that are encoded already: what `Message.encode` returns."""
         return await self._put_all(map(self._checked, payloads))
 
     async def _put_all(self, source: Iterator[bytes]) -> Publications:
@@ -115,7 +200,7 @@ class Publisher:
         while payloads := list(islice(source, _CHUNK)):
             at = 0
             while at < len(payloads):
-                if self._room <= 0 or self._untold is not None:
+                if self._room <= 0 or self._unreported is not None:
                     await self._wait_for_room()
                 if self.sequence != publications.last + 1:
                     raise UsageError("put_many and other puts of one publisher cannot be mixed while it waits")
@@ -132,18 +217,26 @@ class Publisher:
         return publications
 
     async def drain(self) -> None:
-        """Waits until everything taken so far is decided and settled.  How it was decided: `accepted`, `rejected`."""
-        await self._changes.until(lambda: self._error is not None or self._over or not self.unsettled)
+        """Waits until everything published so far has its outcome; `accepted` and `rejected` count them.
+
+        It may be cancelled and called again.
+        """
+        await self._changes.until(lambda: self._error is not None or self._closed or not self.unsettled)
         self._check(closing=True)
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Drains, then closes the link for good: the network and the journal forget this publisher.
+        """Waits for the outcomes, then closes the link for good: the network and the journal forget this publisher.
 
-        What is undecided when timeout_s is over gets DeliveryUndecided.
+        If there are publications without outcome after the timeout, the publisher is only detached: with a journal they
+        are sent again when it is next opened; without one they raise `DeliveryUndecided`.
+
+        Args:
+            timeout_s: How long to wait, in seconds.  None: the connection's `close_timeout_s`.
         """
-        if not self._over:
+        if not self._closed:
             self._closing = True
-            await self._changes.until(lambda: self._over or not self.unsettled, timeout_s)
+            bound_s = self._driver.close_timeout_s if timeout_s is None else timeout_s
+            await self._changes.until(lambda: self._closed or not self.unsettled, bound_s)
             await self._leave(closed=True)
         if self._error is not None:
             raise self._error
@@ -157,7 +250,7 @@ class Publisher:
         link = self._link.link
         limit = None if link is None else link.remote_max_message_size
         if limit and len(payload) > limit:
-            raise UsageError(f"a message of {len(payload)} octets exceeds what the router takes, {limit}")
+            raise UsageError(f"a message of {len(payload)} bytes exceeds what the router takes, {limit}")
         return payload
 
     def _take(self, payload: bytes) -> Publication:
@@ -176,16 +269,33 @@ class Publisher:
             self._driver.soon()
 
     async def _wait_for_room(self) -> None:
-        await self._changes.until(lambda: self._room > 0 or self._error or self._over or self._closing or self._untold)
+        self._waiters += 1
+        try:
+            self._tell_waiting()
+            await self._changes.until(
+                lambda: self._room > 0 or self._error or self._closed or self._closing or self._unreported
+            )
+        finally:
+            self._waiters -= 1
         self._check()
 
-    def _check(self, *, closing: bool = False) -> None:
-        if self._untold is not None:
-            error, self._untold = self._untold, None
+    def _tell_waiting(self) -> None:
+        """Reports why it waits, once, and only if somebody waits."""
+        if self.waiting is not None and not self._waiting_told and (self._waiters or self.unsettled):
+            self._waiting_told = True
+            self._driver.report(self.waiting)
+
+    def _raise_unreported(self) -> None:
+        """Raises what the application has not been told of yet, once."""
+        error, self._unreported = self._unreported, None
+        if error is not None:
             raise error
+
+    def _check(self, *, closing: bool = False) -> None:
+        self._raise_unreported()
         if self._error is not None:
             raise self._error
-        if self._over or (self._closing and not closing):
+        if self._closed or (self._closing and not closing):
             raise ConnectionClosed(f"publisher {self.name} of {self.address} is closed")
 
     def _future(self) -> asyncio.Future[None]:
@@ -194,10 +304,10 @@ class Publisher:
     # -- for the connection
 
     def _flush(self, now: float) -> None:
-        """Once per turn of the loop: what was taken becomes one run.  While the link is away it waits."""
+        """Once per turn of the loop: what was taken becomes one run."""
         self._scheduled = False
         link = self._link
-        if self._queue and link.state is ON:
+        if self._queue and link.state is not CLOSED:
             queue, self._queue = self._queue, []
             link.put(queue, now)
 
@@ -205,20 +315,31 @@ class Publisher:
         for event in events:
             if isinstance(event, Decided):
                 self._decided(event)
-            elif isinstance(event, Undecided):
+                continue
+            if isinstance(event, Waits):
+                self._waits(event.waiting)
+                continue
+            if isinstance(event, Lost | Failed | Detached):
+                self.waiting = None
+            self._driver.note_link(self._link, event)
+            if isinstance(event, Undecided):
                 self._undecided(event.reason, event.publications)
             elif isinstance(event, Attached):
                 self._attached = True
                 self.guarantee = event.guarantee
-                self._driver.tell_attached(self._link, event)
-                if self._queue:
-                    self._schedule()
             elif isinstance(event, Failed):
                 self._error = event.error
                 self._finish_all(event.error)
             elif isinstance(event, Detached):
-                self._over = True
+                self._closed = True
         self._refresh()
+
+    def _waits(self, told: Mapping[str, Any] | None) -> None:
+        self.waiting = None
+        self._waiting_told = False
+        if told is not None:
+            self.waiting = waiting_from(self.address, self.name, self._driver.router or "", told)
+            self._tell_waiting()
 
     def _refresh(self) -> None:
         self._room = 0 if self._error or self._closing else self._link.room - len(self._queue)
@@ -231,7 +352,7 @@ class Publisher:
             error = None
         else:
             self.rejected += last - first + 1
-            error = _not_accepted(event.state)
+            error = not_accepted(event.state)
         self._finish(first, last, error)
 
     def _finish(self, first: int, last: int, error: Exception | None) -> None:
@@ -262,31 +383,34 @@ class Publisher:
             self._driver.loop.call_soon(self._on_undecided, report)
         else:
             message = f"{what}: {len(items)} publications may or may not have arrived and are not sent again: {reason}"
-            self._untold = UndecidedPublications(message, items)
+            self._unreported = UndecidedPublications(message, items)
+
+    def _left_undecided(self) -> PublicationsUndecided:
+        """What the connection's end leaves without outcome."""
+        undecided, unsent = self._link.undecided, list(enumerate(self._queue, self._link.sequence))
+        reason = "the connection was closed before they had an outcome"
+        kept = self._driver.journalled
+        if isinstance(self._driver.error, JournalError):
+            reason = "the journal failed; the next process sends again what it had confirmed, the rest was never sent"
+        elif kept:
+            reason += f"; {len(undecided)} are in the journal, and the next process sends them again"
+        return PublicationsUndecided(self.address, self.name, reason, (*undecided, *unsent), kept)
 
     async def _leave(self, closed: bool) -> None:
-        """Detach, and be done."""
+        """Detaches, or closes the link where nothing is undecided."""
         self._closing = True
         left = self._link.undecided
         if left and closed:
             # to close now would make the network settle what some subscribers have not seen
             closed = False
-        if not self._over and self._error is None:
+        if not self._closed and self._error is None:
             self._driver.leave(self._link, closed)
-            await self._changes.until(lambda: self._over or self._error, self._driver.leave_timeout_s)
-        self._over = True
+            await self._changes.until(lambda: self._closed or self._error, self._driver.leave_timeout_s)
+        self._closed = True
         if not self._driver.journalled:
             for number, _ in left:
-                self._finish(number, number, DeliveryUndecided(f"message {number} was undecided when it was closed"))
+                text = f"publisher {self.name} of {self.address}: message {number} had no outcome when it was closed"
+                self._finish(number, number, DeliveryUndecided(text))
         self._finish_all(ConnectionClosed(f"publisher {self.name} of {self.address} is closed"))
         self._driver.forget(self._link)
         self._refresh()
-
-
-def _not_accepted(state: object) -> Exception:
-    if isinstance(state, Rejected):
-        info = {} if state.error is None or state.error.info is None else state.error.info
-        count = info.get(REJECTED)
-        said = "" if state.error is None else f": {state.error.description or state.error.condition}"
-        return DeliveryRejected(f"rejected{said}", state, count)
-    return DeliveryNotAccepted(f"not accepted: {state!r}", state)

@@ -1,4 +1,4 @@
-"""Small asyncio tools: wait for a condition, and an awaitable that is done already."""
+"""Small asyncio tools: waiting for a condition, and an awaitable that is already done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 
 
 class Changes:
-    """`await until(condition)` while somebody else calls `notify` after each change."""
+    """`await until(condition)` while other code calls `notify` after each change."""
 
     __slots__ = ("_waiters",)
 
@@ -22,7 +22,7 @@ class Changes:
                     waiter.set_result(None)
 
     async def until(self, condition: Callable[[], object], timeout_s: float | None = None) -> bool:
-        """False if the time was over first."""
+        """Returns False if the timeout came first."""
         if condition():
             return True
         loop = asyncio.get_running_loop()

@@ -1,66 +1,63 @@
-"""The embedded journal: one SQLite file for one container, written ahead, many writes to a commit.
+"""The embedded journal: one SQLite file for one container, with many writes in a commit.
 
-The event loop only appends to a list; a thread of its own turns what has gathered into one transaction and waits
-for the disk (synchronous=FULL), so the slower the disk, the larger the groups.  What is gathered of each link, and the
-rows it becomes, is in `sqlite_links`.
+The event loop only appends to a list.  A thread turns what has gathered into one transaction and waits for the disk
+(synchronous=FULL): the slower the disk, the larger the transactions.  `sqlite_links` gathers the writes of each link
+and makes rows of them; `onceway.client.journal` says what the methods mean.
 
-A killed process leaves whole transactions or none (SQLite's WAL has checksums).  The file is held exclusively; a
-second process is told so.  Damage is looked for when the file is opened, and each row carries a CRC.  When the disk
-is full the transaction is rolled back and the journal stops with `JournalFull`: what it had not confirmed was not
-sent.  Knows nothing of links and protocols: `onceway.client.journal` says what its methods mean.
+A killed process leaves whole transactions or none (SQLite's WAL has checksums), in the file and its log (`-wal`).  A
+clean close leaves the file alone.  The file is locked exclusively, and a second process gets `JournalLocked`.  Opening
+checks the file for damage (`sqlite_format`), and that no log has been lost (`sqlite_mark`).  When the disk is full, the
+transaction is rolled back and the journal stops with `JournalFull`: nothing unconfirmed was sent.  No error of SQLite
+leaves this module: each becomes a JournalError.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import secrets
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from onceway.client import sqlite_format
+from onceway.client.sqlite_format import Damaged, Foreign
 from onceway.client.sqlite_links import Operation, Run, SqliteLink, SqlitePublisher, SqliteSubscriber
+from onceway.client.sqlite_mark import Mark
 from onceway.errors import JournalCorrupt, JournalError, JournalFull, JournalLocked
 
-APPLICATION_ID = 0x4F6E6365  # "Once"
-VERSION = 1
-
-_SCHEMA = f"""
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE link (
-    id INTEGER PRIMARY KEY, role TEXT NOT NULL, address TEXT NOT NULL, name TEXT NOT NULL,
-    epoch INTEGER NOT NULL DEFAULT 0, identity INTEGER NOT NULL DEFAULT 0, sequence INTEGER NOT NULL DEFAULT 0,
-    contact_us INTEGER NOT NULL DEFAULT 0, timeout_s REAL NOT NULL DEFAULT 0,
-    UNIQUE (role, address, name));
-CREATE TABLE publications (
-    link INTEGER NOT NULL, first INTEGER NOT NULL, lengths BLOB NOT NULL, payloads BLOB NOT NULL,
-    crc INTEGER NOT NULL, live BLOB, PRIMARY KEY (link, first)) WITHOUT ROWID;
-CREATE TABLE accepted (
-    id INTEGER PRIMARY KEY, link INTEGER NOT NULL, outcome BLOB NOT NULL, lengths BLOB NOT NULL, tags BLOB NOT NULL,
-    crc INTEGER NOT NULL);
-PRAGMA application_id = {APPLICATION_ID};
-PRAGMA user_version = {VERSION};
-"""
+_DAMAGE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
+_COPY_AFTER = 8 << 20  # bytes in the log, about, after which it is copied into the file
+_PER_COMMIT = 4 << 12  # bytes of pages in a commit, beside messages and tags: few pages, each whole
 
 
 class SqliteJournal:
-    """A journal in the file `path`; see the module."""
+    """The embedded journal, in the SQLite file `path`, for one process at a time.  `connect` makes it from a path.
+
+    With the file, a new process continues where a killed one stopped: publications without outcome are sent again, and
+    what was accepted is not delivered again.
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self.durable = 0
         self.failure: JournalError | None = None
-        self._lock = threading.Condition()  # over what is gathered
-        self._access = threading.Lock()  # over the database itself
+        self._lock = threading.Condition()  # guards the gathered writes
+        self._access = threading.Lock()  # guards the database
         self._pending: list[Operation | Run] = []
         self._touched: dict[SqliteLink, None] = {}  # links whose row has to be written again
         self._group = 1  # number of the transaction being gathered
-        self._wanted = 0  # highest group that somebody waits for
+        self._wanted = 0  # the highest group that a waiter needs
         self._closing = False
         self._next_row = 1
+        self._contacts_marked = True  # by the clock of the boot; simulations have another
         self._wake: Callable[[], None] = _nobody
         self._thread: threading.Thread | None = None
         self._database: sqlite3.Connection | None = None
+        self._mark: Mark | None = None
+        self._commits = 0  # as the database counts them
+        self._logged = 0  # bytes in the log, about
 
     # -- opening
 
@@ -73,12 +70,17 @@ class SqliteJournal:
         except sqlite3.Error as error:
             raise JournalError(f"{self.path}: cannot open the journal: {error}; is the directory there?") from error
         try:
-            container = self._prepare(database, container)
-        except sqlite3.Error as error:
-            database.close()
-            raise self._translate(error) from error
+            with self._own_errors():
+                database.execute("PRAGMA locking_mode = EXCLUSIVE")  # kept from the first write on; no shared memory
+                database.execute("PRAGMA journal_mode = WAL")
+                database.execute("PRAGMA synchronous = FULL")
+                database.execute("PRAGMA journal_size_limit = 16777216")
+                database.execute("PRAGMA wal_autocheckpoint = 0")  # `_copy_log` does it
+                database.execute("PRAGMA secure_delete = OFF")  # else each message is written again, as zeros
+                container = self._prepare(database, container)
+                self._compare(database)
         except JournalError:
-            database.close()
+            self._close_files(database)
             raise
         self._database = database
         self._wake = wake
@@ -87,48 +89,40 @@ class SqliteJournal:
         return container
 
     def _prepare(self, database: sqlite3.Connection, container: str | None) -> str:
-        run = database.execute
-        run("PRAGMA locking_mode = EXCLUSIVE")  # the lock of the first write is kept, and needs no shared memory
-        run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = FULL")
-        run("PRAGMA journal_size_limit = 16777216")
-        run("BEGIN IMMEDIATE")
-        (tables,) = run("SELECT count(*) FROM sqlite_master").fetchone()
-        (application,) = run("PRAGMA application_id").fetchone()
-        (version,) = run("PRAGMA user_version").fetchone()
-        if not tables and not application:
-            run("ROLLBACK")
-            database.executescript("BEGIN IMMEDIATE;" + _SCHEMA)
-        elif application != APPLICATION_ID:
-            run("ROLLBACK")
-            raise JournalCorrupt(f"{self.path}: a database of another program, no onceway journal; give another path")
-        elif version != VERSION:
-            run("ROLLBACK")
-            raise JournalCorrupt(
-                f"{self.path}: a journal of format {version}, this onceway reads {VERSION}; "
-                "drain it with the onceway that wrote it, or give another path"
-            )
-        problems = run("PRAGMA quick_check(1)").fetchone()[0]
-        if problems != "ok":
-            run("ROLLBACK")
-            raise JournalCorrupt(f"{self.path}: the journal is damaged ({problems}); {_DAMAGED}")
-        row = run("SELECT value FROM meta WHERE key = 'container'").fetchone()
-        if row is None:
-            container = container or f"onceway-{secrets.token_hex(8)}"
-            run("INSERT INTO meta VALUES ('container', ?)", (container,))
-        elif container is not None and container != row[0]:
-            run("ROLLBACK")
-            raise JournalCorrupt(
-                f"{self.path}: the journal belongs to container {row[0]!r}, not {container!r}; "
-                f"connect as {row[0]!r}, or give another path"
-            )
-        else:
-            container = row[0]
-        (last,) = run("SELECT coalesce(max(id), 0) FROM accepted").fetchone()
+        container = sqlite_format.prepare(database, container)
+        (last,) = database.execute("SELECT coalesce(max(id), 0) FROM accepted").fetchone()
         self._next_row = int(last) + 1
-        run("COMMIT")
-        assert container is not None
         return container
+
+    def _compare(self, database: sqlite3.Connection) -> None:
+        """The database must reach its mark; then the log of a killed process is copied into the file."""
+        self._commits = sqlite_format.count_of(database)
+        self._mark = Mark(self.path, database)
+        number, copying = self._mark.read()
+        whole = self._commits >= number
+        if whole and copying:
+            whole = _checkpoint(database) > 0
+        if not whole:
+            raise JournalCorrupt(
+                f"{self.path}: the journal has lost commits: {self.path}-wal is missing or damaged; put back the one "
+                f"that belongs to it, or {_DAMAGED}"
+            )
+        self._commit(database, [], [])  # what is copied must not be empty
+        self._copy_log(database)
+
+    def _copy_log(self, database: sqlite3.Connection) -> None:
+        """Copies the log, which is not empty, into the file."""
+        assert self._mark is not None
+        self._mark.write(self._commits, copying=True)
+        _checkpoint(database)
+        self._mark.write(self._commits, copying=False)
+        self._logged = 0
+
+    def _close_files(self, database: sqlite3.Connection) -> None:
+        database.close()
+        if self._mark is not None:
+            self._mark.close()
+            self._mark = None
 
     def publisher(self, address: str, name: str) -> SqlitePublisher:
         self._settle_down()
@@ -139,7 +133,7 @@ class SqliteJournal:
         return SqliteSubscriber(self, address, name)
 
     def _settle_down(self) -> None:
-        """Waits until what was gathered is in the file: a link opened again must find what its last life wrote."""
+        """Waits until everything is in the file: a link that is opened again must find what it wrote before."""
         number = self.sync()
         with self._lock:
             while self.durable < number and self.failure is None:
@@ -165,9 +159,14 @@ class SqliteJournal:
                 self._lock.notify_all()
             self._thread.join()
             self._thread = None
-        if self._database is not None:
-            self._database.close()
-            self._database = None
+        database, self._database = self._database, None
+        if database is not None:
+            with self._own_errors():
+                try:
+                    if self.failure is None and self._mark is not None:
+                        self._copy_log(database)
+                finally:
+                    self._close_files(database)  # with an empty log, SQLite removes it
         if self.failure is not None:
             raise self.failure
 
@@ -187,13 +186,12 @@ class SqliteJournal:
                 closing = self._closing
             if pending or links:
                 try:
-                    with self._access:
-                        self._commit(database, pending, links)
-                except sqlite3.Error as error:
-                    with self._lock:
-                        self.failure = self._translate(error)
-                        self._lock.notify_all()
-                    self._wake()
+                    with self._access, self._own_errors():
+                        self._logged += self._commit(database, pending, links) + _PER_COMMIT
+                        assert self._mark is not None
+                        self._mark.write(self._commits)
+                except JournalError as error:
+                    self._fail(error)
                     return
             with self._lock:
                 self.durable = group
@@ -201,26 +199,61 @@ class SqliteJournal:
             self._wake()
             if closing:
                 return
+            if self._logged >= _COPY_AFTER:
+                try:
+                    with self._access, self._own_errors():
+                        self._copy_log(database)
+                except JournalError as error:
+                    self._fail(error)
+                    return
 
-    @staticmethod
-    def _commit(database: sqlite3.Connection, pending: list[Operation | Run], links: list[tuple[Any, ...]]) -> None:
+    def _fail(self, error: JournalError) -> None:
+        with self._lock:
+            self.failure = error
+            self._lock.notify_all()
+        self._wake()
+
+    def _commit(
+        self, database: sqlite3.Connection, pending: list[Operation | Run], links: list[tuple[Any, ...]]
+    ) -> int:
+        """One transaction.  Returns how many bytes of messages and tags are in it."""
         run = database.execute
+        size = 0
         try:
             run("BEGIN")
             for operation in pending:
                 if isinstance(operation, Run):
+                    size += operation.size
                     operation = operation.insert()
                 run(*operation)
-            if links:
-                database.executemany(
-                    "UPDATE link SET epoch = ?, identity = ?, sequence = ?, contact_us = ?, timeout_s = ? WHERE id = ?",
-                    links,
-                )
+            database.executemany(
+                "UPDATE link SET epoch = ?, identity = ?, sequence = ?, contact_us = ?, timeout_s = ?, "
+                "contact_mark = ?, crc = ? WHERE id = ?",
+                [*links, sqlite_format.count_row(self._commits + 1)],
+            )
             run("COMMIT")
         except sqlite3.Error:
             if database.in_transaction:
                 run("ROLLBACK")
             raise
+        self._commits += 1
+        return size
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """Makes JournalErrors of what SQLite, the disk and the format say."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._translate(error) from error
+        except OSError as error:
+            raise self._translate_os(error) from error
+        except Damaged as error:
+            raise self._damaged(str(error)) from error
+        except ValueError as error:
+            raise self._damaged(f"the file ({error})") from error
+        except Foreign as error:
+            raise JournalCorrupt(f"{self.path}: {error}") from error
 
     def _translate(self, error: sqlite3.Error) -> JournalError:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -229,31 +262,40 @@ class SqliteJournal:
                 f"{self.path}: another process has this journal open; stop it, or give this one a journal of its own"
             )
         if code == sqlite3.SQLITE_FULL:
-            return JournalFull(
-                f"{self.path}: no room left for the journal; make room and start again: nothing confirmed is lost"
-            )
-        if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+            return self._full()
+        undecodable = not code and isinstance(error, sqlite3.OperationalError)
+        if undecodable or code in _DAMAGE:
             return JournalCorrupt(f"{self.path}: not a journal, or damaged ({error}); {_DAMAGED}")
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
             return JournalError(f"{self.path}: the journal cannot be written ({error}); check permissions")
         return JournalError(f"{self.path}: the journal failed ({error}); nothing confirmed is lost, start again")
 
+    def _translate_os(self, error: OSError) -> JournalError:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return self._full()
+        return JournalError(f"{self.path}: the journal failed ({error}); nothing confirmed is lost, start again")
+
+    def _full(self) -> JournalFull:
+        return JournalFull(
+            f"{self.path}: no room left for the journal; make room and start again: nothing confirmed is lost"
+        )
+
     # -- used by links
 
     def _load_link(self, role: str, address: str, name: str) -> tuple[Any, ...]:
+        """id, epoch, identity, sequence, contact_us, timeout_s, contact_mark of a link, which is made if it is new."""
         database = self._reader()
-        with self._access:
-            query = "SELECT id, epoch, identity, sequence, contact_us, timeout_s FROM link"
-            where = " WHERE role = ? AND address = ? AND name = ?"
-            row = database.execute(query + where, (role, address, name)).fetchone()
+        # not by the index, which opening does not check
+        query = f"SELECT {sqlite_format.LINK_COLUMNS} FROM link NOT INDEXED WHERE role = ? AND address = ? AND name = ?"
+        with self._access, self._own_errors():
+            row = database.execute(query, (role, address, name)).fetchone()
             if row is None:
-                database.execute("INSERT INTO link (role, address, name) VALUES (?, ?, ?)", (role, address, name))
-                row = database.execute(query + where, (role, address, name)).fetchone()
-            assert row is not None
-            return tuple(row)
+                (last,) = database.execute("SELECT max(id) FROM link").fetchone()
+                row = sqlite_format.insert_link(database, (last + 1, role, address, name))
+            return (row[0], *row[4:])
 
     def _rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        with self._access:
+        with self._access, self._own_errors():
             return self._reader().execute(query, parameters).fetchall()
 
     def _reader(self) -> sqlite3.Connection:
@@ -271,6 +313,12 @@ _DAMAGED = (
     "restore it from a copy of the whole machine, or move it away and start with a new one: "
     "deliveries it knew may then be lost or come twice"
 )
+
+
+def _checkpoint(database: sqlite3.Connection) -> int:
+    """Returns how many pages were in the log."""
+    _, pages, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return int(pages)
 
 
 def _nobody() -> None:

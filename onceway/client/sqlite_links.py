@@ -1,22 +1,24 @@
-"""What the embedded journal keeps of each link: which rows hold its publications, or the tags it has accepted.
+"""What the embedded journal keeps of each link: the rows that hold its publications, or the tags that it has accepted.
 
-Everything here runs on the caller's side, under the journal's lock: it gathers writes for the next transaction and
-never looks at the file again once the link is open.  Messages and accepted tags lie in one row per run, not one each;
-what is left of a run of messages is a short list of ranges beside it.  `sqlite_journal` has the file, the thread and
-the transactions.
+This code runs on the caller's side, under the journal's lock.  It gathers writes for the next transaction, and does not
+read the file once the link is open.  A run of messages or of accepted tags is one row; beside a run of messages is a
+short list of the ranges that have no outcome.  `sqlite_journal` has the file, the thread and the transactions.
 """
 
 from __future__ import annotations
 
-import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
+from onceway.client import clock
 from onceway.client.journal import PublisherRecord, SubscriberRecord
+from onceway.client.ranges import RangeSet
+from onceway.client.sqlite_format import Damaged, crc_of, run_crc, with_crc, without_crc
 
 if TYPE_CHECKING:
     from onceway.client.sqlite_journal import SqliteJournal
@@ -28,18 +30,37 @@ _RANGE = Struct(">QQ")
 
 
 class SqliteLink:
-    """What both kinds have: the link's row."""
+    """Base of both kinds: the link's row."""
 
-    __slots__ = ("_contact_us", "_epoch", "_id", "_identity", "_journal", "_sequence", "_timeout_s")
+    __slots__ = (
+        "_contact_mark",
+        "_contact_us",
+        "_epoch",
+        "_id",
+        "_identity",
+        "_journal",
+        "_key",
+        "_sequence",
+        "_timeout_s",
+    )
 
     def __init__(self, journal: SqliteJournal, role: str, address: str, name: str) -> None:
         self._journal = journal
-        (self._id, self._epoch, self._identity, self._sequence, self._contact_us, self._timeout_s) = journal._load_link(
-            role, address, name
-        )
+        (
+            self._id,
+            self._epoch,
+            self._identity,
+            self._sequence,
+            self._contact_us,
+            self._timeout_s,
+            self._contact_mark,
+        ) = journal._load_link(role, address, name)
+        self._contact_us = clock.restore(self._contact_us, self._contact_mark)
+        self._key = (self._id, role, address, name)
 
     def row(self) -> tuple[Any, ...]:
-        return (self._epoch, self._identity, self._sequence, self._contact_us, self._timeout_s, self._id)
+        state = (self._epoch, self._identity, self._sequence, self._contact_us, self._timeout_s, self._contact_mark)
+        return (*state, crc_of(*self._key, *state), self._id)
 
     def attach(self, epoch: int, identity: int) -> None:
         with self._journal._lock:
@@ -48,7 +69,8 @@ class SqliteLink:
 
     def contact(self, wall_us: int, timeout_s: float) -> None:
         with self._journal._lock:
-            self._contact_us, self._timeout_s = wall_us, timeout_s
+            self._contact_us, self._timeout_s = wall_us, float(timeout_s)  # as SQLite returns it
+            self._contact_mark = clock.mark(wall_us) if self._journal._contacts_marked else ""
             self._journal._touched[self] = None
 
 
@@ -64,18 +86,19 @@ class Run:
         self.outcome = outcome  # None: publications
         self.items: list[bytes] = []
         self.size = 0
-        self.live: list[tuple[int, int]] = []  # publications: what has no outcome yet, ascending, inclusive
+        self.live = RangeSet()  # publications: what has no outcome yet
 
     def insert(self) -> Operation:
         lengths = array("I", map(len, self.items)).tobytes()
         joined = b"".join(self.items)
-        crc = zlib.crc32(joined, zlib.crc32(lengths))
-        self.items = []  # the row has them now; kept alive only by whoever still sends them
+        self.items = []  # the row has them now
         if self.outcome is None:
+            crc = run_crc((self.link, self.key), lengths, joined)
             return (
                 "INSERT INTO publications (link, first, lengths, payloads, crc) VALUES (?, ?, ?, ?, ?)",
                 (self.link, self.key, lengths, joined, crc),
             )
+        crc = run_crc((self.key, self.link, self.outcome), lengths, joined)
         return (
             "INSERT INTO accepted (id, link, outcome, lengths, tags, crc) VALUES (?, ?, ?, ?, ?, ?)",
             (self.key, self.link, self.outcome, lengths, joined, crc),
@@ -94,11 +117,11 @@ class SqlitePublisher(SqliteLink):
             "SELECT first, lengths, payloads, crc, live FROM publications WHERE link = ? ORDER BY first", self._id
         )
         for first, lengths, payloads, crc, live in rows:
-            items = _split(lengths, payloads, crc)
-            if items is None or (live is not None and len(live) % _RANGE.size):
-                raise journal._damaged(f"the row of messages from {first} on")
+            with journal._own_errors():
+                items = _split((self._id, first), lengths, payloads, crc, f"the row of messages from {first} on")
+                live = without_crc(live, self._id, first)
             run = Run(0, self._id, first, None)
-            run.live = [(first, first + len(items) - 1)] if live is None else list(_RANGE.iter_unpack(live))
+            run.live = RangeSet([(first, first + len(items) - 1)] if live is None else _RANGE.iter_unpack(live))
             self._firsts.append(first)
             self._runs.append(run)
             for low, high in run.live:
@@ -120,20 +143,17 @@ class SqlitePublisher(SqliteLink):
                 run is not None
                 and run.group == journal._group
                 and run.size < _RUN_BYTES
-                and run.live[-1][1] == first - 1
-                and run.live[0][0] == run.key
-                and len(run.live) == 1
+                and list(run.live) == [(run.key, first - 1)]
             )
             if run is None or not fits:
                 run = Run(journal._group, self._id, first, None)
-                run.live = [(first, first - 1)]
                 self._firsts.append(first)
                 self._runs.append(run)
                 journal._pending.append(run)
             run.items.extend(payloads)
             run.size += sum(map(len, payloads))
             self._sequence = first + len(payloads)
-            run.live[0] = (run.live[0][0], self._sequence - 1)
+            run.live.add(first, self._sequence - 1)
             journal._touched[self] = None
 
     def forget(self, first: int, last: int, outcome: object = None) -> None:
@@ -142,13 +162,12 @@ class SqlitePublisher(SqliteLink):
             at = max(bisect_right(self._firsts, first) - 1, 0)
             while at < len(self._runs) and self._firsts[at] <= last:
                 run = self._runs[at]
-                left = _without(run.live, first, last)
-                if left == run.live:
+                if not run.live.remove(first, last):
                     at += 1
                     continue
-                run.live = left
-                if left:
-                    blob = b"".join([_RANGE.pack(low, high) for low, high in left])
+                if run.live:
+                    ranges = b"".join([_RANGE.pack(low, high) for low, high in run.live])
+                    blob = with_crc(ranges, self._id, run.key)
                     journal._pending.append(
                         ("UPDATE publications SET live = ? WHERE link = ? AND first = ?", (blob, self._id, run.key))
                     )
@@ -158,6 +177,13 @@ class SqlitePublisher(SqliteLink):
                         ("DELETE FROM publications WHERE link = ? AND first = ?", (self._id, run.key))
                     )
                     del self._runs[at], self._firsts[at]
+
+    def check_invariants(self, undecided: Iterable[int]) -> None:
+        """Its rows hold what the link has not decided, and nothing else (for simulations and tests)."""
+        assert self._firsts == sorted(run.key for run in self._runs)
+        live = [number for run in self._runs for first, last in run.live for number in range(first, last + 1)]
+        assert live == list(undecided), f"the journal holds the messages {live}, undecided are {list(undecided)}"
+        assert not live or live[-1] < self._sequence, "the journal does not know the next number"
 
     def close(self) -> None:
         with self._journal._lock:
@@ -181,9 +207,8 @@ class SqliteSubscriber(SqliteLink):
             "SELECT id, outcome, lengths, tags, crc FROM accepted WHERE link = ? ORDER BY id", self._id
         )
         for row, outcome, lengths, joined, crc in rows:
-            tags = _split(lengths, joined, crc)
-            if tags is None:
-                raise journal._damaged(f"row {row} of accepted tags")
+            with journal._own_errors():
+                tags = _split((row, self._id, outcome), lengths, joined, crc, f"row {row} of accepted tags")
             # settled tags of a row that is not empty yet come back: the next attach settles them again
             self._note(row, tags)
             unsettled.update(dict.fromkeys(tags, outcome))
@@ -220,7 +245,7 @@ class SqliteSubscriber(SqliteLink):
         super().attach(epoch, self._identity)
 
     def attached(self, epoch: int) -> Mapping[bytes, bytes | None]:
-        # only a subscription that was answered exists: resuming another one would be told that it is broken
+        # only a subscription that was answered exists: the network would call any other one broken
         if self._identity != self._born:
             super().attach(self._epoch, self._born)
         return {}  # the file is locked: no other process has added anything
@@ -244,6 +269,12 @@ class SqliteSubscriber(SqliteLink):
                 if row is not None:
                     self._drop(row)
 
+    def check_invariants(self, held: Collection[bytes]) -> None:
+        """A row is there as long as one of its tags is held, and no longer (for simulations and tests)."""
+        counted = Counter(self._rows.values())
+        assert counted == self._counts, f"the journal counts {self._counts} tags in its rows, there are {dict(counted)}"
+        assert self._rows.keys() <= set(held), "the journal holds a tag that is settled"
+
     def close(self) -> None:
         with self._journal._lock:
             self._journal._pending.append(("DELETE FROM accepted WHERE link = ?", (self._id,)))
@@ -252,26 +283,11 @@ class SqliteSubscriber(SqliteLink):
             self._journal._touched[self] = None
 
 
-def _without(ranges: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:
-    left = []
-    for low, high in ranges:
-        if high < first or low > last:
-            left.append((low, high))
-            continue
-        if low < first:
-            left.append((low, first - 1))
-        if high > last:
-            left.append((last + 1, high))
-    return left
-
-
-def _split(lengths: bytes, joined: bytes, crc: int) -> list[bytes] | None:
-    """The items of a row; None where it is damaged."""
-    if zlib.crc32(joined, zlib.crc32(lengths)) != crc:
-        return None
+def _split(key: tuple[object, ...], lengths: Any, joined: Any, crc: Any, what: str) -> list[bytes]:
+    """The items of a row.  Raises Damaged."""
+    if not isinstance(lengths, bytes) or not isinstance(joined, bytes) or run_crc(key, lengths, joined) != crc:
+        raise Damaged(what)
     sizes = array("I")
     sizes.frombytes(lengths)
     ends = list(accumulate(sizes))
-    if (ends[-1] if ends else 0) != len(joined):
-        return None
     return [joined[end - size : end] for end, size in zip(ends, sizes, strict=True)]

@@ -1,7 +1,7 @@
-"""The asyncio face of a subscriber: deliveries one by one, or batches as columns, and verdicts on them.
+"""A subscriber for asyncio: deliveries one by one, or batches as columns, and their outcomes.
 
-What arrives stays in the runs in which it came until it is asked for; a `Delivery` (`delivery`) is made for each only
-when they are taken one by one.  Verdicts go by position (`subscribing`), as ranges; awaiting one waits for the journal.
+What arrives stays in the runs in which it came until it is asked for; a `Delivery` is made only when deliveries are
+taken one by one.  Outcomes name positions (`subscribing`), as ranges; awaiting one waits for the journal.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from onceway.client.driver import Driver
 
 
-class _Verdict:
-    """Awaited, it waits until the journal has it."""
+class _Durable:
+    """Awaited, it waits until the journal has the outcomes given so far."""
 
     __slots__ = ("_subscriber",)
 
@@ -39,7 +39,7 @@ class _Verdict:
 
 
 class _Batches(AsyncIterator[Batch]):
-    """Not a generator: one that has raised cannot be gone on with."""
+    """Not a generator: a generator that has raised is finished, and SubscriptionBroken must not end an iteration."""
 
     __slots__ = ("_max_bytes", "_max_messages", "_max_wait", "_subscriber")
 
@@ -57,14 +57,26 @@ class _Batches(AsyncIterator[Batch]):
 
 
 class Subscriber:
-    """Made by `connection.subscriber(...)`.  Iterate over it, or over `batches()`, in one task at a time."""
+    """Receives the messages of one address; `Connection.subscriber` makes it.
+
+    Take deliveries with `async for`, `receive` or `batches`, and give each delivery or batch an outcome: `accept`,
+    `reject` or `release`.
+
+    Attributes:
+        address: The topic.
+        name: The link name.
+        guarantee: What was negotiated: `exactly-once`, `at-least-once` or `at-most-once`.
+        resumed: The last attach resumed an earlier attachment: nothing was missed since.
+        granted_timeout_s: How long the network keeps messages for it while it is disconnected, in seconds.
+        accepted: How many deliveries were accepted.
+    """
 
     def __init__(self, driver: Driver, link: SubscriberLink, on_gap: Callable[[SubscriptionGap], None] | None) -> None:
         self.address = link.address
         self.name = link.name
         self.guarantee: str = link.guarantee
-        self.resumed = False  # an earlier attachment goes on: nothing was missed since
-        self.granted_timeout_s = 0.0  # how long the network waits for it while it is away
+        self.resumed = False
+        self.granted_timeout_s = 0.0
         self.accepted = 0
         self._driver = driver
         self._link = link
@@ -72,22 +84,29 @@ class Subscriber:
         self._runs: deque[Arrived | SubscriptionBroken] = deque()
         self._offset = 0  # into the first run
         self._waiting = 0  # messages in the runs
-        self._pending: tuple[int, int, Outcome] | None = None  # verdicts of this turn of the loop
-        self._number = 0  # what the journal must reach for all verdicts to be safe
+        self._pending: tuple[int, int, Outcome] | None = None  # a run of outcomes of this turn of the loop
+        self._number = 0  # what the journal must reach for all outcomes to be durable
         self._drained: list[bool] = []  # the answer to a drain
         self._changes = Changes()
         self._attached = False
         self._error: Exception | None = None
-        self._over = False
+        self._closed = False
         self._closing = False
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed or self._error is not None else self._link.state
+        undecided = max(0, self._link.holdings.undecided - self._waiting)
+        counts = f"waiting: {self._waiting}, undecided: {undecided}, accepted: {self.accepted}"
+        return f"<Subscriber {self.name!r} of {self.address!r}, {self.guarantee}, {state}; {counts}>"
 
     # -- one by one
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
-        """Deliveries, each publisher's in order, for ever; ends when the subscriber is closed.
+        """Deliveries, each publisher's in order; ends when the subscriber is closed.
 
-        Raises SubscriptionBroken (once for each gap, unless on_gap is given: go on iterating), LinkStolen,
-        LinkRefused, JournalError.
+        Raises:
+            SubscriptionBroken: Messages may have been missed, and there is no `on_gap`.  Iterate again to go on.
+            LinkStolen, LinkRefused, JournalError: The subscriber cannot go on.
         """
         return self
 
@@ -99,7 +118,12 @@ class Subscriber:
         return self._next()
 
     async def receive(self) -> Delivery:
-        """The next delivery.  Raises as iterating does, and ConnectionClosed once the subscriber is closed."""
+        """The next delivery.  A cancelled or timed-out `receive` loses nothing.
+
+        Raises:
+            ConnectionClosed: The subscriber is closed.
+            SubscriptionBroken, LinkStolen, LinkRefused, JournalError: As iterating does.
+        """
         if not self._runs:
             await self._wait()
             if not self._runs:
@@ -124,8 +148,8 @@ class Subscriber:
         return delivery
 
     async def _wait(self) -> None:
-        """Until there is something, or it is over."""
-        await self._changes.until(lambda: self._runs or self._error or self._over)
+        """Waits until there is something to take, or the subscriber is closed."""
+        await self._changes.until(lambda: self._runs or self._error or self._closed)
         if self._error is not None and not self._runs:
             raise self._error
 
@@ -134,10 +158,12 @@ class Subscriber:
     def batches(
         self, max_messages: int = 1000, max_bytes: int = 1 << 20, max_wait: float = 0.0
     ) -> AsyncIterator[Batch]:
-        """Batches of what has arrived, of at most max_messages and about max_bytes of payload (one message at least).
+        """What has arrived, in batches.  Raises as iterating over deliveries does.
 
-        max_wait: how long to wait, in s, after a first message has come, for the batch to fill.  Raises as iterating
-        over single deliveries does, and like that can be gone on with after SubscriptionBroken.
+        Args:
+            max_messages: How many messages a batch has at most.
+            max_bytes: About how many bytes of payload it has at most; one message at least.
+            max_wait: How long to wait for a batch to fill after its first message, in seconds.
         """
         if max_messages < 1:
             raise UsageError("max_messages must be at least 1")
@@ -148,7 +174,7 @@ class Subscriber:
             await self._wait()
         if max_wait and self._waiting < max_messages:
             await self._changes.until(
-                lambda: self._waiting >= max_messages or self._error or self._over or self._gapped(), max_wait
+                lambda: self._waiting >= max_messages or self._error or self._closed or self._gapped(), max_wait
             )
         if not self._runs:
             if self._error is not None:
@@ -197,21 +223,25 @@ class Subscriber:
 
     @property
     def waiting(self) -> int:
-        """Messages that have come and were not asked for yet."""
+        """How many messages have arrived and were not taken yet."""
         return self._waiting
 
     async def drain(self) -> bool:
-        """Has the router send what it holds for this subscription, and returns when that has come (AMQP 2.6.7).
+        """Makes the router send what it holds for this subscription; returns when that has arrived.
 
-        True: the router had nothing more at that moment.  False: credit ran out first, so ask again; where all credit
-        is outstanding it waits, so somebody has to take and decide meanwhile.  One at a time.  Raises as iterating
-        does, and ConnectionClosed.
+        One call at a time.  Where all credit is used up it waits until deliveries get their outcomes.
+
+        Returns:
+            True if the router had nothing more at that moment; False if credit ran out first: call it again.
+
+        Raises:
+            ConnectionClosed: The subscriber is closed.
         """
         self._drained.clear()
-        if self._error is None and not self._over:
+        if self._error is None and not self._closed:
             self._link.drain()
             self._driver.soon()
-        await self._changes.until(lambda: self._drained or self._error or self._over)
+        await self._changes.until(lambda: self._drained or self._error or self._closed)
         if not self._drained:
             raise self._error or ConnectionClosed(f"subscriber {self.name} of {self.address} is closed")
         return self._drained.pop()
@@ -220,13 +250,13 @@ class Subscriber:
         self._link.taken(settled)
         self._driver.soon()
 
-    # -- verdicts
+    # -- outcomes
 
     def _decide(self, ranges: list[tuple[int, int]], outcome: Outcome) -> Awaitable[None]:
-        """Verdicts gather until the end of this turn of the loop, neighbours as one range."""
+        """Gathers outcomes until the end of this turn of the loop, neighbours as one range."""
         if self._error is not None:
             return Done(self._error)
-        if self._over:
+        if self._closed:
             return Done(ConnectionClosed(f"subscriber {self.name} of {self.address} is closed: this has no effect"))
         if outcome is ACCEPTED:
             self.accepted += sum(last - first + 1 for first, last in ranges)
@@ -243,7 +273,7 @@ class Subscriber:
                 self._flush(now_s())
         first, last = ranges[-1]
         self._pending = (first, last, outcome)
-        return _Verdict(self) if self._driver.journalled else DONE
+        return _Durable(self) if self._driver.journalled else DONE
 
     def _flush(self, now: float) -> None:
         if self._pending is not None:
@@ -254,11 +284,11 @@ class Subscriber:
     # -- leaving
 
     async def detach(self) -> None:
-        """Stops receiving; the network goes on waiting for this subscription (granted_timeout_s)."""
+        """Stops receiving.  The network keeps messages for this subscription, for `granted_timeout_s`."""
         await self._leave(closed=False)
 
     async def close(self) -> None:
-        """Ends the subscription for good: nobody waits for it any more, its journal is forgotten."""
+        """Ends the subscription for good: the network and the journal forget it."""
         await self._leave(closed=True)
 
     # -- for the connection
@@ -271,21 +301,22 @@ class Subscriber:
             if isinstance(event, Arrived):
                 self._runs.append(event)
                 self._waiting += len(event.tags)
-            elif isinstance(event, Attached):
+                continue
+            self._driver.note_link(self._link, event)
+            if isinstance(event, Attached):
                 self._attached = True
                 self.resumed = event.resumed
                 self.guarantee = event.guarantee
                 self.granted_timeout_s = event.timeout_s
-                self._driver.tell_attached(self._link, event)
             elif isinstance(event, Gap):
                 self._gap(event)
             elif isinstance(event, Drained):
                 self._drained = [event.empty]
             elif isinstance(event, Failed):
                 self._error = event.error
-                self._clear()  # no verdict would be heard any more
+                self._clear()  # outcomes have no effect any more
             elif isinstance(event, Detached):
-                self._over = True
+                self._closed = True
         self._changes.notify()
 
     def _gap(self, gap: Gap) -> None:
@@ -296,8 +327,8 @@ class Subscriber:
         else:
             self._runs.append(
                 SubscriptionBroken(
-                    f"subscription {self.name} of {self.address} may have missed messages: {gap.reason}; "
-                    "it has joined again, go on to receive what comes from now on"
+                    f"subscriber {self.name} of {self.address} may have missed messages: {gap.reason}; "
+                    "it was created again: receive again for what is published from now on"
                 )
             )
 
@@ -307,15 +338,16 @@ class Subscriber:
         self._offset = self._waiting = 0
 
     async def _leave(self, closed: bool) -> None:
-        if self._over:
+        if self._closed:
             return
         self._closing = True
         self._flush(now_s())
-        await self._changes.until(lambda: self._over or self._error or not self._link.deciding)
-        if not self._over and self._error is None:
+        bound_s = self._driver.close_timeout_s  # a disk may hang
+        await self._changes.until(lambda: self._closed or self._error or not self._link.deciding, bound_s)
+        if not self._closed and self._error is None:
             self._driver.leave(self._link, closed)
-            await self._changes.until(lambda: self._over or self._error, self._driver.leave_timeout_s)
-        self._over = True
+            await self._changes.until(lambda: self._closed or self._error, self._driver.leave_timeout_s)
+        self._closed = True
         self._clear()
         self._driver.forget(self._link)
         self._changes.notify()

@@ -1,4 +1,4 @@
-"""A socket as bytes in and bytes out: asyncio's BufferedProtocol with one buffer (ENGINE.md rule 7)."""
+"""A socket as bytes in and bytes out: asyncio's BufferedProtocol with one buffer."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""The list of routers a client may use: `amqp://[user:password@]host[:port]`, separated by commas or as a list."""
+"""Router URLs: `amqp://[user:password@]host[:port]`, separated by commas or as a list."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
 from onceway.errors import UsageError
@@ -15,22 +15,25 @@ _PASSWORD = re.compile(r"(//[^/@:]*:).*@")  # up to the last @: one that is not 
 
 @dataclass(frozen=True, slots=True)
 class RouterUrl:
-    """One router's address, and who we are there."""
+    """A router's address, and user and password for it."""
 
     host: str
     port: int
     user: str | None = None
-    password: str | None = None
+    password: str | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        """Without the password: this goes into messages."""
+        """Without user and password, as in messages and logs."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"amqp://{host}:{self.port}"
 
 
 def parse_urls(urls: str | Sequence[str]) -> list[RouterUrl]:
-    """All of them, each once, in order.  Later parts of a comma list may leave out scheme and user: they share the
-    first one's.  UsageError names the part that cannot be read."""
+    """All of them, each once, in order.
+
+    Later parts of a list may leave out scheme and user, and share those of the part before.  UsageError names the part
+    that cannot be read.
+    """
     parts = urls.split(",") if isinstance(urls, str) else [part for url in urls for part in url.split(",")]
     parsed: dict[RouterUrl, None] = {}
     user: str | None = None

@@ -1,6 +1,6 @@
 """The demo's publishers and subscribers: what an application written for `onceway.connect` looks like.
 
-Each has a journal and the whole list of routers, first the one it starts at; the rest is the library's work.
+Each has a journal and the URLs of all routers, its first router first. The library does the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def cents(number: int) -> int:
 
 
 def late(number: int) -> bool:
-    """From a till that was offline."""
+    """Whether this order comes late, as from a shop that was offline."""
     return number % LATE_EVERY == LATE_EVERY - 1
 
 

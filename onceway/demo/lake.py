@@ -1,4 +1,4 @@
-"""The pipeline as a process beside the demo: a subscriber like the others, in Spark's own words only in its log."""
+"""The Spark pipeline as a process beside the demo: a subscriber like the others. Spark's own output goes to its log."""
 
 from __future__ import annotations
 

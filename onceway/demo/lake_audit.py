@@ -1,7 +1,8 @@
-"""The proof, from the lake alone, that each message is in it once: `python -m onceway.demo.lake_audit HOME`.
+"""Proves from the lake alone that each message is in it once: `python -m onceway.demo.lake_audit HOME`.
 
-Publishers number their orders, and the log its positions: both must be there without a hole and without a repeat, and
-in one order.  Exit code 0 if they are and the totals add up to the lake, 1 if not, 2 if there is no Spark or no lake.
+Publishers number their orders, and the log its positions. Both must be complete, without repeats, and in one order.
+Exit code 0 if they are and the totals add up to the lake, 1 if not, 2 if there is no Spark or no lake. The audit
+shares no code with the judge of chaos runs and asks neither routers nor clients: it is evidence of its own.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""The judge: what publishers and subscribers saw, and nothing else.
+"""The demo's judge: it knows what publishers and subscribers saw, and nothing else.
 
-Each application notes what it does as it does it, in its own words: a publisher the numbers it published and those it
-was told were accepted, a subscriber the (publisher, number) of every message it was handed.  Numbers of one publisher
-run 0, 1, 2 ...  The lake's subscriber is judged by what is in the lake, and its totals by what was published.
+Each application notes what it does: a publisher the numbers it published and those accepted, a subscriber the
+(publisher, number) of every message it was handed. The numbers of one publisher run 0, 1, 2 ... The lake's subscriber
+is judged by what is in the lake, and its totals by what was published. The ledger shares no code with the judge of
+chaos runs: it is short enough to be read whole by whoever doubts the demo.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from onceway import topology
+from onceway import logs, topology
 from onceway.demo.applications import publish, subscribe
 from onceway.demo.lake import Lake, LakeFailed
 from onceway.demo.lake_audit import Audit
@@ -29,13 +29,13 @@ from onceway.spark.session import missing
 from onceway.supervisor import State, Supervisor
 from onceway.topology import Topology
 
-PUBLISHERS = {"web": "a", "phone": "a"}  # who, and the router it starts at
+PUBLISHERS = {"web": "a", "phone": "a"}  # name, and the router it starts at
 SUBSCRIBERS = {"billing": "b", "shipping": "c", "audit": "c"}
 LAKE_AT = "c"
-START_WITHIN_S = 120.0  # on a machine that does much else; a router that cannot start says so at once
+START_WITHIN_S = 120.0  # for busy machines; a router that cannot start says so at once
 START_ATTEMPTS = 3
 LAKE_WITHIN_S = 300.0
-STALL_S = 60.0  # nothing moved for that long: judge what there is
+STALL_S = 60.0  # without progress for that long, judge what there is
 LOOK_EVERY_S = 0.05
 
 
@@ -47,7 +47,7 @@ class DemoFailed(Exception):
 class Plan:
     count: int = 20_000  # of both publishers together
     rate: float = 5_000.0  # a second, of both together
-    kill: Sequence[str] = ("c",)  # one after the other, each a part of the way on
+    kill: Sequence[str] = ("c",)  # one after the other, spread over the run
     directory: Path | None = None  # journals, topology, routers' logs and the lake are kept there
     spark: bool = True
 
@@ -76,22 +76,19 @@ class Story:
     lake: Lake | None = None
     audit: Audit | None = None
     lost_at: dict[str, float] = field(default_factory=dict)  # client -> when it lost its router
-    log: Any = None
+    log: logs.Log = field(default_factory=lambda: logs.logger("demo"))
+    log_file: logs.Handler | None = None
 
     def close(self) -> None:
-        if self.log is not None:
-            self.log.close()
+        if self.log_file is not None:
+            self.log_file.close()
 
-    # --- the supervisor's reporter: the routers' own words go to a file
-
-    def line(self, text: str) -> None:
-        self.log.write(f"{time.monotonic() - self.began:9.3f} {text}\n")
+    # --- the supervisor's reporter: the log goes to a file
 
     def said(self, name: str, text: str) -> None:
-        self.line(f"{name}: {text}")
+        logs.relay(name, text)
 
     def ready(self, text: str) -> None:
-        self.line(text)
         self.say(text)
 
     def looked(self) -> None:
@@ -107,7 +104,8 @@ class Story:
         kind = type(event).__name__
         if kind == "RouterLost":
             self.lost_at.setdefault(client, time.monotonic())
-            self.line(f"{client}: lost {event.url}: {event.reason}")
+            text = "{name}: lost {url}: {reason}"
+            self.log.info("demo_router_lost", text, name=client, url=str(event.url), reason=event.reason)
         elif kind == "LinkAttached" and client in self.lost_at:
             after_ms = (time.monotonic() - self.lost_at.pop(client)) * 1000
             self.say(f"  {client:9} goes on at [bold]{event.router}[/bold] after {after_ms:.0f} ms, link resumed")
@@ -118,13 +116,16 @@ class Story:
 
     async def tell(self) -> Ledger:
         shipped = topology.load(topology.shipped("triangle"))
-        self.log = (self.directory / "routers.log").open("w", buffering=1)
+        path = self.directory / "routers.log"
+        path.unlink(missing_ok=True)  # of an earlier demo
+        self.log_file = logs.configure(logs.Options(file=path))
         unknown = [name for name in self.plan.kill if name not in shipped.routers]
         if unknown:
             raise UsageError(f"no router {', '.join(unknown)} to kill; there are {', '.join(shipped.routers)}")
         for attempt in range(START_ATTEMPTS):
             loaded = shipped if attempt == 0 and _is_free(shipped) else _on_free_ports(shipped, self.directory)
-            supervisor = Supervisor(loaded, list(loaded.routers), self, look_every_s=LOOK_EVERY_S)
+            state = self.directory / f"state{attempt}"  # so that each attempt is a first start
+            supervisor = Supervisor(loaded, list(loaded.routers), self, look_every_s=LOOK_EVERY_S, state=state)
             running = asyncio.create_task(supervisor.run())
             try:
                 if await self._is_up(supervisor):

@@ -1,8 +1,8 @@
 """What Spark calls when it reads: a stream on the driver, a batch, and `read` on executors, which only opens files.
 
 Spark builds a stream's reader twice: in a planner, where it is pickled for the executors, and in a process that lives
-as long as the query and serves every other call.  So making one is cheap, and the `Stream` behind it begins with the
-first of those calls.  Knows Spark's classes and nothing of the network: read `stream`.
+as long as the query and serves every other call.  So making one is cheap, and its `Stream` begins with the first of
+those calls.  Knows Spark's classes and nothing of the network; `source.stream` does the work.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from pyspark.sql.streaming.datasource import (
 
 from onceway.spark.columns import COLUMNS, decode
 from onceway.spark.errors import OptionError
-from onceway.spark.offsets import offset_of
 from onceway.spark.options import SourceOptions
-from onceway.spark.readable import Range, batch_ranges
-from onceway.spark.stream import Stream
+from onceway.spark.source.stream import Range, Stream, batch_ranges, offset_of
 from onceway.spark.wal.frames import SCHEMA
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Rows(InputPartition):  # type: ignore[misc]
-    """Rows of one slot, and where they lie."""
+    """Rows of one slot in the log."""
 
     def __init__(self, rows: Range) -> None:
         super().__init__((rows.slot, rows.start, rows.end))
@@ -47,7 +45,7 @@ class Rows(InputPartition):  # type: ignore[misc]
 
 
 class InlineRows(Rows):
-    """The rows themselves, as they lie in the log, for executors that cannot read it (transport=inline)."""
+    """The stored rows themselves, for executors that cannot read the log (transport=inline)."""
 
     def __init__(self, rows: Range) -> None:
         super().__init__(rows)
@@ -55,19 +53,19 @@ class InlineRows(Rows):
         with pa.ipc.new_stream(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
             for _, batch in rows.reader.stored(rows.start, rows.end):
                 stream.write_batch(batch)
-        self.octets = sink.getvalue().to_pybytes()
+        self.data = sink.getvalue().to_pybytes()
 
     def batches(self, names: Sequence[str]) -> Iterator[Any]:
         first = self.rows.start
         slot = self.rows.reader
-        with pa.ipc.open_stream(self.octets) as stream:
+        with pa.ipc.open_stream(self.data) as stream:
             for stored in stream:
                 yield decode(*stored.columns, topic=slot.topic, partition=slot.number, first=first, columns=names)
                 first += stored.num_rows
 
 
 class _Reading:
-    """Both kinds of reader: which columns, in which exact form."""
+    """Both kinds of reader: their columns in Spark's exact schema."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -81,9 +79,9 @@ class _Reading:
         return Rows(rows) if self.options.transport == "file" else InlineRows(rows)
 
     def read(self, partition: Any) -> Iterator[Any]:
-        """On an executor.  Exactly Spark's schema: it looks at the first batch only."""
+        """On an executor.  In exactly Spark's schema, since it checks the first batch only."""
         if not isinstance(partition, Rows):
-            return  # Spark's stand-in where a batch read has no partitions
+            return  # Spark's placeholder where a batch read has no partitions
         for batch in partition.batches(self.names):
             yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
@@ -104,16 +102,16 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         return self._stream
 
     def _terminated(self, number: int, frame: object) -> None:
-        """SIGTERM is what query.stop() comes down to; it may come again."""
+        """query.stop() sends SIGTERM; it may come again."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self.stop()
-        os._exit(0)  # Spark's loop would write down an error that nobody reads
+        os._exit(0)  # Spark's loop would log an error that nobody reads
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self.stream.initial().as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Spark knows one limit at a time and hands it back as it is: which of ours are set counts, not which it is."""
+        """Spark knows one limit at a time and passes it back.  `latestOffset` only asks whether there is one."""
         options = self.options
         if options.max_rows is not None:
             return ReadMaxRows(options.max_rows)
@@ -144,14 +142,14 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
 
 
 class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
-    """`spark.read.format("onceway")`: what a log holds, for replays and for looking into it.  Touches no network."""
+    """`spark.read.format("onceway")`: the rows of a log, for replays and inspection.  Needs no network."""
 
     def partitions(self) -> Sequence[InputPartition]:
         return [self.partition(rows) for rows in batch_ranges(self.options)]
 
 
 def _check_columns(schema: Any) -> None:
-    """A schema that the user gave may leave columns out, and no more."""
+    """A schema that the user gives may leave columns out; their types are fixed."""
     types = dict(COLUMNS)
     problems = []
     for field in schema:

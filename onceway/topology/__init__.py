@@ -2,12 +2,13 @@
 
 `load` gives a `Topology` or raises `ConfigError` with every problem of the file at once, each with line, place and
 remedy.  What a file may contain is written in `sections`, with places and remedies made in `document` and the forms of
-durations, sizes and ports in `values`; for people it is in docs/operating.md.
+durations, sizes and ports in `values`; for people it is in docs/topology.md.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from onceway.topology.document import ConfigError, Problem, Problems, compose
@@ -50,7 +51,7 @@ def loads(data: bytes | str, file: str = "<text>") -> Topology:
     topology = read_topology(root, problems) if root is not None else None
     problems.raise_if_any()
     assert topology is not None
-    return topology
+    return replace(topology, text=data if isinstance(data, str) else data.decode())
 
 
 def shipped(name: str) -> Path:

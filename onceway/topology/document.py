@@ -1,7 +1,7 @@
-"""A YAML document whose every value knows its line and its place, so that a problem can be named by both.
+"""A YAML document in which every value knows its line and place, so that problems name both.
 
-Values are read as the text in the file, not as YAML's guess at a type: a router may be called `no` or `1`, and a port
-is a port.  Knows nothing of topologies; that is `sections`.
+Values are read as the text in the file, not as the type that YAML would guess: a router may be called `no` or `1`. The
+document knows nothing of topologies; `sections` does.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, Literal, TypeVar
 
 import yaml
 
 from onceway.errors import OncewayError
+from onceway.topology.values import format_duration, read_count, read_duration, read_size, read_switch
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class Problem:
 
 
 class ConfigError(OncewayError, ValueError):
-    """The user's file is wrong.  `problems` are all of them, in the order of the file; str() is one line for each."""
+    """The user's file is wrong. `problems` holds all problems in file order; str() is a line for each."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = sorted(problems, key=lambda problem: problem.line)
@@ -46,11 +47,11 @@ class ConfigError(OncewayError, ValueError):
 
 @dataclass(slots=True)
 class Problems:
-    """Where the readers leave what they find, so that the reading goes on."""
+    """Collects problems, so that reading continues after the first."""
 
     file: str
     found: dict[Problem, None] = field(default_factory=dict)  # each once, in the order in which they were found
-    warnings: dict[Problem, None] = field(default_factory=dict)  # what can be used, and may surprise
+    warnings: dict[Problem, None] = field(default_factory=dict)  # usable values that may surprise
 
     def add(self, line: int, place: str, what: str, remedy: str) -> None:
         self.found[Problem(self.file, line, place, what, remedy)] = None
@@ -71,7 +72,7 @@ def suggest(wrong: str, known: Sequence[str], all_of_them: str = "known are") ->
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One value of the document.  The reading methods note a problem and return None where the value is unfit."""
+    """One value of the document.  The reading methods add a problem and return None if the value does not fit."""
 
     node: yaml.Node
     place: str
@@ -138,7 +139,7 @@ class Item:
         return [Item(node, f"{self.place}[{i}]", self.problems) for i, node in enumerate(self.node.value)]
 
     def entries(self, expected: str) -> dict[str, Entry] | None:
-        """The entries of a mapping, by key; keys that come twice are a problem and the first one counts."""
+        """The entries of a mapping, by key. A key given twice is a problem; its first value counts."""
         if not isinstance(self.node, yaml.MappingNode):
             self.problem(f"{self.kind()} where {expected} belongs", f"write {expected}")
             return None
@@ -158,7 +159,7 @@ class Item:
         return entries
 
     def fields(self, known: Sequence[str], expected: str, required: Sequence[str] = ()) -> dict[str, Entry] | None:
-        """The entries of a mapping that may have only these keys and must have some of them."""
+        """The entries of a mapping that may have only `known` keys and must have the `required` ones."""
         entries = self.entries(expected)
         if entries is None:
             return None
@@ -184,6 +185,39 @@ class Entry(Item):
         return int(self.key_node.start_mark.line) + 1
 
 
+Form = Literal["duration", "size", "count", "switch"]
+Bounds = tuple[float, float]
+_EXPECTED: Final = {
+    "duration": "a duration such as 60s",
+    "size": "a size such as 8MiB",
+    "count": "a whole number",
+    "switch": "true or false",
+}
+
+
+def read_quantity(item: Item, form: Form, bounds: Bounds) -> float | int | None:
+    """Seconds, bytes, a number, or whether it is so; None, and a problem noted, where it is unfit."""
+    least, most = bounds
+    value: float | int | None
+    if form == "switch":
+        return item.scalar(read_switch, _EXPECTED[form])
+    if form == "duration":
+        value = item.scalar(read_duration, _EXPECTED[form])
+    else:
+        value = item.scalar(read_size if form == "size" else read_count, _EXPECTED[form])
+    if value is None or least <= value <= most:
+        return value
+
+    def shown(limit: float) -> str:
+        if form == "duration":
+            return format_duration(limit)
+        return f"{limit:.0f}{'B' if form == 'size' else ''}"
+
+    way = f"less than {shown(least)}" if value < least else f"more than {shown(most)}"
+    item.problem(f"{item.text} is {way}", f"write a value from {shown(least)} to {shown(most)}")
+    return None
+
+
 def compose(data: bytes | str, problems: Problems) -> Item | None:
     """The document's root, or None with a problem noted."""
     try:
@@ -204,6 +238,6 @@ def compose(data: bytes | str, problems: Problems) -> Item | None:
         problems.add(0, "", f"not YAML: {' '.join(str(error).split())}", "save the file as UTF-8 text")
         return None
     if node is None:
-        problems.add(1, "", "the file is empty", "docs/operating.md shows what belongs here")
+        problems.add(1, "", "the file is empty", "docs/topology.md shows what belongs here")
         return None
     return Item(node, "", problems)

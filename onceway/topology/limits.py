@@ -1,6 +1,6 @@
 """`limits` and `users` of a topology file: what clients may take of a router, for each listener and for each user.
 
-Values and their bounds here; what they do is `router.limits`, what people are told is docs/operating.md. Read
+The keys and their bounds are here. `router.links.limits` enforces them, docs/topology.md explains them. Read
 `onceway.topology.sections` for the rest of the file.
 """
 
@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from onceway.topology.document import Entry
-from onceway.topology.quantities import Bounds, Form, read_quantity
-from router.config import RouterConfig
-from router.limits import Limits, UserLimits
+from onceway.topology.document import Bounds, Entry, Form, read_quantity
+from router.config import Limits, RouterConfig, UserLimits
+from router.links.limits import ANONYMOUS
 
 # key in the file -> (field of Limits, form, least, most)
 LIMITS: Final[dict[str, tuple[str, Form, Bounds]]] = {
@@ -29,12 +28,12 @@ LIMITS: Final[dict[str, tuple[str, Form, Bounds]]] = {
     "idle_timeout": ("idle_timeout_s", "duration", (0.1, 86_400)),
 }
 OF_A_LISTENER: Final = ("half_open", "handshake_timeout")
-"""Keys that no user has: nobody knows yet who it is."""
+"""Keys that no user has, because the user is not known yet when they apply."""
 USER_KEYS: Final = tuple(key for key in LIMITS if key not in OF_A_LISTENER)
 
 
 def read_limits(entry: Entry | None, settings: RouterConfig, base: Limits) -> Limits:
-    """A listener's: `base` with what is given here in its place."""
+    """A listener's limits: `base`, replaced by what the entry gives."""
     if entry is None:
         return base
     values = _values(entry, tuple(LIMITS))
@@ -51,6 +50,11 @@ def read_users(entry: Entry | None, settings: RouterConfig) -> tuple[tuple[str, 
     for name, item in (entry.entries(expected) or {}).items():
         if not name:
             item.problem("a user without a name", "write the name by which it authenticates")
+        elif name != ANONYMOUS:
+            item.warn(
+                f"no client can be user {name}: there are no user accounts yet, every client is {ANONYMOUS}",
+                f"write {ANONYMOUS}, or leave it out",
+            )
         fields = item.fields(("limits",), "a mapping such as {limits: {connections: 10}}")
         if not fields or "limits" not in fields:
             continue

@@ -1,20 +1,18 @@
-"""What a topology file says, as plain values.  Already checked: `sections` makes it, everybody else only reads it."""
+"""A topology as plain values, already checked. `sections` makes it, the rest only reads it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from pathlib import Path
-from typing import Literal
 
 from onceway.topology.document import Problem
 from onceway.topology.values import format_host_port
-from router.config import AddressConfig, RouterConfig
-from router.limits import Limits
+from router.config import AddressConfig, Limits, RouterConfig
 
 HostPort = tuple[str, int]
 Link = tuple[str, str, int]  # two routers and the cost between them
-OnPartition = Literal["continue"]  # `stop` (PROTOCOL 14) will be the other one
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +31,39 @@ class Topology:
     routers: dict[str, RouterAddress]  # in the file's order
     links: tuple[Link, ...]
     settings: RouterConfig  # timers, sizes and addresses; its name is empty
-    on_partition: OnPartition = "continue"
     via: Mapping[frozenset[str], HostPort] = field(default_factory=dict)  # links that are dialled elsewhere
     limits: Mapping[str, Limits] = field(default_factory=dict)  # of routers that have limits of their own
-    warnings: tuple[Problem, ...] = ()  # what was told to whoever checks or starts it
+    warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
+    text: str = field(default="", repr=False, compare=False)  # the file's content
+
+    @property
+    def file_digest(self) -> str:
+        """16 hexadecimal digits. Files that say the same have the same, whatever their order of keys and comments."""
+        links = sorted((*sorted(link[:2]), link[2]) for link in self.links)
+        via = sorted((*sorted(pair), place) for pair, place in self.via.items())
+        routers, limits = sorted(self.routers.items()), sorted(self.limits.items())
+        settings = replace(self.settings, routers=tuple(sorted(self.settings.routers)))
+        said = repr((self.network, routers, links, via, limits, settings))
+        return blake2b(said.encode(), digest_size=8).hexdigest()
 
     @property
     def addresses(self) -> tuple[AddressConfig, ...]:
         return self.settings.addresses
 
     def router_config(self, name: str) -> RouterConfig:
-        """What router `name` is told.  KeyError if the file has no such router."""
+        """The configuration of router `name`. KeyError if the file has no such router."""
         if name not in self.routers:
             raise KeyError(name)
-        return replace(self.settings, name=name, limits=self.limits.get(name, self.settings.limits))
+        limits = self.limits.get(name, self.settings.limits)
+        return replace(self.settings, name=name, limits=limits, topology_digest=self.digest)
+
+    @property
+    def digest(self) -> int:
+        """A number that differs where routers or links do. `via` may: a file for one host may go around a proxy."""
+        links = sorted((*sorted((one, other)), cost) for one, other, cost in self.links)
+        return int.from_bytes(
+            blake2b(repr((sorted(self.routers.items()), links)).encode(), digest_size=8).digest(), "big"
+        )
 
     def neighbours(self, name: str) -> dict[str, int]:
         """The routers that `name` has a link to, and what the link costs."""
@@ -59,7 +76,7 @@ class Topology:
         return found
 
     def dialled(self, name: str, neighbour: str) -> HostPort:
-        """Where `name` connects to, to reach its neighbour: what listens there, or leads there."""
+        """The address that `name` connects to for this neighbour: its listener, or `via`."""
         return self.via.get(frozenset((name, neighbour)), self.routers[neighbour].interrouter)
 
     def urls(self, names: Iterable[str] | None = None) -> str:

@@ -7,16 +7,15 @@ default and not judged again.  The result is only used when there was no problem
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from onceway.topology.document import Entry, Item, Problems, suggest
+from onceway.topology.document import Bounds, Entry, Form, Item, Problems, read_quantity, suggest
 from onceway.topology.limits import read_limits, read_users
-from onceway.topology.model import HostPort, Link, OnPartition, RouterAddress, Topology
-from onceway.topology.quantities import Bounds, Form, read_quantity
-from onceway.topology.timeouts import check_sign_of_life, check_timeouts, longest_sign_of_life_s
+from onceway.topology.model import HostPort, Link, RouterAddress, Topology
+from onceway.topology.subscriptions import OTHER_SUBSCRIPTIONS, check_subscriptions, read_subscriptions
 from onceway.topology.values import (
     format_duration,
     format_host_port,
@@ -24,13 +23,12 @@ from onceway.topology.values import (
     read_host_port,
     read_name,
 )
-from router.config import AddressConfig, Guarantee, NoSubscribers, RouterConfig
-from router.limits import Limits
+from router.config import AddressConfig, Limits, NoSubscribers, OtherSubscriptions, RouterConfig, UserLimits
+from router.names import GUARANTEES, Guarantee
 
 TOP_KEYS: Final = (
     "network",
     "defaults",
-    "on_partition",
     "settings",
     "limits",
     "users",
@@ -39,7 +37,6 @@ TOP_KEYS: Final = (
     "links",
 )
 DEFAULT_HOST: Final = "127.0.0.1"
-GUARANTEES: Final = ("exactly-once", "at-least-once", "at-most-once")
 NO_SUBSCRIBERS: Final = ("hold", "accept", "release")
 LINK_KEYS: Final = ("between", "cost", "via")
 ADDRESS_KEYS: Final = (
@@ -50,6 +47,8 @@ ADDRESS_KEYS: Final = (
     "publisher_timeout",
     "no_subscribers",
     "max_redeliveries",
+    "subscriptions",
+    "other_subscriptions",
 )
 ROUTER_KEYS: Final = ("amqp", "interrouter", "admin", "host", "limits")
 _PORTS: Final = ("amqp", "interrouter", "admin")
@@ -70,6 +69,7 @@ SETTINGS: Final[dict[str, tuple[str, Form, Bounds]]] = {
     "max_frame_size": ("max_frame_size", "size", (512, (1 << 32) - 1)),  # 2.7.1: 512 is AMQP's least
     "memory_limit": ("memory_limit", "size", (1 << 20, _MOST)),
     "presettled_queue": ("presettled_queue", "count", (1, 1 << 24)),
+    "ready_when_isolated": ("ready_when_isolated", "switch", (0, 1)),
     "done_bytes": ("done_bytes", "size", (0, _MOST)),
 }
 # Settings that an address may have of its own.
@@ -84,7 +84,6 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     if top is None:
         return None
     network = top["network"].scalar(read_name, "a name") if "network" in top else None
-    on_partition = _read_on_partition(top.get("on_partition"))
     host = _read_defaults(top.get("defaults"))
     settings, address_settings = read_settings(top.get("settings"))
     trial = RouterConfig(name="", **settings)
@@ -111,14 +110,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)
-    return Topology(network, path, routers, tuple(links), config, on_partition, via, listener_limits, warnings)
-
-
-def _read_on_partition(entry: Entry | None) -> OnPartition:
-    """PROTOCOL 14: this is the one place that has to change when `stop` is built."""
-    if entry is not None and entry.choice(("continue", "stop")) == "stop":
-        entry.problem("stop is not built yet", "write continue, or leave the line out")
-    return "continue"
+    return Topology(network, path, routers, tuple(links), config, via, listener_limits, warnings)
 
 
 def _read_defaults(entry: Entry | None) -> str:
@@ -207,9 +199,14 @@ def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -
     for key, (name, form, limits) in ADDRESS_SETTINGS.items():
         if key in fields and (value := read_quantity(fields[key], form, limits)) is not None:
             values[name] = value
+    if "subscriptions" in fields:
+        values["subscriptions"] = read_subscriptions(fields["subscriptions"])
+    if "other_subscriptions" in fields and (choice := fields["other_subscriptions"].choice(OTHER_SUBSCRIPTIONS)):
+        values["other_subscriptions"] = cast(OtherSubscriptions, choice)
     if values.get("match") is None:
         return None
     address = AddressConfig(**values)
+    check_subscriptions(address, fields)
     if any(key in fields for key in ADDRESS_SETTINGS):
         check_timeouts(address, fields, item)
         check_sign_of_life(address, item, sign_of_life_s)
@@ -249,6 +246,8 @@ def _read_routers(entry: Entry | None, host: str) -> dict[str, RouterAddress]:
             read_name(name)
         except ValueError as error:
             item.problem(*error.args)
+        if name.split("-")[0] == "supervisor":  # the names of supervisors' control sockets
+            item.problem(f'"{name}" is the name of a supervisor', "choose another name")
         routers[name] = _read_router(item, host, taken)
     return routers
 
@@ -403,3 +402,37 @@ def _check_connected(item: Item, routers: Sequence[str], links: Sequence[Link]) 
             f"the network falls apart into {' | '.join(', '.join(piece) for piece in pieces)}",
             f"add a link, for example: {pieces[0][0]} - {pieces[1][0]}",
         )
+
+
+def check_timeouts(address: AddressConfig, fields: Mapping[str, Entry], entry: Item) -> None:
+    """No delivery may be forgotten while a subscription may still hold it in doubt (protocol 12.4)."""
+    least = address.subscription_timeout_s + 2 * address.margin_s
+    if address.publisher_expires_s > least:
+        return
+    item = fields.get("publisher_timeout") or fields.get("subscription_timeout") or entry
+    item.problem(
+        f"publisher_timeout {format_duration(address.publisher_expires_s)} must exceed subscription_timeout + 2 margin"
+        f" = {format_duration(least)}",
+        f"make publisher_timeout more than {format_duration(least)}, "
+        f"or leave it out for {format_duration(address.subscription_timeout_s + 60)}",
+    )
+
+
+def longest_sign_of_life_s(settings: RouterConfig, limits: Sequence[Limits | UserLimits]) -> float:
+    """Seconds until a publisher that is back, sends nothing and answers no echo has proved twice that it is there, by
+    heartbeats later than `proof_after` (protocol 5.2).
+    """
+    idle_s = max([settings.idle_timeout_s, *(one.idle_timeout_s or 0.0 for one in limits)])
+    return 2 * (idle_s / 2 + settings.proof_after_s)
+
+
+def check_sign_of_life(address: AddressConfig, item: Item, sign_of_life_s: float) -> None:
+    """Warns; publishers that bring epochs, as ours do, are not concerned."""
+    if address.publisher_expires_s > sign_of_life_s:
+        return
+    item.warn(
+        f"publisher_timeout {format_duration(address.publisher_expires_s)} is not more than publishers without epochs"
+        f" may need to show that they live (idle_timeout + 2 proof_after = {format_duration(sign_of_life_s)}): such"
+        " ones that come back may be told that they have expired",
+        f"make publisher_timeout several times {format_duration(sign_of_life_s)}, or idle_timeout shorter",
+    )

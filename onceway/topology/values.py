@@ -62,10 +62,23 @@ def read_size(text: str) -> int:
     return int(float(number) * _BYTES[unit])
 
 
+def format_size(size: int) -> str:
+    """The shortest form that `read_size` reads back."""
+    unit, length = next(each for each in reversed(_BYTES.items()) if size % each[1] == 0 or each[1] == 1)
+    return f"{size // length}{unit}" if size else "0B"
+
+
 def read_count(text: str) -> int:
-    if not re.fullmatch(r"[0-9][0-9_]{0,24}", text):
+    """A whole number; bounds, which also refuse negative ones, are `read_quantity`'s."""
+    if not re.fullmatch(r"-?[0-9][0-9_]{0,24}", text):
         raise ValueError(f'"{text}" is no whole number', "write for example 1000")
     return int(text)
+
+
+def read_switch(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f'"{text}" is neither true nor false', "write true or false")
+    return text.lower() == "true"
 
 
 def read_name(text: str) -> str:

@@ -101,6 +101,8 @@ class Pair:
             from_server = self.server.data_to_send()
             self.sent_by_server += from_server
             at_client += self._feed(self.client, from_server)
+            self.client.check_invariants()
+            self.server.check_invariants()
             if not from_client and not from_server:
                 return at_client, at_server
 

@@ -173,12 +173,12 @@ def test_noise_is_a_value_or_a_decode_error(data: bytes) -> None:
         ("c0 01", DECODE, 0, "cut off"),
         ("c0 00 00", DECODE, 0, "no room for the count"),
         ("c0 02 01", DECODE, 0, "cut off"),
-        ("c0 02 02 40", DECODE, 0, "2 entries cannot lie in 1 octets"),
+        ("c0 02 02 40", DECODE, 0, "2 entries cannot lie in 1 bytes"),
         ("c0 ff ff 40", DECODE, 0, "cut off"),
         ("d0 00000003 00000000", DECODE, 0, "no room for the count"),
         ("d0 00000005 ffffffff 40", DECODE, 0, "4294967295 entries"),
         ("d0 ffffffff 00000001 40", DECODE, 0, "cut off"),
-        ("c0 03 01 40 40", DECODE, 4, "1 octets are left over"),
+        ("c0 03 01 40 40", DECODE, 4, "1 bytes are left over"),
         ("c0 04 02 40 a1 05", DECODE, 4, "cut off"),  # the entry ends behind its list
         ("c0 05 02 40 c0 02 01", DECODE, 4, "cut off"),
         ("c0 06 02 5201 a1 ff 61", DECODE, 5, "cut off"),
@@ -216,7 +216,7 @@ def test_malformed_value_is_named_with_condition_and_offset(
         decode_value(hexa(encoding))
     assert (caught.value.condition, caught.value.offset) == (condition, offset), str(caught.value)
     assert words in caught.value.description
-    assert f"at octet {offset}" in str(caught.value)
+    assert f"at byte {offset}" in str(caught.value)
 
 
 def test_every_constructor_is_either_known_or_named() -> None:
@@ -388,5 +388,5 @@ def test_symbol_is_found_by_plain_string() -> None:
 
 
 def test_decimal_of_the_wrong_width_cannot_be_made() -> None:
-    with pytest.raises(ValueError, match="4 octets"):
+    with pytest.raises(ValueError, match="4 bytes"):
         Decimal32(b"12345")

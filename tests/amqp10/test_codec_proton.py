@@ -227,7 +227,7 @@ def test_we_read_proton_s_messages(body: Any) -> None:
     assert [code for code, _, _ in sections(payload)] == [0x70, 0x71, 0x72, 0x73, 0x74, *body_sections]
 
 
-@pytest.mark.parametrize("body", [Data(b"octets"), AmqpValue("text"), AmqpValue([1, {"k": None}]), AmqpValue(b"x")])
+@pytest.mark.parametrize("body", [Data(b"bytes"), AmqpValue("text"), AmqpValue([1, {"k": None}]), AmqpValue(b"x")])
 def test_proton_reads_our_messages(body: Any) -> None:
     payload = Message(
         body,

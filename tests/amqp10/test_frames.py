@@ -49,7 +49,7 @@ def test_a_decode_error_names_the_octet() -> None:
     error = only(wire.feed(encode_frame(0, 0, b"\x00\x53\x10\xc0\x03\x01\x3f\x00")), ConnectionClosed).error
     assert error is not None
     assert error.description is not None
-    assert "octet 14 of a frame of 16" in error.description
+    assert "byte 14 of a frame of 16" in error.description
 
 
 def test_a_frame_above_our_max_frame_size_is_refused_before_it_has_come() -> None:

@@ -242,7 +242,7 @@ def test_frame_has_its_head_and_its_body() -> None:
 @pytest.mark.parametrize(
     ("head", "offset", "words"),
     [
-        ("0000000702000000", 0, "7 octets"),
+        ("0000000702000000", 0, "7 bytes"),
         ("0000000801000000", 4, "inside the frame's head"),
         ("0000000800000000", 4, "inside the frame's head"),
         ("0000000803000000", 4, "outside the frame"),

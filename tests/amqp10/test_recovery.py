@@ -108,7 +108,7 @@ def test_parts_of_a_map_make_up_the_map_and_fit(unsettled: dict[bytes, DeliveryS
 
 
 def test_an_entry_that_fits_nowhere_is_an_error() -> None:
-    with pytest.raises(ValueError, match="takes 35 octets"):
+    with pytest.raises(ValueError, match="takes 35 bytes"):
         split_unsettled({b"t" * 32: None}, 20)
 
 

@@ -26,11 +26,12 @@ from amqp10 import (
     Transfers,
     reading,
 )
+from amqp10.codec import encode_uint
 from amqp10.dispositions import encode_disposition
 from amqp10.frames import AMQP_HEADER, encode_frame
 from amqp10.performatives import Begin, Detach, Disposition, Open, Transfer
 from amqp10.serial import WRAP
-from amqp10.transfers import encode_block, encode_uint, field_spans
+from amqp10.transfers import encode_block, field_spans
 from tests.amqp10.pair import Pair, Wire, frames, only, transfer
 
 Encoder = Callable[..., bytes]

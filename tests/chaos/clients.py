@@ -1,13 +1,14 @@
-"""The clients of one kill test: `chaos.clients` as processes, watched through their histories, judged at the end."""
+"""The clients of one kill test: `chaos.live.clients` as processes, watched through their histories, judged at the end."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Self
 
-from chaos.history import Writer
-from chaos.judge import judge
-from chaos.verdict import Judgement
+from chaos.judge.history import Writer
+from chaos.judge.judge import judge
+from chaos.judge.verdict import Judgement
 from tests.live import LiveNetwork, wait_until
 from tests.running import Program, module
 
@@ -55,12 +56,12 @@ class Clients:
     def start(self, what: str, name: str, at: str) -> Program:
         names = list(self.network.names)
         order = names[names.index(at) :] + names[: names.index(at)]
-        # fmt: off
-        program = module(
-            "chaos.clients", what, "--client", self.client, "--urls", self.network.urls(*order), "--name", name,
-            "--history", self.history_of(name), "--journal", self.directory / f"{name}.journal",
-            "--timeout", TIMEOUT_S, "--rate", self.rate, *(() if self.count is None else ("--count", self.count)))
-        # fmt: on
+        options = {
+            "client": self.client, "urls": self.network.urls(*order), "name": name, "timeout": TIMEOUT_S,
+            "history": str(self.history_of(name)), "journal": str(self.directory / f"{name}.journal"),
+            "rate": self.rate, "count": self.count,
+        }  # fmt: skip
+        program = module("chaos.live.clients", what, json.dumps(options))
         (self.publishers if what == "publish" else self.subscribers)[name] = program
         return program
 

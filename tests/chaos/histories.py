@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.history import Writer
-from chaos.verdict import Verdict
+from chaos.judge.history import Writer
+from chaos.judge.verdict import Verdict
 
 STEP_S = 0.001
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from chaos.audit import audit, audit_and_say, main
-from chaos.history import HistoryError
-from chaos.judge import judge
-from chaos.verdict import Judgement
+from chaos.judge.audit import audit, audit_and_say
+from chaos.judge.history import HistoryError
+from chaos.judge.judge import judge
+from chaos.judge.verdict import Judgement
+from chaos.live.cli import command
+from onceway.errors import UsageError
 from onceway.spark.session import NoSpark
 from tests.chaos.histories import CASES, History
 
@@ -130,12 +132,10 @@ def test_the_command_says_what_the_judge_says(spark: Any, tmp_path: Path, capsys
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(judge(tmp_path).as_dict()))
 
 
-def test_without_spark_the_command_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_spark_the_command_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(app: str) -> Any:
         raise NoSpark("pyspark is not installed")
 
-    monkeypatch.setattr("chaos.audit.session", nothing)
-    assert main([str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "pyspark is not installed\n"
+    monkeypatch.setattr("onceway.spark.session.session", nothing)
+    with pytest.raises(UsageError, match=r"^pyspark is not installed$"):
+        command.main(["audit", str(tmp_path)], standalone_mode=False)

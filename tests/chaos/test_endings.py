@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from chaos.network import Network, Router
-from chaos.run import Run
-from chaos.schedule_files import loads
+from chaos.live.processes import Network, Router
+from chaos.live.run import Run
+from chaos.live.schedule_files import loads
 
 SCHEDULE = """\
 shows: something

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from chaos.connections import Connections
-from chaos.faults import Faults
-from chaos.schedule import Fault, Schedule, Target
-from chaos.schedule_files import loads
+from chaos.live.connections import Connections
+from chaos.live.faults import Faults
+from chaos.live.schedule import Fault, Schedule, Target
+from chaos.live.schedule_files import loads
 
 HEAD = """\
 shows: something

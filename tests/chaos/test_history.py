@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from chaos.history import FIELDS, HistoryError, Writer, files, read, read_file
+from chaos.judge.history import FIELDS, HistoryError, Writer, files, read, read_file
 
 
 class Clock:
@@ -74,7 +74,7 @@ def test_time_never_runs_backwards_in_a_file(path: Path) -> None:
 
 def test_lines_outlive_a_kill_9(path: Path) -> None:
     program = f"""
-from chaos.history import Writer
+from chaos.judge.history import Writer
 writer, n = Writer({str(path)!r}), 0
 while True:
     writer.send("p0", n)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from chaos.history import HistoryError
-from chaos.judge import judge
-from chaos.verdict import Judgement, Verdict
+from chaos.judge.history import HistoryError
+from chaos.judge.judge import judge
+from chaos.judge.verdict import Judgement, Verdict
 from tests.chaos.histories import CASES, Case, History
 
 
@@ -48,7 +48,7 @@ def test_the_table_counts_what_each_subscriber_got(tmp_path: Path) -> None:
 
 
 def command(directory: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "chaos.judge", str(directory), *options]
+    line = [sys.executable, "-m", "chaos", "judge", str(directory), *options]
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chaos.history import Event
-from chaos.judge import judge_events
-from chaos.ranges import Ranges
+from chaos.judge.history import Event
+from chaos.judge.judge import judge_events
+from chaos.judge.ranges import Ranges
 
 PUBLISHERS, SUBSCRIBERS, NUMBERS = ("p0", "p1"), ("s0", "s1"), range(6)
 p, s, n = st.sampled_from(PUBLISHERS), st.sampled_from(SUBSCRIBERS), st.sampled_from(NUMBERS)

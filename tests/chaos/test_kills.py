@@ -2,7 +2,7 @@
 
 Five routers: t in the middle of all best paths, a to d around it in a ring of dearer links.  Two publishers (at a and
 b) and three subscribers (at b, c and d), each able to go to any router; our client with journals, and proton as
-chaos.clients uses it.  The judge knows the clients' own histories and nothing else.
+chaos.live.clients uses it.  The judge knows the clients' own histories and nothing else.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from chaos.netns import command_inside, reason_against
+from chaos.live.netns import command_inside, reason_against
 
 PROGRAM = """
 import subprocess, sys
-from chaos.netns import Namespaces
+from chaos.live.netns import Namespaces
 
 SERVE = "import socket; s = socket.create_server(('0.0.0.0', 5000)); print(flush=True)\\nwhile True: s.accept()"
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], 5000), timeout=float(sys.argv[2]))"

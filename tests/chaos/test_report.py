@@ -8,12 +8,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from chaos.drawing import clock, clock_step, draw, duration
-from chaos.history import read
-from chaos.judge import judge
-from chaos.report import main, times_text, write_report
-from chaos.timeline import Latencies, Timeline, Watcher, nice_step
+from chaos.judge.history import read
+from chaos.judge.judge import judge
+from chaos.live.cli import command
+from chaos.live.drawing import clock, clock_step, draw, duration
+from chaos.live.report import times_text, write_report
+from chaos.live.timeline import Latencies, Timeline, Watcher, nice_step
 from tests.chaos.histories import CASES, Case, History
 
 VOID = {"meta"}
@@ -104,15 +106,13 @@ def test_a_run_without_any_event_has_a_page(tmp_path: Path) -> None:
     assert "latency: nothing was received" in Page(written(tmp_path)).text
 
 
-def test_the_command_writes_where_it_is_told_and_exits_as_the_judge(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_where_it_is_told_and_exits_as_the_judge(tmp_path: Path) -> None:
     violated = next(case for case in CASES if case.verdict == "violated").build(tmp_path)
     out = tmp_path / "page.html"
-    assert main([str(violated), "--out", str(out)]) == 1
-    assert capsys.readouterr().out == f"{out}\n"
+    result = CliRunner().invoke(command, ["report", str(violated), "--out", str(out)])
+    assert (result.exit_code, result.output) == (1, f"{out}\n")
     assert out.stat().st_size > 1_000
-    assert main([str(tmp_path / "none")]) == 2
+    assert CliRunner().invoke(command, ["report", str(tmp_path / "none")]).exit_code == 2
 
 
 def test_latency_runs_from_send_to_receive(tmp_path: Path) -> None:

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from chaos import cli
-from chaos.history import Event, Writer, read
-from chaos.judge import judge
-from chaos.recovery import Recovery, main, recoveries, summary
-from chaos.run import Run
+from chaos.judge.history import Event, Writer, read
+from chaos.judge.judge import judge
+from chaos.judge.recovery import Recovery, longest_waits, recoveries, summary
+from chaos.live import cli
+from chaos.live.cli import command
+from chaos.live.run import Run
 from tests.live import wait_until
 
 BOUND_S = 240.0  # less than a test may take
@@ -70,8 +71,8 @@ def test_the_library_is_listed_with_what_it_shows() -> None:
 def test_what_the_machine_cannot_run_is_said_to_be_skipped(
     monkeypatch: pytest.MonkeyPatch, options: list[str], code: int
 ) -> None:
-    monkeypatch.setattr("chaos.netns.reason_against", lambda: "there is no ip command; install iproute2")
-    monkeypatch.setattr("chaos.processes.rhea_modules", lambda: None)
+    monkeypatch.setattr("chaos.live.netns.reason_against", lambda: "there is no ip command; install iproute2")
+    monkeypatch.setattr("chaos.live.processes.rhea_modules", lambda: None)
     monkeypatch.setattr(cli, "run_and_judge", lambda name, out, seed: 0)
     done = CliRunner().invoke(cli.command, ["all", *options])
     assert done.exit_code == code
@@ -119,7 +120,7 @@ def test_ctrl_c_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ctrl_c_outside_of_a_run_finds_nothing_violated(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(name: str, out: Path | None, seed: int) -> int:
+    def interrupted(name: str, out: Path | None, seed: int, client: str | None) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "run_and_judge", interrupted)
@@ -139,7 +140,7 @@ def test_a_full_disk_is_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_client_that_is_not_there_is_said_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chaos.processes.rhea_modules", lambda: None)
+    monkeypatch.setattr("chaos.live.processes.rhea_modules", lambda: None)
     done = CliRunner().invoke(cli.command, ["run", "garbage", "--out", str(tmp_path / "out")])
     assert str(done.exception).startswith("the schedule has a rhea client: it needs node, ")
     assert not (tmp_path / "out").exists()
@@ -161,7 +162,7 @@ def test_a_toxiproxy_url_that_is_none_is_bad_input(tmp_path: Path, monkeypatch: 
 
 def test_without_the_client_of_toxiproxy_a_run_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "toxiproxy", None)
-    for module in ("chaos.connections", "chaos.faults", "chaos.run"):
+    for module in ("chaos.live.connections", "chaos.live.faults", "chaos.live.run"):
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr(cli, "find_spec", lambda name: None)
     done = CliRunner().invoke(cli.command, ["run", "short"])
@@ -216,8 +217,20 @@ def test_recovery_of_a_client_whose_next_router_dies_too_counts_from_the_first_k
     assert summary([one])[0].endswith("onceway publishers: median 5.000 s, 90 % within 5.000 s, most 5.000 s (1 times)")
 
 
-def test_a_run_without_a_kill_has_no_recovery(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_publisher_waits_from_its_first_send_to_the_outcome() -> None:
+    events = history(
+        {"op": "send", "p": "p", "n": 0},  # at 1
+        {"op": "send", "p": "p", "n": 1},
+        {"op": "outcome", "p": "p", "n": 1, "outcome": "accepted"},
+        {"op": "send", "p": "p", "n": 0},  # again, by the next process
+        {"op": "outcome", "p": "p", "n": 0, "outcome": "accepted"},  # at 5
+        {"op": "send", "p": "q", "n": 0},
+    )
+    assert longest_waits(events) == {"p": 4.0}
+
+
+def test_a_run_without_a_kill_has_no_recovery(tmp_path: Path) -> None:
     with Writer(tmp_path / "run.jsonl") as writer:
         writer.write("run", publishers=[], subscribers=[])
-    assert main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "no client's router was killed\n"
+    result = CliRunner().invoke(command, ["recovery", str(tmp_path)])
+    assert (result.exit_code, result.output) == (0, "no client's router was killed\n")

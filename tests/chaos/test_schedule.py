@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from chaos.faults import proxied, to_the_end
-from chaos.schedule import Fault, Schedule, Target
-from chaos.schedule_files import find, library, load_schedule, loads
+from chaos.live.faults import proxied, to_the_end
+from chaos.live.schedule import Fault, Schedule, Target
+from chaos.live.schedule_files import find, library, load_schedule, loads
 from onceway.topology import ConfigError
 
 HEAD = """\

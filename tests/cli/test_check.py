@@ -52,7 +52,7 @@ def test_an_unknown_command_names_the_one_that_was_meant() -> None:
 def test_help_lists_every_command() -> None:
     done = onceway("--help")
     assert done.returncode == 0
-    for command in ("up", "router", "check", "status", "publish", "subscribe", "demo"):
+    for command in ("up", "router", "check", "render", "status", "drain", "admin", "publish", "subscribe", "demo"):
         assert f"\n  {command} " in done.stdout
         assert onceway(command, "--help").returncode == 0
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -58,7 +60,7 @@ def test_ctrl_c_ends_a_publisher_that_nobody_listens_to_with_1(router: LiveNetwo
     ) as giving:
 
         def waits() -> bool:
-            # PROTOCOL 6.10: no subscription, no credit; status says why
+            # protocol 6.10: no subscription, no credit; status says why
             done = onceway("status", router.topology_path)
             return "nobody: publisher lonely/lonely gets no credit: " in done.stdout
 
@@ -83,10 +85,105 @@ def test_with_a_journal_the_next_run_goes_on_where_the_last_ended(router: LiveNe
         assert "kept: resumed at a" in taking.errors
 
 
+def test_a_publisher_that_nobody_listens_to_gives_up_when_asked_to(router: LiveNetwork, tmp_path: Path) -> None:
+    options = ["--name", "lonely", "--journal", tmp_path / "p.journal", "--url", router.urls()]
+    done = onceway("publish", "silent", *options, "--timeout", "0.3", "--count", 3)
+    assert done.returncode == 1
+    assert done.stdout.startswith("published 0, accepted 0, rejected 0, undecided 0 in ")
+    assert "[lonely] no outcome and no credit for 0.3 s" in done.stderr
+
+
+def test_a_publisher_without_an_outcome_gives_up_and_the_next_run_sends_it_again(
+    router: LiveNetwork, tmp_path: Path
+) -> None:
+    taker = ["--url", router.urls(), "--name", "late", "--journal", str(tmp_path / "s.journal")]
+    assert onceway("subscribe", "slow", *taker, "--count", "1", "--timeout", "0.1").returncode == 1
+    giver = ["--url", router.urls(), "--name", "giver", "--journal", tmp_path / "p.journal"]
+    done = onceway("publish", "slow", *giver, "--timeout", "0.3", stdin=b"one\n")
+    assert done.returncode == 1
+    assert done.stdout.startswith("published 1, accepted 0, rejected 0, undecided 1 in ")
+    assert (
+        "1 have no outcome: the connection was closed before they had an outcome; 1 are in the journal" in done.stderr
+    )
+    with Program([*COMMAND, "subscribe", "slow", *taker, "--count", "1"]) as taking:
+        assert onceway("publish", "slow", *giver, stdin=b"").stdout.startswith("published 1, accepted 1, ")
+        assert taking.rest() == ["one"]
+
+
+def full(*arguments: object, stdin: bytes = b"") -> tuple[int, str]:
+    """Runs a command whose output goes to a disk without room."""
+    with Path("/dev/full").open("wb") as output:
+        done = subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            input=stdin,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            timeout=BOUND_S,
+            check=False,
+        )
+    return done.returncode, done.stderr.decode()
+
+
+def test_an_output_that_is_full_ends_it_with_a_line_and_what_was_not_printed_comes_again(
+    router: LiveNetwork, tmp_path: Path
+) -> None:
+    taker = ["--url", router.urls(), "--name", "keeper", "--journal", str(tmp_path / "s.journal")]
+    assert onceway("subscribe", "full", *taker, "--count", "1", "--timeout", "0.1").returncode == 1
+    with Program([*COMMAND, "publish", "full", "--url", router.urls(), "--count", "1", "--size", "1"]) as giving:
+        status, said = full("subscribe", "full", *taker)
+        assert status == 1
+        assert "[keeper] the last 1 messages are not accepted: they come again" in said
+        assert "standard output cannot be written: No space left on device" in said
+        assert "Traceback" not in said
+        assert onceway("subscribe", "full", *taker, "--count", "1").stdout == "0 \n"
+        assert giving.process.wait(BOUND_S) == 0
+    status, said = full("publish", "full", "--url", router.urls(), "--count", "0")
+    assert (status, "Traceback" in said) == (1, False)
+    assert "standard output cannot be written" in said
+
+
+def test_accepted_before_it_is_printed_it_does_not_come_again(router: LiveNetwork, tmp_path: Path) -> None:
+    taker = ["--url", router.urls(), "--name", "loser", "--journal", str(tmp_path / "s.journal")]
+    assert onceway("subscribe", "once", *taker, "--count", "1", "--timeout", "0.1").returncode == 1
+    with Program([*COMMAND, "publish", "once", "--url", router.urls(), "--count", "1", "--size", "1"]) as giving:
+        status, said = full("subscribe", "once", *taker, "--accept", "before-printing")
+        assert status == 1
+        assert "[loser] the last 1 messages are accepted, and may not be printed" in said
+        assert giving.process.wait(BOUND_S) == 0
+    assert onceway("subscribe", "once", *taker, "--timeout", "0.5").stdout == ""
+
+
+def test_a_journal_on_a_full_disk_is_said_in_a_line_each_time(router: LiveNetwork, tmp_path: Path) -> None:
+    journal = tmp_path / "p.journal"
+    giver = ["publish", "lines", "--url", router.urls(), "--name", "full", "--journal", str(journal)]
+    with subscriber(router, "lines", "--quiet"):
+        assert onceway(*giver, stdin=b"one\n").returncode == 0
+        limit = journal.stat().st_size  # bytes: no file may become larger
+
+        def bounded() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+        for _ in range(3):
+            done = subprocess.run(
+                [*COMMAND, *giver],
+                input=b"x" * limit,
+                capture_output=True,
+                preexec_fn=bounded,
+                timeout=BOUND_S,
+                check=False,
+            )
+            assert done.returncode == 1
+            assert "Traceback" not in done.stderr.decode()
+            assert f"{journal}: the journal failed (disk I/O error)" in done.stderr.decode()
+        again = onceway(*giver, stdin=b"two\n")
+        assert again.returncode == 0
+        assert again.stdout.startswith("published 1, accepted 1,")
+
+
 def test_nothing_for_a_while_is_a_failure_when_asked_for(router: LiveNetwork) -> None:
     done = onceway("subscribe", "silent", "--url", router.urls(), "--timeout", "0.2", "--count", 1)
     assert done.returncode == 1
-    assert "nothing came for 0.2 s" in done.stderr
+    assert "no message arrived for 0.2 s" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["publish", "subscribe"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import time
 from typing import Any
 
 import onceway as library
+from onceway.cli.status import ask
 from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.live import LiveNetwork
 from tests.running import Program
@@ -14,8 +17,8 @@ from tests.running import Program
 
 def test_one_router_by_url_as_json(router: LiveNetwork) -> None:
     url = f"http://127.0.0.1:{router['a'].admin_port}"
-    for target in (url, url + "/", url + "/status"):
-        done = onceway("status", target, "--json")
+    for target in (url, url + "/", url + "/status", url.removeprefix("http://")):
+        done = onceway("status", target, "--json", "--timeout", "60")
         assert done.returncode == 0
         assert json.loads(done.stdout)["a"]["state"] == "ready"
 
@@ -24,6 +27,17 @@ def test_a_router_that_is_not_there_is_a_failure() -> None:
     done = onceway("status", "http://127.0.0.1:1")
     assert done.returncode == 1
     assert "does not answer" in done.stdout
+
+
+def test_a_router_that_hangs_is_waited_for_one_second() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        began = time.monotonic()
+        assert asyncio.run(ask(url, 1.0, with_addresses=False)) == ({url: None}, {url: "hangs: no answer within 1 s"})
+        assert time.monotonic() - began < 1.8
+        done = onceway("status", url)
+        assert done.returncode == 1
+        assert "hangs: no answer within 1 s" in done.stdout
 
 
 def test_a_delivery_whose_publisher_vanished_is_in_doubt_and_its_age_is_told(router: LiveNetwork) -> None:
@@ -41,7 +55,7 @@ def test_a_delivery_whose_publisher_vanished_is_in_doubt_and_its_age_is_told(rou
                 while status(router)["records"]["in_doubt"] < 3:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             assert status(router)["oldest_in_doubt_s"] >= 0
-            shown = await asyncio.to_thread(onceway, "status", router.topology_path)
+            shown = await asyncio.to_thread(onceway, "status", router.topology_path, "--timeout", "60")
             assert "[a] the oldest delivery in doubt has been so for " in shown.stdout
             for delivery in held:
                 await delivery.accept()

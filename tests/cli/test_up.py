@@ -7,7 +7,9 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ def test_up_announces_restarts_and_stops_a_network(pair_file: Path) -> None:
         assert up.line() == ready
         first = status(pair_file, "b")
         assert first is not None
-        done = onceway("status", pair_file)
+        done = onceway("status", pair_file, "--timeout", "60")
         assert done.returncode == 0
         assert [line.split()[:2] for line in done.stdout.splitlines()[1:]] == [["a", "ready"], ["b", "ready"]]
 
@@ -58,6 +60,27 @@ def test_up_announces_restarts_and_stops_a_network(pair_file: Path) -> None:
         assert all(gone(pid) for pid in pids)
         assert "[b] was killed by SIGKILL; starting again in 100ms" in up.errors
         assert "network live stopping: a, b" in up.errors
+
+
+def test_a_network_goes_on_when_nobody_reads_its_lines_any_more(pair_file: Path) -> None:
+    """As `onceway up FILE | head`, on stdout and on stderr."""
+    up = subprocess.Popen([*COMMAND, "up", str(pair_file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert up.stdout is not None
+        assert up.stderr is not None
+        up.stderr.close()
+        assert up.stdout.readline() == "network live ready: 2 routers, 1 link\n"
+        up.stdout.close()
+        first = status(pair_file, "b")
+        assert first is not None
+        os.kill(first["pid"], signal.SIGKILL)
+        wait_until(lambda: (status(pair_file, "b") or first)["pid"] != first["pid"], "b to be started again")
+        assert onceway("status", pair_file, "--timeout", "60").returncode in (0, 1)
+        up.terminate()
+        assert up.wait(BOUND_S) == 0
+    finally:
+        up.kill()
+        up.wait()
 
 
 def test_routers_die_with_a_killed_up(pair_file: Path) -> None:
@@ -77,7 +100,7 @@ def test_no_restart_leaves_a_dead_router_dead(pair_file: Path) -> None:
         os.kill(victim["pid"], signal.SIGKILL)
         wait_until(lambda: "it stays down (--no-restart)" in up.errors, "the supervisor's word")
         assert status(pair_file, "a") is None
-        done = onceway("status", pair_file)
+        done = onceway("status", pair_file, "--timeout", "60")
         assert done.returncode == 1
         assert "does not answer" in done.stdout
         assert "[b] the link to a is down" in done.stdout
@@ -87,19 +110,171 @@ def test_no_restart_leaves_a_dead_router_dead(pair_file: Path) -> None:
         assert up.process.wait(BOUND_S) == 1
 
 
+def test_a_router_that_stands_still_is_killed_and_started_again(pair_file: Path) -> None:
+    with Program([*COMMAND, "up", str(pair_file), "--watchdog", "2"]) as up:
+        up.line()
+        stuck = status(pair_file, "b")
+        assert stuck is not None
+        os.kill(stuck["pid"], signal.SIGSTOP)
+        wait_until(lambda: "event=router_hangs" in up.errors, "the watchdog's line")
+        assert re.search(r"error   \[b\] does not answer for \S+: killed, to be started again", up.errors)
+        wait_until(lambda: "[b] was killed by SIGKILL; starting again in 100ms" in up.errors, "its death")
+        wait_until(lambda: (status(pair_file, "b") or stuck)["pid"] != stuck["pid"], "b to be started again")
+        assert "[a] does not answer" not in up.errors
+
+
+def test_a_supervisor_that_stood_still_itself_kills_nobody(pair_file: Path) -> None:
+    with Program([*COMMAND, "up", str(pair_file), "--watchdog", "2"]) as up:
+        up.line()
+        (pid,) = re.findall(r"\[a\] started, pid (\d+)", up.errors)
+        supervisor = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+        def uptime_s() -> float:
+            return (status(pair_file, "a") or {})["uptime_s"]  # type: ignore[no-any-return]
+
+        before = uptime_s()
+        os.kill(supervisor, signal.SIGSTOP)
+        try:
+            wait_until(lambda: uptime_s() > before + 3.0, "longer than the watchdog's time")
+        finally:
+            os.kill(supervisor, signal.SIGCONT)
+        after = uptime_s()
+        wait_until(lambda: uptime_s() > after + 2.5, "and once again")
+        assert "event=router_hangs" not in up.errors
+
+
+def test_a_router_that_reaches_no_neighbour_is_not_ready(tmp_path: Path) -> None:
+    for alone in (False, True):
+        settings = {"ready_when_isolated": alone, "discovery": "100ms"}
+        network = LiveNetwork(tmp_path / str(alone), ["a", "b"], [("a", "b")], settings=settings)
+        path = str(network.topology_path)
+        environment = {**os.environ, "ONCEWAY_STATE_DIR": str(network.directory / "state")}
+        with Program([*COMMAND, "up", path, "--only", "a", "--fresh"], environment) as up:
+            if alone:
+                assert up.line() == "network live ready: 1 router, 0 links"
+                assert network["a"].get("/readyz") == (200, b"ready\n")
+                continue
+            reason = "isolated: none of its neighbours can be reached (b)"
+            wait_until(lambda: f"[a] {reason}" in up.errors, "the supervisor's line")  # noqa: B023
+            assert network["a"].get("/readyz") == (503, f"{reason}\n".encode())
+            done = onceway("status", f"127.0.0.1:{network['a'].admin_port}", "--timeout", "60")
+            assert done.returncode == 1
+            assert reason in done.stdout
+            with Program([*COMMAND, "up", path, "--only", "b"], environment) as there:
+                assert up.line() == "network live ready: 1 router, 0 links"
+                assert there.line() == "network live ready: 1 router, 0 links"
+
+
 def test_only_the_chosen_routers_are_run_here(pair_file: Path) -> None:
-    with (
-        Program([*COMMAND, "up", str(pair_file), "--only", "a"]) as here,
-        Program([*COMMAND, "up", str(pair_file), "--only", "b"]) as there,
-    ):
-        assert here.line() == "network live ready: 1 router, 0 links"
-        assert there.line() == "network live ready: 1 router, 0 links"
+    with Program([*COMMAND, "up", str(pair_file), "--only", "a", "--fresh"]) as here:
+        wait_until(lambda: status(pair_file, "a"), "a")
+        with Program([*COMMAND, "up", str(pair_file), "--only", "b"]) as there:
+            assert here.line() == "network live ready: 1 router, 0 links"
+            assert there.line() == "network live ready: 1 router, 0 links"
+            assert "b ask the routers that are up; if none is, they wait for 70s." not in there.errors  # a has beaten
 
-        def joined() -> bool:
-            document = status(pair_file, "a")
-            return document is not None and document["neighbours"]["b"]["up"]
+            def joined() -> bool:
+                document = status(pair_file, "a")
+                return document is not None and document["neighbours"]["b"]["up"]
 
-        wait_until(joined, "a and b joined")
+            wait_until(joined, "a and b joined")
+            again = onceway("up", pair_file, "--only", "b")
+            assert again.returncode == 2
+            pid = there.process.pid
+            assert f"network live: process {pid} on this host runs router b already; stop it, or give" in again.stderr
+
+
+def test_a_start_after_a_death_waits_for_the_rest_of_the_time_only(tmp_path: Path) -> None:
+    settings = {"discovery": "100ms", "subscription_timeout": "1s"}
+    path = LiveNetwork(tmp_path, ["a"], settings=settings).topology_path
+    with Program([*COMMAND, "up", str(path)]) as first:
+        assert first.line() == "network live ready: 1 router, 0 links"
+        assert "network live starts fresh: it has not run here before" in first.errors
+        assert "recovering" not in first.errors
+        first.process.kill()
+    with Program([*COMMAND, "up", str(path)]) as second:
+        assert second.line() == "network live ready: 1 router, 0 links"
+        assert "network live was last seen alive " in second.errors
+        assert "[a] recovering, " in second.errors
+        second.process.terminate()
+        assert second.rest() == []
+    with Program([*COMMAND, "up", str(path)]) as third:
+        assert third.line() == "network live ready: 1 router, 0 links"
+        assert "network live was stopped " in third.errors
+        third.process.terminate()
+        third.rest()
+    with Program([*COMMAND, "up", str(path), "--fresh"]) as fresh:
+        assert fresh.line() == "network live ready: 1 router, 0 links"
+        assert "recovering" not in fresh.errors
+
+
+def test_a_damaged_memory_and_a_state_directory_that_cannot_be_made_recover(tmp_path: Path) -> None:
+    settings = {"discovery": "100ms", "subscription_timeout": "1s"}
+    path = LiveNetwork(tmp_path, ["a"], settings=settings).topology_path
+    state = tmp_path / "given"
+    (state / "live").mkdir(parents=True)
+    (state / "live" / "a.alive").write_text("nonsense")
+    with Program([*COMMAND, "up", str(path), "--state-dir", str(state)]) as up:
+        assert up.line() == "network live ready: 1 router, 0 links"
+        assert (
+            f"network live recovers; if no other router is up, for 1.5s: {state}/live/a.alive: the file is" in up.errors
+        )
+        assert "[a] recovering, " in up.errors
+    (tmp_path / "file").touch()
+    with Program([*COMMAND, "up", str(path)], {**os.environ, "ONCEWAY_STATE_DIR": str(tmp_path / "file")}) as up:
+        assert up.line() == "network live ready: 1 router, 0 links"
+        assert f"network live recovers; if no other router is up, for 1.5s: {tmp_path}/file/live: Not a" in up.errors
+        assert f"cannot write {tmp_path}/file: File exists; the next start will wait" in up.errors
+        up.process.terminate()
+        up.rest()
+
+
+def test_a_fresh_start_beside_routers_that_are_up_is_refused(pair_file: Path) -> None:
+    with Program([*COMMAND, "router", str(pair_file), "a"]) as a:
+        wait_until(lambda: status(pair_file, "a"), "a")
+        commands = (["up", pair_file, "--only", "b", "--fresh"], ["router", pair_file, "b", "--fresh"])
+        for command in commands:
+            done = onceway(*command)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert "network live: router a is up. A fresh start of b would lose messages of" in done.stderr
+        os.kill(a.process.pid, signal.SIGSTOP)
+        done = onceway(*commands[0])
+        assert done.returncode == 2
+        assert "network live: router a listens, and does not answer. A fresh start of b" in done.stderr
+
+
+def test_nothing_is_accepted_behind_the_back_of_a_subscriber_at_routers_that_stand_still(tmp_path: Path) -> None:
+    network = LiveNetwork(tmp_path, ["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")])
+    path = network.topology_path
+    with ExitStack() as stack:
+        stays = stack.enter_context(Program([*COMMAND, "up", str(path), "--only", "a,b", "--fresh", "--watchdog", "0"]))
+        stays.line()
+        dies = stack.enter_context(Program([*COMMAND, "up", str(path), "--only", "c"]))
+        dies.line()
+        subscribe = ["subscribe", "orders", "--url", network["a"].url, "--name", "s"]
+        with Program([*COMMAND, *subscribe]) as subscriber:
+            wait_until(lambda: "orders: attached at a, exactly-once" in subscriber.errors, "the subscriber attached")
+            pids = [status(path, name)["pid"] for name in "ab"]  # type: ignore[index]
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            try:
+                dies.process.kill()
+                dies.process.wait(BOUND_S)
+                with Program([*COMMAND, "up", str(path), "--only", "c"]) as again:
+                    publish = [*COMMAND, "publish", "orders", "--url", network["c"].url, "--count", "3"]
+                    wait_until(lambda: "[c] recovering, " in again.errors, "c recovers")
+                    with Program(publish) as publisher:
+                        wait_until(lambda: "orders: attached at c" in publisher.errors, "the publisher attached")
+                        for pid in pids:
+                            os.kill(pid, signal.SIGCONT)
+                        (told,) = publisher.rest()
+                        assert told.startswith("published 3, accepted 3, ")
+                    subscriber.lines(3)  # it stays: for one that has left, publishers may wait
+                    assert "missed" not in subscriber.errors
+                    assert again.line() == "network live ready: 1 router, 0 links"
+            finally:
+                for pid in pids:
+                    os.kill(pid, signal.SIGCONT)
 
 
 def test_bad_names_and_taken_ports_are_bad_input(pair_file: Path) -> None:
@@ -119,7 +294,7 @@ def test_bad_names_and_taken_ports_are_bad_input(pair_file: Path) -> None:
 
 
 def test_a_router_alone_recovers_and_says_for_how_long(tmp_path: Path) -> None:
-    # recovery = 4 s + 2 * 1 s (PROTOCOL 4.4)
+    # recovery = 4 s + 2 * 1 s (protocol 4.4)
     settings = {"discovery": "100ms", "subscription_timeout": "4s"}
     path = LiveNetwork(tmp_path, ["a"], settings=settings).topology_path
     with Program([*COMMAND, "router", str(path), "a"]) as router:
@@ -129,9 +304,15 @@ def test_a_router_alone_recovers_and_says_for_how_long(tmp_path: Path) -> None:
         assert document["state"] == "ready"
         router.process.terminate()
         assert router.rest() == []
-        (left,) = re.findall(r"\[a\] recovering, (\S+) s left\n", router.errors)
+        (left,) = re.findall(
+            r"\[a\] recovering, (\S+) s left: \* \1 s \(subscription_timeout 4s\)  event=recovery_begins ",
+            router.errors,
+        )
         assert 0 < float(left) <= 6.0
-        assert "[a] ready\n[a] stopping\n[a] stopped\n" in router.errors
+        states = re.findall(r"event=(\w+)", router.errors)
+        events = [event for event in states if event not in ("router_starting", "established")]
+        stop = ["router_stopping", "drain_begins", "drain_ends", "router_ended"]
+        assert events == ["start_decided", "listening", "recovery_begins", "router_ready", *stop]
 
 
 def test_a_router_that_recovers_stops_when_told_to(tmp_path: Path) -> None:
@@ -144,7 +325,7 @@ def test_a_router_that_recovers_stops_when_told_to(tmp_path: Path) -> None:
         assert 0 < document["recovering_s"] <= 70.0
         router.process.terminate()
         assert router.rest() == []
-        assert "[a] stopping\n[a] stopped\n" in router.errors
+        assert re.findall(r"event=(\w+)", router.errors)[-2:] == ["drain_ends", "router_ended"]
         assert "[a] ready" not in router.errors
 
 

@@ -15,9 +15,8 @@ from amqp10.outcomes import ACCEPTED
 from amqp10.performatives import Begin, Open, Performative
 from amqp10.termini import Source
 from chaos.fuzz.targets import frame
-from router.client_connection import ClientConnection
-from router.config import AddressConfig, RouterConfig
-from router.limits import Limits
+from router.config import AddressConfig, Limits, RouterConfig
+from router.links.client_connection import ClientConnection
 from tests.amqp10.pair import frames
 from tests.router.links import Client, make
 

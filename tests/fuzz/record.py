@@ -181,7 +181,7 @@ def between_routers() -> tuple[bytes, bytes]:
 
 
 def wide(octets: bytes) -> bytes:
-    """rhea's manner: every list with four octets for size and count."""
+    """rhea's manner: every list with four bytes for size and count."""
     parts = b""
     offset = 0
     while offset < len(octets):

@@ -1,7 +1,7 @@
 """Conversations as lists of steps: mostly valid AMQP, then one thing or another that is not.
 
 A step says what to send relative to what went before (the next delivery-id, more or less), so that taking steps out
-leaves a conversation that still makes sense: that is how hypothesis shrinks it. `render` turns steps into octets.
+leaves a conversation that still makes sense: that is how hypothesis shrinks it. `render` turns steps into bytes.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Octets:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """The last frame again, and again; one octet of it changed."""
+    """The last frame again, and again; one byte of it changed."""
 
     times: int
     place: int

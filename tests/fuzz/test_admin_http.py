@@ -1,4 +1,4 @@
-"""The admin listener under octets that are no HTTP, or nearly: it answers or closes, and the next one is served."""
+"""The admin listener under bytes that are no HTTP, or nearly: it answers or closes, and the next one is served."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import re
 import pytest
 
 from onceway.admin import AdminServer
+from tests.onceway.test_admin import RAW, Made
 
 REQUEST = b"GET /status HTTP/1.1\r\nHost: a\r\nAccept: text/plain;q=0.5\r\nConnection: close\r\n\r\n"
 PIECES = (
@@ -56,7 +57,7 @@ async def exchange(port: int, octets: bytes, patience_s: float) -> bytes:
 
 def test_strangers_octets_are_answered_or_closed_and_raise_nothing(caplog: pytest.LogCaptureFixture) -> None:
     async def scene() -> None:
-        admin = AdminServer(dict)
+        admin = AdminServer(Made(lambda: RAW))
         _, port = await admin.start(("127.0.0.1", 0))
         rng = random.Random(5)
         unhandled: list[object] = []

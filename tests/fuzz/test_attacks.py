@@ -1,4 +1,4 @@
-"""Whatever a client does, a router's memory stays bounded and the others go on (docs/operating.md, limits)."""
+"""Whatever a client does, a router's memory stays bounded and the others go on (docs/operating/capacity.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from amqp10.performatives import Attach, Begin, Detach, Disposition, Flow, Open,
 from amqp10.termini import Source, Target
 from amqp10.types import Array, Symbol, ULong
 from chaos.fuzz.targets import frame
-from router.limits import Limits
+from router.config import Limits
 from tests.fuzz.attacks import MIB, Attacked, Stranger, memory
 
 BODY = b"\x00Su\xa0\x01x"
@@ -65,7 +65,7 @@ def test_frames_that_come_octet_by_octet_cost_what_they_hold() -> None:
         for start in range(0, len(octets), 2):
             stranger.connection.receive_data(octets[start : start + 2], attacked.clients.now)
     assert used[0] < 400_000
-    assert attacked.router.held == len(octets)
+    assert attacked.router.incomplete_bytes == len(octets)
     attacked.still_works()
 
 
@@ -97,7 +97,7 @@ def test_messages_that_never_end_on_many_links() -> None:
                 stranger.say(first, channel=channel, payload=bytes(60_000))
                 stranger.say(Transfer(handle, more=True), channel=channel, payload=bytes(60_000))
                 stranger.flush()
-    assert attacked.router.held <= 8 * MIB
+    assert attacked.router.incomplete_bytes <= 8 * MIB
     assert used[1] < 24 * MIB
     assert "memory_limit" in attacked.refused()
     attacked.still_works()
@@ -143,7 +143,7 @@ def test_attaching_and_detaching_forever_under_new_names() -> None:
         for number in range(limit + 2_000):
             stranger.say(subscribing(f"s{number}", timeout=20, address="orders"), Detach(0, False))
             stranger.flush()
-    attacked.router.bookkeeping._at = 0.0
+    attacked.router.bookkeeping._counted_at = 0.0
     assert attacked.router.status()["entries"] <= limit + 50
     assert used[0] < attacked.router.config.memory_limit
     assert attacked.refused()["memory_limit"] >= 2_000
@@ -181,7 +181,7 @@ def test_names_expire_and_make_room_and_looking_for_them_costs_little(monkeypatc
     monkeypatch.setattr(core, "_deadlines", counted)
     attacked.clients.sleep(60.0)
     assert looks < 600
-    assert len(core.addresses["orders"].subscriptions) == 1
+    assert len(core.addresses["orders"].subscriptions.entries) == 1
     attacked.clients.now += 1.0
     assert attacked.router.status()["entries"] < 100
 
@@ -265,9 +265,9 @@ def test_output_that_is_not_read_stops_the_reading_and_then_drops_who_lets_most_
     second.connection.output_waits(7 * MIB)
     assert second.connection.closed
     assert not first.connection.closed
-    assert attacked.router.unread == 2 * MIB
+    assert attacked.router.unread_bytes == 2 * MIB
     first.connection.resume_output()
-    assert attacked.router.unread == 0
+    assert attacked.router.unread_bytes == 0
     attacked.still_works()
 
 
@@ -359,7 +359,7 @@ def test_at_most_once_messages_for_subscribers_who_sleep_are_bounded_by_octets()
         for number in range(400):
             publisher.say(Transfer(number % 4, number, b"%d" % number, 0, settled=True), payload=big(number))
             publisher.flush()
-    assert attacked.router.core.presettled < 8 * MIB
+    assert attacked.router.core.presettled_bytes < 8 * MIB
     assert used[1] < 10 * MIB
     dropped = [
         link["presettled_dropped"]
@@ -371,7 +371,7 @@ def test_at_most_once_messages_for_subscribers_who_sleep_are_bounded_by_octets()
         if name.container.startswith("s") and name.container[1:].isdigit():
             name.receive_eof(attacked.clients.now)
     attacked.turn()
-    assert attacked.router.core.presettled == 0
+    assert attacked.router.core.presettled_bytes == 0
     attacked.still_works()
 
 
@@ -386,7 +386,7 @@ def test_greedy_publishers_leave_room_for_those_who_come_later() -> None:
                 greedy.say(Transfer(0, delivery, b"%d" % delivery, 0), payload=big(delivery))
                 if any(isinstance(each, Flow) and each.link_credit == 0 for each in greedy.read()):
                     break
-    assert attacked.router.core.meter < 8 * MIB
+    assert attacked.router.core.payload_bytes < 8 * MIB
     assert used[1] < 12 * MIB
     late = attacked.clients.connect("late").sender()
     assert late.credit > 0

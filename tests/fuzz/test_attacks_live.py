@@ -195,4 +195,4 @@ def test_a_process_under_attack_stays_small_and_of_use(network: LimitedNetwork) 
     print(f"{(peak - before) / MIB:.0f} MiB more at most, {answers} answers, {reached}")
     assert router.running
     assert "Traceback" not in router.log_tail(10_000), router.log_tail()
-    assert "[b a] down" not in neighbour.log_tail(10_000), neighbour.log_tail()
+    assert "event=session_down" not in neighbour.log_tail(10_000), neighbour.log_tail()

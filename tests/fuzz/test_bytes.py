@@ -10,15 +10,17 @@ import random
 import pytest
 
 from amqp10.connection import Connection
+from amqp10.events import Event
 from amqp10.performatives import Detach
+from amqp10.session import Session
 from chaos.fuzz import mutator
 from chaos.fuzz.__main__ import load, main
 from chaos.fuzz.mutator import covered, failure, mutated, smaller
 from chaos.fuzz.peers import Peered
 from chaos.fuzz.running import TARGETS
 from chaos.fuzz.targets import frames
-from router.messages import Join, JoinKind
-from router.wire import encode
+from router.core.messages import Join, JoinKind
+from router.peers.wire import encode
 
 CORPUS = load()
 INPUTS = [(target, name) for target in TARGETS for name in CORPUS[target]]
@@ -44,7 +46,7 @@ def test_what_a_peer_has_granted_for_days_is_remembered_for_days() -> None:
     peered.attach()
     peered.peer_up()
     name = ("client of b", "in")
-    peered.hears(encode(Join("t", name, None, (999_999_999, "b"), JoinKind.EITHER, True, 200_000.0, False)))
+    peered.hears(encode(Join("t", name, None, (999_999_999, "b"), JoinKind.EITHER, True, 200_000.0, False, 1.0)))
     assert peered.longest_timeout_s() == 200_000.0
     began = peered.now
     peered.leave()  # which finds that nothing is left
@@ -59,14 +61,14 @@ def test_coverage_grows_with_what_an_input_reaches() -> None:
 def test_an_exception_of_ours_is_found_made_small_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    taken = Connection._on_detach
+    taken = Session._received_detach
 
-    def broken(connection: Connection, detach: Detach, channel: int, events: list[object]) -> None:
+    def broken(session: Session, detach: Detach, events: list[Event]) -> None:
         if detach.closed:
             raise KeyError("planted")
-        taken(connection, detach, channel, events)  # type: ignore[arg-type]
+        taken(session, detach, events)
 
-    monkeypatch.setitem(Connection._HANDLERS, Detach, broken)
+    monkeypatch.setitem(Connection._HANDLERS_OF_SESSIONS, Detach, broken)
     (conversation,) = (data for name, data in CORPUS["server"].items() if name == "middle")
     assert isinstance(failure("server", conversation), KeyError)
     assert len(frames(smaller("server", conversation))) == 1
@@ -82,7 +84,6 @@ def test_an_input_that_never_ends_is_a_find(monkeypatch: pytest.MonkeyPatch) -> 
             pass
 
     monkeypatch.setattr(mutator, "HANG_S", 0.05)
-    monkeypatch.setattr(Connection, "_on_detach", endless)
-    monkeypatch.setitem(Connection._HANDLERS, Detach, endless)
+    monkeypatch.setitem(Connection._HANDLERS_OF_SESSIONS, Detach, endless)
     (conversation,) = (data for name, data in CORPUS["server"].items() if name == "middle")
     assert isinstance(failure("server", conversation), mutator.Hang)

@@ -21,7 +21,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FULL = """\
 network: triangle
 defaults: {host: 127.0.0.1}
-on_partition: continue
 settings: {heartbeat: 500ms, dead_after: 3s, memory_limit: 512MiB, max_message_size: 1MiB, window_messages: 10}
 limits: {connections: 2000, links: 200, idle_timeout: 5m}
 users:
@@ -34,6 +33,8 @@ addresses:
     publisher_timeout: 3m
     no_subscribers: hold
     max_redeliveries: 5
+    subscriptions: [billing, {container: spark, name: lake}]
+    other_subscriptions: refuse
   - {match: "a*", no_subscribers: release}
 routers:
   a: {amqp: 5671, interrouter: 7671, admin: 8671, limits: {half_open: 5}}
@@ -173,14 +174,14 @@ def test_a_damaged_journal_is_said_to_be_damaged_or_gives_what_was_written(journ
     path = tmp_path / "damaged"
 
     @PROFILE
-    @given(st.integers(0, 2**32), st.sampled_from(["bit", "octet", "zeros", "cut", "moved", "longer"]))
+    @given(st.integers(0, 2**32), st.sampled_from(["bit", "byte", "zeros", "cut", "moved", "longer"]))
     def damaged(seed: int, how: str) -> None:
         rng = random.Random(seed)
         octets = bytearray(journal)
         place = rng.randrange(len(octets))
         if how == "bit":
             octets[place] ^= 1 << rng.randrange(8)
-        elif how == "octet":
+        elif how == "byte":
             octets[place] = rng.randrange(256)
         elif how == "zeros":
             octets[place : place + 512] = bytes(len(octets[place : place + 512]))

@@ -67,7 +67,7 @@ def section(code: int, put: Callable[[Data], None]) -> bytes:
 
 
 def decode_section(octets: bytes) -> tuple[int, Any, int]:
-    """(descriptor code, value, octets used) of the section at the start."""
+    """(descriptor code, value, bytes used) of the section at the start."""
     data = Data()
     used = data.decode(octets)
     data.rewind()

@@ -114,7 +114,7 @@ def check(client: ByHand, what: str) -> None:
 
 
 def places() -> Iterator[tuple[int, int]]:
-    """(step, octet) of everything that the client says."""
+    """(step, byte) of everything that the client says."""
     for number, step in enumerate(conversation()):
         yield from zip(itertools.repeat(number), range(len(step.octets)))
 

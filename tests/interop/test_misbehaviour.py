@@ -56,7 +56,7 @@ def test_a_publisher_that_vanishes_leaves_nothing_behind(at: str, second: bool) 
         client.wait(lambda: client.all(DISPOSITION), "an outcome")
         subscriber.wait(20)
         client.reset()
-    # 6.6, 8.4: what it never settled ends with it; the half message was never a message
+    # protocol 6.6, 8.4: what it never settled ends with it; the half message was never a message
     assert len(subscriber.received) == 20
 
 

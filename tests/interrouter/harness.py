@@ -6,7 +6,7 @@
     net.run(1.0)
     net["c"].received["a"]        # [b"hello"]
 
-Links can be slow, cut (with what is under way lost from a random octet on), silenced in one direction, and are dialled
+Links can be slow, cut (with what is under way lost from a random byte on), silenced in one direction, and are dialled
 again after `redial_s`; routers can be killed and restarted. With `amqp=False` trunks are `PlainTrunk`s, the same without
 an AMQP connection: faster, and what they carry can be counted.
 
@@ -219,6 +219,9 @@ class Net:
                 break
             for event in events:
                 self._handle(site, event)
+        network.check_invariants()
+        for other in self.sites.values():
+            network.sessions.check_against(other.network.sessions)
         self._wake(name)
 
     def _wake(self, name: str) -> None:
@@ -291,7 +294,7 @@ class Net:
         if place != talk.got:
             raise Broken(f"{site.name}: message {place} of {peer}, not {talk.got}")
         if len(data) != CHATTER.size + size or any(data[CHATTER.size :]):
-            raise Broken(f"{site.name}: message {place} of {peer} came as {len(data)} octets, not {size}")
+            raise Broken(f"{site.name}: message {place} of {peer} came as {len(data)} bytes, not {size}")
         talk.got += 1
         if self.replies and talk.got % 5 == 0 and size:
             self.chatter(site.name, peer)
@@ -344,7 +347,8 @@ class Net:
         return found
 
     def describe(self) -> str:
-        return "; ".join(
-            f"{name}: up {sorted(site.up)}, trunks {sorted(n for n in site.network.costs if site.network.neighbour_up(n))}"
-            for name, site in self.sites.items()
-        )
+        lines = []
+        for name, site in self.sites.items():
+            trunks = [n for n, neighbour in site.network.status()["neighbours"].items() if neighbour["up"]]
+            lines.append(f"{name}: up {sorted(site.up)}, trunks {trunks}")
+        return "; ".join(lines)

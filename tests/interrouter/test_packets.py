@@ -27,7 +27,7 @@ from interrouter.packets import (
     encode_open,
     encode_stream,
     entry_at,
-    passed_on,
+    forwarded,
     split,
 )
 
@@ -77,9 +77,9 @@ def test_hops_run_out() -> None:
     packet: bytes | None = stream([entry, entry], [(b"x", False)])
     for _ in range(MAX_HOPS):
         assert packet is not None
-        packet = passed_on(packet, 4, len(packet))
+        packet = forwarded(packet, 4, len(packet))
     assert packet is not None
-    assert passed_on(packet, 4, len(packet)) is None
+    assert forwarded(packet, 4, len(packet)) is None
     assert branch(packet, 4, len(packet), 10 + 2 * ENTRY_SIZE, [0]) is None
 
 

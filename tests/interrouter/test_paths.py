@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from interrouter.paths import Path, shortest_paths
+from interrouter.linkstate import Path, shortest_paths
 from tests.interrouter.harness import Net
 
 Shape = tuple[str, list[str | tuple[str, str, int]]]

@@ -1,4 +1,4 @@
-"""When a session begins and ends, for both sides, and what never gets from one into the next (PROTOCOL 3.2)."""
+"""When a session begins and ends, for both sides, and what never gets from one into the next (protocol 3.2)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_half_open_trunk_to_the_former_process_is_closed_when_the_new_one_is_h
     net.start("b")
     net.run(0.5)
     assert net["a"].network.sessions.by_peer["b"].incarnation == net["b"].network.incarnation
-    assert not net["a"].network.neighbour_up("b")
+    assert not net["a"].network.status()["neighbours"]["b"]["up"]
     assert net["a"].network.status()["paths"]["b"]["next"] == "c"
 
 
@@ -87,7 +87,7 @@ def test_a_link_silent_in_one_direction_is_given_up_by_both_after_dead_after() -
     assert log_of(net, "a", "b") == log_of(net, "b", "a") == ["up", "down"]
     net.silenced.clear()
     net.run_until(net.converged)
-    assert "nothing heard" in net["a"].network.failures.get("b", "nothing heard")
+    assert "nothing received" in net["a"].network.failures.get("b", "nothing received")
 
 
 def test_a_peer_that_hears_nothing_though_a_path_is_known_resets_the_session() -> None:

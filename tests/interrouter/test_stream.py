@@ -1,4 +1,4 @@
-"""Numbered, acknowledged cumulatively, go-back-N (PROTOCOL 3.1)."""
+"""Numbered, acknowledged cumulatively, go-back-N (protocol 3.1)."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_fragments_are_joined_again(size: int) -> None:
     parts = fragments(message)
     assert [more for _, more in parts] == [True] * (len(parts) - 1) + [False]
     assert all(0 < len(body) <= FRAGMENT for body, _ in parts) or size == 0
-    results = [incoming.part(body, more) for body, more in parts]
+    results = [incoming.receive(body, more) for body, more in parts]
     assert results[:-1] == [None] * (len(parts) - 1)
     assert results[-1] == message
 
@@ -141,7 +141,7 @@ def test_any_losses_and_delays_end_in_everything_once_and_in_order() -> None:
             if not incoming.missing(first, round_, probe):
                 for item in items[incoming.expected - first :]:
                     assert item is not None
-                    message = incoming.part(*item)
+                    message = incoming.receive(*item)
                     assert message is not None
                     read.append(message)
             gap, incoming.gap = incoming.gap, None

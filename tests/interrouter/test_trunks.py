@@ -72,7 +72,7 @@ def test_flush_says_whether_there_may_be_something_to_take() -> None:
         (network("a", "b", label="x"), network("b", "a", label="y"), None, "network 'y'"),
         (network("a", "b"), network("b", "c"), None, "no neighbour 'a'"),
         (network("a", "b"), network("a", "b"), "b", "itself"),
-        (network("a", "b", "c"), network("c", "a"), "b", "'b' was meant"),
+        (network("a", "b", "c"), network("c", "a"), "b", "'b' was dialled"),
     ],
     ids=["other network", "unknown neighbour", "own name", "not the one that was dialled"],
 )
@@ -122,13 +122,13 @@ def test_a_connection_of_a_process_that_was_started_again_since_is_refused() -> 
     net.kill("a")
     net.start("a")
     net.run_until(net.converged)
-    net["b"].network.database._bury(old.incarnation, net.now)  # as after the flood of a's new link state
+    net["b"].network.database._mark_former(old.incarnation, net.now)  # as after the flood of a's new link state
     ends = (
         old.connect(net.now, server=False, neighbour="b"),
         net["b"].network.connect(net.now, server=True, neighbour=None),
     )
     exchange(*ends, now=net.now)
-    assert "started again" in (ends[0].failure or "")
+    assert "newer process" in (ends[0].failure or "")
 
 
 def test_a_trunk_that_is_not_opened_in_time_is_closed() -> None:
@@ -216,7 +216,7 @@ def test_malformed_packets_close_the_trunk_with_an_error(payload: bytes) -> None
     a = network("a", "b")
     stranger = Stranger(a)
     assert stranger.send(payload) == "amqp:decode-error"
-    assert not a.neighbour_up("b")
+    assert not a.status()["neighbours"]["b"]["up"]
     assert a.failures["b"]
 
 
@@ -279,7 +279,7 @@ def test_a_link_that_goes_takes_the_trunk_with_it() -> None:
     stranger = Stranger(a)
     stranger.sender.detach()
     stranger.exchange()
-    assert not a.neighbour_up("b")
+    assert not a.status()["neighbours"]["b"]["up"]
     assert stranger.trunk.failure
 
 
@@ -290,7 +290,7 @@ def test_more_transfers_than_credit_close_the_trunk() -> None:
     count = min(stranger.sender.capacity(), 5 * CREDIT)
     stranger.sender.send([b"t"] * count, [HEARTBEAT_PACKET] * count, settled=True)
     stranger.exchange()
-    assert not a.neighbour_up("b")
+    assert not a.status()["neighbours"]["b"]["up"]
 
 
 # Load -----------------------------------------------------------------------------------------------------------------

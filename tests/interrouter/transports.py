@@ -23,7 +23,7 @@ class Broken(AssertionError):
 
 
 class PlainTrunk(Trunk):
-    """Transfers as (kind, length, octets): all that a trunk is, but for AMQP."""
+    """Transfers as (kind, length, bytes): all that a trunk is, but for AMQP."""
 
     HELLO, TRANSFER, CREDIT, CLOSE = range(4)
 
@@ -43,7 +43,7 @@ class PlainTrunk(Trunk):
         network.touch(self)
 
     def receive_data(self, data: bytes, now: float) -> None:
-        self.heard = now
+        self.last_received = now
         self.network.touch(self)
         self._in += data
         offset = 0
@@ -65,7 +65,7 @@ class PlainTrunk(Trunk):
                 network.fail(self, refusal.condition, refusal.description, now)
         elif kind == self.CREDIT:
             self.credit += struct.unpack(">I", body)[0]
-            network.credit_came(self)
+            network.credit_granted(self)
         elif kind == self.CLOSE:
             self._closed = True
             network.trunk_lost(self, body.decode(), now)
@@ -103,7 +103,7 @@ class PlainTrunk(Trunk):
     def _late(self, packet: bytes) -> None:
         if self.up:
             super().queue_transit(packet)
-            self.network.credit_came(self)
+            self.network.credit_granted(self)
 
     def next_deadline(self) -> float | None:
         return None if self.up or self._closed else self._handshake_until

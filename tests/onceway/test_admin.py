@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any
 
 import pytest
 
 from onceway.admin import AdminServer
+from onceway.overview import Measured, Pace, Source
 from onceway.probe import Probe, reachable
-from onceway.status import complete
+from onceway.status import Sums, state_of, summarize
 from onceway.topology import format_host_port
+from router.core.counters import CountersByAddress, Histogram
 
 BOUND_S = 60.0
 RAW: dict[str, Any] = {
@@ -26,6 +29,8 @@ RAW: dict[str, Any] = {
     "established": True,
     "recovering_s": None,
     "connections": 3,
+    "publishers": 1,
+    "subscribers": 2,
     "payload_bytes": 2048,
     "sessions_closed_for_memory": 0,
     "neighbours": {"a": {"up": True, "cost": 1}, "c": {"up": False, "cost": 2}},
@@ -51,9 +56,84 @@ RAW: dict[str, Any] = {
 }
 
 
+COUNTERS = CountersByAddress()
+ORDERS = COUNTERS.of('or"ders')
+ORDERS.received, ORDERS.received_bytes, ORDERS.subscriber_released = 7, 700, 2
+ORDERS.acceptance.observe(0.02, 3)
+
+
+class Made:
+    """A router whose status is a made-up document."""
+
+    def __init__(self, raw: Callable[[], dict[str, Any]]) -> None:
+        self._raw = raw
+
+    def summary(self) -> dict[str, Any]:
+        return {key: value for key, value in self._raw().items() if key != "addresses"}
+
+    def address_names(self) -> list[str]:
+        return list(RAW["addresses"])
+
+    def report(self, address: str) -> Generator[None, None, dict[str, Any] | None]:
+        yield
+        found: dict[str, Any] | None = RAW["addresses"].get(address)
+        return found
+
+    def trace(self, address: str, container: str, name: str, tag: bytes) -> dict[str, Any]:
+        return {"name": "b", "known": [], "asked": [address, container, name, tag.hex()]}
+
+    def measured(self) -> Measured:
+        return Measured(COUNTERS.by_label, Histogram())
+
+
+class Wide:
+    """A router with many addresses. Notes how many were asked of in one turn of the event loop."""
+
+    def __init__(self, count: int, asked_for_s: float = 0.0) -> None:
+        self.names = [f"topic-{i:05d}" for i in range(count)]
+        self.asked = 0
+        self.in_this_turn = 0
+        self.most_in_a_turn = 0
+        self._turns = False
+        self._asked_for_s = asked_for_s
+
+    def summary(self) -> dict[str, Any]:
+        return {"name": "a", "booted": True, "established": True}
+
+    def address_names(self) -> list[str]:
+        return self.names[::-1]
+
+    def report(self, address: str) -> Generator[None, None, dict[str, Any] | None]:
+        if not self._turns:
+            self._turns = True
+            asyncio.get_running_loop().call_soon(self._turn)
+        self.asked += 1
+        self.in_this_turn += 1
+        self.most_in_a_turn = max(self.most_in_a_turn, self.in_this_turn)
+        end = time.thread_time() + self._asked_for_s
+        while time.thread_time() < end:
+            pass
+        yield
+        return {"ingress": {"undone": 1}} if address in self.names else None
+
+    def trace(self, address: str, container: str, name: str, tag: bytes) -> dict[str, Any]:
+        return {"name": "b", "known": [], "asked": [address, container, name, tag.hex()]}
+
+    def measured(self) -> Measured:
+        return Measured(COUNTERS.by_label, Histogram())
+
+    def _turn(self) -> None:
+        self._turns = False
+        self.in_this_turn = 0
+
+
 def served(raw: Callable[[], dict[str, Any]], ask: Callable[[Probe, str], Awaitable[None]]) -> None:
+    serve(Made(raw), ask)
+
+
+def serve(source: Source, ask: Callable[[Probe, str], Awaitable[None]]) -> None:
     async def go() -> None:
-        admin = AdminServer(raw)
+        admin = AdminServer(source)
         url = f"http://{format_host_port(await admin.start(('127.0.0.1', 0)))}"
         try:
             async with Probe(answer_within_s=BOUND_S) as probe:
@@ -106,7 +186,7 @@ def test_status_is_the_routers_document_with_sums_and_state() -> None:
 )
 def test_readyz_says_what_a_router_waits_for(change: dict[str, Any], state: str, code: int, answer: bytes) -> None:
     raw = {**RAW, **change}
-    assert complete(raw)["state"] == state
+    assert state_of(raw)[0] == state
 
     async def ask(probe: Probe, url: str) -> None:
         assert await probe.get(url + "/readyz") == (code, answer)
@@ -116,7 +196,7 @@ def test_readyz_says_what_a_router_waits_for(change: dict[str, Any], state: str,
 
 
 def test_a_router_that_knows_nothing_yet_has_a_document_too() -> None:
-    document = complete({"name": "a"})
+    document = summarize({"name": "a"}, Sums(), None)
     assert document["state"] == "starting"
     assert set(document["records"].values()) == {0}
     assert document["oldest_in_doubt_s"] is None
@@ -142,6 +222,12 @@ def test_metrics_are_the_status_in_prometheus_words() -> None:
             'onceway_links{address="or\\"ders",role="subscriber"} 2.0',
             'onceway_subscriptions{address="or\\"ders",home="away"} 1.0',
             "onceway_oldest_in_doubt_seconds 3.25",
+            'onceway_received_messages_total{address="or\\"ders",settled="false"} 7.0',
+            'onceway_received_bytes_total{address="or\\"ders"} 700.0',
+            'onceway_subscriber_outcomes_total{address="or\\"ders",outcome="released"} 2.0',
+            'onceway_acceptance_seconds_bucket{address="or\\"ders",le="0.01"} 0.0',
+            'onceway_acceptance_seconds_bucket{address="or\\"ders",le="0.025"} 3.0',
+            'onceway_acceptance_seconds_count{address="or\\"ders"} 3.0',
         ):
             assert line in lines
         assert any(re.match(r"process_cpu_seconds_total \d", line) for line in lines)
@@ -163,11 +249,112 @@ def test_each_scrape_asks_the_router_anew() -> None:
 
 
 def test_openmetrics_is_spoken_to_those_who_ask_for_it() -> None:
-    from onceway.metrics import Metrics
+    async def ask(probe: Probe, url: str) -> None:
+        assert probe._session is not None
+        accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+        async with probe._session.get(url + "/metrics", headers=accept) as answer:
+            assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+            body = await answer.read()
+        assert body.endswith(b"# EOF\n")
+        assert body.count(b"# EOF") == 1
 
-    body, content_type = Metrics(lambda: complete(RAW)).render("application/openmetrics-text; version=1.0.0")
-    assert content_type.startswith("application/openmetrics-text")
-    assert body.endswith(b"# EOF\n")
+    served(lambda: RAW, ask)
+
+
+def test_addresses_come_in_pages_in_order_or_one_alone() -> None:
+    async def ask(probe: Probe, url: str) -> None:
+        async def addresses(query: str) -> tuple[list[str], str | None]:
+            answer = await probe.get(url + "/status" + query)
+            assert answer is not None
+            document = json.loads(answer[1])
+            return list(document["addresses"]), document["next"]
+
+        names = [f"topic-{i:05d}" for i in range(250)]
+        assert await addresses("") == (names[:100], "topic-00099")
+        assert await addresses("?limit=150&after=topic-00099") == (names[100:], None)
+        assert await addresses("?limit=0") == ([], None)
+        assert await addresses("?address=topic-00007") == (["topic-00007"], None)
+        assert await addresses("?address=none") == ([], None)
+        status = await probe.status(url)
+        assert status is not None
+        assert list(status["addresses"]) == names
+        assert status["records"]["undone"] == 250
+
+    serve(Wide(250), ask)
+
+
+@pytest.mark.parametrize("query", ["?limit=-1", "?limit=many", "?limit=1001", "?adress=a"])
+def test_a_bad_query_is_refused(query: str) -> None:
+    async def ask(probe: Probe, url: str) -> None:
+        answer = await probe.get(url + "/status" + query)
+        assert answer is not None
+        assert answer[0] == 400
+
+    served(lambda: RAW, ask)
+
+
+def test_status_and_metrics_are_made_in_pieces_between_which_the_loop_turns() -> None:
+    router = Wide(400, asked_for_s=0.0005)
+
+    async def ask(probe: Probe, url: str) -> None:
+        for page in ("/status?limit=1000", "/metrics"):
+            await probe.get(url + page)
+        assert router.asked >= 800
+        assert router.most_in_a_turn <= 4  # a piece is 1 ms
+
+    serve(router, ask)
+
+
+def test_polls_do_not_sum_up_all_addresses_each_time() -> None:
+    router = Wide(100, asked_for_s=0.0009)
+
+    async def ask(probe: Probe, url: str) -> None:
+        for _ in range(5):
+            assert await probe.summary(url) is not None
+            assert (await probe.get(url + "/readyz")) == (200, b"ready\n")
+            await probe.get(url + "/metrics")
+        assert router.asked == 100
+
+    serve(router, ask)
+
+
+def test_a_reader_gets_a_tenth_of_the_time() -> None:
+    async def go() -> None:
+        now = 0.0
+
+        def clock() -> float:
+            nonlocal now
+            now += 0.001
+            return now
+
+        pace = Pace(clock, clock)
+        slept: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            nonlocal now
+            slept.append(seconds)
+            now += seconds
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("onceway.overview.asyncio.sleep", sleep)
+            _, took = await pace.run(None for _ in range(1000))
+        assert took < now / 5  # a burst first; the clock itself takes time here
+        assert max(slept) > 0
+
+    asyncio.run(go())
+
+
+def test_a_trace_names_a_delivery_by_publisher_and_tag() -> None:
+    async def ask(probe: Probe, url: str) -> None:
+        answer = await probe.get(url + "/trace?address=orders&container=p&name=x&tag=00ff")
+        assert answer is not None
+        assert json.loads(answer[1])["asked"] == ["orders", "p", "x", "00ff"]
+        for query in ("", "?address=orders&container=p&name=x", "?address=o&container=p&name=x&tag=0"):
+            answer = await probe.get(url + "/trace" + query)
+            assert answer is not None
+            assert answer[0] == 400
+
+    served(lambda: RAW, ask)
 
 
 def test_unknown_pages_and_other_methods_change_nothing() -> None:
@@ -175,7 +362,7 @@ def test_unknown_pages_and_other_methods_change_nothing() -> None:
         answer = await probe.get(url + "/stop")
         assert answer is not None
         assert answer[0] == 404
-        assert await probe.get(url + "/") == (200, b"/status\n/healthz\n/readyz\n/metrics\n")
+        assert await probe.get(url + "/") == (200, b"/status\n/trace\n/healthz\n/readyz\n/metrics\n")
 
     served(lambda: RAW, ask)
 
@@ -205,3 +392,17 @@ def test_who_does_not_answer_is_none() -> None:
 )
 def test_a_wildcard_listener_is_asked_on_this_machine(listens: str, asked: str) -> None:
     assert reachable((listens, 8671)) == (asked, 8671)
+
+
+def test_a_recovering_router_names_addresses_seconds_and_the_setting() -> None:
+    def entry(match: str, left_s: float, timeout_s: float, *, established: bool = False) -> dict[str, object]:
+        return {"match": match, "left_s": left_s, "subscription_timeout_s": timeout_s, "established": established}
+
+    raw = {"booted": True, "established": False, "recovering_s": 61.3, "awaited": ["b"]}
+    few = [entry("orders", 11.3, 10.0), entry("lake*", 61.3, 60.0), entry("closed", 600.0, 600.0, established=True)]
+    why = "recovering, waiting for b, 61.3 s left"
+    first = f"{why}: lake* 61.3 s (subscription_timeout 1m), orders 11.3 s (subscription_timeout 10s)"
+    assert state_of({**raw, "recovery": few}) == ("recovering", first)
+    many = [*few, *(entry(f"t{number}", 1.0, 0.5) for number in range(9))]
+    assert state_of({**raw, "recovery": many})[1] == f"{first}, t0 1.0 s (subscription_timeout 500ms), 8 more"
+    assert state_of(raw) == ("recovering", why)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from onceway.client_carrier import LEAST_READ, READ_S, TOKEN, TURN_S, ClientCarrier, Shares
+from onceway.client_carrier import LARGE_FRAME, LEAST_READ, READ_S, TOKEN, TURN_S, ClientCarrier, Shares
 from onceway.transport import READ_SIZE
 
 
@@ -27,13 +28,15 @@ class FakeTransport:
 
 
 class FakeConnection:
-    """Each octet takes `cost_s` of a clock that nothing else moves."""
+    """Each byte takes `cost_s` of a clock that nothing else moves."""
 
     def __init__(self, loop: Loop, cost_s: float) -> None:
         self.loop, self.cost_s = loop, cost_s
         self.received: list[int] = []
         self.delays: list[float] = []
         self.reads = True
+        self.frame = 0
+        self.connection = SimpleNamespace(frame_completed_by=lambda size: self.frame)
         self.closed = False
 
     def receive_data(self, data: bytes, now: float) -> None:
@@ -68,7 +71,7 @@ class Loop:
         return connection  # type: ignore[return-value]
 
     def turn(self, *sizes: int) -> float:
-        """What was called soon, then reads: everybody who is read has so many octets. Seconds that it took."""
+        """What was called soon, then reads: everybody who is read has so many bytes. Seconds that it took."""
         began = self.now
         for _ in range(len(self.soon)):
             self.soon.popleft()()
@@ -177,3 +180,31 @@ def test_what_is_kept_is_bounded() -> None:
         loop.client(1e-5)
     loop.turn()
     assert loop.shares.kept < (8 << 20) + READ_SIZE + 2_000 * TOKEN
+
+
+def test_a_client_waits_for_one_large_frame_and_not_for_those_of_all() -> None:
+    loop = Loop()
+    large = [loop.client(1e-3) for _ in range(20)]
+    honest = loop.client(1e-9)
+    for connection in large:
+        connection.frame = LARGE_FRAME + 1
+    loop.turn(*[100] * 20, 0)
+    turns = [loop.turn(*[0] * 20, 10) for _ in range(60)]
+    assert max(turns) < 0.1 + TURN_S  # one of 100 bytes
+    assert all(connection.received for connection in large), "none of them waits for ever"
+    assert len(honest.received) >= 59
+    assert max(honest.delays, default=0.0) < 0.2
+
+
+def test_a_client_whose_input_waits_is_not_silent() -> None:
+    loop = Loop()
+    client = loop.client(1e-3)
+    heard: list[float] = []
+    client.connection.heard = heard.append
+    loop.carriers[0].excuse(1.0)
+    client.frame = LARGE_FRAME + 1
+    loop.turn(100)
+    loop.carriers[0].excuse(2.0)
+    loop.turn(0)
+    loop.carriers[0].excuse(3.0)
+    assert heard == [2.0]

@@ -25,7 +25,15 @@ def test_every_package_of_the_product_is_listed_for_the_wheel() -> None:
         if "fixtures" not in init.parts
     }
     listed = set(project()["tool"]["setuptools"]["packages"])
-    assert listed == found | {"onceway.topologies"}
+    assert listed == found | {"onceway.topologies", "onceway.monitoring"}
+
+
+def test_every_package_tells_type_checkers_that_it_is_typed() -> None:
+    data = project()["tool"]["setuptools"]["package-data"]
+    for package in IN_THE_WHEEL:
+        if (ROOT / package).exists():
+            assert "py.typed" in data[package]
+            assert (ROOT / package / "py.typed").read_text() == ""
 
 
 def test_import_linter_and_mypy_know_the_packages() -> None:
@@ -43,7 +51,9 @@ def test_every_dependency_has_its_reason_written_down() -> None:
 
 
 def documents() -> list[Path]:
-    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
+    return sorted(
+        [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("examples/**/README.md")]
+    )
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -53,14 +63,14 @@ def test_links_in_the_documents_lead_somewhere(document: Path) -> None:
             assert (document.parent / target).exists(), f"{document.relative_to(ROOT)} links to {target}"
 
 
-def test_the_operating_guide_names_every_key_and_default_of_a_topology() -> None:
+def test_the_reference_names_every_key_and_default_of_a_topology() -> None:
     from onceway.topology.sections import ADDRESS_KEYS, ADDRESS_SETTINGS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
     from onceway.topology.values import format_duration
     from router.config import RouterConfig
 
-    guide = (ROOT / "docs" / "operating.md").read_text()
+    guide = (ROOT / "docs" / "topology.md").read_text()
     for key in (*TOP_KEYS, *ADDRESS_KEYS, *ADDRESS_SETTINGS, *ROUTER_KEYS, *LINK_KEYS):
-        assert re.search(rf"`[^`]*\b{key}\b[^`]*`", guide), f"docs/operating.md does not name {key}"
+        assert re.search(rf"`[^`]*\b{key}\b[^`]*`", guide), f"docs/topology.md does not name {key}"
     defaults = RouterConfig("")
     for key, (name, form, _) in SETTINGS.items():
         value = getattr(defaults, name)
@@ -69,5 +79,5 @@ def test_the_operating_guide_names_every_key_and_default_of_a_topology() -> None
         elif form == "size":
             shown = f"{value >> 20}MiB"
         else:
-            shown = str(value)
-        assert re.search(rf"^\| `{key}` \| {shown} \|", guide, re.MULTILINE), f"docs/operating.md: {key} is {shown}"
+            shown = str(value).lower()
+        assert re.search(rf"^\| `{key}` \| {shown} \|", guide, re.MULTILINE), f"docs/topology.md: {key} is {shown}"

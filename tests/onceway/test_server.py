@@ -21,7 +21,7 @@ from amqp10.termini import Source, Target
 from onceway import topology
 from onceway.server import DRAIN_S, RouterServer
 from onceway.transport import HIGH_WATER
-from router.client_connection import OUTPUT_LIMIT
+from router.links.client_connection import OUTPUT_LIMIT
 from tests.live import free_port
 
 BOUND_S = 60.0
@@ -152,7 +152,7 @@ def test_one_router_relays_deliveries_outcomes_and_settlements() -> None:
             publisher.flush()
             await until(lambda: subscriber.seen(Dispositions), "the settlement")
             assert subscriber.seen(Dispositions)[0].settled
-            await until(lambda: a.router.core.meter == 0, "the payload to be freed")
+            await until(lambda: a.router.core.payload_bytes == 0, "the payload to be freed")
 
     run(scene)
 
@@ -299,6 +299,6 @@ def test_status_names_the_router_its_peers_and_its_addresses() -> None:
             assert (status["name"], status["network"], status["up"]) == ("a", "test", ["b"])
             assert int(status["incarnation"], 16) == a.incarnation
             assert status["established"]
-            assert not status["stopping"]
+            assert status["drain"] is None
 
     run(scene)

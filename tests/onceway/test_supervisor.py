@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import math
 import os
 import signal
@@ -16,7 +17,9 @@ import pytest
 
 from onceway import topology
 from onceway.listeners import check_free, try_listen
+from onceway.logs import Log, Message
 from onceway.probe import Probe, Status
+from onceway.start import Start
 from onceway.supervisor import State, Supervisor
 from onceway.topology import ConfigError, Topology
 from tests.live import free_port
@@ -25,17 +28,22 @@ FAKE = Path(__file__).with_name("fake_router.py")
 BOUND_S = 60.0
 
 
-class Lines:
+class Lines(logging.Handler):
     """A reporter that remembers."""
 
     def __init__(self) -> None:
+        super().__init__()
+        logger = logging.Logger("test")
+        logger.addHandler(self)
+        self.log = Log(logger, {})
         self.lines: list[str] = []
         self.words: list[str] = []
         self.announced: list[str] = []
         self.watchers: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
-    def line(self, text: str) -> None:
-        self.lines.append(text)
+    def emit(self, record: logging.LogRecord) -> None:
+        assert isinstance(record.msg, Message)
+        self.lines.append(str(record.msg))
         self.looked()
 
     def said(self, name: str, text: str) -> None:
@@ -74,12 +82,13 @@ class Fakes:
         self.asked: list[tuple[str, bool]] = []
         self.state = "ready"
 
-    def __call__(self, name: str, fresh: bool) -> list[str]:
-        self.asked.append((name, fresh))
+    def __call__(self, name: str, start: Start) -> list[str]:
+        self.asked.append((name, start.fresh))
         others = [other for other in self.loaded.routers if other != name]
         status = {
             "state": self.state,
             "recovering_s": 12.0,
+            "reason": "recovering, 12 s left",
             "paths": {other: {"next": other, "cost": 1} for other in others},
             "neighbours": {other: {"up": True} for other in self.loaded.neighbours(name)},
         }
@@ -140,9 +149,9 @@ def test_a_network_that_is_late_to_answer_has_not_come_to_be_ready_again(
     class Deaf(Probe):
         hears, asked = True, 0
 
-        async def status(self, url: str) -> Status | None:
+        async def summary(self, url: str) -> Status | None:
             Deaf.asked += 1
-            return await super().status(url) if Deaf.hears else None
+            return await super().summary(url) if Deaf.hears else None
 
     monkeypatch.setattr("onceway.supervisor.Probe", Deaf)
 
@@ -166,7 +175,7 @@ def test_a_network_that_is_late_to_answer_has_not_come_to_be_ready_again(
 def test_recover_starts_nobody_fresh(pair: Topology) -> None:
     async def go() -> None:
         lines, fakes = Lines(), Fakes(pair)
-        run = supervisor(pair, fakes, lines, recover=True)
+        run = supervisor(pair, fakes, lines, wanted="recover")
         running = asyncio.create_task(run.run())
         await asyncio.wait_for(run.until_converged(), BOUND_S)
         run.stop()

@@ -89,6 +89,19 @@ def test_an_address_may_have_timeouts_of_its_own() -> None:
     assert config.address("fast").guarantee == "at-most-once"
 
 
+def test_declared_subscriptions_are_container_and_link_name() -> None:
+    loaded = topology.loads(
+        HEAD
+        + "addresses:\n- {match: orders, subscriptions: [billing, {container: spark, name: lake}]}\n"
+        + "- {match: closed, subscriptions: [1], other_subscriptions: refuse}\n"
+    )
+    orders, closed = (loaded.router_config("a").address(name) for name in ("orders", "closed"))
+    assert orders.subscriptions == (("billing", "billing"), ("spark", "lake"))
+    assert orders.other_subscriptions == "allow"
+    assert (closed.subscriptions, closed.other_subscriptions) == ((("1", "1"),), "refuse")
+    assert loaded.router_config("a").address("else").subscriptions == ()
+
+
 def test_hosts_come_from_the_port_the_router_or_the_defaults() -> None:
     loaded = topology.loads(
         "network: n\ndefaults: {host: 10.0.0.1}\n"
@@ -120,7 +133,7 @@ def test_hosts_come_from_the_port_the_router_or_the_defaults() -> None:
             "t.yaml:1: publisher_timeout 2m is not more than publishers without epochs may",
         ),
         (
-            "users: {guest: {limits: {idle_timeout: 5m}}}\n",
+            "users: {anonymous: {limits: {idle_timeout: 5m}}}\n",
             "t.yaml:1: publisher_timeout 2m is not more than publishers",
         ),
     ],
@@ -160,7 +173,7 @@ def test_names_that_yaml_takes_for_other_types_stay_names() -> None:
 def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
     assert problems(
         "netwrk: x\n"
-        "on_partition: stop\n"
+        "\n"
         "addresses:\n"
         "  - {match: orders, guarantee: exactly-onec, subscription_timeout: 60}\n"
         "routers:\n"
@@ -172,7 +185,6 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
     ) == [
         't.yaml:1: unknown key "netwrk"; did you mean "network"?',
         "t.yaml:1: network is missing; add network: ...",
-        "t.yaml:2: on_partition: stop is not built yet; write continue, or leave the line out",
         't.yaml:4: addresses[0].guarantee: no such choice: "exactly-onec"; did you mean "exactly-once"?',
         't.yaml:4: addresses[0].subscription_timeout: "60" has no unit; did you mean 60s?',
         "t.yaml:6: routers.alpha.interrouter: 127.0.0.1:5671 is taken by routers.alpha.amqp (line 6); "
@@ -201,6 +213,7 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
         ),
         ("settings: {window_bytes: 8}\n", 't.yaml:7: settings.window_bytes: "8" has no unit; write B, KiB'),
         ("settings: {max_frame_size: 100B}\n", "t.yaml:7: settings.max_frame_size: 100B is less than 512B"),
+        ("settings: {window_messages: -70}\n", "t.yaml:7: settings.window_messages: -70 is less than 1; write a value"),
         ("settings: {window_messages: ten}\n", 't.yaml:7: settings.window_messages: "ten" is no whole number'),
         (
             "settings: {window_messages: []}\n",
@@ -225,7 +238,55 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
             't.yaml:7: addresses[1]: never used: addresses[0] ("a*") takes all',
         ),
         ("addresses: {match: x}\n", "t.yaml:7: addresses: a mapping where a list of addresses"),
-        ("on_partition: perhaps\n", 't.yaml:7: on_partition: no such choice: "perhaps"; choices are continue, stop'),
+        ("on_partition: continue\n", 't.yaml:7: unknown key "on_partition"; known are network'),
+        (
+            "addresses: [{match: 'a*', subscriptions: [x]}]\n",
+            't.yaml:7: addresses[0].subscriptions: subscriptions of "a*", which matches many addresses; give each',
+        ),
+        (
+            "addresses: [{match: a, other_subscriptions: refuse}]\n",
+            "t.yaml:7: addresses[0].other_subscriptions: refuse without subscriptions: nobody could subscribe; add",
+        ),
+        (
+            "addresses: [{match: a, other_subscriptions: maybe}]\n",
+            't.yaml:7: addresses[0].other_subscriptions: no such choice: "maybe"; choices are allow, refuse',
+        ),
+        (
+            "addresses: [{match: a, subscriptions: billing}]\n",
+            't.yaml:7: addresses[0].subscriptions: "billing" where a list of subscriptions such as [billing,',
+        ),
+        (
+            "addresses:\n- match: a\n  subscriptions:\n  - x\n  - {container: x, name: x}\n",
+            't.yaml:11: addresses[0].subscriptions[1]: container "x", link "x" is given already, in line 10; leave one',
+        ),
+        (
+            "addresses: [{match: a, subscriptions: ['']}]\n",
+            "t.yaml:7: addresses[0].subscriptions[0]: an empty name; write the container-id and the link name",
+        ),
+        (
+            "addresses: [{match: a, subscriptions: [{container: c, name: ''}]}]\n",
+            "t.yaml:7: addresses[0].subscriptions[0].name: an empty name; write the container-id and the link name",
+        ),
+        (
+            "addresses: [{match: a, subscriptions: [{container: c}]}]\n",
+            "t.yaml:7: addresses[0].subscriptions[0]: name is missing; add name: ...",
+        ),
+        (
+            "addresses: [{match: a, subscriptions: [{link: c, container: c, name: c}]}]\n",
+            't.yaml:7: addresses[0].subscriptions[0]: unknown key "link"; known are container, name',
+        ),
+        (
+            "addresses: [{match: a, subscriptions: [~]}]\n",
+            "t.yaml:7: addresses[0].subscriptions[0]: nothing where a name, or {container: spark, name: lake} belongs",
+        ),
+        (
+            "addresses: [{match: a, subscriptions: [[x, y]]}]\n",
+            "t.yaml:7: addresses[0].subscriptions[0]: a list where a name, or a mapping such as {container: spark,",
+        ),
+        (
+            f"addresses: [{{match: a, subscriptions: [{'é' * 513}]}}]\n",
+            "t.yaml:7: addresses[0].subscriptions[0]: a name of 1026 bytes; container-ids and link names have at most",
+        ),
         ("defaults: {hots: x}\n", 't.yaml:7: defaults: unknown key "hots"; did you mean "host"?'),
     ],
 )
@@ -323,6 +384,10 @@ def test_a_neighbour_cannot_connect_to_a_wildcard() -> None:
         ("network: *x\n", "t.yaml:1: not YAML: found undefined alias"),
         ("network: n\nrouters: {}\n", "t.yaml:2: routers: there are no routers"),
         ("network: 'a b'\nrouters: {}\n", 't.yaml:1: network: "a b" is no name'),
+        (
+            "network: n\nrouters: {supervisor: {}}\n",
+            't.yaml:2: routers.supervisor: "supervisor" is the name of a supervisor; choose another name',
+        ),
     ],
 )
 def test_what_is_no_topology_at_all_is_said_so(text: str, expected: str) -> None:

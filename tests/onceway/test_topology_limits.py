@@ -10,7 +10,7 @@ from onceway import topology
 from onceway.topology import ConfigError
 from onceway.topology.limits import LIMITS, USER_KEYS
 from onceway.topology.values import format_duration
-from router.limits import Limits, UserLimits
+from router.config import Limits, UserLimits
 
 HEAD = "network: test\nrouters:\n  a: {amqp: 5671, interrouter: 7671, admin: 8671}\n"
 
@@ -75,8 +75,8 @@ def test_every_problem_has_its_place_and_remedy() -> None:
     ]
 
 
-def test_the_operating_guide_names_every_limit_and_its_default() -> None:
-    guide = (Path(__file__).resolve().parents[2] / "docs" / "operating.md").read_text()
+def test_the_reference_names_every_limit_and_its_default() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "topology.md").read_text()
     for key, (name, form, _) in LIMITS.items():
         default = getattr(Limits(), name)
         if default is None:
@@ -85,5 +85,12 @@ def test_the_operating_guide_names_every_limit_and_its_default() -> None:
             shown = format_duration(default)
         else:
             shown = f"{default >> 20}MiB" if form == "size" else str(default)
-        assert f"| `{key}` | {shown} |" in guide, f"docs/operating.md: {key} is {shown}"
+        assert f"| `{key}` | {shown} |" in guide, f"docs/topology.md: {key} is {shown}"
     assert {*USER_KEYS} == {key for key, (name, _, _) in LIMITS.items() if hasattr(UserLimits(), name)}
+
+
+def test_a_user_that_nobody_can_be_is_warned_of() -> None:
+    users = "users:\n  guest: {limits: {connections: 2}}\n  anonymous: {limits: {connections: 3}}\n"
+    (warning,) = topology.loads(HEAD + users, "t.yaml").warnings
+    assert "users.guest: no client can be user guest: there are no user accounts yet" in str(warning)
+    assert warning.remedy == "write anonymous, or leave it out"

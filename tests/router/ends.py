@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from router.ports import MapState, Outcome, SubscriberAnswer, Term
+from router.core.ports import MapState, Outcome, SubscriberAnswer, Term
+from router.core.waiting import Waiting
 
 if TYPE_CHECKING:
     from tests.router.harness import Mesh
@@ -33,7 +34,7 @@ class End:
         assert self.answered
         self.ended = (condition, info, closed)
 
-    def part(self) -> None:
+    def answer_map_part(self) -> None:
         self.parts += 1
 
     @property
@@ -51,6 +52,7 @@ class PublisherEnd(End):
         self.credit_withheld = False
         self.is_ready = False
         self.window = (0, 0, "")
+        self.waits: list[Waiting | None] = []
         self.proves = True
         self.answers = True
         self.questions = 0
@@ -69,6 +71,9 @@ class PublisherEnd(End):
     def ready(self) -> None:
         self.is_ready = True
 
+    def waiting(self, waiting: Waiting | None) -> None:
+        self.waits.append(waiting)
+
     def set_window(self, messages: int, size: int, reason: str) -> None:
         self.window = (messages, size, reason)
 
@@ -78,7 +83,7 @@ class PublisherEnd(End):
             self.mesh.later(self.answer_question)
 
     def answer_question(self) -> None:
-        self.core.answered(self, self.mesh.now)
+        self.core.question_answered(self, self.mesh.now)
 
     def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
         assert self.ended is None

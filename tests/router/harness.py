@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from router.config import AddressConfig, RouterConfig
-from router.core import Core
-from router.ports import Outcome, PublisherAttach, SubscriberAttach
-from router.wire import decode
+from router.core.core import Core
+from router.core.messages import Message
+from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
+from router.peers.wire import decode, encode
 from tests.router.ends import PublisherEnd, SubscriberEnd
 
 TOPIC = "topic"
@@ -54,7 +55,8 @@ class Mesh:
         self.incarnations += 1
         config = RouterConfig(name, tuple(self.names), defaults=self.address, **self.config)
 
-        def send(peers: tuple[str, ...], data: bytes) -> None:
+        def send(peers: tuple[str, ...], message: Message) -> None:
+            data = encode(message)
             for peer in peers:
                 wire = self.wires.get((name, peer))
                 if wire is not None:  # else it has died, and this router has not noticed yet
@@ -101,8 +103,10 @@ class Mesh:
                 core.flush(self.now)
             for (a, b), wire in list(self.wires.items()):
                 if wire and (a, b) not in self.held and b in self.cores:
-                    self.cores[b].peer_message(a, wire.popleft(), self.now)
+                    self.cores[b].peer_message(a, decode(wire.popleft()), self.now)
                     busy = True
+        for core in self.cores.values():
+            core.check_invariants()
 
     def pending(self, a: str, b: str) -> list[str]:
         """What a has sent to b and b has not read yet."""
@@ -161,25 +165,34 @@ class Mesh:
 
 def _leftovers(core: Core) -> dict[str, object]:
     """What a router still keeps of deliveries, by name."""
-    left: dict[str, object] = {"meter": core.meter}
+    left: dict[str, object] = {"payload_bytes": core.payload_bytes}
     for address in core.addresses.values():
-        ingress, log = address.ingress, address.egress.log
+        ingress, log = address.ingress, address.deliveries.log
         for name in ("undone", "settled", "kept", "rejected"):
-            left[f"ingress.{name}"] = getattr(ingress, name)
-        left["awaited"] = [home for home, tokens in ingress.awaited.items() if tokens]
-        for link in ingress.publishers.values():
-            for name in ("live", "undone", "unsettled", "undone_bytes", "tags", "repeats", "held", "need"):
-                left[f"publisher {link.container} {name}"] = getattr(link, name)
+            left[f"records.{name}"] = getattr(address.records, name)
+        left["awaited"] = [home for home, tokens in address.records.awaited.items() if tokens]
+        for publisher in ingress.publishers.values():
+            for name in ("live", "undone", "unsettled", "undone_bytes", "tags", "repeats", "held", "needs_question"):
+                left[f"publisher {publisher.container} {name}"] = getattr(publisher, name)
         for name in ("alive", "open", "rejected"):
             left[f"arrivals.{name}"] = getattr(log, name)
         for name in ("accepts", "sync_accepts"):
-            left[f"egress.{name}"] = getattr(address.egress, name)
-        for each in address.egress.subscribers.values():
-            names = ("held", "gone", "refused", "irregular", "ids", "bound", "by_sync", "slots", "skip", "again")
-            for name in (*names, "line", "resumes", "presettled"):
+            left[f"deliveries.{name}"] = getattr(address.deliveries, name)
+        for each in address.deliveries.subscribers.values():
+            names = (
+                "unsettled",
+                "settled_on_wire",
+                "rejected",
+                "irregular",
+                "by_delivery_id",
+                "bound",
+                "by_sync",
+                "skip",
+            )
+            for name in (*names, "filled_placeholders", "released", "sync_queue", "to_resume", "presettled"):
                 left[f"subscriber {each.name} {name}"] = getattr(each, name)
             left[f"subscriber {each.name} owes"] = each.owes.overlap(0, log.end)
-        for entry in address.subscriptions.values():
+        for entry in address.subscriptions.entries.values():
             left[f"subscription {entry.name} syncing"] = entry.syncing
             left[f"subscription {entry.name} owed"] = entry.owed if entry.home is not None else None
     return {name: value for name, value in left.items() if value}

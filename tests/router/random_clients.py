@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from router.ports import UNIQUE_TAGS, MapState, Outcome, PublisherAttach, SubscriberAnswer, SubscriberAttach, Term
+from router.core.ports import UNIQUE_TAGS, MapState, Outcome, PublisherAttach, SubscriberAnswer, SubscriberAttach, Term
 from tests.router.harness import TOPIC
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Link:
     def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
         self.detach(condition, description, info, True)
 
-    def part(self) -> None:
+    def answer_map_part(self) -> None:
         raise AssertionError("nobody sends parts here")
 
 
@@ -56,12 +56,15 @@ class PublisherLink(Link):
     def ready(self) -> None:
         self.down(self.tell(lambda client: client.ready()))
 
+    def waiting(self, waiting: object) -> None:
+        pass
+
     def set_window(self, messages: int, size: int, reason: str) -> None:
         pass
 
     def ask(self) -> None:
         def reply(client: Publisher) -> None:
-            self.up(lambda: self.core.answered(self, 0.0))
+            self.up(lambda: self.core.question_answered(self, 0.0))
 
         self.down(self.tell(reply))
 

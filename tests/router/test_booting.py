@@ -1,10 +1,10 @@
-"""Routers that have just started: when they answer attaches, and when they are established (PROTOCOL 4)."""
+"""Routers that have just started: when they answer attaches, and when they are established (protocol 4)."""
 
 from __future__ import annotations
 
 import pytest
 
-from router.ports import PUBLISHER_UNKNOWN
+from router.names import PUBLISHER_UNKNOWN
 from tests.router.ends import answered
 from tests.router.harness import SHORT, Mesh, undecided
 

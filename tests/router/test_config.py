@@ -1,4 +1,4 @@
-"""What a router is told, computed from what it is told (PROTOCOL 12)."""
+"""What a router is told, computed from what it is told (protocol 12)."""
 
 from __future__ import annotations
 

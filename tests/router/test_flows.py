@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from router.config import AddressConfig
-from router.directory import publisher_id
-from router.ports import Outcome
+from router.core.directory import derive_publisher_id
+from router.core.ports import Outcome
 from tests.router.harness import TOPIC, Mesh
 
 BODIES = [f"m{i}" for i in range(40)]
@@ -96,7 +96,7 @@ def test_a_log_goes_over_many_segments() -> None:
         publisher.send(*bodies[start : start + 700])
     assert subscriber.bodies() == bodies
     publisher.settle(0, 2_499)
-    assert len(mesh.cores["a"].addresses[TOPIC].ingress.log.blocks) == 3
+    assert len(mesh.cores["a"].addresses[TOPIC].records.log.blocks) == 3
     publisher.settle(2_500, 4_999)
     mesh.assert_settled()
 
@@ -106,7 +106,7 @@ def test_the_outgoing_tag_names_publisher_and_incarnation_and_is_at_most_32_byte
     subscribers = [mesh.subscriber("a", "s0"), mesh.subscriber("b", "s1")]
     publisher = mesh.publisher("a", incarnation=7, epoch=7)
     publisher.send("short", "long", tags=[b"t" * 16, b"t" * 17])
-    prefix = publisher_id("p", "out", TOPIC, False) + (7).to_bytes(8, "big")
+    prefix = derive_publisher_id("p", "out", TOPIC, False) + (7).to_bytes(8, "big")
     for subscriber in subscribers:
         short, long = (got.tag for got in subscriber.got)
         assert short == prefix + b"t" * 16
@@ -126,7 +126,7 @@ def test_the_message_format_passes_through() -> None:
     assert [got.format for got in subscriber.got] == [0, 7, 7, 0]
 
 
-# ----------------------------------------------------------------------------------------------- no subscription: 6.10
+# ------------------------------------------------------------------------------------- no subscription (protocol 6.10)
 
 
 def test_without_a_subscription_hold_gives_no_credit_until_one_comes() -> None:
@@ -178,7 +178,7 @@ def test_release_gives_back_what_was_taken_when_the_last_subscription_leaves() -
     mesh.assert_settled()
 
 
-# ------------------------------------------------------------------------------------------------------- windows: 6.8
+# --------------------------------------------------------------------------------------------- windows (protocol 6.8)
 
 
 def test_the_window_counts_messages_and_bytes_that_are_not_done() -> None:
@@ -226,15 +226,15 @@ def test_remote_payload_is_counted_until_everybody_here_has_accepted_it() -> Non
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a")
     publisher.send("x" * 100)
-    assert mesh.cores["b"].meter == 100
+    assert mesh.cores["b"].payload_bytes == 100
     subscriber.accept(subscriber.got[0].id)
-    assert mesh.cores["b"].meter == 0
-    assert mesh.cores["a"].meter == 100, "a new subscription may still need it"
+    assert mesh.cores["b"].payload_bytes == 0
+    assert mesh.cores["a"].payload_bytes == 100, "a new subscription may still need it"
     publisher.settle(0)
     mesh.assert_settled()
 
 
-# ---------------------------------------------------------------------------------------- done payload freed early: 9
+# ------------------------------------------------------------------------------ done payload freed early (protocol 9)
 
 
 def test_above_done_bytes_the_oldest_payload_is_freed_and_a_new_subscription_never_gets_it() -> None:
@@ -243,7 +243,7 @@ def test_above_done_bytes_the_oldest_payload_is_freed_and_a_new_subscription_nev
     publisher = mesh.publisher("a")
     for i in range(5):
         publisher.send(f"{i}" * 50)
-    assert mesh.cores["a"].meter <= 150
+    assert mesh.cores["a"].payload_bytes <= 150
     second = mesh.subscriber("b", "s1")
     assert [body[0] for body in second.bodies()] == [str(i) for i in range(5)][-len(second.bodies()) :]
     assert 0 < len(second.bodies()) < 5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.intervals import OPEN, IntervalSet, count
+from router.core.intervals import OPEN, IntervalSet, count
 
 RANGE = st.tuples(st.integers(0, 40), st.integers(0, 40))
 STEP = st.tuples(st.sampled_from(["add", "remove", "overlap", "missing", "following"]), RANGE)

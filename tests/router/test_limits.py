@@ -11,8 +11,8 @@ from amqp10.frames import AMQP_FRAME, AMQP_HEADER, encode_frame
 from amqp10.performatives import Begin, Open
 from amqp10.sasl import Plain, server_mechanisms
 from amqp10.termini import Source
-from router.config import RouterConfig
-from router.limits import COUNTED, ENGINES, Limits, UserLimits
+from router.config import Limits, RouterConfig, UserLimits
+from router.links.limits import COUNTED, ENGINE_LIMITS
 from router.router import Router
 from tests.amqp10.pair import frames
 from tests.router.links import Client, Clients, make
@@ -218,7 +218,7 @@ def test_what_a_client_says_of_itself_is_not_kept() -> None:
     assert client.served.connection.remote_open.properties is None
 
 
-@pytest.mark.parametrize("limit", ENGINES.values())
+@pytest.mark.parametrize("limit", ENGINE_LIMITS.values())
 def test_what_the_engine_says_of_limits_is_counted_under_our_names(limit: str) -> None:
     assert limit in COUNTED
 

@@ -1,9 +1,9 @@
-"""Credit from windows (PROTOCOL 6.8) and evidence that a publisher is there (5.2, 5.7), without any link."""
+"""Credit from windows and evidence that a publisher is there, without any link (protocol 5.2, 5.7, 6.8)."""
 
 from __future__ import annotations
 
-from router.credit import Credit
-from router.proof import Proof
+from router.links.credit import Credit
+from router.links.proof import Proof
 
 
 def credit_with(messages: int, size: int, *payload_sizes: int) -> Credit:
@@ -31,16 +31,16 @@ def test_credit_is_at_least_one_while_bytes_are_left() -> None:
 
 
 def test_no_messages_or_no_bytes_left_is_no_credit() -> None:
-    assert credit_with(0, 8 << 20, 100).wanted() == 0
-    assert credit_with(5, 0, 100).wanted() == 0
+    assert credit_with(0, 8 << 20, 100).window_credit() == 0
+    assert credit_with(5, 0, 100).window_credit() == 0
 
 
 def test_only_the_last_hundred_sizes_count() -> None:
     credit = credit_with(1_000, 8 << 20, 1 << 20)
     credit.sizes.observe([b"x"] * 99)
-    assert credit.wanted() == 8
+    assert credit.window_credit() == 8
     credit.sizes.observe([b"x"])
-    assert credit.wanted() == 1_000
+    assert credit.window_credit() == 1_000
 
 
 def test_one_run_of_a_hundred_replaces_all_sizes() -> None:
@@ -50,7 +50,7 @@ def test_one_run_of_a_hundred_replaces_all_sizes() -> None:
 
 
 def test_empty_payloads_count_as_one_octet() -> None:
-    assert credit_with(10, 100, 0).wanted() == 10
+    assert credit_with(10, 100, 0).window_credit() == 10
 
 
 def test_a_little_more_credit_is_not_told_and_a_quarter_more_is() -> None:
@@ -148,7 +148,7 @@ def test_a_flow_without_credit_from_before_the_question_does_not_answer_it() -> 
     credit.change(0)
     credit.window(0, 0)
     credit.change(0)  # read by a publisher that has sent one meanwhile, and shows that it has no credit: (1, 0)
-    proof = opened(threshold=credit.peak, seen=tuple(credit.granted))
+    proof = opened(threshold=credit.highest_limit, seen=tuple(credit.granted))
     credit.ask(0)
     proof.granted(credit.limit)
     assert credit.limit == 1

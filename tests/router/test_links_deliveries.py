@@ -11,9 +11,9 @@ from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
 from amqp10.performatives import SND_SETTLED
 from amqp10.sections import Header, Message
 from amqp10.termini import Source
-from router.client_connection import OUTPUT_LIMIT
-from router.ports import Outcome
-from router.subscriber_link import MOST_AT_ONCE
+from router.core.ports import Outcome
+from router.links.client_connection import OUTPUT_LIMIT
+from router.links.subscriber_link import MAX_BURST
 from tests.router.links import BODY, Clients, attached, deliver, payloads
 
 # --- deliveries
@@ -127,7 +127,7 @@ def test_a_great_backlog_goes_out_in_portions(clients: Clients, core: Any) -> No
 
     core.subscriber_credit = pump
     pump(port, clients.now)
-    assert sent == MOST_AT_ONCE
+    assert sent == MAX_BURST
     clients.exchange()
     assert sent == 3_000
     assert not clients.router.wants_flush, "an idle subscriber with much credit keeps nobody busy"

@@ -1,4 +1,4 @@
-"""Attaches taken apart: modes and guarantees (contract 2), termini, link properties, refusals (PROTOCOL 5.3)."""
+"""Attaches taken apart: modes and guarantees, termini, link properties, refusals (protocol 5.3)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
 from amqp10.termini import Coordinator, Source, Target
 from amqp10.types import Described, Symbol, Timestamp, ULong
-from router.config import AddressConfig, Guarantee, RouterConfig
-from router.negotiation import answer_source, answer_target, default_outcome, read_publisher, read_subscriber
-from router.ports import UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer
+from router.config import AddressConfig, RouterConfig
+from router.core.ports import UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer
+from router.links.negotiation import answer_source, answer_target, default_outcome, read_publisher, read_subscriber
+from router.names import Guarantee
 
 CONFIG = RouterConfig("a", addresses=(AddressConfig("orders", subscription_timeout_s=30.0),))
 

@@ -1,4 +1,4 @@
-"""Publishers' links: the first sign of life (PROTOCOL 5.2) and questions (5.7)."""
+"""Publishers' links: the first sign of life and questions (protocol 5.2, 5.7)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from amqp10.performatives import RCV_SECOND
 from amqp10.sender import SenderLink
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong
-from router.ports import Outcome
+from router.core.ports import Outcome
 from tests.router.links import BODY, MIB, Client, Clients, send, symbols
 
-# --- the first sign of life (5.2)
+# --- the first sign of life (protocol 5.2)
 
 
 def plain_attach(clients: Clients, core: Any, properties: dict[Symbol, Any] | None = None) -> tuple[Client, SenderLink]:
@@ -111,7 +111,7 @@ def test_a_detach_proves_nothing(clients: Clients, core: Any) -> None:
     assert core.named("proved") == []
 
 
-# --- questions (5.7)
+# --- questions (protocol 5.7)
 
 
 def asked(clients: Clients, core: Any) -> tuple[Client, SenderLink, Any]:
@@ -130,9 +130,9 @@ def asked(clients: Clients, core: Any) -> tuple[Client, SenderLink, Any]:
 
 def test_a_question_is_one_more_credit_with_echo_and_the_echo_answers_it(clients: Clients, core: Any) -> None:
     client, link, port = asked(clients, core)
-    assert core.named("answered") == []
+    assert core.named("question_answered") == []
     clients.exchange()
-    assert core.named("answered") == [(port, clients.now)]
+    assert core.named("question_answered") == [(port, clients.now)]
     assert client.seen(LinkFlow, link)[-2].flow.link_credit == 1
 
 
@@ -151,7 +151,7 @@ def test_what_was_sent_before_the_question_does_not_answer_it(clients: Clients, 
     link.flow()
     port.ask()
     clients.to_router(client)
-    assert core.named("answered") == []
+    assert core.named("question_answered") == []
 
 
 @pytest.mark.parametrize("tags", [[b"1"], [b"1", b"2", b"3"]], ids=["as far as its limit", "beyond it"])
@@ -172,9 +172,9 @@ def test_a_question_that_transfers_on_credit_taken_back_cross_is_asked_again(
     port.set_window(0, 0, "window full")
     client.events += client.connection.receive_data(question, clients.now)
     clients.to_router(client)
-    assert core.named("answered") == []
+    assert core.named("question_answered") == []
     clients.exchange()
-    assert core.named("answered") == [(port, clients.now)]
+    assert core.named("question_answered") == [(port, clients.now)]
     assert link.credit == 0, "taken back after the answer"
 
 
@@ -184,7 +184,7 @@ def test_a_transfer_beyond_the_old_limit_answers(clients: Clients, core: Any) ->
     link.credit = 1
     link.send([b"3"], [BODY])
     clients.to_router(client)
-    assert len(core.named("answered")) == 1
+    assert len(core.named("question_answered")) == 1
     assert len(core.named("transfers")) == 2
 
 
@@ -199,10 +199,10 @@ def test_the_settlement_of_a_later_outcome_answers_and_of_an_earlier_one_does_no
     port.outcome(1, 1, Outcome.ACCEPTED, 0, False)
     link.settle(0, 0)
     clients.to_router(client)
-    assert core.named("answered") == []
+    assert core.named("question_answered") == []
     link.settle(1, 1)
     clients.to_router(client)
-    assert len(core.named("answered")) == 1
+    assert len(core.named("question_answered")) == 1
 
 
 def test_a_frame_long_after_the_question_answers(clients: Clients, core: Any) -> None:
@@ -210,10 +210,10 @@ def test_a_frame_long_after_the_question_answers(clients: Clients, core: Any) ->
     client.served.data_to_send()
     clients.sleep(1.0)
     heartbeat(client)
-    assert core.named("answered") == []
+    assert core.named("question_answered") == []
     clients.sleep(1.5)
     heartbeat(client)
-    assert len(core.named("answered")) == 1
+    assert len(core.named("question_answered")) == 1
 
 
 def test_a_question_can_be_asked_again_from_within_the_answer(clients: Clients, core: Any) -> None:
@@ -222,12 +222,12 @@ def test_a_question_can_be_asked_again_from_within_the_answer(clients: Clients, 
     port = core.publishers[0]
     answers: list[float] = []
 
-    def answered(port: Any, now: float) -> None:
+    def question_answered(port: Any, now: float) -> None:
         answers.append(now)
         if len(answers) < 3:
             port.ask()
 
-    core.answered = answered
+    core.question_answered = question_answered
     port.ask()
     clients.exchange()
     assert len(answers) == 3

@@ -13,7 +13,7 @@ from amqp10.sections import message_annotation
 from amqp10.termini import Coordinator, Source, Target
 from amqp10.types import Symbol, ULong
 from router.config import RouterConfig
-from router.ports import UNIQUE_TAGS, Outcome
+from router.core.ports import UNIQUE_TAGS, Outcome
 from tests.router.links import BODY, MIB, Clients, send, symbols
 
 # --- attach
@@ -101,7 +101,7 @@ def test_a_part_of_a_map_is_answered_and_detached_without_closing(clients: Clien
     properties = symbols(onceway_epoch=ULong(9))
     link = client.sender(unsettled={b"1": None}, incomplete_unsettled=True, properties=properties)
     assert core.named("attach_publisher")[0][0].incomplete
-    core.publishers[0].part()
+    core.publishers[0].answer_map_part()
     clients.exchange()
     assert client.answered(link).target is not None
     detach = client.detached(link)
@@ -129,7 +129,7 @@ def test_a_client_that_goes_while_its_attach_waits_is_told_to_the_core(clients: 
     clients.exchange()
     (port,) = core.publishers
     assert core.named("detach_publisher") == [(port, True, clients.now)]
-    assert port.gone
+    assert port.detached
 
 
 def test_an_answer_that_does_not_fit_the_clients_frames_costs_that_client_only(clients: Clients, core: Any) -> None:

@@ -9,6 +9,7 @@ import pytest
 from amqp10.events import LinkFlow
 from amqp10.sections import Message
 from router.config import RouterConfig
+from router.core.waiting import Waiting
 from tests.router.links import BODY, MIB, Clients, NotingCore, make, send
 
 
@@ -69,17 +70,17 @@ def test_more_transfers_than_were_ever_allowed_detach_the_link(clients: Clients,
     assert detach.error.condition == "amqp:link:transfer-limit-exceeded"
     ((port, closed, _),) = core.named("detach_publisher")
     assert not closed
-    assert port.gone
+    assert port.detached
 
 
 def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: Clients, core: Any) -> None:
     client = clients.connect()
     client.sender()
-    core.meter = clients.router.config.memory_limit + 1
+    core.payload_bytes = clients.router.config.memory_limit + 1
     clients.router.flush(clients.now)
     (session,) = client.served.connection.sessions
     assert session.incoming.paused
-    core.meter = 0
+    core.payload_bytes = 0
     clients.exchange()
     assert not session.incoming.paused
 
@@ -87,13 +88,13 @@ def test_sessions_windows_close_at_the_memory_limit_and_open_below_it(clients: C
 def test_publishers_that_bring_more_at_twice_the_memory_limit_are_detached(clients: Clients, core: Any) -> None:
     client = clients.connect()
     link = client.sender()
-    core.meter = 2 * clients.router.config.memory_limit
+    core.payload_bytes = 2 * clients.router.config.memory_limit
     send(client, link)
     error = client.detached(link).error
     assert error is not None
     assert error.condition == "amqp:resource-limit-exceeded"
     most = clients.router.config.memory_limit
-    assert error.description == f"limit memory_limit: this router holds twice its {most} octets of payload"
+    assert error.description == f"limit memory_limit: this router holds twice its {most} bytes of payload"
     assert clients.router.admission.refused == {"memory_limit": 1}
     assert core.named("transfers") == []
     assert len(core.named("detach_publisher")) == 1
@@ -108,7 +109,7 @@ def test_incomplete_messages_are_bounded_over_all_connections(monkeypatch: pytes
         link.send([b"1"], [Message(bytes(60_000)).encode()])
         data = client.connection.data_to_send()
         client.served.receive_data(data[:-1_000], clients.now)
-    assert clients.router.held < 100_000
+    assert clients.router.incomplete_bytes < 100_000
     assert first.attached
     clients.router.flush(clients.now)
     other.events += other.connection.receive_data(other.served.data_to_send(), clients.now)
@@ -117,4 +118,46 @@ def test_incomplete_messages_are_bounded_over_all_connections(monkeypatch: pytes
     assert error.condition == "amqp:resource-limit-exceeded"
     one.lose()
     other.lose()
-    assert clients.router.held == 0
+    assert clients.router.incomplete_bytes == 0
+
+
+def test_why_it_waits_is_told_in_a_flow_that_changes_no_credit(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    link = client.sender()
+    port = core.publishers[0]
+    port.set_window(0, 0, "window")
+    clients.exchange()
+    client.seen(LinkFlow, link)
+    port.waiting(Waiting("window", 9, (("s", "in", "b"),), 41.2, "subscription_timeout"))
+    clients.exchange()
+    (flow,) = [event.flow for event in client.seen(LinkFlow, link)][-1:]
+    assert flow.link_credit == 0
+    assert not flow.echo
+    assert flow.properties == {
+        "onceway:waiting": {
+            "reason": "window",
+            "address": "orders",
+            "count": 9,
+            "subscriptions": [["s", "in", "b"]],
+            "seconds": 42,
+            "setting": "subscription_timeout",
+        }
+    }
+    port.waiting(None)
+    clients.exchange()
+    assert client.seen(LinkFlow, link)[-1].flow.properties == {"onceway:waiting": None}
+    port.set_window(10, MIB, "")
+    clients.exchange()
+    assert client.seen(LinkFlow, link)[-1].flow.properties is None
+    assert link.credit == 10
+
+
+def test_a_router_that_stops_says_so(clients: Clients) -> None:
+    client = clients.connect()
+    link = client.sender()
+    clients.router.start_drain([], clients.now, 10.0)
+    clients.exchange()
+    flow = client.seen(LinkFlow, link)[-1].flow
+    assert flow.properties is not None
+    assert flow.properties["onceway:waiting"]["reason"] == "draining"
+    assert flow.link_credit == 0

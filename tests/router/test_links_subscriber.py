@@ -11,7 +11,7 @@ from amqp10.outcomes import ACCEPTED, Received
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_UNSETTLED
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong
-from router.ports import MapState, SubscriberAnswer
+from router.core.ports import MapState, SubscriberAnswer
 from tests.router.links import BODY, Clients, attached, symbols
 
 # --- attach
@@ -143,7 +143,7 @@ def test_an_answer_after_the_client_has_gone_is_harmless(clients: Clients, core:
     clients.exchange()
 
 
-# --- going away, and expiry policies (contract 10)
+# --- going away, and expiry policies (protocol 8.3)
 
 
 def starts(core: Any) -> list[tuple[Any, ...]]:
@@ -230,35 +230,6 @@ def test_broken_closes_the_link(clients: Clients, core: Any) -> None:
     assert detach.error is not None
     assert detach.error.condition == "onceway:subscription-broken"
     assert starts(core) == []
-
-
-# --- the router is stopped
-
-
-def test_a_router_that_stops_takes_no_attach_and_gives_no_credit(clients: Clients, core: Any) -> None:
-    client = clients.connect()
-    publisher = client.sender()
-    clients.router.stop(clients.now)
-    clients.exchange()
-    assert publisher.credit == 0
-    refused = client.receiver()
-    error = client.detached(refused).error
-    assert error is not None
-    assert error.condition == "amqp:link:detach-forced"
-    core.publishers[0].set_window(500, 1 << 20, "")
-    clients.exchange()
-    assert publisher.credit == 0
-
-
-def test_a_router_that_stops_closes_its_connections(clients: Clients, core: Any) -> None:
-    client, _link, port = attached(clients, core)
-    clients.router.stop(clients.now)
-    clients.router.close_connections(clients.now)
-    port.settle(0, 0)
-    clients.exchange()
-    assert client.connection.closed
-    assert core.named("detach_subscriber") == [(port, False, True)]
-    assert clients.router.connections == {}
 
 
 def test_targets_of_subscribers_are_answered_as_they_came(clients: Clients, core: Any) -> None:

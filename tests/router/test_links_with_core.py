@@ -50,7 +50,7 @@ def accept(client: Client, link: Any, first: int, last: int, state: Any = ACCEPT
 
 
 def nothing_left(clients: Clients) -> None:
-    assert clients.router.core.meter == 0
+    assert clients.router.core.payload_bytes == 0
     for address in clients.router.status()["addresses"].values():
         assert address["ingress"]["undone"] == address["ingress"]["unsettled"] == 0
         for link in address["egress"]["subscribers"]:
@@ -164,7 +164,7 @@ def test_a_tag_that_comes_again_with_unique_tags_is_not_delivered_again(clients:
     nothing_left(clients)
 
 
-# --- no subscribers (contract 13)
+# --- no subscribers (protocol 6.10)
 
 
 def test_without_a_subscription_there_is_no_credit_until_one_comes(clients: Clients) -> None:
@@ -395,7 +395,7 @@ def test_attach_and_detach_in_one_breath_leave_nothing(clients: Clients) -> None
 
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "aborted"])
 def test_credit_that_transfers_without_a_message_used_comes_back(clients: Clients, settled: bool) -> None:
-    """6.6: more tags to be settled, or deliveries given up, than the first credit is for."""
+    """More tags to be settled, or deliveries given up, than the first credit is for (protocol 6.6)."""
     publisher = clients.connect("p")
     tags = [b"%d" % number for number in range(100)]
     epoch = {"onceway:epoch": ULong(2), "onceway:incarnation": ULong(1)}

@@ -1,10 +1,11 @@
-"""Maps too large for one frame, in either direction: PROTOCOL 7.7."""
+"""Maps too large for one frame, in either direction: protocol 7.7."""
 
 from __future__ import annotations
 
 import pytest
 
-from router.ports import NOT_RESUMABLE, STOLEN, MapState
+from router.core.ports import MapState
+from router.names import INVALID_FIELD, STOLEN
 from tests.router.harness import SHORT, Mesh, undecided
 
 
@@ -53,16 +54,16 @@ def test_an_earlier_attach_that_is_read_between_the_parts_does_not_take_their_pl
 
 def test_a_part_without_epoch_is_refused() -> None:
     mesh = Mesh()
-    assert mesh.subscriber("a", unsettled={}, incomplete=True).condition == NOT_RESUMABLE
-    assert mesh.publisher("a", unsettled={}, incomplete=True).condition == NOT_RESUMABLE
+    assert mesh.subscriber("a", unsettled={}, incomplete=True).condition == INVALID_FIELD
+    assert mesh.publisher("a", unsettled={}, incomplete=True).condition == INVALID_FIELD
 
 
 def test_parts_that_are_not_completed_are_forgotten() -> None:
     mesh = Mesh()
     mesh.subscriber("a", epoch=2, born=1, unsettled={}, incomplete=True)
-    assert mesh.cores["a"].parts
+    assert mesh.cores["a"].map_parts
     mesh.pass_time(70.0)
-    assert not mesh.cores["a"].parts
+    assert not mesh.cores["a"].map_parts
 
 
 def test_when_our_map_does_not_fit_only_what_was_told_is_resumed_and_nothing_new_is_sent() -> None:

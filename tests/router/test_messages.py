@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router import messages as m
-from router.intervals import OPEN
-from router.wire import decode, encode
+from router.core import messages as m
+from router.core.intervals import OPEN
+from router.peers.wire import decode, encode
 
 TERM = st.tuples(st.integers(0, 2**64 - 1), st.text(max_size=4))
 NAME = st.tuples(st.text(max_size=4), st.text(max_size=4))
@@ -45,16 +45,24 @@ def entries(draw: st.DrawFn) -> m.Entries:
     return m.Entries(position, draw(U32), tags, payloads, owed)
 
 
+DECLARED = st.builds(m.DeclaredAddress, ADDRESS, st.booleans(), st.lists(NAME, max_size=2).map(tuple))
+DECLARATION = st.builds(m.Declaration, ADDRESS, U64, st.lists(DECLARED, max_size=2).map(tuple))
+
 MESSAGE = st.one_of(
     st.builds(
         m.Hello,
         U64,
         st.booleans(),
+        st.lists(ADDRESS, max_size=2).map(tuple),
+        U64,
+        U64,
+        st.lists(DECLARATION, max_size=3),
+        st.lists(st.text(max_size=4), max_size=3).map(tuple),
         st.lists(st.tuples(st.text(max_size=4), U64), max_size=3).map(tuple),
-        st.lists(st.builds(m.PublisherNews, ADDRESS, PID, U64, TERM, SECONDS), max_size=3),
+        st.lists(st.builds(m.PublisherNews, ADDRESS, PID, U64, TERM, SECONDS, SECONDS), max_size=3),
         st.lists(st.builds(m.SubscriptionNews, ADDRESS, NAME, st.none() | TERM, TERM, SECONDS, SECONDS), max_size=3),
     ),
-    st.builds(m.Pub, ADDRESS, PID, U64, TERM, st.none() | EXPECTED),
+    st.builds(m.Pub, ADDRESS, PID, U64, TERM, SECONDS, st.none() | EXPECTED),
     st.builds(m.PubAck, ADDRESS, PID, TERM, st.none() | st.tuples(TERM, U64, st.booleans())),
     st.builds(m.PubDown, ADDRESS, PID, TERM),
     st.builds(m.PubClose, ADDRESS, PID, U64, TERM),
@@ -69,6 +77,7 @@ MESSAGE = st.one_of(
         st.booleans(),
         SECONDS,
         st.booleans(),
+        SECONDS,
     ),
     st.builds(
         m.Joined, ADDRESS, NAME, TERM, st.sampled_from(m.JoinResult), st.booleans(), st.none() | TERM, st.none() | TERM

@@ -1,12 +1,12 @@
-"""Outcomes, who settles when, and transfers that are settled at once: PROTOCOL 6.4, 6.6, 6.9."""
+"""Outcomes, who settles when, and transfers that are settled at once: protocol 6.4, 6.6, 6.9."""
 
 from __future__ import annotations
 
 from router.config import AddressConfig
-from router.ports import UNIQUE_TAGS, Outcome
+from router.core.ports import UNIQUE_TAGS, Outcome
 from tests.router.harness import TOPIC, Mesh
 
-# ------------------------------------------------------------------------------------------------------ outcomes: 6.4
+# -------------------------------------------------------------------------------------------- outcomes (protocol 6.4)
 
 
 def test_a_rejection_is_final_and_the_publisher_sees_how_many_rejected() -> None:
@@ -95,7 +95,7 @@ def test_what_waits_to_be_delivered_again_goes_when_its_publisher_settles_early(
     mesh.assert_settled()
 
 
-# ------------------------------------------------------------------------------------------------------ settling: 6.6
+# -------------------------------------------------------------------------------------------- settling (protocol 6.6)
 
 
 def test_a_publisher_that_settles_early_takes_its_messages_back() -> None:
@@ -139,7 +139,7 @@ def test_a_repeated_tag_of_a_publisher_with_unique_tags_gets_its_records_outcome
     mesh.assert_settled()
 
 
-# ------------------------------------------------------------------------------------ receivers that settle: 6.9
+# -------------------------------------------------------------------------- receivers that settle (protocol 6.9)
 
 
 def test_a_subscriber_in_mode_first_is_settled_at_acceptance_and_known_until_the_publisher_settles() -> None:
@@ -192,7 +192,7 @@ def test_a_subscription_with_settled_transfers_accepts_when_they_are_written() -
     mesh.assert_settled()
 
 
-# --------------------------------------------------------------------------------------------------- pre-settled: 6.9
+# ----------------------------------------------------------------------------------------- pre-settled (protocol 6.9)
 
 
 def test_a_presettled_transfer_reaches_all_at_most_once_and_has_no_outcome() -> None:
@@ -227,8 +227,8 @@ def test_presettled_transfers_that_find_no_credit_are_dropped_oldest_first_and_c
     publisher.send("m2", "m3", "m4", settled=True)
     subscriber.give_credit(9)
     assert subscriber.bodies() == ["m2", "m3", "m4"]
-    (link,) = mesh.cores["b"].addresses[TOPIC].egress.subscribers.values()
-    assert link.dropped == 2
+    (subscriber,) = mesh.cores["b"].addresses[TOPIC].deliveries.subscribers.values()
+    assert subscriber.presettled.dropped == 2
 
 
 def test_presettled_transfers_held_at_the_barrier_are_forwarded_though_the_link_has_gone() -> None:

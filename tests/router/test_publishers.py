@@ -1,15 +1,16 @@
-"""Publishers that attach, prove themselves, resume, are stolen, move, and are gone for long: PROTOCOL 5, 8.4."""
+"""Publishers that attach, prove themselves, resume, are stolen, move, and are gone for long: protocol 5, 8.4."""
 
 from __future__ import annotations
 
 import pytest
 
-from router.directory import publisher_id, tag_prefix
-from router.ports import EPOCH, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN, UNIQUE_TAGS, Outcome
+from router.core.directory import derive_publisher_id, tag_prefix
+from router.core.ports import UNIQUE_TAGS, Outcome
+from router.names import EPOCH, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN
 from tests.router.ends import SubscriberEnd
 from tests.router.harness import SHORT, TOPIC, Mesh, undecided
 
-# ------------------------------------------------------------------------------------------------ publishers: 5.1 to 5.4
+# -------------------------------------------------------------------------------------- publishers (protocol 5.1 to 5.4)
 
 
 def test_nothing_is_claimed_before_a_sign_of_life() -> None:
@@ -171,7 +172,7 @@ def test_a_new_publisher_may_take_its_time() -> None:
 def test_a_detach_on_an_unproved_link_claims_nothing() -> None:
     mesh = Mesh("ab")
     mesh.publisher("a").leave()
-    entry = next(iter(mesh.cores["b"].addresses[TOPIC].publishers.values()))
+    entry = next(iter(mesh.cores["b"].addresses[TOPIC].publishers.entries.values()))
     mesh.publisher("b", proves=False).leave(closed=True)
     assert entry.real
 
@@ -186,7 +187,7 @@ def test_a_publisher_that_closes_settles_what_it_left() -> None:
     mesh.assert_settled()
 
 
-# ------------------------------------------------------------------------------------------ publishers: moving: 5.5, 8.4
+# -------------------------------------------------------------------------------- publishers: moving (protocol 5.5, 8.4)
 
 
 def test_a_publisher_moves_and_nothing_is_lost_or_twice() -> None:
@@ -272,9 +273,9 @@ def test_what_was_released_and_not_sent_again_is_new_again_after_the_publisher_h
 
 @pytest.mark.parametrize("router", ["a", "b"])
 def test_who_is_refused_for_its_incarnation_is_told_of_that_where_no_term_is_known(router: str) -> None:
-    """5.3, 7.2: a map has told of incarnation 9."""
+    """A map has told of incarnation 9 (protocol 5.3, 7.2)."""
     mesh = Mesh("ab")
-    tag = tag_prefix(publisher_id("p", "out", TOPIC, False), 9) + b"m0"
+    tag = tag_prefix(derive_publisher_id("p", "out", TOPIC, False), 9) + b"m0"
     mesh.subscriber("a", accepts=False, unsettled={tag: None}, epoch=5, born=5)
     publisher = mesh.publisher(router, epoch=4, incarnation=4)
     assert publisher.ended == (STOLEN, {EPOCH: 9}, False)
@@ -282,7 +283,7 @@ def test_who_is_refused_for_its_incarnation_is_told_of_that_where_no_term_is_kno
     assert again.is_ready
 
 
-# ------------------------------------------------------------------------------ publishers that have gone for long: 8.4
+# -------------------------------------------------------------------- publishers that have gone for long (protocol 8.4)
 
 
 def held_of_a_publisher_that_has_gone() -> tuple[Mesh, SubscriberEnd]:
@@ -320,7 +321,7 @@ def test_what_is_held_of_a_publisher_waits_until_all_routers_have_been_there_for
 def test_what_is_held_of_a_publisher_waits_as_long_again_where_the_router_has_stood_still() -> None:
     mesh, subscriber = held_of_a_publisher_that_has_gone()
     mesh.pass_time(15.0)
-    mesh.cores["b"].members.went_on(mesh.now)
+    mesh.cores["b"].members.process_resumed(mesh.now)
     mesh.pass_time(21.0)
     assert subscriber.unsettled()
     mesh.pass_time(2.0)
@@ -338,7 +339,8 @@ def test_a_publisher_of_whom_nothing_is_held_is_forgotten_also_while_a_router_is
 
 @pytest.mark.parametrize("moves_on", [False, True])
 def test_what_a_full_window_keeps_a_publisher_from_sending_again_is_not_given_up(moves_on: bool) -> None:
-    """8.5: nobody accepts m0, so that there is no credit for m1. Whoever sends something new first will not send it."""
+    """Nobody accepts m0, so there is no credit for m1. A publisher that sends something new first will not send it
+    (protocol 8.5)."""
     mesh = Mesh("ab", address=SHORT, window_messages=1)
     subscriber = mesh.subscriber("a", accepts=False)
     publisher = mesh.publisher("b")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from router.config import AddressConfig
+from router.peers.wire import decode
 from tests.router.harness import TOPIC, Mesh
 from tests.router.random_clients import Client, Publisher, PublisherLink, Subscriber
 
@@ -137,7 +138,7 @@ class World:
         self.links = [link for link in self.links if link.client is not None or link.router is not None]
 
     def message(self, a: str, b: str) -> None:
-        self.mesh.cores[b].peer_message(a, self.mesh.wires[a, b].popleft(), 0.0)
+        self.mesh.cores[b].peer_message(a, decode(self.mesh.wires[a, b].popleft()), 0.0)
 
     def drop(self, client: Client) -> None:
         self.drops -= 1
@@ -185,10 +186,10 @@ class World:
         for core in cores.values():
             heard_of_all = set(core.up) == set(cores) - {core.name}
             if not core.booted and heard_of_all:
-                core._boot()
+                core.startup.boot()
                 acted = True
             elif core.booted and not core.established and heard_of_all and self.all_are_back():
-                core._establish()
+                core.startup.recover(core.startup.times.pending)
                 acted = True
             core.drain()
         return acted
@@ -203,15 +204,15 @@ class World:
                 break
             self.step(possible)
         self.settle_down()
-        for publisher in self.publishers:  # a heartbeat, if nothing else (5.2)
+        for publisher in self.publishers:  # a heartbeat, if nothing else (protocol 5.2)
             if publisher.link is not None:
                 publisher.link.core.proved(publisher.link, 0.0)
         self.settle_down()
         for core in self.mesh.cores.values():
             address = core.addresses.get(TOPIC)
-            for link in list(address.ingress.publishers.values()) if address else []:
+            for publisher in list(address.ingress.publishers.values()) if address else []:
                 assert address is not None
-                address.ingress.flush_due(link)  # publisher_timeout passes (8.5)
+                address.streams.flush_due(publisher)  # publisher_timeout passes (protocol 8.5)
                 core.drain()
         self.settle_down()
         self.check_at_rest()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from router import messages as m
-from router.wire import encode
+from router.core import messages as m
+from router.peers.wire import decode
 from tests.router.harness import SHORT, TOPIC, Mesh
 
 
@@ -32,7 +32,7 @@ def test_a_message_about_nothing_that_is_known_changes_nothing(message: m.Messag
     subscriber = mesh.subscriber("a")
     publisher = mesh.publisher("a")
     publisher.send("m0")
-    mesh.cores["a"].peer_message("b", encode(message), mesh.now)
+    mesh.cores["a"].peer_message("b", message, mesh.now)
     mesh.run()
     publisher.send("m1")
     assert subscriber.bodies() == ["m0", "m1"]
@@ -49,7 +49,7 @@ def test_a_position_that_comes_twice_is_the_peers_error() -> None:
     mesh.held.clear()
     mesh.run()
     with pytest.raises(m.PeerProtocolError):
-        mesh.cores["b"].peer_message("a", data, mesh.now)
+        mesh.cores["b"].peer_message("a", decode(data), mesh.now)
 
 
 def test_when_everybody_has_gone_nothing_is_left() -> None:
@@ -82,7 +82,7 @@ def test_an_address_that_is_used_again_does_not_use_its_positions_again() -> Non
         mesh.pass_time(30.0)
         mesh.assert_empty()
     mesh.publisher("a")
-    assert mesh.cores["a"].addresses[TOPIC].ingress.log.end == 2
+    assert mesh.cores["a"].addresses[TOPIC].records.log.end == 2
 
 
 def test_status_tells_what_is_kept_and_why_there_is_no_credit() -> None:

@@ -1,10 +1,11 @@
-"""Subscriptions that attach, resume, move, expire, and what they are told of it: PROTOCOL 7."""
+"""Subscriptions that attach, resume, move, expire, and what they are told of it: protocol 7."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from router.ports import STOLEN, SUBSCRIPTION_BROKEN, MapState, SubscriberAttach
+from router.core.ports import MapState, SubscriberAttach
+from router.names import STOLEN, SUBSCRIPTION_BROKEN
 from tests.router.ends import answered
 from tests.router.harness import SHORT, TOPIC, Mesh, undecided
 
@@ -130,7 +131,7 @@ def test_a_stale_sign_of_life_on_a_link_that_is_lost_claims_nothing() -> None:
     publisher.leave()
     assert subscriber.bodies() == []
     mesh.assert_settled()
-    assert not mesh.cores["b"].addresses[TOPIC].publishers
+    assert not mesh.cores["b"].addresses[TOPIC].publishers.entries
 
 
 def test_a_fresh_subscription_needs_no_other_sign_of_life() -> None:

@@ -1,13 +1,14 @@
 """Two processes of one publisher, each with a journal of its own: which of them may speak for what a subscriber holds.
 
-PROTOCOL 5.5, 7.2, 7.5, 8.4, 8.5.  The later life works at b, which is cut off and dies; a knows only the earlier one.
+protocol 5.5, 7.2, 7.5, 8.4, 8.5.  The later life works at b, which is cut off and dies; a knows only the earlier one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from router.ports import STOLEN, MapState
+from router.core.ports import MapState
+from router.names import STOLEN
 from tests.router.ends import PublisherEnd, SubscriberEnd
 from tests.router.harness import SHORT, TOPIC, Mesh
 
@@ -112,7 +113,7 @@ def test_an_earlier_life_that_closes_buries_nothing_of_a_later_one() -> None:
 
 
 def test_limit_what_an_earlier_life_has_undecided_comes_again_where_nobody_remembers_the_later_one() -> None:
-    """docs/decisions/core-in-ranges.md: the later life's PUB settles it, and every router that heard of it dies."""
+    """The later life's PUB settles it, and every router that heard of it dies (protocol 14)."""
     mesh = Mesh("ab")
     first = mesh.subscriber("b", epoch=1, born=1)
     mesh.part("a", "b")

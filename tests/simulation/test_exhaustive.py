@@ -17,18 +17,16 @@ from amqp10.outcomes import Error, Rejected
 from amqp10.reading import Reader
 from amqp10.types import Symbol, UInt, ULong
 from chaos.simulate import main
-from chaos.simulation.clients import MEMORY, PLAIN, UNIQUE
+from chaos.simulation.defects.mutations import MUTATIONS, caught
 from chaos.simulation.defects.taking import defective
-from chaos.simulation.drafts import Draft
-from chaos.simulation.endings import view
-from chaos.simulation.exhaustive import Search, agree
-from chaos.simulation.explore import explore
-from chaos.simulation.left_out import AS_IF
-from chaos.simulation.mutations import MUTATIONS, caught
-from chaos.simulation.processes import RouterProcess
-from chaos.simulation.product import Product
-from chaos.simulation.smallest import ACROSS, WORLDS, Setting
-from chaos.simulation.snapshots import Snapshots
+from chaos.simulation.exhaustive.exploration import Search, agree
+from chaos.simulation.exhaustive.normalization import AS_IF
+from chaos.simulation.exhaustive.processes import RouterProcess
+from chaos.simulation.exhaustive.product import MutableState, Product
+from chaos.simulation.exhaustive.smallest import ACROSS, WORLDS, Setting
+from chaos.simulation.exhaustive.snapshots import Snapshots
+from chaos.simulation.random.explore import explore
+from chaos.simulation.world.clients import MEMORY, PLAIN, UNIQUE
 
 BAD = (
     ["--exhaustive", "--world", "nowhere"], ["--exhaustive", "--seeds", "0-5"], ["--exhaustive", "--crashes", "9"],
@@ -51,7 +49,7 @@ def test_smallest_world_is_gone_through_completely(capsys: pytest.CaptureFixture
 def test_world_that_is_cut_says_how_far_it_was_gone_through(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("chaos.simulation.exhaustive.SAMPLED", 3)
+    monkeypatch.setattr("chaos.simulation.exhaustive.exploration.SAMPLED", 3)
     assert main(["--exhaustive", "--world", "calm", "--crashes", "1", "--drops", "1", "--limit-states", "200"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert re.search(r"to depth \d+, \d+ situations left, 3 of them drained$", lines[2])
@@ -115,7 +113,7 @@ def test_situations_are_the_same_whatever_is_one_object() -> None:
 
 
 def test_long_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("chaos.simulation.everything.EVERY_S", 0.0)
+    monkeypatch.setattr("chaos.simulate.EVERY_S", 0.0)
     assert main(["--exhaustive", "--world", "half-open-1-one"]) == 0
     told = [
         re.fullmatch(r"\d+ s: (\d+) states, depth (\d+), (\d+) left", x) for x in capsys.readouterr().err.splitlines()
@@ -143,8 +141,8 @@ def quiet_situations(setting: Setting, reduce: bool = True) -> tuple[set[tuple[o
     product = search.product
     found = set()
     for place in search.quiet:
-        draft = Draft(product, search.state(place))
-        seen = view(product, search.state(place))
+        draft = MutableState(product, search.state(place))
+        seen = product.view(search.state(place))
         found.add((str(seen.inboxes), str(seen.pipes), draft.rest))
     assert len(search.quiet) == result.quiet
     return found, result.quiet, result.states
@@ -237,6 +235,6 @@ def test_defect_that_does_nothing_here_is_gone_through_like_the_code_itself() ->
 
 
 def test_defect_is_said_to_be_caught_by_the_world_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chaos.simulation.mutations.BY_SEED", {})  # where no seed finds it any more
+    monkeypatch.setattr("chaos.simulation.defects.mutations.BY_SEED", {})  # where no seed finds it any more
     found = caught(MUTATIONS["condition_orphan_is_covered_nowhere"])
     assert found == "world restart-1-one: G1 ('p0', 0) is accepted but s0 has not accepted it"

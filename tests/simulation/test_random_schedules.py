@@ -1,4 +1,4 @@
-"""Random schedules, always the same ones: see `chaos/simulation/explore.py`. Thousands more of them are run by hand."""
+"""Random schedules, always the same ones: see `chaos/simulation/random/explore.py`. Thousands more of them are run by hand."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chaos.simulation.explore import explore
-from chaos.simulation.plan import FAMILIES, family_of
+from chaos.simulation.random.explore import explore
+from chaos.simulation.random.plan import FAMILIES, family_of
 
 SEEDS = 240
 AT_ONCE = 20

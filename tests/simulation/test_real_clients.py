@@ -1,4 +1,4 @@
-"""The library's own clients in the simulated world: their journals, and the rules of PROTOCOL 15 taken away."""
+"""The library's own clients in the simulated world: their journals, and the rules of protocol 15 taken away."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 
 from amqp10.outcomes import ACCEPTED, write_state
 from chaos.simulation.defects.clients import TAKEN
+from chaos.simulation.defects.mutations import MUTATIONS, caught
 from chaos.simulation.defects.taking import defective
-from chaos.simulation.explore import Run, explore
-from chaos.simulation.mutations import MUTATIONS, caught
-from chaos.simulation.plan import ClientPlan, draw
-from chaos.simulation.real_clients import OURS, RealPublisher, RealSubscriber
-from chaos.simulation.real_world import RealWorld
+from chaos.simulation.random.explore import Run, explore
+from chaos.simulation.random.plan import ClientPlan, draw
 from chaos.simulation.scenarios import SCENARIOS
-from chaos.simulation.scenarios.named import finish
-from chaos.simulation.schedule import Hold, Schedule
-from chaos.simulation.torn_journal import Disk, File
-from chaos.simulation.world import World
+from chaos.simulation.scenarios.schedule import Hold, Schedule
+from chaos.simulation.world.faulty_world import FaultyWorld
+from chaos.simulation.world.real_clients import OURS, RealPublisher
+from chaos.simulation.world.real_subscribers import RealSubscriber
+from chaos.simulation.world.torn_journal import Disk, File
+from chaos.simulation.world.world import World
 
 OUTCOME = write_state(ACCEPTED)
 
@@ -101,8 +101,8 @@ def test_the_stepped_sqlite_journal_loses_whole_transactions() -> None:
 @pytest.mark.parametrize("keep", [0, 1, 2, 99])
 @pytest.mark.parametrize("journal", ["torn", "sqlite"])
 def test_killed_at_any_write_our_client_sends_and_accepts_each_message_once(journal: str, keep: int) -> None:
-    world = RealWorld("AB", [RealPublisher(total=6, journal=journal, burst=3)], [RealSubscriber(journal=journal)])
-    s = Schedule(world).up(("s0", "A"), ("p0", "B"))
+    world = FaultyWorld("AB", [RealPublisher(total=6, journal=journal, burst=3)], [RealSubscriber(journal=journal)])
+    s = Schedule(world).up("s0@A", "p0@B")
     rng = random.Random(keep)
     for _ in range(40):
         events = world.enabled()
@@ -112,9 +112,9 @@ def test_killed_at_any_write_our_client_sends_and_accepts_each_message_once(jour
     for name in ("p0", "s0"):
         s.step("kill", name, keep)
     s.run(place=(("p0", "A"), ("s0", "B")), sends=True)
-    finish(s)
-    assert world.checker.ever_accepted["s0"] == world.checker.seen["s0"]
-    assert ("p0", 5) in world.checker.ever_accepted["s0"]
+    s.finish()
+    assert world.checker.accepted_by("s0") == world.checker.received_by("s0")
+    assert ("p0", 5) in world.checker.accepted_by("s0")
 
 
 def test_a_list_in_small_frames_takes_one_wait_whatever_its_parts() -> None:
@@ -124,12 +124,12 @@ def test_a_list_in_small_frames_takes_one_wait_whatever_its_parts() -> None:
         ClientPlan("p0", True, OURS, 19, habits={"burst": 19}),
     )
     run = Run(replace(draw(1, "ours"), names="A", clients=clients, places=(), config={}, turns=False, high=None))
-    s = Schedule(run.world).up(("s0", "A"), ("p0", "A"))
-    s.hold.append(("accept",))
+    s = Schedule(run.world).up("s0@A", "p0@A")
+    s.hold(("accept",))
     s.send("p0")
     s.run()
     s.step("close", "p0")
-    s.notice(s.drop("s0"))
+    s.lose("s0")
     s.run()
     began = run.world.now
     run.calm(lambda possible: possible[0])
@@ -141,24 +141,24 @@ def test_a_list_in_small_frames_takes_one_wait_whatever_its_parts() -> None:
 def test_earlier_life_that_is_read_late_may_take_the_link_of_one_behind_it(order: int) -> None:
     """It has lost its memory, and its clock was set back, in either order."""
     subscriber = RealSubscriber(journal="none")
-    s = Schedule(RealWorld("AB", [], [subscriber], strict=False))
+    s = Schedule(FaultyWorld("AB", [], [subscriber], strict=False))
     s.run()
     s.run(until=lambda: s.next_frame(("s0", 1)) == "attach", place=(("s0", "B"),))
-    s.hold += [("c2r", ("s0", 1)), ("rnotice", ("s0", 1))]
+    s.hold(("c2r", ("s0", 1)), ("rnotice", ("s0", 1)))
     for event in [("kill", "s0", 0), ("clock", "s0", -40)][::order]:
         s.step(*event)
-    s.run(place=(("s0", "A"),))
+    s.attach("s0@A")
     s.release(("c2r", ("s0", 1)))
     s.run()
     assert "taken over" in subscriber.refusals[-1]
-    finish(s)
+    s.finish()
 
 
 def test_application_without_a_journal_that_gives_up_knows_nothing_of_what_it_has_accepted() -> None:
     """m0 is not settled: it comes again, to the process that is started in its place."""
     subscriber = RealSubscriber(journal="none")
-    s = Schedule(RealWorld("AB", [RealPublisher()], [subscriber])).up(("s0", "A"), ("p0", "A"))
-    s.hold.append(("disk", "p0"))
+    s = Schedule(FaultyWorld("AB", [RealPublisher()], [subscriber])).up("s0@A", "p0@A")
+    s.hold(("disk", "p0"))
     s.send("p0")
     s.step("disk", "p0")
     s.run()
@@ -166,9 +166,9 @@ def test_application_without_a_journal_that_gives_up_knows_nothing_of_what_it_ha
     subscriber.stop()
     assert s.accepted("s0") == set()
     s.step("start", "s0")
-    s.run(place=(("s0", "B"),))
+    s.attach("s0@B")
     assert s.accepted("s0") == {("p0", 0)}
-    finish(s)
+    s.finish()
 
 
 def test_journal_tells_what_was_only_noted_when_it_was_read_and_has_been_decided_since() -> None:
@@ -189,9 +189,9 @@ def test_journal_tells_what_was_only_noted_when_it_was_read_and_has_been_decided
 def test_nobody_is_away_for_long_while_a_client_has_not_seen_that_its_connection_is_over() -> None:
     clients = (ClientPlan("s0", False, OURS, 9), ClientPlan("p0", True, OURS, 9))
     run = Run(replace(draw(1, "ours-apart"), names="A", clients=clients, places=(), config={}, turns=False, high=None))
-    s = Schedule(run.world).up(("s0", "A"), ("p0", "A"))
+    s = Schedule(run.world).up("s0@A", "p0@A")
     assert run.nobody_waits()
-    cid = s.w.clients["p0"].pipe.cid  # type: ignore[union-attr]
+    cid = s.cid("p0")
     s.w.pipes[cid].router_gone()
     assert not run.nobody_waits()
     s.step("cnotice", cid)
@@ -203,31 +203,31 @@ def test_what_the_other_process_has_accepted_last_is_read_by_the_next_one() -> N
     accepts m0, and is gone for good before it has read that P has settled. The other one never hears of m0."""
     publisher, subscriber = RealPublisher(), RealSubscriber()
     twin = RealSubscriber("s0+", twin_of=subscriber)
-    world = RealWorld("AB", [publisher], [subscriber, twin], strict=False)
-    s = Schedule(world).up(("s0", "A"), ("p0", "B"))
-    s.notice(s.drop("s0"))
+    world = FaultyWorld("AB", [publisher], [subscriber, twin], strict=False)
+    s = Schedule(world).up("s0@A", "p0@B")
+    s.lose("s0")
     s.run()
     s.step("twin", "s0")
     attach: Hold = lambda e, w: e == ("c2r", ("s0+", 1)) and s.next_frame(e[1]) == "attach"  # noqa: E731
-    s.hold.append(attach)
-    s.run(place=(("s0+", "B"),))
+    s.hold(attach)
+    s.attach("s0+@B")
     s.step("part", "A")
-    s.run(place=(("s0", "A"),))
+    s.attach("s0@A")
     assert subscriber.holds()
     s.release(attach)
     s.run()
     assert twin.holds()
     s.send("p0")
     s.run(until=lambda: bool(s.accepted("s0")))
-    s.hold.append(("r2c", ("s0+", 1)))
+    s.hold(("r2c", ("s0+", 1)))
     s.run()
     assert not publisher.real.unsettled  # type: ignore[union-attr]
     twin.stop()
     twin.closed = True
-    finish(s)
+    s.finish()
     assert subscriber.state == "on"
     assert not subscriber.holds()
     s.step("kill", "s0", 0)
-    s.run(place=(("s0", "A"),))
+    s.attach("s0@A")
     assert subscriber.holds()
     assert not subscriber.empty()

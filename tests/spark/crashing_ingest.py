@@ -13,9 +13,8 @@ import sys
 from collections.abc import Callable, Sequence
 
 from onceway.loop import run
-from onceway.spark.ingest import serve
-from onceway.spark.receiver import Receiver
-from onceway.spark.wal.disk import Disk, Octets
+from onceway.spark.files import BytesLike, Disk
+from onceway.spark.source.ingest import Receiver, serve
 from onceway.spark.wal.frames import FRAME_MAGIC
 
 PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "full", "trim-unwritten", "trim-half")
@@ -43,7 +42,7 @@ def arrange(place: Place) -> None:
     write, sync, remove, replace = Disk.write, Disk.sync, Disk.remove, Disk.replace
     written: dict[int, None] = {}  # files with frames that are not synced
 
-    def writing(disk: Disk, file: int, parts: Sequence[Octets], offset: int) -> None:
+    def writing(disk: Disk, file: int, parts: Sequence[BytesLike], offset: int) -> None:
         if bytes(parts[0][:4]) != FRAME_MAGIC:
             write(disk, file, parts, offset)
             return

@@ -1,7 +1,7 @@
 """Disks for tests of the write-ahead log: one without waiting, one that fails, one whose history can be cut anywhere.
 
 `Recorded` does everything for real, but for fsync, and writes down what was done.  `after_kill` and `after_power_cut` lay
-out in a fresh directory what a machine could find had it stopped there: a killed process leaves every octet that it had
+out in a fresh directory what a machine could find had it stopped there: a killed process leaves every byte that it had
 written; a power cut leaves what was synced, any of what was not, and any first part of what had become of a directory.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from onceway.spark.wal.disk import Disk, Octets
+from onceway.spark.files import BytesLike, Disk
 
 
 class Quick(Disk):
@@ -34,7 +34,7 @@ class Quick(Disk):
         self.step()
         return super().open(path, empty=empty)
 
-    def write(self, file: int, parts: Sequence[Octets], offset: int) -> None:
+    def write(self, file: int, parts: Sequence[BytesLike], offset: int) -> None:
         self.step()
         super().write(file, parts, offset)
 
@@ -67,7 +67,7 @@ class Failing(Quick):
         if self.steps > self.good:
             raise OSError(self._number, os.strerror(self._number))
 
-    def write(self, file: int, parts: Sequence[Octets], offset: int) -> None:
+    def write(self, file: int, parts: Sequence[BytesLike], offset: int) -> None:
         if self.alive and self.steps == self.good:
             data = b"".join(bytes(part) for part in parts)
             os.pwrite(file, data[: len(data) // 2], offset)
@@ -104,7 +104,7 @@ class Recorded(Quick):
         self._paths[file] = self._name(path)
         return file
 
-    def write(self, file: int, parts: Sequence[Octets], offset: int) -> None:
+    def write(self, file: int, parts: Sequence[BytesLike], offset: int) -> None:
         data = b"".join(bytes(part) for part in parts)
         super().write(file, [data], offset)
         self.steps.append(Step("write", self._paths[file], data, offset))
@@ -215,7 +215,7 @@ class _Machine:
 
 
 def after_kill(steps: Sequence[Step], octets: int | None, root: Path) -> None:
-    """All of the steps were taken, but of the last one, if it is a write, only so many octets were written."""
+    """All of the steps were taken, but of the last one, if it is a write, only so many bytes were written."""
     if octets is not None and steps[-1].kind == "write":
         steps = [*steps[:-1], steps[-1]._replace(data=steps[-1].data[:octets])]
     machine = _Machine(steps)

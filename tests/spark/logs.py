@@ -9,8 +9,8 @@ from typing import Any
 
 from onceway.client.bodies import encode_body
 from onceway.client.journal import SubscriberJournal
-from onceway.spark.journal import WalJournal
-from onceway.spark.readable import Range
+from onceway.spark.source.journal import WalJournal
+from onceway.spark.source.stream import Range
 from onceway.spark.wal import SlotWriter, Wal, WalSettings
 
 WITHIN_S = 60.0
@@ -41,7 +41,7 @@ class Log:
         return self._journal.writer(topic)
 
     def append(self, count: int, topic: str = "orders", *, size: int = 0) -> int:
-        """So many more rows, of at least `size` octets, settled when they are durable; returns then, with the end."""
+        """So many more rows, of at least `size` bytes, settled when they are durable; returns then, with the end."""
         writer = self.writer(topic)
         first = writer.end
         bodies = [f"{topic} {number}".ljust(size).encode() for number in range(first, first + count)]

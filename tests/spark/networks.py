@@ -14,10 +14,8 @@ from typing import Any
 
 import onceway
 import onceway.errors
-from onceway.spark.offsets import Offset
 from onceway.spark.options import source_options
-from onceway.spark.readable import batch_ranges
-from onceway.spark.stream import Stream
+from onceway.spark.source.stream import Offset, Stream, batch_ranges
 from tests.live import LiveRouter, wait_until
 from tests.spark.logs import rows
 

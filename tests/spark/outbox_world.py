@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from onceway.client.bodies import decode_body
-from onceway.spark import outbox_journal
-from onceway.spark.outbox import Outbox
-from onceway.spark.publishing import Terms, commit_batch
-from onceway.spark.staging import StagedFile, stage
+from onceway.spark.options import Terms
+from onceway.spark.sink import journal
+from onceway.spark.sink.outbox import Outbox
+from onceway.spark.sink.publishing import commit_batch
+from onceway.spark.sink.staging import StagedFile, stage
 from tests.onceway.client.fake_network import FakeNetwork
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ def dying_commit(
     step: int, location: Path, url: str, name: str, files: Sequence[StagedFile], ahead: int, terms: dict[str, Any]
 ) -> None:
     """Commits, and is killed right before the step-th thing it does to the disk (0: never)."""
-    outbox_journal.AHEAD = ahead
+    journal.AHEAD = ahead
     left = step
     lock = threading.Lock()
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from onceway.client.bodies import encode_body
-from onceway.spark.journal import WalJournal
-from onceway.spark.wal import SlotReader, SlotWriter, Wal, WalError, WalSettings
+from onceway.spark.errors import WalError
+from onceway.spark.source.journal import WalJournal
+from onceway.spark.wal import SlotReader, SlotWriter, Wal, WalSettings
 from tests.spark.disks import Quick, Recorded
 
 GROUPS = WalSettings(group_rows=1000, group_ms=0.0, lock_timeout_s=0.2)

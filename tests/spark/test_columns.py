@@ -31,8 +31,9 @@ from amqp10.types import (
     ULong,
 )
 from onceway.client.bodies import encode_body
-from onceway.spark import columns, fields
-from onceway.spark.text import text
+from onceway.spark import columns
+from onceway.spark.columns import fields
+from onceway.spark.columns.fields import text
 from tests.amqp10.test_sections import messages
 
 RECEIVED_US = 1_700_000_000_000_000

@@ -9,10 +9,8 @@ import pytest
 
 from onceway.client.journal import SubscriberRecord
 from onceway.client.reports import SubscriptionGap
-from onceway.spark.errors import SparkSourceError
-from onceway.spark.gaps import Gap, GapFile, Gaps
-from onceway.spark.wal import WalError
-from onceway.spark.watching import Watch
+from onceway.spark.errors import SparkSourceError, WalError
+from onceway.spark.source.journal import Gap, GapFile, Gaps, Watch
 
 
 class Part:
@@ -94,14 +92,14 @@ def test_what_the_client_knows_of_a_gap_is_added_to_it(file: GapFile) -> None:
     one = watch(file, end=100)
     attach(one, 5, 5)
     attach(one, 9, 9)
-    one.told(SubscriptionGap("orders", "s", "no contact for 90 s", 3))
+    one.note_gap(SubscriptionGap("orders", "s", "no contact for 90 s", 3))
     assert again(file) == Gaps(9, (Gap(100, "no contact for 90 s", 3),))
 
 
 def test_a_gap_that_is_not_of_another_birth_is_written_down_too(file: GapFile) -> None:
     one = watch(file, end=70)
     attach(one, 5, 5)
-    one.told(SubscriptionGap("orders", "s", "a router knows it only since then", 0))
+    one.note_gap(SubscriptionGap("orders", "s", "a router knows it only since then", 0))
     assert again(file).known == (Gap(70, "a router knows it only since then"),)
 
 
@@ -130,7 +128,7 @@ def test_a_gap_that_was_trimmed_before_the_client_said_more_of_it_is_written_aga
     attach(one, 5, 5)
     attach(one, 9, 9)
     one.trimmed(101)
-    one.told(SubscriptionGap("orders", "s", "no contact for 90 s", 3))
+    one.note_gap(SubscriptionGap("orders", "s", "no contact for 90 s", 3))
     assert again(file) == Gaps(9, (Gap(100, "no contact for 90 s", 3),))
 
 
@@ -165,7 +163,7 @@ def test_a_gap_that_cannot_be_written_down_stops_the_ingest(tmp_path: Path) -> N
     writer = Writer(0)
     one = Watch(Part(), writer, GapFile(str(tmp_path / "gone"), 0))  # type: ignore[arg-type]
     attach(one, 5, 5)
-    assert "gaps.json.new: No such file or directory noting a gap" in str(writer.failure)
+    assert "gaps.json.new: No such file or directory writing a gap" in str(writer.failure)
 
 
 def test_which_gaps_lie_between_positions() -> None:
@@ -179,5 +177,5 @@ def test_which_gaps_lie_between_positions() -> None:
 
 def test_a_damaged_file_is_named(file: GapFile) -> None:
     Path(file.path).write_text("{")
-    with pytest.raises(SparkSourceError, match=r"gaps.json: damaged .*; restore it, or remove it if no messages"):
+    with pytest.raises(SparkSourceError, match=r"gaps.json: damaged, .*; restore it, or remove it if no messages"):
         file.read()

@@ -5,6 +5,7 @@ What is judged is always the same: the log holds every message that was publishe
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,9 +19,9 @@ from typing import Any
 import pytest
 
 from onceway.spark.errors import DataLoss, IngestFailed
-from onceway.spark.gaps import Gap, GapFile
-from onceway.spark.ingests import Ingests
-from onceway.spark.stream import Stream
+from onceway.spark.source.ingests import Ingests
+from onceway.spark.source.journal import Gap, GapFile
+from onceway.spark.source.stream import Stream
 from onceway.spark.wal import Wal
 from onceway.spark.wal.frames import segments
 from tests.live import LiveNetwork, wait_until
@@ -79,7 +80,7 @@ def up(stream: Stream) -> None:
 
 def crash_at(monkeypatch: pytest.MonkeyPatch, place: str, count: int) -> None:
     command = (sys.executable, "-m", "tests.spark.crashing_ingest", place, str(count))
-    monkeypatch.setattr("onceway.spark.ingest_process.COMMAND", command)
+    monkeypatch.setattr("onceway.spark.source.ingests.COMMAND", command)
 
 
 def test_what_a_publisher_was_told_is_accepted_is_in_the_log(network: LiveNetwork, source: MakeSource) -> None:
@@ -133,7 +134,7 @@ def test_killed_at_a_crash_window_it_is_started_again_and_every_row_is_there_onc
 def test_an_ingest_that_is_killed_again_and_again_under_load_receives_every_row_once(
     network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceway.spark.ingest_process.AGAIN_AFTER_S", 0.01)
+    monkeypatch.setattr("onceway.spark.source.ingests.AGAIN_AFTER_S", 0.01)
     orders = source("again")
     stream = orders.start()
     publishing = Publishing(network.urls(), "again", bodies(30_000), pace_s=0.005)
@@ -159,7 +160,7 @@ def test_an_ingest_that_stands_still_is_noticed_and_followed_by_the_next(
     wait_until(lambda: stream.wal.slot(0).end() > 200, "some rows are durable")
     hung = process(stream).pid
     os.kill(hung, signal.SIGSTOP)
-    monkeypatch.setattr("onceway.spark.ingest_process.SILENT_S", 5.0)
+    monkeypatch.setattr("onceway.spark.source.ingests.SILENT_S", 5.0)
     restarted(stream)
     publishing.join()
     assert batch(stream)[1] == bodies(2000)
@@ -174,7 +175,7 @@ def test_an_ingest_to_which_nothing_happens_is_not_silent(network: LiveNetwork, 
     assert isinstance(stream._ingests, Ingests)
     (ingest,) = stream._ingests._ingests
     heard: list[dict[str, Any]] = []
-    ingest._heard = heard.append  # type: ignore[method-assign]
+    ingest._hear = lambda text: heard.append(json.loads(text))  # type: ignore[method-assign]
     wait_until(lambda: len(heard) >= 3, "three words")
     states = [line["state"]["state"] for line in heard]
     assert states == ["receiving"] * len(states)
@@ -183,7 +184,7 @@ def test_an_ingest_to_which_nothing_happens_is_not_silent(network: LiveNetwork, 
 def test_an_ingest_that_is_being_started_again_says_so_in_the_progress(
     network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceway.spark.ingest_process.AGAIN_AFTER_S", 3600.0)
+    monkeypatch.setattr("onceway.spark.source.ingests.AGAIN_AFTER_S", 3600.0)
     stream = source("progress").start()
     Publishing(network.urls(), "progress", bodies(10)).join()
     wait_until(lambda: stream.report()["accepted"] == 10, "the ingest has said that it accepted them")
@@ -290,7 +291,7 @@ def test_a_second_query_on_the_log_is_told_who_has_it(network: LiveNetwork, sour
 def test_a_zombie_loses_link_and_log_where_no_lock_holds_it_back(
     network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceway.spark.ingest_process.SILENT_S", 3600.0)  # nobody takes it for hung
+    monkeypatch.setattr("onceway.spark.source.ingests.SILENT_S", 3600.0)  # nobody takes it for hung
     orders = source("zombie")
     zombie = orders.start()
     publishing = Publishing(network.urls(), "zombie", bodies(4000), pace_s=0.005)
@@ -402,7 +403,7 @@ def test_a_log_that_is_gone_fails_with_a_remedy(network: LiveNetwork, source: Ma
     at, _ = batch(first)
     first.stop()
     shutil.rmtree(orders.location)
-    with pytest.raises(DataLoss, match=f"goes on in the log {at.wal}.*restore the directory"):
+    with pytest.raises(DataLoss, match=f"continues in the log {at.wal}.*restore the directory"):
         orders.start().latest(at, limited=False)
 
 
@@ -455,7 +456,7 @@ def test_topics_are_spread_over_receivers_whose_number_may_change_while_a_batch_
 def test_sigterm_ends_an_ingest_in_good_order_however_often_it_comes(
     network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceway.spark.ingest_process.AGAIN_AFTER_S", 3600.0)
+    monkeypatch.setattr("onceway.spark.source.ingests.AGAIN_AFTER_S", 3600.0)
     stream = source("terminated").start()
     up(stream)
     for _ in range(3):
@@ -465,7 +466,7 @@ def test_sigterm_ends_an_ingest_in_good_order_however_often_it_comes(
 
 
 def test_nobody_at_the_url_is_said_with_what_each_answered(source: MakeSource, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceway.spark.ingests.CONNECT_WITHIN_S", 2.0)
+    monkeypatch.setattr("onceway.spark.source.ingests.CONNECT_WITHIN_S", 2.0)
     stream = source("nobody", urls="amqp://127.0.0.1:1").start()
     assert failure(stream) == (
         "ConnectionFailed: no router reached within 2 s (amqp://127.0.0.1:1: Connection refused)"
@@ -478,7 +479,7 @@ def test_an_ingest_dies_with_the_process_that_started_it(network: LiveNetwork, t
     program = (
         "import sys, time\n"
         "from onceway.spark.options import source_options\n"
-        "from onceway.spark.stream import Stream\n"
+        "from onceway.spark.source.stream import Stream\n"
         f"stream = Stream(source_options({{'url': {network.urls()!r}, 'topic': 'orphan', 'subscription': 's',\n"
         f"    'walLocation': {str(tmp_path / 'wal')!r}}}, 'stream'))\n"
         "stream.begin()\n"

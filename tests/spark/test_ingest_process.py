@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import pytest
 
-from onceway.spark.ingest_process import LONG_LIFE_S, MOST_DEATHS, SILENT_S, IngestProcess, Lives
-from onceway.spark.wal import WalDamaged
+from onceway.spark.errors import WalDamaged
+from onceway.spark.source.ingests import LONG_LIFE_S, MOST_DEATHS, SILENT_S, IngestProcess, Lives
 from tests.live import ROOT, wait_until
 
 MakeIngest = Callable[..., IngestProcess]
@@ -19,10 +19,10 @@ MakeIngest = Callable[..., IngestProcess]
 
 @pytest.fixture
 def ingest(monkeypatch: pytest.MonkeyPatch) -> MakeIngest:
-    monkeypatch.setattr("onceway.spark.ingest_process.AGAIN_AFTER_S", 0.001)
+    monkeypatch.setattr("onceway.spark.source.ingests.AGAIN_AFTER_S", 0.001)
 
     def make(program: str, end: Callable[[], int] = lambda: 0) -> IngestProcess:
-        monkeypatch.setattr("onceway.spark.ingest_process.COMMAND", (sys.executable, "-S", "-c", program))
+        monkeypatch.setattr("onceway.spark.source.ingests.COMMAND", (sys.executable, "-S", "-c", program))
         made = IngestProcess({}, [0], end, threading.Condition())
         made.start()
         return made
@@ -80,8 +80,8 @@ def test_what_is_no_word_of_an_ingest_is_passed_on(ingest: MakeIngest, capsys: p
 def test_one_that_lives_and_says_nothing_is_killed_and_followed_by_the_next(
     ingest: MakeIngest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("onceway.spark.ingest_process.SILENT_S", 0.03)
-    monkeypatch.setattr("onceway.spark.ingest_process.LISTEN_S", 0.01)
+    monkeypatch.setattr("onceway.spark.source.ingests.SILENT_S", 0.03)
+    monkeypatch.setattr("onceway.spark.source.ingests.LISTEN_S", 0.01)
     one = ingest("import sys; sys.stdin.read()")
     assert "had hung: it said nothing for 0.03 s, and was killed" in failure(one)
     assert one.restarts == MOST_DEATHS - 1
@@ -132,7 +132,7 @@ def test_one_that_is_hung_up_is_not_started_again(ingest: MakeIngest) -> None:
 SIGTERM_AT_ITS_END = """
 import atexit, os, signal, sys
 from onceway.loop import run
-from onceway.spark.ingest import serve
+from onceway.spark.source.ingest import serve
 atexit.register(lambda: os.kill(os.getpid(), signal.SIGTERM))
 sys.exit(run(serve()))
 """

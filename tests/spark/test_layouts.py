@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from amqp10.sections import AmqpSequence, Header, Message, Properties
 from amqp10.types import Array, Char, Described, Float, Int, Long, Symbol, Timestamp, UByte, UInt, ULong, UShort
-from onceway.spark import columns, fields
-from onceway.spark.layout_reading import layout_of
-from onceway.spark.octets import Octets
+from onceway.spark import columns
+from onceway.spark.columns import fields
+from onceway.spark.columns.layouts import layout_of
+from onceway.spark.columns.pieces import Payloads
 from tests.amqp10.test_sections import messages
 
 NEEDED = [name for name, _ in columns.COLUMNS if name in columns._OF_THE_MESSAGE]
@@ -223,7 +224,7 @@ def test_a_batch_in_which_everything_differs_is_read_by_layouts_and_in_order(mon
 
 
 def test_positions_beyond_the_end_are_answered_with_any_octet() -> None:
-    octets = Octets(pa.array([b"ab", b"c"], pa.binary()))
+    octets = Payloads(pa.array([b"ab", b"c"], pa.binary()))
     assert octets.at(pa.array([0, 9], pa.int64())).to_pylist() == [97, 99]
     assert octets.are(pa.array([1, 2], pa.int64()), b"bc").to_pylist() == [False, False]
     assert octets.are(pa.array([0, 2], pa.int64()), b"ab").to_pylist() == [True, False]

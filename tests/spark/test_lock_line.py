@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onceway.spark.lock_line import read_line, write_line
+from onceway.spark.files import read_line, write_line
 
 
 @pytest.fixture

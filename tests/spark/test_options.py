@@ -108,7 +108,7 @@ def test_all_problems_come_at_once() -> None:
         ("maxbacklogbytes", "1KiB", '"1KiB" is too little; write at least 1048576'),
         ("walretention", "10", '"10" has no unit; did you mean 10s?'),
         ("lockTimeout", "5", '"5" has no unit; did you mean 5s?'),
-        ("transport", "carrier pigeon", "write file or inline"),
+        ("transport", "carrier pigeon", "is none of file, inline; write one of them"),
         ("startingoffsets", "yesterday", "write earliest or latest"),
         ("startingoffsets", "{", "write an offset such as"),
         ("startingoffsets", '{"v":1,"wal":"x","p":{"0":-1}}', "write an offset such as"),

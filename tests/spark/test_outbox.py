@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import time
@@ -19,11 +20,12 @@ from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
 from amqp10.outcomes import ACCEPTED, Error, Rejected, Released
 from onceway.client.connection import Connection, connect
 from onceway.errors import JournalCorrupt, JournalFull
-from onceway.spark import outbox_journal, publishing
-from onceway.spark.outbox import Outbox
-from onceway.spark.outbox_journal import OutboxJournal
-from onceway.spark.publishing import Terms, commit_batch
-from onceway.spark.sink_errors import OutboxBehind, OutboxError, OutboxLocked, PublishFailed, RowsInDoubt, RowsRefused
+from onceway.spark.errors import OutboxBehind, OutboxError, OutboxLocked, PublishFailed, RowsInDoubt, RowsRefused
+from onceway.spark.options import Terms
+from onceway.spark.sink import journal, publishing
+from onceway.spark.sink.journal import OutboxJournal
+from onceway.spark.sink.outbox import Outbox
+from onceway.spark.sink.publishing import commit_batch
 from tests.onceway.client.fake_network import FakeNetwork
 from tests.spark.outbox_world import BOUND_S, OWNER, Network, commit, ended, rows, staged, start
 
@@ -282,7 +284,7 @@ def test_rejected_rows_are_ignored_where_that_is_asked_for(network: Network, loc
     commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0)), on_reject="ignore")
     outbox = Outbox(str(location))
     with outbox.held(OWNER, 0):
-        done = outbox.done("batch-0")
+        done = json.loads((location / "batch-0.done").read_text())
     assert done is not None
     assert done["topics"] == {"orders": {"rejected": 120}, "returns": {"rejected": 120}}
 
@@ -418,7 +420,7 @@ def test_no_router_fails_the_query_and_says_which(location: Path) -> None:
 def test_a_full_disk_stops_it_and_room_lets_it_go_on(
     network: Network, location: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append, calls = outbox_journal.append, []
+    append, calls = journal._append, []
 
     def full(*arguments: Any) -> None:
         calls.append(arguments)
@@ -426,7 +428,7 @@ def test_a_full_disk_stops_it_and_room_lets_it_go_on(
             raise OSError(errno.ENOSPC, "No space left on device")
         append(*arguments)
 
-    monkeypatch.setattr(outbox_journal, "append", full)
+    monkeypatch.setattr(journal, "_append", full)
     with pytest.raises(JournalFull, match="no room left for the outbox; make room and restart the query"):
         commit(location, network.url, "batch-0", staged(location, "batch-0", parts(0, 400)))
     monkeypatch.undo()

@@ -23,10 +23,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from onceway.spark.datasource import OncewayDataSource
 from onceway.spark.errors import OptionError
 from onceway.spark.options import source_options
 from onceway.spark.reader import BatchReader, InlineRows, Rows, StreamReader
-from onceway.spark.source import OncewayDataSource
 from tests.spark.logs import Log
 
 NEEDED = {"url": "amqp://nowhere", "topic": "orders", "subscription": "s", "wallocation": "/nowhere"}

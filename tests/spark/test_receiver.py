@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceway.spark.receiver import Backlog
+from onceway.spark.source.ingest import Backlog
 from onceway.spark.wal import Retention
 from tests.spark.logs import Log
 
@@ -29,9 +29,9 @@ def backlog(log: Log, rows: int) -> Backlog:
 def test_rows_kept_for_a_repeat_do_not_count_until_spark_says_where_it_is(log: Log) -> None:
     counted = backlog(log, 100)
     counted.begin(0, 500)
-    assert counted.octets == 0
+    assert counted.size == 0
     counted.processed(0, 450, 500, 0)
-    assert 50 * ROW <= counted.octets < 52 * ROW
+    assert 50 * ROW <= counted.size < 52 * ROW
     counted.processed(0, 300, 500, 0)
     assert counted.full
     log.close()
@@ -51,9 +51,9 @@ def test_what_is_appended_counts_before_it_is_durable_and_is_not_counted_twice(l
     counted.processed(0, 500, 500, 0)
     counted.begin(0, 500)
     counted.appended(0, 70 * ROW)
-    assert counted.octets == 70 * ROW
+    assert counted.size == 70 * ROW
     counted.processed(0, 499, 500, 70 * ROW)
-    assert 71 * ROW <= counted.octets < 72 * ROW
+    assert 71 * ROW <= counted.size < 72 * ROW
     log.close()
 
 
@@ -65,7 +65,7 @@ def test_rows_that_are_trimmed_do_not_count(log: Log) -> None:
     assert 0 < start <= 400
     counted.processed(0, 0, 0, 0)
     counted.begin(0, 500)
-    assert (500 - start) * ROW <= counted.octets < (500 - start + 10) * ROW
+    assert (500 - start) * ROW <= counted.size < (500 - start + 10) * ROW
 
 
 def test_who_waits_for_room_goes_on_when_spark_has_processed(log: Log) -> None:

@@ -11,8 +11,8 @@ import pytest
 if find_spec("pyspark") is None:
     pytest.skip("pyspark is not installed", allow_module_level=True)
 
-from onceway.spark import registration
-from onceway.spark.source import OncewayDataSource
+from onceway.spark import datasource
+from onceway.spark.datasource import OncewayDataSource
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -40,11 +40,11 @@ class Session:
 
 def test_a_session_that_does_not_know_the_format_is_told_of_it() -> None:
     new, knows = Session(), Session("onceway")
-    registration.register(new)
-    registration.register(knows)
+    datasource.register(new)
+    datasource.register(knows)
     assert new.registered == [OncewayDataSource]
     assert knows.registered == []
-    assert OncewayDataSource.name() == registration.NAME == "onceway"
+    assert OncewayDataSource.name() == datasource.NAME == "onceway"
 
 
 def test_sessions_that_are_made_after_the_import_know_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,20 +61,20 @@ def test_sessions_that_are_made_after_the_import_know_the_format(monkeypatch: py
 
     SparkSession.Builder = Builder
     made = Session()
-    monkeypatch.setattr(registration, "SparkSession", SparkSession)
-    monkeypatch.setattr(registration, "found_by_itself", lambda: False)
-    registration.register_everywhere()
-    registration.register_everywhere()
+    monkeypatch.setattr(datasource, "SparkSession", SparkSession)
+    monkeypatch.setattr(datasource, "found_by_itself", lambda: False)
+    datasource.register_everywhere()
+    datasource.register_everywhere()
     assert Builder().getOrCreate() is made
     assert made.registered == [OncewayDataSource]
 
 
 def test_what_the_workers_search_finds_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", ROOT)
-    assert registration.found_by_itself()
+    assert datasource.found_by_itself()
     monkeypatch.setenv("PYTHONPATH", "")
     monkeypatch.setattr("site.getsitepackages", list)
-    assert not registration.found_by_itself()
+    assert not datasource.found_by_itself()
 
 
 def test_the_module_that_spark_looks_for_leads_to_the_source() -> None:

@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 
 from amqp10.sections import Data, Message, Properties
 from amqp10.types import Symbol, Timestamp
-from onceway.spark import columns, encoding, staging
-from onceway.spark.sink_errors import OutboxError, SinkOptionError
-from onceway.spark.staging import Run, payloads_of, stage
+from onceway.spark import columns
+from onceway.spark.columns import encoding
+from onceway.spark.errors import OutboxError, SinkOptionError
+from onceway.spark.sink import staging
+from onceway.spark.sink.staging import Run, payloads_of, stage
 
 TYPES: dict[str, Any] = {
     "value": pa.binary(),
@@ -226,11 +228,11 @@ def test_two_attempts_of_the_same_numbers_do_not_meet(tmp_path: Path) -> None:
 
 
 def test_no_room_is_said_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path) -> None:
+    def full(path: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(staging, "sync", full)
-    with pytest.raises(OutboxError, match="no room left in the outbox; make room: nothing of this batch was published"):
+    monkeypatch.setattr(staging, "sync_path", full)
+    with pytest.raises(OutboxError, match="no room left in the outbox; make room and restart the query: nothing is"):
         stage(tmp_path / "b", 0, 0, [pa.record_batch({"value": ["a"]})], "orders")
     assert list((tmp_path / "b").iterdir()) == []
 

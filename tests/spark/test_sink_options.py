@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from onceway.spark.publishing import Terms
-from onceway.spark.sink_errors import SinkOptionError
-from onceway.spark.sink_options import OPTIONS, SinkOptions, sink_options
+from onceway.spark.errors import SinkOptionError
+from onceway.spark.options import SINK_OPTIONS, SinkOptions, Terms, sink_options
 from tests.live import ROOT
 
 NEEDED = {"url": "amqp://127.0.0.1:5671", "outboxlocation": "/data/outbox"}
@@ -52,7 +51,7 @@ def test_all_that_can_be_given() -> None:
     )
     assert (options.location, options.topic, options.write_id) == ("/data/out box", "orders", "2026-11-21")
     assert options.terms == Terms("amqp://h:1,h:2", "till", 90, "ignore", "resend", 0, 86_400)
-    assert sink_options({**NEEDED, "outboxLocation": "here"}, "stream").location == os.path.abspath("here")
+    assert sink_options({**NEEDED, "outboxlocation": "here"}, "stream").location == os.path.abspath("here")
     stream = sink_options({**NEEDED, "onmissingbatches": "ignore", "checkpointLocation": "/data/c"}, "stream")
     assert (stream.terms.on_missing, stream.terms.checkpoint) == ("ignore", "/data/c")
 
@@ -75,11 +74,11 @@ def test_every_problem_is_told_at_once() -> None:
         )
     told = str(caught.value).splitlines()
     assert told[0] == 'option kafka.bootstrap.servers: is unknown; did you mean "url"?'
-    assert told[1].startswith('option outboxLocation: "s3://bucket/outbox" is no directory of this machine; the outbox')
+    assert told[1].startswith('option outboxLocation: "s3://bucket/outbox" is no directory of this machine; it is')
     assert told[2] == 'option publishTimeout: "soon" is no duration; write for example 500ms, 60s or 5m'
     assert told[3] == 'option onReject: "retry" is none of fail, ignore; write one of them'
     assert told[4] == 'option onundecide: is unknown; did you mean "onUndecided"?'
-    known = ", ".join(option.name for option in OPTIONS)
+    known = ", ".join(option.name for option in SINK_OPTIONS)
     assert told[5] == f"option colour: is unknown; known are {known}"
     assert told[6] == "option topic: is empty; write for example orders"
     assert told[7].startswith('option writeId: "a/b" cannot be a file name')
@@ -92,9 +91,9 @@ def test_the_documentation_has_every_option_with_its_default() -> None:
     part = page.split("### Options of the sink")[1].split("###")[0]
     told = re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\| .* \|$", part, re.MULTILINE)
     assert [name for name, _ in told] == [
-        option.name for option in sorted(OPTIONS, key=lambda option: option.name not in ("url", "outboxLocation"))
+        option.name for option in sorted(SINK_OPTIONS, key=lambda option: option.name not in ("url", "outboxLocation"))
     ]
-    for option, (_, default) in zip(OPTIONS, told, strict=True):
+    for option, (_, default) in zip(SINK_OPTIONS, told, strict=True):
         if option.default is not None:
             assert default == f"`{option.default}`"
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from amqp10.sections import Message, Properties
+from onceway.spark.files import Lock
 from onceway.spark.wal import Wal
-from onceway.spark.wal.fencing import Lock
 from tests.live import LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
 from tests.running import Program
@@ -208,7 +208,7 @@ def test_errors_reach_the_user_in_clear_words(spark: Any, network: LiveNetwork, 
     query.run()
     Lock(str(tmp_path / "wal" / "0" / "lock"), DRIVER_WITHIN_S).release()  # the query's ingest may be writing yet
     shutil.rmtree(tmp_path / "wal")
-    with pytest.raises(Exception, match=r"DataLoss: the checkpoint goes on in the log [-0-9a-f]+, but .*holds"):
+    with pytest.raises(Exception, match=r"DataLoss: the checkpoint continues in the log [-0-9a-f]+, but .*holds"):
         query.run()
 
 

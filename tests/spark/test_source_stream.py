@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from onceway.spark.errors import DataLoss, IngestFailed, OptionError
-from onceway.spark.gaps import Gap, GapFile
-from onceway.spark.offsets import Offset
+from onceway.spark.errors import DataLoss, IngestFailed, OptionError, WalForeign
 from onceway.spark.options import SourceOptions, source_options
-from onceway.spark.readable import batch_ranges
-from onceway.spark.stream import Stream
-from onceway.spark.wal import Retention, Wal, WalForeign
+from onceway.spark.source.journal import Gap, GapFile
+from onceway.spark.source.stream import Offset, Stream, batch_ranges
+from onceway.spark.wal import Retention, Wal
 from tests.spark.logs import Log, rows
 
 
@@ -144,7 +142,7 @@ def test_bytes_are_limited_and_a_batch_has_a_row_at_least(rig: Rig) -> None:
 
 
 def test_inline_rows_are_limited_even_where_spark_asks_for_all(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onceway.spark.stream.INLINE_BYTES", 100_000)
+    monkeypatch.setattr("onceway.spark.source.stream.INLINE_BYTES", 100_000)
     with Log(rig.location) as log:
         log.append(1000, size=1000)
         stream = rig.stream(transport="inline")
@@ -251,7 +249,7 @@ def test_a_checkpoint_of_another_log_fails_unless_loss_is_allowed(rig: Rig, caps
         assert going_on.ranges(old, start) == []
         end = going_on.latest(start, limited=False)
         assert rows(going_on.ranges(start, end)) == [b"orders 0", b"orders 1"]
-    assert capsys.readouterr().err.count("warning: the checkpoint goes on in the log") == 1
+    assert capsys.readouterr().err.count("warning: the checkpoint continues in the log") == 1
 
 
 def test_an_empty_log_in_place_of_the_old_one_is_found_out_as_well(rig: Rig) -> None:

@@ -16,9 +16,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from onceway.spark.wal import Wal, WalDamaged, WalError, WalFull, WalMissing, WalSettings
+from onceway.spark.errors import WalDamaged, WalError, WalFull, WalMissing
+from onceway.spark.wal import Wal, WalSettings
 from onceway.spark.wal.fencing import read_epochs
-from onceway.spark.wal.recovery import find_tail
+from onceway.spark.wal.storage import find_tail
 from tests.spark.disks import Failing, Quick, Recorded, Step, after_kill, after_power_cut
 from tests.spark.slots import Life, log, message, numbered, rows_of, tag
 
@@ -31,7 +32,7 @@ EDGES = (0, 3, 4, 8, 10)
 def no_note_by_itself() -> Iterator[None]:
     """What is settled is noted when a life ends in good order, not after two seconds: a test may take its time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("onceway.spark.journal.SETTLED_EVERY_S", 3600.0)
+        patch.setattr("onceway.spark.source.journal.SETTLED_EVERY_S", 3600.0)
         yield
 
 
@@ -307,7 +308,7 @@ def test_segment_that_was_removed_is_an_error(tmp_path: Path) -> None:
     first, second, *_ = sorted((tmp_path / "wal" / "0").glob("seg-*"))
     kept = second.read_bytes()
     second.unlink()
-    with pytest.raises(WalDamaged, match=r"no good frame is there.*a segment behind it was removed"):
+    with pytest.raises(WalDamaged, match=r"no good frame is there.*a later segment was removed"):
         rows_of(wal.slot(0), 0, end)
     second.write_bytes(kept)
     first.unlink()
@@ -323,7 +324,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from onceway.spark.wal import Wal, WalSettings
-from onceway.spark.wal.disk import Disk
+from onceway.spark.files import Disk
 from tests.spark.slots import Life, SUBSCRIPTION, TOPIC
 
 class Waiting(Disk):

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from onceway.spark.wal import SlotReader, SlotWriter, Wal, WalFenced, WalLocked, WalSettings
+from onceway.spark.errors import WalFenced, WalLocked
+from onceway.spark.wal import SlotReader, SlotWriter, Wal, WalSettings
 from onceway.spark.wal import writing as writing_module
-from onceway.spark.wal.fencing import Epochs, Mark, mark_octets, mark_path, read_epochs, write_epochs
+from onceway.spark.wal.fencing import Epochs, Mark, mark_path, read_epochs, write_epochs
 from onceway.spark.wal.frames import Segment
 from tests.spark.disks import Quick
 from tests.spark.slots import GROUPS, Life, log, message, numbered, rows_of
@@ -30,7 +31,7 @@ class _NoLock:
 
 @pytest.fixture
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing_module, "Lock", _NoLock)
+    monkeypatch.setattr(writing_module, "take_lock", _NoLock)
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_second_query_on_a_log_is_told_who_has_it_and_what_to_do(tmp_path: Path)
 
 HOLDER = """
 import sys
-from onceway.spark.wal.fencing import Lock
+from onceway.spark.files import Lock
 lock = Lock(sys.argv[1], 0)
 print("held", flush=True)
 sys.stdin.read()
@@ -225,7 +226,7 @@ def _state(wal: Wal, epochs: Epochs, *marks: Mark) -> SlotReader:
     os.makedirs(directory, exist_ok=True)
     write_epochs(Quick(), directory, epochs)
     for mark in marks:
-        Path(mark_path(directory, mark.epoch)).write_bytes(mark_octets(mark))
+        Path(mark_path(directory, mark.epoch)).write_bytes(mark.encode())
     return wal.slot(0)
 
 
@@ -265,7 +266,7 @@ def test_a_takeover_from_one_that_died_in_its_own_tells_readers_no_less(tmp_path
     life = Life(wal, epoch=10)
     life.group(3)
     life.die()
-    write_epochs(Quick(), os.path.join(wal.location, "0"), Epochs(20, 10, {}, told=3))
+    write_epochs(Quick(), os.path.join(wal.location, "0"), Epochs(20, 10, {}, readers_end=3))
     told, life = _told_during_takeover(wal, 30)
     assert told == {3}
     life.close()

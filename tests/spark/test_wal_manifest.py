@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from onceway.spark.wal import Wal, WalDamaged, WalError, WalForeign
-from onceway.spark.wal.documents import dump
+from onceway.spark.errors import WalDamaged, WalError, WalForeign
+from onceway.spark.wal import Wal
+from onceway.spark.wal.fencing import DOCUMENTS
 
 
 def test_slots_are_given_once_and_for_ever(tmp_path: Path) -> None:
@@ -28,7 +29,7 @@ def test_slots_are_given_once_and_for_ever(tmp_path: Path) -> None:
 def test_file_url_is_a_path_and_others_are_refused(tmp_path: Path) -> None:
     wal = Wal.open_or_create(f"file://{tmp_path}/wal", "s", ["t"])
     assert wal.location == f"{tmp_path}/wal"
-    with pytest.raises(WalError, match="s3 URL; it has to be a path on a file system"):
+    with pytest.raises(WalError, match="not a path; it has to be a directory on a file system"):
         Wal.open_or_create("s3://bucket/wal", "s", ["t"])
 
 
@@ -58,7 +59,7 @@ def test_damaged_manifest_is_an_error_with_place_and_remedy(tmp_path: Path) -> N
     manifest = location / "wal.json"
     manifest.write_text(manifest.read_text().replace('"t"', '"u"'))
     for attempt in (lambda: Wal.open(str(location)), lambda: Wal.open_or_create(str(location), "s", ["t"])):
-        with pytest.raises(WalDamaged, match=rf"{manifest}: damaged, or edited by hand.*restore it"):
+        with pytest.raises(WalDamaged, match=rf"{manifest}: damaged, or edited by hand.*restore the file"):
             attempt()
     manifest.write_bytes(b"")
     with pytest.raises(WalDamaged):
@@ -71,10 +72,10 @@ def test_another_format_or_program_is_refused(tmp_path: Path) -> None:
     manifest = location / "wal.json"
     content = json.loads(manifest.read_text())
     del content["crc32"]
-    manifest.write_bytes(dump({**content, "format": 2}))
+    manifest.write_bytes(DOCUMENTS.dump({**content, "format": 2}))
     with pytest.raises(WalForeign, match="a log of format 2, this onceway reads 1"):
         Wal.open(str(location))
-    manifest.write_bytes(dump({"program": "another"}))
+    manifest.write_bytes(DOCUMENTS.dump({"program": "another"}))
     with pytest.raises(WalForeign, match="another program's file"):
         Wal.open(str(location))
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from onceway.client.bodies import encode_body
-from onceway.spark.wal import Retention, SlotReader, Wal, WalForeign, WalMissing, WalSettings
+from onceway.spark.errors import WalForeign, WalMissing
+from onceway.spark.wal import Retention, SlotReader, Wal, WalSettings
 from onceway.spark.wal.frames import segments
 from tests.spark.slots import Life, log, numbered, rows_of, tag
 
@@ -20,7 +21,7 @@ ROWS = 1000
 
 @pytest.fixture(scope="module")
 def wal(tmp_path_factory: pytest.TempPathFactory) -> Wal:
-    """1000 rows in groups of 20, several to a segment; payload of row n has 10 + n % 7 octets."""
+    """1000 rows in groups of 20, several to a segment; payload of row n has 10 + n % 7 bytes."""
     root = tmp_path_factory.mktemp("reading")
     life = Life(log(root), settings=SEGMENTS)
     for first in range(0, ROWS, 20):
@@ -193,9 +194,9 @@ def test_rows_the_network_has_not_settled_stay(full: Life) -> None:
 
 def test_retention_by_size_and_by_time_keeps_what_is_committed(full: Life) -> None:
     assert trimmed(full, 500, Retention(seconds=3600)) == 0
-    assert trimmed(full, 500, Retention(octets=1 << 30)) == 0
+    assert trimmed(full, 500, Retention(size=1 << 30)) == 0
     size = sum(os.path.getsize(os.path.join(full.writer.directory, s.name)) for s in segments(full.writer.directory))
-    start = trimmed(full, 500, Retention(octets=size // 2))
+    start = trimmed(full, 500, Retention(size=size // 2))
     assert 100 < start < 400
     old = segments(full.writer.directory)[0]
     os.utime(os.path.join(full.writer.directory, old.name), (0, 0))

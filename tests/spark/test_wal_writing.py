@@ -9,8 +9,8 @@ import pytest
 
 from onceway.spark.wal import WalSettings
 from onceway.spark.wal.frames import segments
-from onceway.spark.wal.gathering import Gathering, Run
-from onceway.spark.wal.indexing import SegmentIndex
+from onceway.spark.wal.reading import SegmentIndex
+from onceway.spark.wal.writing import Gathering, Run
 from tests.spark.slots import Life, log, numbered, rows_of, tag
 
 
@@ -20,7 +20,7 @@ def run(*sizes: int) -> Run:
 
 
 def sizes(group: Sequence[Run]) -> list[list[int]]:
-    assert all(part.octets == sum(map(len, part.payloads)) for part in group)
+    assert all(part.size == sum(map(len, part.payloads)) for part in group)
     return [[len(payload) for payload in part.payloads] for part in group]
 
 
@@ -84,7 +84,7 @@ def test_runs_are_cut_where_a_group_is_full() -> None:
     gathering.add(run(4, 5, 6, 7, 8, 9), 0.0)
     taken = [sizes(gathering.take(0.0)) for _ in range(3)]
     assert taken == [[[1, 2, 3], [4]], [[5, 6, 7, 8]], [[9]]]
-    assert (gathering.rows, gathering.octets) == (0, 0)
+    assert (gathering.rows, gathering.size) == (0, 0)
 
 
 def test_group_keeps_within_its_octets_and_a_larger_row_is_a_group_of_its_own() -> None:
@@ -96,7 +96,7 @@ def test_group_keeps_within_its_octets_and_a_larger_row_is_a_group_of_its_own() 
     while gathering.rows:
         taken.append(sizes(gathering.take(0.0)))
     assert taken == [[[4, 4]], [[50]], [[50]], [[3, 7]], [[1]]]
-    assert gathering.octets == 0
+    assert gathering.size == 0
 
 
 def test_writer_counts_what_is_on_its_way(tmp_path: Path) -> None:

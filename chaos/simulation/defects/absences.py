@@ -2,61 +2,117 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import inf
+
 from chaos.simulation.defects.taking import Patch, always
-from router import messages as m
-from router.address import Address
-from router.directory import SubscriptionEntry
-from router.egress import Egress
-from router.membership import Membership
-from router.subscriber import Subscriber
+from router.core import messages as m
+from router.core.directory import SubscriptionEntry
+from router.core.egress import Egress
+from router.core.membership import Membership
+from router.core.ports import Term
+from router.core.publisher_directory import PublisherDirectory
+from router.core.startup import Startup
+from router.core.subscriber import Subscriber
+from router.core.subscription_directory import SubscriptionDirectory
 
 
-def forget_at_the_timeout(self: Address, entry: SubscriptionEntry) -> float:
+def forget_at_the_timeout(self: SubscriptionDirectory, entry: SubscriptionEntry) -> float:
     return entry.timeout_s
 
 
-def as_it_attached(self: Egress, link: Subscriber) -> tuple[m.JoinKind, bool]:
-    return link.kind, link.history
+def as_it_attached(self: Egress, subscriber: Subscriber) -> tuple[m.JoinKind, bool]:
+    return subscriber.kind, subscriber.history
 
 
-def as_an_orphan(self: Address, entry: SubscriptionEntry, message: m.Join) -> bool:
+def as_an_orphan(self: SubscriptionDirectory, entry: SubscriptionEntry, message: m.Join) -> bool:
     return entry.expired(self.core.now)
 
 
+def answer_without_mark(
+    self: SubscriptionDirectory,
+    sender: str,
+    message: m.Join,
+    result: m.JoinResult,
+    *,
+    known: bool = False,
+    mark: Term | None = None,
+    other: Term | None = None,
+) -> None:
+    ANSWER(self, sender, message, result, known=known, other=other)
+
+
+ANSWER = SubscriptionDirectory._answer
+
+
+def leave_as_if_not_broken(self: SubscriptionDirectory, sender: str, message: m.Leave) -> None:
+    ON_LEAVE(self, sender, replace(message, broken=False))
+
+
+ON_LEAVE = SubscriptionDirectory.on_leave
+
+
+def life_of_the_entry(self: Egress, subscriber: Subscriber) -> float:
+    entry = self.address.subscriptions.entries.get(subscriber.name)
+    return LIFE(self, subscriber) if entry is None else self.core.now - entry.created_at
+
+
+LIFE = Egress._life
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
-    # 7.3: the entry of the stale attach passes for knowledge of the subscription that B has confirmed
-    "entry_of_a_stale_attach_is_no_knowledge": ([(Address, "_is_the_same", always(True))], "G5"),
-    # 7.3: A takes S in as if nothing had been accepted without it
-    "subscribed_during_partition": ([(Address, "_may_have_missed", always(False))], "G5"),
-    # 7.3: "known" is all that the second answer says
-    "answer_says_since_when": ([(Address, "_mark", always(None))], "G5"),
-    # 7.3: B has answered without A's mark, and takes no notice of it
-    "mark_that_came_after_the_answer": ([(Egress, "_comes_late", always(False))], "G5"),
-    # 8.3: A accepts without S at T; B, whose clock began later, still takes it in
-    "expiry_seen_differently": ([(Address, "_forgotten_after", forget_at_the_timeout)], "hole"),
-    # 7.3: B has accepted nothing without S, and takes it in again
-    "given_up_where_nothing_was_accepted": ([(Address, "_may_be_given_up", always(False))], "hole"),
-    "given_up_at_once_where_nothing_was_accepted": ([(Address, "_may_be_given_up", always(False))], "hole"),
-    # 7.3: B forgets S, which has not read that it is broken
-    "broken_and_gone_before_it_was_told": ([(Address, "_was_broken", always(False))], "hole"),
-    # 8.3: A takes S, which it knows from B's HELLO only, for one that was away
-    "router_that_starts_breaks_nobody_who_is_there": ([(Address, "_was_away_too_long", as_an_orphan)], "G6"),
-    # 8.4: B settles at S0 what P has not been told of at A
-    "publisher_works_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
-    "publisher_back_at_the_other_side": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
-    # 8.4: B has seen nobody for as long, but not itself either
-    "router_that_stood_still_has_seen_nobody": ([(Membership, "went_on", always(None))], "G2"),
-    # 8.4: B settles at S0 what P sent long after B had lost it
-    "map_of_a_publisher_that_was_elsewhere": ([(Address, "_may_be_elsewhere", always(False))], "G2"),
+    # protocol 7.3: the entry of the stale attach passes for knowledge of the subscription that B has confirmed
+    "entry_of_a_stale_attach_is_no_knowledge": ([(SubscriptionDirectory, "_is_the_same", always(True))], "G5"),
+    # protocol 7.3: A takes S for as new as the entry that its late attach has made
+    "life_of_a_stale_attach_is_another": ([(Egress, "_life", life_of_the_entry)], "G5"),
+    # protocol 7.3: A takes S in as if nothing had been accepted without it
+    "subscribed_during_partition": ([(SubscriptionDirectory, "_may_have_missed", always(False))], "G5"),
+    # protocol 7.3: "known" is all that the second answer says
+    "answer_says_since_when": ([(SubscriptionDirectory, "_answer", answer_without_mark)], "G5"),
+    # protocol 7.3: B has answered without A's mark, and takes no notice of it
+    "mark_that_came_after_the_answer": ([(Egress, "_mark_comes_late", always(False))], "G5"),
+    # protocol 8.3: A accepts without S at T; B, whose clock began later, still takes it in
+    "expiry_seen_differently": ([(SubscriptionDirectory, "_forgotten_after", forget_at_the_timeout)], "hole"),
+    # protocol 7.3: B has accepted nothing without S, and takes it in again
+    "given_up_where_nothing_was_accepted": ([(SubscriptionDirectory, "_may_have_expired", always(False))], "hole"),
+    "given_up_at_once_where_nothing_was_accepted": (
+        [(SubscriptionDirectory, "_may_have_expired", always(False))],
+        "hole",
+    ),
+    # protocol 7.3: B forgets S, which has not read that it is broken
+    "broken_and_gone_before_it_was_told": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
+    # protocol 8.2: A says of S only that it has gone
+    "dropped_by_an_operator": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
+    # protocol 8.3: A takes S, which it knows from B's HELLO only, for one that was away
+    "router_that_starts_breaks_nobody_who_is_there": (
+        [(SubscriptionDirectory, "_orphaned_too_long", as_an_orphan)],
+        "G6",
+    ),
+    # protocol 8.4: B settles at S0 what P has not been told of at A
+    "publisher_works_at_the_other_side": ([(PublisherDirectory, "_may_work_out_of_sight", always(False))], "G2"),
+    "publisher_back_at_the_other_side": ([(PublisherDirectory, "_may_work_out_of_sight", always(False))], "G2"),
+    # protocol 8.4: B has seen nobody for as long, but not itself either
+    "router_that_stood_still_has_seen_nobody": ([(Membership, "process_resumed", always(None))], "G2"),
+    # protocol 7.3: B has accepted something once, so that S may have missed it
+    "subscribed_while_a_router_stood_still": ([(SubscriptionDirectory, "_created_at", always(-inf))], "G5"),
+    # protocol 4.6: B goes on as if it had not been suspended
+    "accepted_before_its_router_knew_that_it_stood_still": ([(Startup, "process_resumed", always(None))], "G5"),
+    # protocol 8.4: B settles at S0 what P sent long after B had lost it
+    "map_of_a_publisher_that_was_elsewhere": ([(PublisherDirectory, "_may_work_out_of_sight", always(False))], "G2"),
 }
 
-# PROTOCOL 11, below the table:
+# protocol 11, below the table:
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
-    # 4.2: A takes S for a new subscription, which has missed nothing
+    # protocol 4.2: A takes S for a new subscription, which has missed nothing
     "subscribed_during_partition": ([(Egress, "_how_to_join", as_it_attached)], "G5"),
 }
 
 AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
-    # 8.4: P works at the other side, where what this one has settled is undecided
-    "gives_up_who_may_be_out_of_sight": ([(Address, "_may_be_elsewhere", always(False))], "long-apart", "G2"),
+    # protocol 7.2: S has been there for long, and has missed what was accepted meanwhile
+    "says_that_it_was_created_just_now": ([(Egress, "_life", always(0.0))], "apart", "G5"),
+    # protocol 8.4: P works at the other side, where what this one has settled is undecided
+    "gives_up_who_may_be_out_of_sight": (
+        [(PublisherDirectory, "_may_work_out_of_sight", always(False))],
+        "long-apart",
+        "G2",
+    ),
 }

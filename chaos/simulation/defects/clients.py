@@ -1,4 +1,4 @@
-"""Deliberate defects of the library's client: rules of PROTOCOL 15 taken away, which schedules must notice.
+"""Deliberate defects of the library's client: rules of protocol 15 taken away, which schedules must notice.
 
 Their schedules are those of `scenarios/clients.py`, and the random ones of `ours` and `ours-apart`.
 """
@@ -18,6 +18,7 @@ from onceway.client.protocol.holdings import Holdings
 from onceway.client.protocol.link import JOURNALLING, ClientLink
 from onceway.client.protocol.publishing import PublisherLink, _runs
 from onceway.client.protocol.subscribing import SubscriberLink
+from onceway.client.sqlite_links import SqliteSubscriber
 
 
 def nothing(*arguments: Any, **named: Any) -> None:
@@ -51,8 +52,8 @@ def send_then_write(self: PublisherLink, payloads: list[bytes], now: float) -> i
 def sent_again_backwards(self: PublisherLink, link: Link, answer: Attach, now: float) -> None:
     """The undecided are sent again in the wrong order."""
     PUBLISHER_ANSWERED(self, link, answer, now)
-    self._again = _runs([])
-    self._again.extend((number, number + 1) for number in sorted(self._payloads, reverse=True))
+    self._resend = _runs([])
+    self._resend.extend((number, number + 1) for number in sorted(self._payloads, reverse=True))
 
 
 PUBLISHER_ANSWERED = PublisherLink._answered
@@ -98,6 +99,13 @@ def broken_and_silent(self: SubscriberLink, reason: str, now: float) -> None:
 EXPIRED = SubscriberLink._expired
 
 
+def drop_a_row_with_its_first_tag(self: SqliteSubscriber, row: int) -> None:
+    """The others of its tags are handed on again by the process that comes next."""
+    if self._counts.pop(row, 0):
+        self._open = None
+        self._journal._pending.append(("DELETE FROM accepted WHERE id = ?", (row,)))
+
+
 # ---------------------------------------------------------------------- both
 def contact_when_it_is_read(self: ClientLink, asked_at: float, now: float) -> None:
     ANSWERED(self, now, now)
@@ -133,7 +141,7 @@ TAKEN: dict[str, tuple[list[Patch], str, str]] = {
     ),
     # the undecided in order
     "client_sends_again_in_another_order": (
-        [(PublisherLink, "_answered", sent_again_backwards)], "client_sends_again_in_order", "G3",
+        [(PublisherLink, "_answered", sent_again_backwards)], "client_sends_again_in_order", "sent out of order",
     ),
     # what is left out of the map is settled
     "client_leaves_the_undecided_out": (
@@ -151,7 +159,7 @@ TAKEN: dict[str, tuple[list[Patch], str, str]] = {
     "client_takes_what_it_reads_for_new": (
         [(ClientLink, "answered", contact_when_it_is_read)], "client_that_stood_still_for_too_long", "G2",
     ),
-    # 5.1: who answers an attach claims nothing
+    # protocol 5.1: who answers an attach claims nothing
     "client_takes_the_answer_for_a_claim": (
         [(PublisherLink, "_known_by_answer", yes)], "client_that_is_attached_again_and_not_known", "G2",
     ),
@@ -180,11 +188,17 @@ TAKEN: dict[str, tuple[list[Patch], str, str]] = {
         [(Holdings, "load", nothing)], "client_and_its_twin", "G2",
     ),
     # every attach has an epoch above the last
-    "client_attaches_with_the_same_epoch": ([(ClientLink, "_begin", the_same_epoch)], "client_comes_back", "G4"),
+    "client_attaches_with_the_same_epoch": ([(ClientLink, "_begin", the_same_epoch)], "client_comes_back", "the epoch"),
 }  # fmt: skip
 
 # Named by the family of random schedules that runs into it:
 AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
     # what comes again is answered as before
     "client_does_not_repeat_its_verdict": ([(SubscriberLink, "_answer", nothing)], "ours", "G4"),
+    # what is accepted is in the journal until it is settled; the process would have to be killed just then
+    "journal_drops_a_row_with_its_first_tag": (
+        [(SqliteSubscriber, "_drop", drop_a_row_with_its_first_tag)],
+        "ours",
+        "the journal counts",
+    ),
 }

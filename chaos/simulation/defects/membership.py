@@ -3,71 +3,77 @@
 from __future__ import annotations
 
 from chaos.simulation.defects.taking import Patch, always
-from router import messages as m
-from router.address import Address
-from router.egress import Egress
-from router.ingress import Ingress
-from router.membership import Membership
+from router.core import messages as m
+from router.core.core import Core
+from router.core.egress import Egress
+from router.core.membership import Membership
+from router.core.subscription_directory import SubscriptionDirectory
 
 
-def publishers_only(self: Address) -> tuple[list[m.PublisherNews], list[m.SubscriptionNews]]:
-    return NEWS(self)[0], []
+def learn_without_backlog(self: SubscriptionDirectory, sender: str, news: m.SubscriptionNews) -> None:
+    LEARN(self, sender, news)
+    entry = self.entries[news.name]
+    if entry.home is None:
+        entry.owed.remove(0, self.address.records.log.end)
 
 
-NEWS = Address.news
+LEARN = SubscriptionDirectory.learn_of_hello
 
 
-def whoever_goes_is_not_waited_for(self: Membership, peer: str) -> None:
-    for said in self._said.values():
+def whoever_goes_is_not_waited_for(self: Membership, peer: str, now: float) -> None:
+    for said in self._hellos.values():
         said.up = tuple(each for each in said.up if each[0] != peer)
-    WENT(self, peer)
+    WENT(self, peer, now)
 
 
-WENT = Membership.went
+WENT = Membership.session_ended
 
 
 def heard_by_name(self: Membership, router: str, incarnation: int) -> bool:
-    return router == self._name or router in self._said
+    return router == self._name or router in self._hellos
 
 
 def answered_before_it_is_heard(self: Egress, sender: str, message: m.Joined) -> None:
     ON_JOINED(self, sender, message)
-    link = self.subscribers.get(message.name)
-    if link is not None and link.term == message.term and message.result is m.JoinResult.UNHEARD:
-        link.waiting.pop(sender, None)
-        self.check_answered(link)
+    subscriber = self.subscribers.get(message.name)
+    if subscriber is not None and subscriber.term == message.term and message.result is m.JoinResult.UNHEARD:
+        subscriber.waiting.pop(sender, None)
+        self.check_answered(subscriber)
 
 
 ON_JOINED = Egress.on_joined
 
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
-    # 4.3: A, restarted, does not know that it has to wait for S
-    "restarted_router_does_not_know_orphans": ([(Address, "news", publishers_only)], "G1"),
-    # 4.4: nobody knows of S, so nobody waits
-    "all_routers_at_once": ([(Ingress, "_may_accept", always(True))], "G1"),
-    # 4.4: C knows nothing of S, whom B has been told of after its HELLO, and lets P's message be accepted
-    "who_was_to_be_waited_for_is_gone": ([(Membership, "went", whoever_goes_is_not_waited_for)], "G1"),
-    # 4.4: nor does A, in the life in which it says HELLO to C
-    "who_was_to_be_waited_for_has_started_again": ([(Membership, "is_heard", heard_by_name)], "G1"),
-    # 7.2: A counts as reachable whom it has a session with, and C has none to hear of S in
+    # protocol 4.3: A, restarted, does not know that it has to wait for S
+    "restarted_router_does_not_know_orphans": ([(SubscriptionDirectory, "news", lambda directory: [])], "G1"),
+    # protocol 4.4: nobody knows of S, so nobody waits
+    "all_routers_at_once": ([(Core, "may_accept", always(True))], "G1"),
+    # protocol 4.4: C knows nothing of S, whom B has been told of after its HELLO, and lets P's message be accepted
+    "who_was_to_be_waited_for_is_gone": ([(Membership, "session_ended", whoever_goes_is_not_waited_for)], "G1"),
+    # protocol 4.4: nor does A, in the life in which it says HELLO to C
+    "who_was_to_be_waited_for_has_started_again": ([(Membership, "has_said_hello", heard_by_name)], "G1"),
+    # protocol 7.2: A counts as reachable whom it has a session with, and C has none to hear of S in
     "answered_before_those_who_start_have_met": ([(Egress, "_awaits_others", always(False))], "G1"),
-    # 7.3: B knows S when it hears of it again, and says nothing of what it let be accepted before it did
-    "known_from_a_session_that_was_over": ([(Address, "_is_in_time", always(True))], "G5"),
-    # 7.3: S has been answered; B, which knows it, does not know that it was in time, breaks it, and waits no longer
+    # protocol 7.3: B knows S when it hears of it again, and says nothing of what it let be accepted before it did
+    "known_from_a_session_that_was_over": ([(SubscriptionDirectory, "_is_in_time", always(True))], "G5"),
+    # protocol 7.3: S has been answered; B knows it, but not that it was in time, breaks it, and waits no longer
     "router_dies_when_it_has_asked_everybody": ([(Egress, "on_joined", answered_before_it_is_heard)], "G1"),
-    # 7.3: B's mark is the one that C has given
-    "mark_of_another_router_hides_no_gap": ([(Address, "_is_in_time", always(True))], "G5"),
+    # protocol 7.3: B's mark is the one that C has given
+    "mark_of_another_router_hides_no_gap": ([(SubscriptionDirectory, "_is_in_time", always(True))], "G5"),
 }
 
-# PROTOCOL 11, below the table:
+# protocol 11, below the table:
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
-    # 4.3: the record that was there before A knew of S is not owed to it
-    "taken_before_the_subscription_was_known": ([(Address, "_owe_news", always(None))], "G1"),
+    # protocol 4.3: the record that was there before A knew of S is not owed to it
+    "taken_before_the_subscription_was_known": (
+        [(SubscriptionDirectory, "learn_of_hello", learn_without_backlog)],
+        "G1",
+    ),
 }
 
 AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
     # name: what is taken away, the family of schedules, how the violation begins
-    # 4.4: nobody knows who is to be waited for, and A accepts
-    "accepts_before_it_knows_anything": ([(Ingress, "_may_accept", always(True))], "all-die", "G1"),
+    # protocol 4.4: nobody knows who is to be waited for, and A accepts
+    "accepts_before_it_knows_anything": ([(Core, "may_accept", always(True))], "all-die", "G1"),
 }

@@ -3,27 +3,55 @@
 from __future__ import annotations
 
 from chaos.simulation.defects.taking import Patch, always
-from router.ingress import Ingress
-from router.ports import PublisherAttach, PublisherPort, Term
-from router.proof import Proof
-from router.publisher import Publisher
+from router.core.directory import SubscriptionEntry
+from router.core.ingress import Ingress
+from router.core.ports import PublisherAttach, PublisherPort
+from router.core.publisher import Publisher
+from router.core.streams import Streams
+from router.links.proof import Proof
 
 
 def attach_is_the_claim(self: Ingress, port: PublisherPort, attach: PublisherAttach) -> None:
     ATTACH(self, port, attach)
-    link = self.core.publishers.get(port)
-    if link is not None:
-        self.proved(link)
+    publisher = self.core.publishers.get(port)
+    if publisher is not None:
+        self.proved(publisher)
 
 
 ATTACH = Ingress.attach
 
 
-def term_of_the_proof(self: Ingress, link: Publisher) -> Term:
-    if not link.epoch_brought:
-        known = self.address.publishers.get(link.publisher)
-        link.term = (max(self.core.clock_us(), known.term[0] + 1 if known else 0), self.core.name)
-    return link.term
+def claim_in_the_term_of_the_proof(self: Ingress, publisher: Publisher) -> None:
+    if not publisher.brought_epoch:
+        known = self.address.publishers.entries.get(publisher.publisher_id)
+        publisher.term = (max(self.core.clock_us(), known.term[0] + 1 if known else 0), self.core.name)
+    CLAIM(self, publisher)
+
+
+CLAIM = Ingress._claim
+
+
+def proved_by_anything(self: Ingress, publisher: Publisher) -> None:
+    publisher.proof_outdated = False
+    PROVED(self, publisher)
+
+
+PROVED = Ingress.proved
+
+
+def answer_serves_all(self: Streams, publisher: Publisher) -> None:
+    publisher.needs_question = dict.fromkeys(publisher.needs_question, 0)
+    QUESTION_ANSWERED(self, publisher)
+
+
+QUESTION_ANSWERED = Streams.question_answered
+
+
+def synchronise_at_once(self: Streams, entry: SubscriptionEntry, history: bool) -> None:
+    SYNCHRONISE(self, entry, False)
+
+
+SYNCHRONISE = Streams.synchronise
 
 
 def any_transfer(self: Proof, delivery_count: int) -> bool:
@@ -34,53 +62,53 @@ def any_frame(self: Proof, now: float, proof_after_s: float) -> bool:
     return self._close(True)
 
 
-def flush_unproved(self: Ingress, link: Publisher) -> None:
-    link.flush_at = None
-    if link.unknown or link.expected:
-        self._flush(link)
+def flush_unproved(self: Streams, publisher: Publisher) -> None:
+    publisher.flush_at = None
+    if publisher.unknown or publisher.expected:
+        self._flush(publisher)
 
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
-    # 8.4: what P sends again was settled at S while P was asked for a sign of life
-    "publisher_that_a_map_tells_of_may_come_too_late": ([(Ingress, "may_go_on", always(None))], "G2"),
-    # 5.7, 7.4: without a question, the ghost at A synchronises S: it replays what B had settled ...
-    "zombie_ingress_replays_to_crossing_subscriber": ([(Ingress, "_needs_proof", always(False))], "G2"),
+    # protocol 8.4: what P sends again was settled at S while P was asked for a sign of life
+    "publisher_that_a_map_tells_of_may_come_too_late": ([(Ingress, "note_known_publisher", always(None))], "G2"),
+    # protocol 5.7, 7.4: without a question, the ghost at A synchronises S: it replays what B had settled ...
+    "zombie_ingress_replays_to_crossing_subscriber": ([(Streams, "synchronise", synchronise_at_once)], "G2"),
     # ... or leaves out, and so declares settled, what it has never seen
-    "zombie_ingress_declares_settled": ([(Ingress, "_needs_proof", always(False))], "G2"),
-    # 5.1, 5.2: the abandoned connection's attach claims P, with a new incarnation: what S holds counts as another's
+    "zombie_ingress_declares_settled": ([(Streams, "synchronise", synchronise_at_once)], "G2"),
+    # protocol 5.1, 5.2: the abandoned connection's attach claims P, with a new incarnation: S holds another's
     "attach_read_late_plain": ([(Ingress, "attach", attach_is_the_claim)], "G2"),
-    # 5.1: the late proof gets a late term, which beats B's; A takes it though it has heard of B's since
+    # protocol 5.1: the late proof gets a late term, which beats B's; A takes it though it has heard of B's since
     "sign_of_life_read_late_plain": (
-        [(Ingress, "_term_at_claim", term_of_the_proof), (Ingress, "_may_be_older", always(False))],
+        [(Ingress, "_claim", claim_in_the_term_of_the_proof), (Ingress, "overtaken_by_news", always(None))],
         "G2",
     ),
-    # 5.1: A's term is the earlier one, and the greater
-    "sign_of_life_where_the_clock_is_ahead": ([(Ingress, "_may_be_older", always(False))], "G2"),
-    # 5.2: the late detach claims P, to close it
+    # protocol 5.1: A's term is the earlier one, and the greater
+    "sign_of_life_where_the_clock_is_ahead": ([(Ingress, "overtaken_by_news", always(None))], "G2"),
+    # protocol 5.2: the late detach claims P, to close it
     "attach_and_detach_read_late": ([(Ingress, "_detach_claims", always(True))], "G2"),
-    # 5.7: the transfer was sent before P went to B
+    # protocol 5.7: the transfer was sent before P went to B
     "transfer_sent_before_the_question": ([(Proof, "transfer", any_transfer)], "G2"),
-    # 5.7: so was the flow, which shows no limit but how much had been sent
+    # protocol 5.7: so was the flow, which shows no limit but how much had been sent
     "flow_without_credit_before_the_question": ([(Proof, "_shows_limit", always(True))], "G2"),
-    # 5.7: so was the heartbeat
+    # protocol 5.7: so was the heartbeat
     "heartbeat_sent_before_the_question": ([(Proof, "frame", any_frame)], "G2"),
-    # 8.5: P could not send again what it has in doubt, and B says that it will not
-    "expected_of_a_publisher_that_got_no_credit": ([(Ingress, "_is_barred", always(False))], "G2"),
-    # 8.5: P had used the credit that it was given for the first of them
-    "sent_again_while_nobody_accepts": ([(Ingress, "_sends_again", always(False))], "G2"),
-    # 8.5: the abandoned ingress settles at S what P is about to send again elsewhere
-    "flush_by_an_abandoned_ingress": ([(Ingress, "flush_due", flush_unproved)], "G2"),
+    # protocol 8.5: P could not send again what it has in doubt, and B says that it will not
+    "expected_of_a_publisher_that_got_no_credit": ([(Ingress, "_is_credit_withheld", always(False))], "G2"),
+    # protocol 8.5: P had used the credit that it was given for the first of them
+    "sent_again_while_nobody_accepts": ([(Ingress, "_is_resending", always(False))], "G2"),
+    # protocol 8.5: the abandoned ingress settles at S what P is about to send again elsewhere
+    "flush_by_an_abandoned_ingress": ([(Streams, "flush_due", flush_unproved)], "G2"),
 }
 
-# PROTOCOL 11, below the table:
+# protocol 11, below the table:
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
-    # 5.2, 5.7: what P said before S came lets A claim it, and send what S has accepted at B
-    "sign_of_life_older_than_the_subscription": ([(Ingress, "_is_stale", always(False))], "G2"),
-    # 5.7: what P said before S crossed over lets A replay what B has settled
-    "answer_to_an_earlier_question": ([(Ingress, "_serves", always(True))], "G2"),
+    # protocol 5.2, 5.7: what P said before S came lets A claim it, and send what S has accepted at B
+    "sign_of_life_older_than_the_subscription": ([(Ingress, "proved", proved_by_anything)], "G2"),
+    # protocol 5.7: what P said before S crossed over lets A replay what B has settled
+    "answer_to_an_earlier_question": ([(Streams, "question_answered", answer_serves_all)], "G2"),
 }
 
 AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
-    # 5.7: whoever crosses over is synchronised by an abandoned connection
-    "asks_no_proof": ([(Ingress, "_needs_proof", always(False))], "crossing", "G2"),
+    # protocol 5.7: whoever crosses over is synchronised by an abandoned connection
+    "asks_no_proof": ([(Streams, "synchronise", synchronise_at_once)], "crossing", "G2"),
 }

@@ -3,106 +3,121 @@
 from __future__ import annotations
 
 from chaos.simulation.defects.taking import Patch, always
-from router import messages as m
-from router.address import Address
-from router.directory import PublisherEntry
-from router.egress import Egress
-from router.ingress import Ingress
-from router.ports import Term
-from router.publisher import Publisher
-from router.subscriber import Subscriber
+from router.core import messages as m
+from router.core.deliveries import Deliveries
+from router.core.directory import PublisherEntry
+from router.core.egress import Egress
+from router.core.ingress import Ingress
+from router.core.irregular import Irregular
+from router.core.ports import Term
+from router.core.publisher import Publisher
+from router.core.publisher_directory import PublisherDirectory
+from router.core.streams import Streams
+from router.core.subscriber import Subscriber
 
 
-def unknown_is_empty(self: Ingress, link: Publisher) -> m.Expected:
-    return list(link.expected)
+def unknown_is_empty(self: Streams, publisher: Publisher) -> m.Expected:
+    return list(publisher.expected)
 
 
-def pub_is_stale_by_term(self: Address, known: PublisherEntry, sender: str, message: m.Pub) -> bool:
+def pub_is_stale_by_term(self: PublisherDirectory, known: PublisherEntry, sender: str, message: m.Pub) -> bool:
     return known.term > message.term or (known.term == message.term and known.home not in (None, sender))
 
 
-def sync_is_stale_by_term(self: Egress, known: PublisherEntry, sender: str, message: m.Sync) -> bool:
+def sync_is_stale_by_term(self: Deliveries, known: PublisherEntry, sender: str, message: m.Sync) -> bool:
     return known.term > message.term or (known.term == message.term and known.home != sender)
 
 
-def overtaken_by_term(self: Ingress, link: Publisher, term: Term, incarnation: int) -> bool:
-    return link.term < term
+def overtaken_by_term(self: Ingress, publisher: Publisher, term: Term, incarnation: int) -> bool:
+    return publisher.term < term
 
 
-def learn_the_later_term(self: Address, publisher: bytes, term: Term, incarnation: int, real: bool) -> None:
-    known = self.publishers.get(publisher)
+def learn_the_later_term(
+    self: PublisherDirectory, publisher_id: bytes, term: Term, incarnation: int, real: bool
+) -> None:
+    known = self.entries.get(publisher_id)
     if known is None or known.term < term:
-        self.learn(publisher, known.incarnation if known else 0, term, None, self.core.now, bool(known and known.real))
+        known_incarnation = known.incarnation if known else 0
+        self.learn(publisher_id, known_incarnation, term, None, self.core.now, bool(known and known.real))
 
 
-def hear_the_later_term(self: Address, news: m.PublisherNews) -> None:
-    local = self.ingress.publishers.get(news.publisher)
+def hear_the_later_term(self: PublisherDirectory, news: m.PublisherNews) -> None:
+    ingress = self.address.ingress
+    local = ingress.publishers.get(news.publisher)
     if local and local.term < news.term:
-        self.ingress.drop(local, news.term[0])
-    known = self.publishers.get(news.publisher)
+        ingress.drop(local, news.term[0])
+    known = self.entries.get(news.publisher)
     if known is None or known.term < news.term:
         self.learn(news.publisher, news.incarnation, news.term, None, self.core.now - news.age_s, True)
 
 
-def told_the_term_only(self: Ingress, link: Publisher, epoch: int) -> None:
-    known = self.address.publishers.get(link.publisher)
-    DETACHED(self, link, known.term[0] if known else epoch)
+def told_the_term_only(self: Ingress, publisher: Publisher, epoch: int) -> None:
+    known = self.address.publishers.entries.get(publisher.publisher_id)
+    DETACHED(self, publisher, known.term[0] if known else epoch)
 
 
 DETACHED = Ingress._detach_stolen
 
 
-def forget_at_once(self: Address, message: m.PubClose) -> None:
-    self.egress.void(message.publisher)
-    del self.publishers[message.publisher]
+def forget_at_once(self: PublisherDirectory, message: m.PubClose) -> None:
+    self.address.egress.ingress_lost(message.publisher)
+    del self.entries[message.publisher]
 
 
-def synced_under_a_known_set(self: Egress, link: Subscriber, sender: str, message: m.Pub) -> bool:
-    return sender in link.joined and isinstance(message.expected, list)
+def has_no_home_now(self: PublisherDirectory, sender: str, message: m.PubDown) -> None:
+    """Whatever term a PUBDOWN has, and whoever sends it, it is about the publisher's home."""
+    known = self.entries.get(message.publisher)
+    if known is not None:
+        self._lose_home(known)
+
+
+def synced_under_a_known_set(self: Egress, subscriber: Subscriber, sender: str, message: m.Pub) -> bool:
+    return sender in subscriber.joined and isinstance(message.expected, list)
 
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
-    # 5.4: S settles what P, who presents no map, is about to send again
-    "no_map_is_not_an_empty_map": ([(Ingress, "_expected", unknown_is_empty)], "G2"),
-    # 5.5, 6.2: A's SYNC makes D believe in A; B's copies are taken for a stranger's
+    # protocol 5.4: S settles what P, who presents no map, is about to send again
+    "no_map_is_not_an_empty_map": ([(Streams, "expected", unknown_is_empty)], "G2"),
+    # protocol 5.5, 6.2: A's SYNC makes D believe in A; B's copies are taken for a stranger's
     "stale_ingress_overtaken": (
         [
-            (Address, "_pub_is_stale", always(False)),
-            (Egress, "_sync_is_stale", always(False)),
-            (Egress, "_check_not_synced", always(None)),
-            (Egress, "_flows", always(True)),
+            (PublisherDirectory, "_pub_is_stale", always(False)),
+            (Deliveries, "_sync_is_stale", always(False)),
+            (Deliveries, "_check_not_synced", always(None)),
+            (Deliveries, "_is_present_ingress", always(True)),
         ],
         "G1",
     ),
-    # 5.5, 5.6: the phantom incarnation has the later term
+    # protocol 5.5, 5.6: the phantom incarnation has the later term
     "incarnation_never_goes_back": (
         [
-            (Address, "_pub_is_stale", pub_is_stale_by_term),
-            (Egress, "_sync_is_stale", sync_is_stale_by_term),
+            (PublisherDirectory, "_pub_is_stale", pub_is_stale_by_term),
+            (Deliveries, "_sync_is_stale", sync_is_stale_by_term),
             (Ingress, "_is_overtaken", overtaken_by_term),
-            (Address, "learn_from_stale", learn_the_later_term),
-            (Address, "hear_of_publisher", hear_the_later_term),
+            (PublisherDirectory, "learn_from_stale", learn_the_later_term),
+            (PublisherDirectory, "learn_of_hello", hear_the_later_term),
         ],
         "G2",
     ),
-    # 5.5: B's old expected set knows nothing of what S got through C
+    # protocol 5.5: B's old expected set knows nothing of what S got through C
     "pub_overtaken_by_subscriber": ([(Egress, "_may_infer", always(True))], "G2"),
-    # 1: the new m0 has the tag of the old one, which S holds as accepted
+    # protocol 1: the new m0 has the tag of the old one, which S holds as accepted
     "reused_tags_after_memory_loss": ([(Ingress, "_incarnation", always(0))], "G1"),
-    # 8.4: A's late SYNC is that of a publisher nobody has heard of
-    "closed_publisher_and_old_ingress": ([(Address, "_bury", forget_at_once)], "G2"),
-    # 5.5, 7.5, 8.5: A's SYNC leaves out what a later life of P has sent through B, and settles it
-    "earlier_life_knows_nothing_of_the_later": ([(Egress, "_speaks_for", always(True))], "G2"),
-    # 5.3: P hears of term 0, and its next epoch is as much too low as this one
+    # protocol 8.4: A's late SYNC is that of a publisher nobody has heard of
+    "closed_publisher_and_old_ingress": ([(PublisherDirectory, "_enter_closed", forget_at_once)], "G2"),
+    # protocol 5.5, 7.5, 8.5: A's SYNC leaves out what a later life of P has sent through B, and settles it
+    "earlier_life_knows_nothing_of_the_later": ([(Irregular, "within", always(True))], "G2"),
+    # protocol 5.3: P hears of term 0, and its next epoch is as much too low as this one
     "client_whose_last_life_is_known_by_a_map_only": ([(Ingress, "_detach_stolen", told_the_term_only)], "G4"),
 }
 
-# PROTOCOL 11, below the table:
+# protocol 11, below the table:
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
-    # 5.5: synced also under an unknown set. A sends the first message to B; B, where nobody is synced, accepts it
-    "synced_under_an_unknown_set": ([(Egress, "_flows_from_pub", synced_under_a_known_set)], "G1"),
-    # 8.4: C thinks that P is homeless, and drops what B sends
-    "pubdown_of_an_earlier_ingress": ([(Address, "_is_its_home", always(True))], "G4"),
+    # protocol 5.5: synced also under an unknown set. A sends the first message to B; B, where nobody is synced, accepts
+    # it
+    "synced_under_an_unknown_set": ([(Egress, "_synced_by_pub", synced_under_a_known_set)], "G1"),
+    # protocol 8.4: C thinks that P is homeless, and drops what B sends
+    "pubdown_of_an_earlier_ingress": ([(PublisherDirectory, "on_pubdown", has_no_home_now)], "G4"),
 }
 
 AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {}

@@ -1,10 +1,28 @@
-"""The named schedules of PROTOCOL 11, against the real cores: with every rule the schedule passes.
+"""The named schedules of protocol 11, against the real cores: with every rule the schedule passes.
 
-Each is the one interleaving that its rule is there for. `chaos/simulation/mutations.py` takes the rule away and watches
-the named guarantee break. What they have in common is in `named.py`; begin with `proof.py`.
+Each is the one interleaving that its rule is there for. `chaos/simulation/defects` takes the rule away and watches the
+named guarantee break. Every public function of these modules is a schedule; begin with `proof.py`. The verbs that they
+are written in are in `schedule.py`.
 """
 
-from chaos.simulation.scenarios import absences, clients, membership, proof, publishers, subscriptions
-from chaos.simulation.scenarios.named import SCENARIOS
+from collections.abc import Callable
+from inspect import isfunction
+from typing import Any
 
-__all__ = ["SCENARIOS", "absences", "clients", "membership", "proof", "publishers", "subscriptions"]
+from chaos.simulation.scenarios import (
+    absences,
+    changes,
+    clients,
+    declared,
+    membership,
+    proof,
+    publishers,
+    subscriptions,
+)
+
+SCENARIOS: dict[str, Callable[[Callable[..., Any]], None]] = {
+    name: function
+    for module in (absences, changes, clients, declared, membership, proof, publishers, subscriptions)
+    for name, function in vars(module).items()
+    if isfunction(function) and function.__module__ == module.__name__ and name[0] != "_"
+}

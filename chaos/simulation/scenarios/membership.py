@@ -1,72 +1,51 @@
 """Named schedules of who knows whom: a router that starts, and a subscription that others know only from hearsay.
 
-The rules: PROTOCOL 4, 7.2, 7.3.
+The rules: protocol 4, 7.2, 7.3.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from chaos.simulation.clients import PLAIN
-from chaos.simulation.scenarios.named import ACCEPT, P, S, Worlds, finish, scenario
-from chaos.simulation.schedule import Schedule
-from chaos.simulation.world import World
+from chaos.simulation.scenarios.schedule import ACCEPT, P, S, Schedule, Worlds
+from chaos.simulation.world.clients import PLAIN
+from chaos.simulation.world.world import World
 from interrouter.events import PeerMessage
-from router.wire import decode
+from router.peers.wire import decode
 
 
 # ---------------------------------------------------------------------- routers that know nothing
-@scenario
 def all_routers_at_once(world: Worlds) -> None:
     """S has accepted nothing yet; every router dies; P is back first."""
-    s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up(("s0", "B"), ("p0", "A"))
-    s.hold.append(("accept",))
-    s.send("p0")
-    s.run()
+    s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up("s0@B", "p0@A")
+    s.hold(("accept",)).send("p0").run()
     for name in "AB":
         s.step("crash", name)
     for name in "AB":
         s.step("restart", name)
-    s.run()
-    s.run(place=(("p0", "A"),))
+    s.attach("p0@A")
     assert s.w.publisher("p0").unsettled
-    s.hold.clear()
-    s.run(place=(("s0", "B"),))
-    finish(s)
+    s.release().attach("s0@B").finish()
     assert s.accepted("s0") == {("p0", 0)}
 
 
-@scenario
 def restarted_router_does_not_know_orphans(world: Worlds) -> None:
     """S was on C, C died; A restarts, learns of S from B and must wait for S."""
-    s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up(("s0", "C"))
-    s.step("crash", "C")
-    s.step("crash", "A")
-    s.step("restart", "A")
-    s.run()
-    s.pass_time(2.0)
-    s.run(place=(("p0", "A"),))
-    s.send("p0")
-    s.run()
-    s.run(place=(("s0", "B"),))
-    finish(s)
+    s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up("s0@C")
+    s.step("crash", "C").step("crash", "A").step("restart", "A").run()
+    s.pass_time(2.0).attach("p0@A")
+    s.send("p0").attach("s0@B").finish()
 
 
-@scenario
 def taken_before_the_subscription_was_known(world: Worlds) -> None:
-    """A restarts and takes a message before it has a session with B, which knows S (4.3)."""
-    s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up(("s0", "B"))
-    s.step("crash", "A")
-    s.step("restart", "A")
-    s.hold += [("up", "A", "B"), ("accept",)]
-    s.run()
+    """A restarts and takes a message before it has a session with B, which knows S (protocol 4.3)."""
+    s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up("s0@B")
+    s.step("crash", "A").step("restart", "A")
+    s.hold(("up", "A", "B"), ("accept",)).run()
     s.pass_time(1.5)  # A has waited for B long enough
-    s.run(place=(("p0", "A"),))
-    s.send("p0")
-    s.run()
-    s.hold.clear()
-    s.run()
-    finish(s)
+    s.attach("p0@A")
+    s.send("p0").run()
+    s.release().run().finish()
 
 
 # ---------------------------------------------------------------------- who starts, and what is known from hearsay
@@ -74,56 +53,38 @@ def _subscribed_behind_the_back_of(world: Worlds) -> Schedule:
     """C has started again and read B's HELLO; A does not know yet that it has a session with C. S subscribes at A, and
     B is told."""
     s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up()
-    s.hold.append(("up", "A", "C"))
-    s.step("crash", "C")
-    s.step("restart", "C")
-    s.run()
-    s.run(place=(("s0", "A"),))
+    s.hold(("up", "A", "C")).step("crash", "C").step("restart", "C").attach("s0@A")
     assert s.w.subscriber("s0").confirmed
     return s
 
 
-@scenario
 def who_was_to_be_waited_for_is_gone(world: Worlds) -> None:
-    """A dies before C has heard its HELLO: what A has told B after B's HELLO is in B's next one (4.4)."""
+    """A dies before C has heard its HELLO: what A has told B after B's HELLO is in B's next one (protocol 4.4)."""
     s = _subscribed_behind_the_back_of(world)
-    s.step("crash", "A")
-    s.run(place=(("p0", "C"),))
+    s.step("crash", "A").attach("p0@C")
     assert s.w.site("C").router.core.established  # no need to wait until everybody's subscriptions have expired
-    s.send("p0")
-    s.run()
-    s.run(place=(("s0", "B"),))
-    finish(s)
+    s.send("p0").attach("s0@B").finish()
 
 
-@scenario
 def who_was_to_be_waited_for_has_started_again(world: Worlds) -> None:
-    """A dies and starts again before anybody has noticed: the HELLO of its next life knows nothing of S (4.4)."""
+    """A dies and restarts before anybody has noticed: the HELLO of its next life knows nothing of S (protocol 4.4)."""
     s = _subscribed_behind_the_back_of(world)
-    s.hold = [("down", "B", "A"), ("up", "B", "A")]
-    s.step("crash", "A")
-    s.step("restart", "A")
-    s.run()
-    s.run(place=(("p0", "C"),))
-    s.send("p0")
-    s.run()
-    s.hold.clear()
-    s.run(place=(("s0", "B"),))
+    s.release().hold(("down", "B", "A"), ("up", "B", "A")).step("crash", "A")
+    s.step("restart", "A").attach("p0@C")
+    s.send("p0").run()
+    s.release().attach("s0@B")
     assert s.w.site("C").router.core.established
-    finish(s)
+    s.finish()
 
 
 def _subscribed_without(s: Schedule, router: str, kind: str = "Join") -> Schedule:
-    """S subscribes at A, which gives up its session with that router, and so answers without it. What A has said to it
+    """S subscribes at A, which ends its session with that router, and so answers without it. What A has said to it
     before, and the end of the session, are still unread there."""
     s.send("p0")
     s.run()  # accepted: nobody is subscribed
-    s.hold += [("msg", "A", router), ("down", router, "A")]
-    s.step("connect", "s0", "A")
-    s.run()
+    s.hold(("msg", "A", router), ("down", router, "A")).step("connect", "s0", "A").run()
     assert s.waiting(router, "A") == [kind]
-    s.step("suspect", "A", router)
-    s.run()
+    s.step("suspect", "A", router).run()
     assert s.w.subscriber("s0").confirmed
     s.send("p0")
     s.run()  # accepted without S
@@ -132,53 +93,39 @@ def _subscribed_without(s: Schedule, router: str, kind: str = "Join") -> Schedul
     return s
 
 
-@scenario
 def known_from_a_session_that_was_over(world: Worlds) -> None:
-    """B has let a message be accepted before it reads of S, in a session that A had given up before it answered S: when
-    S is told to B again it is known there, but not since it was confirmed (7.3)."""
-    s = Schedule(world("AB", [P()], [S()], strict=False, address=ACCEPT)).up(("p0", "B"))
+    """B has let a message be accepted before it reads of S, in a session that A had ended before it answered S: when
+    S is told to B again it is known there, but not since it was confirmed (protocol 7.3)."""
+    s = Schedule(world("AB", [P()], [S()], strict=False, address=ACCEPT)).up("p0@B")
     _subscribed_without(s, "B")
-    s.hold.clear()
-    s.run()
-    finish(s)
+    s.release().run().finish()
     assert s.w.checker.told
 
 
-@scenario
 def mark_of_another_router_hides_no_gap(world: Worlds) -> None:
     """The same of an S without memory, which has been told C's mark at its answer, moves to B, and is told B's: they
-    must not be the same (7.3)."""
+    must not be the same (protocol 7.3)."""
     s = Schedule(world("ABC", [P(), P("p1")], [S(kind=PLAIN)], strict=False, address=ACCEPT))
-    s.up(("p0", "B"), ("p1", "C"))
-    s.send("p1")
-    s.run()
+    s.up("p0@B", "p1@C")
+    s.send("p1").run()
     _subscribed_without(s, "B")
-    s.notice(s.drop("s0"))
-    s.hold.clear()
-    s.run()
-    s.run(place=(("s0", "B"),))
-    finish(s)
+    s.lose("s0")
+    s.release().attach("s0@B").finish()
     assert s.w.checker.told
 
 
-@scenario
 def router_dies_when_it_has_asked_everybody(world: Worlds) -> None:
     """B has let something be accepted and is told of S, who subscribes at A; A dies, answered or not. S comes to B:
-    whether it resumes or begins, it has missed nothing, and nobody is told so (7.3)."""
+    whether it resumes or begins, it has missed nothing, and nobody is told so (protocol 7.3)."""
     for answered in (True, False):
-        s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up(("p0", "B"))
-        s.send("p0")
-        s.run()
+        s = Schedule(world("AB", [P()], [S()], address=ACCEPT)).up("p0@B")
+        s.send("p0").run()
         if not answered:
-            s.hold.append(lambda e, w, s=s: s.next_is("Join")(e, w) and _first(w, "B", "A").heard)  # type: ignore[misc]
-        s.run(place=(("s0", "A"),))
+            s.hold(lambda e, w, s=s: s.next_is("Join")(e, w) and _first(w, "B", "A").heard)  # type: ignore[misc]
+        s.attach("s0@A")
         s.send("p0")
-        s.step("crash", "A")
-        s.run(place=(("s0", "B"),))
-        s.hold.clear()
-        s.send("p0")
-        s.run()
-        finish(s)
+        s.step("crash", "A").attach("s0@B").release()
+        s.send("p0").run().finish()
 
 
 def _first(w: World, x: str, y: str) -> Any:
@@ -188,44 +135,30 @@ def _first(w: World, x: str, y: str) -> Any:
     return decode(event.data)
 
 
-@scenario
 def answered_before_those_who_start_have_met(world: Worlds) -> None:
     """A and C have started again. B has said HELLO to C before it knew of A, and C reads it late; A has waited for C
-    for long enough to take S, but must not answer it while B has C up (7.2)."""
+    for long enough to take S, but must not answer it while B has C up (protocol 7.2)."""
     s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up()
-    s.hold += [("up", "A", "C"), ("up", "C", "A"), ("msg", "B", "C"), ("up", "B", "A")]
+    s.hold(("up", "A", "C"), ("up", "C", "A"), ("msg", "B", "C"), ("up", "B", "A"))
     for name in "AC":
-        s.step("crash", name)
-        s.step("restart", name)
+        s.step("crash", name).step("restart", name)
     s.run()
     s.release(("up", "B", "A"))
-    s.pass_time(1.5)
-    s.run(place=(("s0", "A"),))
-    s.release(("msg", "B", "C"))
-    s.run()
-    s.run(place=(("p0", "C"),))
-    s.send("p0")
-    s.run()
-    finish(s)
+    s.pass_time(1.5).attach("s0@A")
+    s.release(("msg", "B", "C")).attach("p0@C")
+    s.send("p0").run().finish()
 
 
-@scenario
 def who_is_never_met_is_waited_for_no_longer_than_subscriptions(world: Worlds) -> None:
     """A has started again and never gets a session with C, which B has up: it takes subscribers, and lets messages be
-    accepted, when all from before have expired (4.4)."""
+    accepted, when all from before have expired (protocol 4.4)."""
     s = Schedule(world("ABC", [P()], [S()], strict=False, address=ACCEPT)).up()
-    s.hold += [("up", "A", "C"), ("up", "C", "A")]
-    s.step("crash", "A")
-    s.step("restart", "A")
-    s.run(place=(("s0", "A"),))
-    s.pass_time(60.0)
-    s.run()
+    s.hold(("up", "A", "C"), ("up", "C", "A")).step("crash", "A").step("restart", "A").attach("s0@A")
+    s.pass_time(60.0).run()
     assert not s.w.subscriber("s0").confirmed
-    s.pass_time(15.0)
-    s.run(place=(("p0", "A"),))
+    s.pass_time(15.0).attach("p0@A")
     assert s.w.subscriber("s0").confirmed
-    s.send("p0")
-    s.run()
+    s.send("p0").run()
     assert s.accepted("s0") == {("p0", 0)}
     assert not s.w.publisher("p0").unsettled
-    finish(s)
+    s.finish()

@@ -1,6 +1,6 @@
-"""The client's half of the protocol (PROTOCOL 15), sans-IO.
+"""The client's half of the protocol (protocol 15), sans-IO.
 
-`endpoint` is one client over whichever connection it has; `publishing` and `subscribing` are its links, which outlive
-connections; `link` is what both have in common; `holdings` is what a subscriber has in hand.  They know the engine
-(`amqp10`) and the journal's interface, and neither sockets, clocks nor disks.
+`endpoint` is one client, over one connection after another; `publishing` and `subscribing` are its links, which outlive
+connections; `link` is their common base; `holdings` are the deliveries that a subscriber has not settled.  These
+modules use the engine (`amqp10`) and the journal's interface, and no sockets, clocks or disks.
 """

@@ -1,31 +1,43 @@
-"""When the network last had a link, and for how long it waits for one that is away.
+"""When the network last knew of a link, and how long it waits for one that is disconnected; back-off (protocol 15).
 
-*Contact* is a time at which the network still had the link: when we said something that it has answered since.  What
-is read says nothing of when it was written, as this process may have stood still (suspended, a machine asleep) while it
-lay in a buffer; so that the endpoint asks from time to time, and each link says when (`asks`, `answered`).
+A *contact* is a time at which the network still knew the link: the time of a question that was answered.  The time at
+which an answer is read proves nothing: this process may have been suspended, or the machine asleep, while the answer
+lay in a buffer.  So the endpoint asks from time to time, and each link says when (`asks`, `answered`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
+from random import Random
 
-ASKED_IN_TIMEOUT = 16  # so many times within the time that the network waits it is asked whether it is there
-NOTED_IN_TIMEOUT = 8  # and so many times the journal is told, which costs a write to the disk
+BACKOFF_FIRST_S = 0.05
+BACKOFF_LAST_S = 5.0
+ASKED_IN_TIMEOUT = 16  # questions in the time that the network waits
+NOTED_IN_TIMEOUT = 8  # contacts written to the journal in that time
 
 
 def margin_s(timeout_s: float) -> float:
-    """PROTOCOL 12: what is taken off a timeout so that we give up before the network does."""
+    """How long before the network we give up: a quarter of the timeout, at most 5 s (protocol 12)."""
     return min(5.0, timeout_s / 4)
 
 
+def backoff_s(failures: int, rng: Random) -> float:
+    """How long to wait before something is tried again: from 50 ms to 5 s, with jitter (protocol 15)."""
+    ceiling = min(BACKOFF_LAST_S, BACKOFF_FIRST_S * 2 ** min(failures, 16))
+    return rng.uniform(max(BACKOFF_FIRST_S, ceiling / 2), ceiling)
+
+
 class Contact:
-    """Of one link, over all its attachments; the wall clock only where another process goes on."""
+    """The contact of one link, over all its attachments.  The wall clock counts only from one process to the next."""
 
     __slots__ = ("_at", "_unknown_absence_s", "_wall_us", "ask_at", "known_from", "noted", "then_us", "timeout_s")
 
     def __init__(self, then_us: int, timeout_s: float, *, wall_us: Callable[[], int], unknown_absence_s: float) -> None:
-        """As the last process knew it; unknown_absence_s: what is assumed where the clock does not say."""
+        """then_us, timeout_s: as the last process knew them.
+
+        unknown_absence_s: how long the absence was if the wall clock was set back meanwhile.
+        """
         self.timeout_s = timeout_s  # how long the network waits for the link; 0: not known
         self.then_us = then_us  # the last contact by the wall clock, for the next process; 0: none
         self.known_from: float | None = None  # since when the network knows of this attachment; None: perhaps not
@@ -38,16 +50,16 @@ class Contact:
     # -- of an attachment
 
     def attached(self) -> None:
-        """Whether the network knows of the new attachment is not known yet."""
+        """A new attachment, which the network may not know of yet."""
         self.known_from = self.ask_at = None
 
     def known(self, now: float, ask_at: float) -> None:
-        """From now on the network knows us if it is there."""
+        """From now on, every answer of the network shows that it knows of this attachment."""
         self.known_from = now
         self.ask_at = ask_at if self.timeout_s else None
 
     def asks(self, now: float) -> bool:
-        """Whether the router is to be asked now if it is there."""
+        """Whether it is time to ask the router."""
         if self.ask_at is None or now < self.ask_at:
             return False
         self.ask_at = self.next_question(now)
@@ -57,7 +69,7 @@ class Contact:
         return after + self.timeout_s / ASKED_IN_TIMEOUT
 
     def answered(self, asked_at: float) -> bool:
-        """The router has answered what it was asked then.  Whether that says anything of the link."""
+        """The router has answered the question of that time.  Returns whether that is a contact."""
         if self.known_from is None or asked_at < self.known_from or not self.timeout_s:
             return False
         self.heard(asked_at)
@@ -70,7 +82,7 @@ class Contact:
         self._at = at if self._at is None else max(self._at, at)
 
     def forget(self) -> None:
-        """The network knows the link no more."""
+        """The network has forgotten the link."""
         self._at = None
         self.then_us = 0
 
@@ -85,12 +97,12 @@ class Contact:
         return self.then_us
 
     def resume(self, now: float) -> None:
-        """What another process knew by the wall clock goes on by ours: the wall clock may jump."""
+        """Continues the last process's contact on this process's clock, which does not jump."""
         if self._at is None and self.then_us:
             self._at = now - self.absence_s(now)
 
     def absence_s(self, now: float) -> float:
-        """How long the network has not been heard of; 0 where it never was."""
+        """Seconds since the last contact; 0 if there was none."""
         if self._at is not None:
             return now - self._at
         if self.then_us:
@@ -100,7 +112,7 @@ class Contact:
         return 0.0
 
     def overdue(self, now: float) -> str | None:
-        """Why the network may have forgotten this link; None: it has not."""
+        """Why the network may have forgotten this link; None if it cannot have."""
         timeout = self.timeout_s
         away = self.absence_s(now)
         if not timeout or away <= timeout - margin_s(timeout):

@@ -1,4 +1,4 @@
-"""Which delivery-ids the deliveries in hand have on the attachment at hand, as runs in both directions."""
+"""The delivery-ids of a subscriber's deliveries on the current attachment, as runs in both directions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class DeliveryIds:
     def __init__(self) -> None:
         self._by_id: list[tuple[int, int, int]] = []  # (first id, position, count), ascending
         self._by_position: list[tuple[int, int, int]] = []  # the same as (position, first id, count), ascending
-        self._second: dict[int, int] = {}  # position -> second id, of a peer that sent a delivery twice on one link
+        self._second: dict[int, int] = {}  # position -> second id, where a peer sent a delivery twice on one link
 
     def add(self, first_id: int, position: int, count: int) -> None:
         """The deliveries from this position on came with the ids from first_id on."""
@@ -33,7 +33,7 @@ class DeliveryIds:
             self._by_position.insert(at, (position, first_id, count))
 
     def add_again(self, delivery_id: int, position: int) -> None:
-        """One delivery has come once more, or for the first time on this attachment."""
+        """A delivery has arrived again, or for the first time on this attachment."""
         at = bisect_right(self._by_position, position, key=_start) - 1
         if at >= 0 and position < self._by_position[at][0] + self._by_position[at][2]:
             self._second[position] = delivery_id
@@ -41,11 +41,11 @@ class DeliveryIds:
             self.add(delivery_id, position, 1)
 
     def of_positions(self, first: int, last: int) -> list[tuple[int, int, int]]:
-        """What of first .. last has an id, as (first position, last position, first id)."""
+        """The parts of first .. last that have ids, as (first position, last position, first id)."""
         return _within(self._by_position, first, last)
 
     def second_of_positions(self, first: int, last: int) -> list[int]:
-        """The other ids of what of first .. last came twice."""
+        """The second ids of those of first .. last that came twice."""
         return (
             [self._second[position] for position in self._second if first <= position <= last] if self._second else []
         )
@@ -55,7 +55,7 @@ class DeliveryIds:
         return _within(self._by_id, first_id, last_id)
 
     def forget(self, first: int, last: int) -> None:
-        """Positions first .. last are settled: a second id of theirs means nothing any more."""
+        """Positions first .. last are settled: their second ids are not needed any more."""
         if self._second:
             for position in [position for position in self._second if first <= position <= last]:
                 del self._second[position]

@@ -1,14 +1,13 @@
-"""One client: its links, and whichever connection they have at the moment.
+"""One client: its links, over one connection after another.
 
-`connect` begins a new connection (the owner has a socket for it), `receive_data` and `data_to_send` move its bytes,
-`lost` says that it is gone; links survive that and attach again on the next one.  Each link has a session of its own
-as long as the router's channel-max allows, so that its deliveries keep consecutive ids.  Sockets, clocks and URLs are
-`onceway.client.connection`'s business.
+`connect` begins a new connection, for which the owner has a socket.  `receive_data` and `data_to_send` move its bytes.
+`lost` ends it; the links survive and attach again on the next one.  Each link has a session of its own as long as the
+router's channel-max allows, so that its deliveries have consecutive ids.
 
-Links want to know from time to time whether the network still has them (`contact`).  A session begun and ended for
-nothing else asks that of any AMQP peer: nobody can have answered its begin before it was said, and what there was to
-say of a link before, a detach, comes first.  A heartbeat proves less, nor does a flow with echo: who can tell an
-answer from a flow that was on its way?
+Links ask from time to time whether the network still knows them (`contact`).  To ask, the endpoint begins a session and
+ends it at the answer.  That works with any AMQP peer: the answering begin cannot be older than ours, and a detach that
+was sent before it is read before it.  A heartbeat proves less, and so does a flow with echo, because the answer cannot
+be told from a flow that was already on its way.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from random import Random
 from typing import Any
 
 from amqp10.connection import Connection
+from amqp10.errors import NOT_ALLOWED
 from amqp10.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -36,19 +36,16 @@ from amqp10.outcomes import Error
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from onceway.client.journal import Journal
-from onceway.client.protocol.backoff import backoff_s
+from onceway.client.protocol.contact import backoff_s
 from onceway.client.protocol.link import ClientLink
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.errors import JournalError, UsageError
-from router.config import Guarantee
+from router.names import Guarantee
 
 
 class Endpoint:
-    """A container's links over one connection after another.
-
-    After every call the owner writes `data_to_send()` and takes the `take_events()` of the links in `links`.
-    """
+    """A container's links.  After every call the owner writes `data_to_send()` and takes the events of each link."""
 
     def __init__(self, container: str, journal: Journal, *, wall_us: Callable[[], int], rng: Random) -> None:
         self.container = container
@@ -58,11 +55,11 @@ class Endpoint:
         self._journal = journal
         self._wall_us = wall_us
         self._rng = rng
-        self._failures = 0  # sessions that ended under us, one after the other
+        self._failures = 0  # sessions in succession that the router has ended
         self._again: list[tuple[float, ClientLink]] = []  # links whose session has ended, and when they get a new one
-        self._asking: Session | None = None  # a session that is there for nothing but its answer
+        self._asking: Session | None = None  # the session that asks
         self._asked_at = 0.0
-        self._ask_again = False  # somebody has wanted to know meanwhile
+        self._ask_again = False  # a link wanted to ask meanwhile
 
     # -- links
 
@@ -102,12 +99,19 @@ class Endpoint:
         return link
 
     def remove(self, link: PublisherLink | SubscriberLink) -> None:
-        """A link that is over: its session ends with it."""
+        """Removes a closed link, and ends its session with it."""
         self.links.remove(link)
         self._again = [(at, other) for at, other in self._again if other is not link]
         session = link.take_session()
         if session is not None and not session.ended and not any(other.uses(session) for other in self.links):
             session.end()
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError where the state is impossible between two inputs (for simulations and tests)."""
+        names = [(link.role, link.address, link.name) for link in self.links]
+        assert len(set(names)) == len(names), "two links have one name"
+        for link in self.links:
+            link.check_invariants()
 
     def _common(self, guarantee: Guarantee) -> dict[str, Any]:
         return {"guarantee": guarantee, "journal": self._journal, "wall_us": self._wall_us, "rng": self._rng}
@@ -156,7 +160,7 @@ class Endpoint:
         return b"" if self.connection is None else self.connection.data_to_send()
 
     def durable(self, now: float) -> JournalError | None:
-        """The journal has got further, or has failed (then every link has)."""
+        """Continues what has waited for the journal; if the journal has failed, so has every link."""
         for link in self.links:
             link.durable(now)
         failure = self._journal.failure
@@ -200,8 +204,11 @@ class Endpoint:
                 link = event.link.context
                 link.disposed(event.link, event.first_id, event.last_id, event.state, event.settled, now)
             elif isinstance(event, LinkFlow):
-                if isinstance(event.link.context, PublisherLink | SubscriberLink):
-                    event.link.context.flowed(event.link, now)
+                link = event.link.context
+                if isinstance(link, PublisherLink | SubscriberLink):
+                    link.flowed(event.link, now)
+                    if event.flow.properties and isinstance(link, PublisherLink):
+                        link.told(event.link, event.flow.properties)
             elif isinstance(event, ConnectionClosed):
                 closed = event
             else:
@@ -234,7 +241,7 @@ class Endpoint:
             if event.link.context is not None:
                 event.link.context.detached(event.link, event.closed, event.error, event.local, now)
         elif isinstance(event, LinkAttaching):
-            event.link.refuse("amqp:not-allowed", "this is a client, it has no addresses")
+            event.link.refuse(NOT_ALLOWED, "this is a client, it has no addresses")
         elif isinstance(event, SessionBegun):
             if event.session is self._asking:
                 self._answered(event.session, now)
@@ -256,11 +263,11 @@ class Endpoint:
 
     def _give_session(self, link: ClientLink, now: float) -> None:
         assert self.connection is not None
-        if not link.away:
+        if not link.needs_session:
             return
         shared = [session for session in self.connection.sessions if not session.ended and session is not self._asking]
-        # One channel is left for asking. Of as many links as there are others some share one: delivery-ids then
-        # interleave, which costs speed, nothing else.
+        # One channel is kept for asking.  Links beyond the other channels share sessions: their delivery-ids
+        # interleave, which costs speed and nothing else.
         if shared and self._free_channels() < 2:
             session = min(shared, key=lambda candidate: len(candidate.links))
         else:
@@ -288,7 +295,7 @@ class Endpoint:
         if self._free_channels():
             self._asking = connection.begin()
             return
-        # A router that allows one session and no more cannot be asked: what has come counts when it was read.
+        # A router that allows a single session cannot be asked: the time at which something was read has to do.
         for link in self.links:
             link.answered(connection.last_read, now)
 

@@ -1,15 +1,17 @@
-"""What a link of the client tells its owner, in order.  Runs and ranges: one event for many messages."""
+"""What a link of the client tells its owner, in order; one event for a run of messages."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from onceway.errors import OncewayError
 
 
 @dataclass(slots=True)
 class Attached:
-    """The network has answered the attach.  resumed: an earlier attachment goes on."""
+    """The network has answered the attach.  resumed: it continues an earlier attachment."""
 
     resumed: bool
     guarantee: str
@@ -18,7 +20,7 @@ class Attached:
 
 @dataclass(slots=True)
 class Lost:
-    """The link is not attached any more; it will be attached again by itself."""
+    """The link is detached; it will attach again by itself."""
 
     reason: str
 
@@ -34,18 +36,25 @@ class Decided:
 
 @dataclass(slots=True)
 class Undecided:
-    """Publications that can neither be resumed nor be sent again (PROTOCOL 15): (sequence, payload) each."""
+    """Publications that can neither be resumed nor be sent again (protocol 15): (sequence, payload) each."""
 
     reason: str
     publications: list[tuple[int, bytes]]
 
 
 @dataclass(slots=True)
+class Waits:
+    """The router says why a publisher has no credit: the map of `onceway:waiting`; None: it has some again."""
+
+    waiting: Mapping[str, Any] | None
+
+
+@dataclass(slots=True)
 class Arrived:
     """New deliveries at positions position, position + 1, ...
 
-    settled: at most once, no verdict is wanted.  A position is this client's own number of a delivery: the verdicts
-    name it, however often the link is attached again.
+    settled: at most once, no outcome is needed.  A position is this client's own number of a delivery, by which
+    outcomes name it however often the link attaches again.
     """
 
     position: int
@@ -57,7 +66,7 @@ class Arrived:
 
 @dataclass(slots=True)
 class Gap:
-    """The subscription may have missed messages; `dropped` unaccepted deliveries were forgotten with it."""
+    """The subscription may have missed messages; `dropped` deliveries without outcome were forgotten with it."""
 
     reason: str
     dropped: int
@@ -65,14 +74,14 @@ class Gap:
 
 @dataclass(slots=True)
 class Drained:
-    """What `drain` asked for has come.  empty: the router had nothing more; if not, the credit was used up."""
+    """What `drain` asked for has arrived.  empty: the router had nothing more; otherwise the credit was used up."""
 
     empty: bool
 
 
 @dataclass(slots=True)
 class Failed:
-    """It is over: nothing is tried again."""
+    """The link has ended; nothing is tried again."""
 
     error: OncewayError
 
@@ -84,4 +93,4 @@ class Detached:
     closed: bool
 
 
-LinkEvent = Attached | Lost | Decided | Undecided | Arrived | Gap | Drained | Failed | Detached
+LinkEvent = Attached | Lost | Decided | Undecided | Waits | Arrived | Gap | Drained | Failed | Detached

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from amqp10.link import Link
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED, SND_UNSETTLED, Attach
-from router.config import Guarantee
-from router.identity import GUARANTEE
+from router.names import GUARANTEE, GUARANTEES, Guarantee
 
-GUARANTEES: tuple[Guarantee, ...] = ("exactly-once", "at-least-once", "at-most-once")  # the best first
-
-# contract 2: (snd, rcv)
+# (snd-settle-mode, rcv-settle-mode)
 MODES: dict[Guarantee, tuple[int, int]] = {
     "exactly-once": (SND_UNSETTLED, RCV_SECOND),
     "at-least-once": (SND_UNSETTLED, RCV_FIRST),

@@ -1,10 +1,10 @@
-"""What a recovering publisher and a recovering subscriber have in common: attaching, again and again.
+"""What a recovering publisher and a recovering subscriber have in common: attaching, again and again (protocol 15).
 
-A link of the client outlives connections.  Each attachment has an epoch above all earlier ones, made durable before
-the attach that carries it is sent (PROTOCOL 15); presents what is unsettled, in several attaches where that exceeds a
-frame (7.7); and may end by being refused, stolen, detached, or with its connection.  This file knows which of these
-are tried again and when.  It does not know what a map means: `publishing` and `subscribing` do; nor what is to be
-known of a link's absence: `contact` does.
+A link of the client outlives connections.  Each attachment has an epoch above all earlier ones, durable before the
+attach that carries it is sent.  The attach presents what is unsettled, in several parts where that exceeds a frame.
+An attachment ends when it is refused, stolen or detached, or with its connection; this module decides whether and when
+the link attaches again.  What the unsettled map means is up to `publishing` and `subscribing`; how long the network
+waits for a link is in `contact`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from amqp10 import errors as conditions
 from amqp10.link import Link
@@ -23,17 +23,16 @@ from amqp10.session import Session
 from amqp10.termini import Source, Target
 from amqp10.types import ULong
 from onceway.client.journal import Journal, PublisherRecord, SubscriberRecord
-from onceway.client.protocol.backoff import backoff_s
-from onceway.client.protocol.contact import Contact
+from onceway.client.protocol.contact import Contact, backoff_s
 from onceway.client.protocol.events import Attached, Detached, Failed, LinkEvent, Lost
 from onceway.client.protocol.guarantees import MODES, less, offered
 from onceway.errors import LinkRefused, LinkStolen, OncewayError
-from router.config import Guarantee
-from router.identity import EPOCH
+from router.names import EPOCH, STOLEN, SUBSCRIPTION_REMOVED, SUBSCRIPTION_UNDECLARED, Guarantee
 
-LONGEST = 0xFFFFFFFF  # a terminus timeout, s (3.5.3): as long as the address allows
+LONGEST = 0xFFFFFFFF  # a terminus timeout in s (AMQP 3.5.3): as long as the address allows
 LATER_US = 1 << 20  # how far above a refused epoch the next one may be: about 1 s of clock
-SETTLED_IN_S = 5.0  # attached for this long, a link that is stolen was not merely refused late (PROTOCOL 5.3, 5.6)
+MOST_REFUSALS: Final = 4  # attaches in succession: routers that were apart may each know another earlier life of ours
+ESTABLISHED_S = 5.0  # a link that is stolen after so long was not merely refused late (protocol 5.3, 5.6)
 
 # Trying again gives the same answer.
 _FINAL = frozenset(
@@ -46,17 +45,24 @@ _FINAL = frozenset(
         conditions.DECODE_ERROR,
         conditions.PRECONDITION_FAILED,
         conditions.MESSAGE_SIZE_EXCEEDED,
+        SUBSCRIPTION_REMOVED,
+        SUBSCRIPTION_UNDECLARED,
     }
 )
 
-AWAY, JOURNALLING, ATTACHING, ON, DETACHING, OVER = "away", "journalling", "attaching", "on", "detaching", "over"
+DETACHED: Final = "detached"  # no attachment: waits for a session, or until it is time to try again
+JOURNALLING: Final = "journalling"  # the epoch of the next attach is being made durable
+ATTACHING: Final = "attaching"  # the attach was sent
+ATTACHED: Final = "attached"
+DETACHING: Final = "detaching"  # our detach was sent
+CLOSED: Final = "closed"  # for good: nothing is tried again
 
 
 class ClientLink(ABC):
-    """Base of PublisherLink and SubscriberLink.  `events` is taken by the owner after every call."""
+    """Base of PublisherLink and SubscriberLink.  The owner takes `events` after every call."""
 
     role: Literal["publisher", "subscriber"]
-    unknown_absence_s = 0.0  # what is assumed where the clock does not say
+    unknown_absence_s = 0.0  # how long an absence was if the wall clock was set back
 
     def __init__(
         self,
@@ -72,7 +78,7 @@ class ClientLink(ABC):
         self.address = address
         self.name = name
         self.guarantee: Guarantee = guarantee
-        self.state = AWAY
+        self.state = DETACHED
         self.events: list[LinkEvent] = []
         self.resumed = False
         self.link: Link | None = None
@@ -84,42 +90,43 @@ class ClientLink(ABC):
         self._rng = rng
         self._session: Session | None = None
         self._epoch = record.epoch
+        self._sent_epoch = record.epoch  # of the last attach
         self._refused_epoch = 0
-        self._refusals = 0  # stolen at the attach, since the network last worked with this link
-        self._on_at = 0.0
+        self._refusals = 0  # attaches in succession that were refused as stolen
+        self._attached_at = 0.0
         self._failures = 0
         self._retry_at: float | None = None
-        self._parts: list[dict[bytes, DeliveryState | None]] = []  # of the map, still to be sent
-        self._attach_at = 0.0  # when the last attach was sent
-        self._waiting: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
+        self._map_parts: list[dict[bytes, DeliveryState | None]] = []  # of the map, still to be sent
+        self._attach_sent_at = 0.0  # when the last attach was sent
+        self._until_durable: deque[tuple[int, Callable[..., None], tuple[Any, ...]]] = deque()
         self._leaving: bool | None = None  # close (True) or detach (False) has been asked for
 
     # -- what the owner calls
 
     def connect(self, session: Session, now: float) -> None:
-        """A connection is up: attach on this session of it."""
-        if self.state is OVER:
+        """Attaches on this session of a new connection."""
+        if self.state is CLOSED:
             return
-        assert self.state is AWAY, self.state
+        assert self.state is DETACHED, self.state
         self._session = session
         self._retry_at = None
         self._begin(now)
 
     def disconnect(self, reason: str) -> None:
         """The session or connection is gone."""
-        if self.state is OVER:
+        if self.state is CLOSED:
             return
         self._session = None
         self._retry_at = None
-        self._away(reason)
+        self._lose_attachment(reason)
         if self._leaving is not None:
             # A detach or close that the network has not seen has the same effect as not coming back.
-            self._over(Detached(self._leaving))
+            self._end(Detached(self._leaving))
 
     @property
-    def away(self) -> bool:
-        """It waits for a connection."""
-        return self.state is AWAY and self._session is None
+    def needs_session(self) -> bool:
+        """Whether it waits for a session."""
+        return self.state is DETACHED and self._session is None
 
     def uses(self, session: Session) -> bool:
         return self._session is session
@@ -129,37 +136,37 @@ class ClientLink(ABC):
         return session
 
     def durable(self, now: float) -> None:
-        """The journal has got further."""
-        waiting, reached = self._waiting, self._journal.durable
+        """Continues what has waited for the journal."""
+        waiting, reached = self._until_durable, self._journal.durable
         while waiting and waiting[0][0] <= reached:
             _, then, arguments = waiting.popleft()
             then(now, *arguments)
 
     def fail(self, error: OncewayError) -> None:
-        """Nothing more can be done with this link (the journal has failed, the connection is closed)."""
-        if self.state is not OVER:
-            self._over(Failed(error))
+        """Ends the link with an error: the journal has failed, or the connection is closed."""
+        if self.state is not CLOSED:
+            self._end(Failed(error))
 
     def leave(self, closed: bool, now: float) -> None:
-        """Detach; closed: for good.  `Detached` comes when it is done."""
-        if self.state is OVER:
+        """Detaches, for good if `closed`.  A `Detached` event says when it is done."""
+        if self.state is CLOSED:
             return
         self._leaving = closed
         if closed:
             self._forget_link()
             self._journal.sync()
-        if self.state is ON:
+        if self.state is ATTACHED:
             assert self.link is not None
             self.state = DETACHING
             self.link.detach(closed=closed)
-        elif self.state is AWAY or self.state is JOURNALLING:
-            self._over(Detached(closed))
+        elif self.state is DETACHED or self.state is JOURNALLING:
+            self._end(Detached(closed))
         # attaching: the answer decides; detaching: it is under way
 
     def next_deadline(self) -> float | None:
         if self._retry_at is not None:
             return self._retry_at
-        return self.contact.ask_at if self.state is ON else None
+        return self.contact.ask_at if self.state is ATTACHED else None
 
     def handle_timer(self, now: float) -> None:
         if self._retry_at is not None and now >= self._retry_at and self._session is not None:
@@ -167,14 +174,14 @@ class ClientLink(ABC):
             self._begin(now)
 
     def asks(self, now: float) -> bool:
-        """Whether the router is to be asked now if it is there."""
-        return self.state is ON and self.contact.asks(now)
+        """Whether it is time to ask the router."""
+        return self.state is ATTACHED and self.contact.asks(now)
 
     def answered(self, asked_at: float, now: float) -> None:
-        """The router has answered what it was asked at asked_at, and has not taken this link away before."""
-        if self.state is not ON or not self.contact.answered(asked_at):
+        """The router has answered the question of asked_at, and has not detached this link before that."""
+        if self.state is not ATTACHED or not self.contact.answered(asked_at):
             return
-        if now - self._on_at > SETTLED_IN_S:
+        if now - self._attached_at > ESTABLISHED_S:
             self._refusals = 0
         if self.contact.to_be_noted(now):
             self._note_contact(now)
@@ -191,7 +198,7 @@ class ClientLink(ABC):
         if self._session.ended:
             return
         self._check_absence(now)
-        # PROTOCOL 15: epoch = max(clock in us, last + 1, refused epoch + 1), durable before the attach is sent
+        # protocol 15: epoch = max(clock in us, last + 1, refused epoch + 1), durable before the attach is sent
         self._epoch = max(self._wall_us(), self._epoch + 1, self._refused_epoch + 1)
         self.state = JOURNALLING
         self._prepare(self._epoch)
@@ -199,18 +206,18 @@ class ClientLink(ABC):
 
     def _attach(self, now: float, epoch: int, session: Session) -> None:
         if self.state is not JOURNALLING or session is not self._session or session.ended or epoch != self._epoch:
-            return  # overtaken by a loss
+            return  # the session was lost meanwhile
         self.state = ATTACHING
-        self._attach_at = now
-        # Everything journalled before the epoch is durable by now, so the map holds nothing on its way to be
-        # forgotten: what a publisher was told is not in it any more.
+        self._attach_sent_at = now
+        self._sent_epoch = epoch
+        # Everything written before the epoch is durable by now: the map has no publication that is being forgotten.
         unsettled = self._map()
         link = self._new_link(session)
         if unsettled:
-            self._parts = link.split_unsettled(unsettled, **self._arguments())
+            self._map_parts = link.split_unsettled(unsettled, **self._arguments())
             self._attach_part(link)
         else:
-            self._parts = []
+            self._map_parts = []
             link.attach(unsettled=unsettled, **self._arguments())
 
     def _new_link(self, session: Session) -> Link:
@@ -220,9 +227,9 @@ class ClientLink(ABC):
         return link
 
     def _attach_part(self, link: Link) -> None:
-        # 7.7: parts are attaches with incomplete-unsettled and one epoch, each answered and detached at once
-        part = self._parts.pop(0)
-        link.attach(unsettled=part, incomplete_unsettled=bool(self._parts), **self._arguments())
+        # protocol 7.7: the parts share an epoch; each but the last says incomplete-unsettled, is answered and detached
+        part = self._map_parts.pop(0)
+        link.attach(unsettled=part, incomplete_unsettled=bool(self._map_parts), **self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
         sending, receiving = MODES[self.guarantee]
@@ -244,13 +251,13 @@ class ClientLink(ABC):
         assert answer is not None
         if self._terminus(answer) is None:
             return  # refused: the detach that follows says why
-        if self._parts:
+        if self._map_parts:
             return  # a part: its detach follows
         self._retry_at = None
         guarantee = offered(link, answer)
         if less(guarantee, self.guarantee):
             link.detach(closed=True)
-            self._over(
+            self._end(
                 Failed(
                     LinkRefused(
                         f"{self.address}: asked for {self.guarantee}, the network offers {guarantee}",
@@ -265,13 +272,13 @@ class ClientLink(ABC):
             return
         if self._late(link, now):
             return
-        self.state = ON
-        self._on_at = now
+        self.state = ATTACHED
+        self._attached_at = now
         self._failures = 0
         self.contact.attached()
         known = self._known_by_answer()
         if known:
-            self.contact.heard(self._attach_at)
+            self.contact.heard(self._attach_sent_at)
         self._answered(link, answer, now)
         self._note_contact(now)
         if known:
@@ -285,33 +292,33 @@ class ClientLink(ABC):
         if self.state is DETACHING:
             leaving = self._leaving
             if leaving is not None:
-                self._over(Detached(leaving))
+                self._end(Detached(leaving))
                 return
-        elif self.state is ATTACHING and error is None and self._parts and not local:
+        elif self.state is ATTACHING and error is None and self._map_parts and not local:
             assert self._session is not None
             if not self._session.ended:
                 self._attach_part(self._new_link(self._session))
             return
-        if self.state is OVER:
+        if self.state is CLOSED:
             return
         was = self.state
-        worked = was is ON and (self._proved() or now - self._on_at > SETTLED_IN_S)
+        worked = was is ATTACHED and (self._proved() or now - self._attached_at > ESTABLISHED_S)
         condition = "" if error is None else str(error.condition)
         description = "" if error is None else (error.description or "")
         reason = " ".join(filter(None, (condition, description))) or "detached by the router"
-        self._away(reason)
+        self._lose_attachment(reason)
         if self._leaving is not None:
-            self._over(Detached(self._leaving))
-        elif condition == conditions.STOLEN:
+            self._end(Detached(self._leaving))
+        elif condition == STOLEN:
             self._stolen(error, worked, now)
         elif self._broken(condition, reason, now):
             self._begin(now)
         elif condition in _FINAL:
-            self._over(
+            self._end(
                 Failed(LinkRefused(f"{self.role} {self.name} of {self.address}: {reason}", condition, _info(error)))
             )
         elif was is DETACHING:
-            self._begin(now)  # our own detach, to attach again at once (7.7)
+            self._begin(now)  # our own detach, to attach again at once (protocol 7.7)
         else:
             self._retry_at = now + backoff_s(self._failures, self._rng)
             self._failures += 1
@@ -321,19 +328,19 @@ class ClientLink(ABC):
         if isinstance(known, list | tuple) and known:
             known = known[0]
         if isinstance(known, int):
-            # Two lives without memory may be refused for the same epoch by routers that are apart.  Going on from it
-            # with the same one they would share an incarnation, and their tags would be each other's repeats.
+            # Two processes without journal may be refused for the same epoch by routers that are partitioned.  If both
+            # took the next epoch, they would share an incarnation, and their tags would count as each other's repeats.
             self._refused_epoch = max(self._refused_epoch, known + self._rng.randrange(LATER_US))
-        # Refused, the network has seen a later epoch than ours: one more attach settles whether that was an older
-        # life of ours with a faster clock.  Taken away from a link that worked, or refused again: somebody else is
-        # alive under our name, and taking it back would go on for ever.
-        if while_attached or self._refusals:
-            self._over(
+        # The network has seen a later epoch.  That may have been an earlier process of ours with a faster clock, so the
+        # link attaches again.  If it had worked, or is refused again and again, another process is alive under our
+        # name, and the two would take the link from each other for ever.
+        if while_attached or self._refusals == MOST_REFUSALS:
+            self._end(
                 Failed(
                     LinkStolen(
                         f"{self.role} {self.name} of {self.address} was taken over by another process with the same "
                         "container-id and link name; stop one of them or give it another name",
-                        conditions.STOLEN,
+                        STOLEN,
                         _info(error),
                     )
                 )
@@ -345,35 +352,44 @@ class ClientLink(ABC):
 
     # -- helpers
 
+    def check_invariants(self) -> None:
+        """Raises AssertionError where the state is impossible between two inputs (for simulations and tests)."""
+        attached = self.state in (ATTACHED, DETACHING)
+        assert not attached or (self.link is not None and self._session is not None), f"{self.state} without a link"
+        if self.state is JOURNALLING:
+            assert self._epoch > self._sent_epoch, f"the epoch {self._epoch} does not grow"
+        numbers = [number for number, _, _ in self._until_durable]
+        assert numbers == sorted(numbers), "the journal's writes are not awaited in their order"
+
     def _when_durable(self, now: float, then: Callable[..., None], *arguments: Any) -> int:
         number = self._journal.sync()
-        if not self._waiting and number <= self._journal.durable:
+        if not self._until_durable and number <= self._journal.durable:
             then(now, *arguments)
         else:
-            self._waiting.append((number, then, arguments))
+            self._until_durable.append((number, then, arguments))
         return number
 
-    def _away(self, reason: str) -> None:
-        was_on = self.state is ON
-        self.state = AWAY
+    def _lose_attachment(self, reason: str) -> None:
+        was_attached = self.state is ATTACHED
+        self.state = DETACHED
         self.link = None
-        self._parts = []
-        self._lost()
-        if was_on:
+        self._map_parts = []
+        self._void_attachment()
+        if was_attached:
             self.events.append(Lost(reason))
 
-    def _over(self, event: LinkEvent) -> None:
-        self.state = OVER
+    def _end(self, event: LinkEvent) -> None:
+        self.state = CLOSED
         self.link = None
         self._retry_at = None
-        self._parts = []
+        self._map_parts = []
         self.events.append(event)
 
     def _note_contact(self, now: float) -> None:
         self._write_contact(self.contact.note(now), self.contact.timeout_s)
 
     def _late(self, link: Link, now: float) -> bool:
-        """The network may have forgotten us while we were attaching: detached, to be attached anew."""
+        """Whether the network may have forgotten us while we attached; if so, detaches in order to attach anew."""
         overdue = self.contact.overdue(now)
         if overdue is None or not self._answered_late(overdue, now):
             return False
@@ -392,11 +408,11 @@ class ClientLink(ABC):
 
     @abstractmethod
     def pump(self, now: float) -> None:
-        """Send what can be sent now."""
+        """Sends what can be sent now."""
 
     @abstractmethod
     def _prepare(self, epoch: int) -> None:
-        """Write epoch and identity to the journal."""
+        """Writes epoch and identity to the journal."""
 
     @abstractmethod
     def _identity(self) -> dict[str, Any]: ...
@@ -406,7 +422,7 @@ class ClientLink(ABC):
 
     @abstractmethod
     def _terminus(self, answer: Attach) -> Source | Target | None:
-        """The peer's side of the answer: null where it refuses."""
+        """The peer's terminus in the answer; None if it refuses."""
 
     @abstractmethod
     def _map(self) -> Mapping[bytes, DeliveryState | None] | None: ...
@@ -416,30 +432,30 @@ class ClientLink(ABC):
 
     @abstractmethod
     def _answered_late(self, reason: str, now: float) -> bool:
-        """The network knew us when we attached; perhaps no more when it read that.  Whether to attach anew."""
+        """The network may have forgotten us before it read the attach.  Returns whether to attach anew."""
 
     @abstractmethod
     def _known_by_answer(self) -> bool:
-        """Whether who answers the attach has told the whole network of us."""
+        """Whether the answer to the attach proves that the whole network knows of us."""
 
     @abstractmethod
-    def _lost(self) -> None:
-        """Whatever was tied to the attachment is void."""
+    def _void_attachment(self) -> None:
+        """Clears what belonged to the attachment."""
 
     @abstractmethod
     def _expired(self, reason: str, now: float) -> None: ...
 
     @abstractmethod
     def _broken(self, condition: str, reason: str, now: float) -> bool:
-        """A detach that says the network does not know us any more: handled, and to be attached anew."""
+        """Handles a detach that says that the network has forgotten us.  Returns whether it was one."""
 
     @abstractmethod
     def _overtaken(self) -> None:
-        """The network knows a later epoch; the next attach is made above it."""
+        """The network knows a later epoch; the next attach has one above it."""
 
     @abstractmethod
     def _proved(self) -> bool:
-        """The network has worked with this attachment, so it did take our epoch."""
+        """Whether the network has worked with this attachment, and so has accepted our epoch."""
 
     @abstractmethod
     def _write_contact(self, wall_us: int, timeout_s: float) -> None: ...

@@ -1,18 +1,19 @@
-"""A recovering publisher (PROTOCOL 15): what it has sent stays here until the network has taken it, exactly once.
+"""A recovering publisher: it keeps each message until its outcome is durable (protocol 15).
 
 Messages are numbered 0, 1, 2 ... for ever under the publisher's name; the delivery-tag is the number.  A message is
-journalled, then sent; its outcome is journalled (it is forgotten), then settled and told to the owner.  After a lost
-connection the undecided ones are in the attach's map and are sent again, in order, before anything new, as ordinary
-transfers: the router's answering map is empty.  All in runs: a run of numbers has a run of delivery-ids.
+journalled, then sent.  At its outcome it is durably forgotten, then settled and told to the owner.  After a lost
+connection the attach's map lists the undecided messages, and they are sent again, in order and before anything new, as
+ordinary transfers.  Everything is kept in runs: a run of numbers has a run of delivery-ids.
 
-Knows nothing of futures or bodies; the asyncio side is `onceway.client.publisher`.
+The asyncio side is `onceway.client.publisher`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import pairwise, takewhile
 from math import inf
 from struct import Struct, pack
 from typing import Any, Literal
@@ -24,12 +25,12 @@ from amqp10.sender import SenderLink
 from amqp10.termini import EXPIRE_NEVER, Source, Target
 from amqp10.types import ULong
 from onceway.client.journal import UNDECIDED, PublisherJournal
-from onceway.client.protocol.events import Decided, Undecided
-from onceway.client.protocol.link import LONGEST, ON, OVER, ClientLink
-from router.identity import INCARNATION
-from router.ports import PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN
+from onceway.client.protocol.events import Decided, Undecided, Waits
+from onceway.client.protocol.link import ATTACHED, CLOSED, DETACHED, DETACHING, LONGEST, ClientLink
+from onceway.client.ranges import ranges_of
+from router.names import INCARNATION, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, WAITING
 
-PUBLISHER_TIMEOUT_S = 120.0  # PROTOCOL 12's default; used where the answer does not say
+PUBLISHER_TIMEOUT_S = 120.0  # where the answer does not say (protocol 12)
 _TERMINAL = (Accepted, Rejected, Released, Modified)
 _TRIM_ABOVE = 64  # runs of delivery-ids
 _SHORT = Struct(">I")
@@ -42,10 +43,6 @@ def tag_of(sequence: int) -> bytes:
     return _SHORT.pack(sequence) if sequence < _SHORT_END else _LONG.pack(sequence)
 
 
-def sequence_of(tag: bytes) -> int:
-    return int.from_bytes(tag, "big")
-
-
 def tags_of(first: int, count: int) -> list[bytes]:
     if first + count > _SHORT_END:
         return [tag_of(number) for number in range(first, first + count)]
@@ -54,9 +51,9 @@ def tags_of(first: int, count: int) -> list[bytes]:
 
 
 class PublisherLink(ClientLink):
-    """`put` takes messages, `room` says how many; outcomes come as `Decided` ranges."""
+    """`put` takes messages, `room` says how many; outcomes are `Decided` events, by range."""
 
-    unknown_absence_s = inf  # a subscriber that was away for too long is told by the network; this is not
+    unknown_absence_s = inf  # the network tells a subscriber that it was absent for too long, but not a publisher
     role: Literal["publisher"] = "publisher"
 
     def __init__(self, address: str, name: str, *, journal_part: PublisherJournal, **common: Any) -> None:
@@ -67,9 +64,10 @@ class PublisherLink(ClientLink):
         self.sequence = record.sequence  # number of the next message
         self._payloads: dict[int, bytes] = dict(record.undecided)  # no outcome yet, ascending
         self._new: deque[tuple[int, int]] = deque()  # runs (first, end) that are durable and not sent yet
-        self._again: deque[tuple[int, int]] = deque()  # undecided runs to be sent again first
+        self._resend: deque[tuple[int, int]] = deque()  # undecided runs to be sent again first
+        self._mapped = 0  # numbers from here on were put after the current attach was prepared: they are in no map
         self._held = 0  # messages taken and not sent on this attachment yet (in _new, in the journal's hands)
-        self._left_again = 0
+        self._resend_count = 0
         self._ids: list[int] = []  # first delivery-ids of the runs sent on this attachment
         self._sent: list[tuple[int, int]] = []  # (first number, count) of each
         self._deciding = 0  # numbers whose outcome is on its way into the journal
@@ -84,7 +82,7 @@ class PublisherLink(ClientLink):
 
     @property
     def incarnation(self) -> int:
-        """What sets the tags of this life of the publisher apart (PROTOCOL 1); 0 before its first attach."""
+        """The epoch of the first attach of this publisher's state (protocol 1); 0 before that."""
         return self._incarnation
 
     @property
@@ -95,12 +93,17 @@ class PublisherLink(ClientLink):
     def room(self) -> int:
         """How many messages can be taken now: credit that no message waits for yet."""
         link = self.link
-        if self.state is not ON or not isinstance(link, SenderLink):
+        if self.state is not ATTACHED or not isinstance(link, SenderLink):
             return 0
-        return max(0, link.credit - self._held - self._left_again)
+        return max(0, link.credit - self._held - self._resend_count)
 
     def put(self, payloads: list[bytes], now: float) -> int:
-        """Takes messages and returns the first one's number; never more than `room` at a time."""
+        """Takes messages and returns the first one's number; never more than `room` at a time.
+
+        While the link is away they are taken as well: an application was told that there is room in the turn in which
+        the connection was lost.  They become durable, and are sent once it is attached.
+        """
+        assert self.state is not CLOSED
         first = self.sequence
         count = len(payloads)
         self.sequence = first + count
@@ -114,9 +117,9 @@ class PublisherLink(ClientLink):
         return first
 
     def _release(self, now: float, first: int, end: int) -> None:
-        """Durable: may be sent."""
-        if self.state is OVER:
-            return
+        """They are durable and may be sent."""
+        if self.state is CLOSED or first < self._mapped or self.state in (DETACHED, DETACHING):
+            return  # the map of this attach has them, or that of the next one will
         if self._new and self._new[-1][1] == first:
             self._new[-1] = (self._new[-1][0], end)
         else:
@@ -127,21 +130,21 @@ class PublisherLink(ClientLink):
 
     def pump(self, now: float) -> None:
         link = self.link
-        if self.state is not ON or not isinstance(link, SenderLink):
+        if self.state is not ATTACHED or not isinstance(link, SenderLink):
             return
-        while self._again or self._new:
+        while self._resend or self._new:
             capacity = link.capacity()
             if capacity <= 0:
                 return
-            runs = self._again or self._new
+            runs = self._resend or self._new
             first, end = runs[0]
             if end - first > capacity:
                 end = first + capacity
                 runs[0] = (end, runs[0][1])
             else:
                 runs.popleft()
-            if runs is self._again:
-                self._left_again -= end - first
+            if runs is self._resend:
+                self._resend_count -= end - first
             else:
                 self._held -= end - first
             self._transfer(link, first, end)
@@ -167,7 +170,7 @@ class PublisherLink(ClientLink):
     # -- outcomes
 
     def disposed(self, link: Link, first_id: int, last_id: int, state: object, settled: bool, now: float) -> None:
-        """The router's word on deliveries first_id .. last_id."""
+        """The router's disposition of deliveries first_id .. last_id."""
         if link is not self.link or not isinstance(link, SenderLink):
             return
         if not settled and not isinstance(state, _TERMINAL):
@@ -195,7 +198,7 @@ class PublisherLink(ClientLink):
             del payloads[number]
         self._deciding += end - begin
         self._part.forget(begin, end - 1, state)
-        # PROTOCOL 15: forget durably, then settle
+        # protocol 15: forget durably, then settle
         self._when_durable(now, self._forgotten, link, begin, end, offset, state, settled)
 
     def _forgotten(
@@ -207,13 +210,28 @@ class PublisherLink(ClientLink):
         self.events.append(Decided(begin, end - 1, state))
 
     def _trim(self) -> None:
-        """Forget the leading runs of which nothing is undecided any more."""
+        """Forgets the leading runs in which nothing is undecided."""
         oldest = next(iter(self._payloads), self.sequence)
         done = 0
         while done < len(self._ids) - 1 and self._sent[done][0] + self._sent[done][1] <= oldest:
             done += 1
         if done:
             del self._ids[:done], self._sent[:done]
+
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        assert self._incarnation <= self._epoch, "an incarnation begins with an epoch of its own"
+        undecided = list(self._payloads)
+        assert undecided == sorted(undecided), "the undecided are not in order"
+        assert not undecided or undecided[-1] < self.sequence, "a number is given twice"
+        assert self._resend_count == sum(end - first for first, end in self._resend)
+        assert self._deciding >= 0
+        assert len(self._ids) == len(self._sent)
+        if self.state is ATTACHED:
+            # Each number is sent once on an attachment, in order: tags are unique, repeats come before what is new.
+            runs = [*((first, first + count) for first, count in self._sent), *self._resend, *self._new]
+            assert all(before[1] <= after[0] for before, after in pairwise(runs)), f"sent out of order: {runs}"
+            assert self._held >= sum(end - first for first, end in self._new)
 
     # -- attaching
 
@@ -223,6 +241,11 @@ class PublisherLink(ClientLink):
             self.resumed = False
         else:
             self.resumed = True
+        # What is put from now on may not be durable when the attach is sent.  A map has only what is: the number of a
+        # message that is lost with the process is used again.
+        self._mapped = self.sequence
+        self._new.clear()
+        self._held = 0
         self._part.attach(epoch, self._incarnation)
 
     def _identity(self) -> dict[str, Any]:
@@ -240,23 +263,25 @@ class PublisherLink(ClientLink):
     def _map(self) -> Mapping[bytes, DeliveryState | None] | None:
         if not self.resumed or self.guarantee == "at-most-once":
             return None
-        return {tag_of(number): None for number in self._payloads}
+        return {tag_of(number): None for number in self._in_map()}
+
+    def _in_map(self) -> list[int]:
+        return list(takewhile(lambda number: number < self._mapped, self._payloads))
 
     def _answered(self, link: Link, answer: Attach, now: float) -> None:
         assert isinstance(link, SenderLink)
         granted = answer.target.timeout if isinstance(answer.target, Target) else 0
         self.contact.timeout_s = float(granted) if granted and granted != LONGEST else PUBLISHER_TIMEOUT_S
-        # Nothing is taken while there is no link, and the epoch was journalled after all that was taken before: all
-        # of it is durable by now, and all of it, sent or not, was in the map.
-        self._again = _runs(list(self._payloads))
-        self._left_again = len(self._payloads)
-        self._new.clear()
-        self._held = 0
+        # The epoch was journalled after these messages: they are durable by now, and all of them, sent or not, were in
+        # the map.
+        resend = self._in_map()
+        self._resend = _runs(resend)
+        self._resend_count = len(resend)
         self._show_credit = True
 
     def flowed(self, link: Link, now: float) -> None:
         """The router sent a flow: credit has changed."""
-        if link is not self.link or not isinstance(link, SenderLink) or self.state is not ON:
+        if link is not self.link or not isinstance(link, SenderLink) or self.state is not ATTACHED:
             return
         unknown = self.contact.known_from is None
         if unknown and self._late(link, now):
@@ -264,31 +289,36 @@ class PublisherLink(ClientLink):
         had = len(self._ids)
         self.pump(now)
         if len(self._ids) == had and (unknown or (self._show_credit and link.credit > 0)):
-            # PROTOCOL 5.2: a flow that shows the credit proves that we are here; without it a publisher that has
-            # nothing to send would be claimed only at its next heartbeat
+            # protocol 5.2: a flow that shows the credit is a sign of life; without it, a publisher that has nothing to
+            # send would be claimed only at its next heartbeat
             self._show_credit = False
             link.flow()
         if unknown:
             self.contact.noted = None  # the first answer is news
-            self.contact.known(now, now)  # what we have just said, whichever it was, makes our router tell the others
-        if link.drain and not self._again and not self._new:
+            self.contact.known(now, now)  # what we have just sent makes our router tell the others of us
+        if link.drain and not self._resend and not self._new:
             link.drained()
 
+    def told(self, link: Link, properties: Mapping[str, Any]) -> None:
+        if link is self.link and WAITING in properties:
+            waiting = properties[WAITING]
+            self.events.append(Waits(waiting if isinstance(waiting, Mapping) else None))
+
     def _known_by_answer(self) -> bool:
-        # PROTOCOL 5.1: the answer claims nothing, so that elsewhere the time since the last attachment goes on.  That
-        # matters to what is in doubt since then; what we send from now on is taken only when we are known.
+        # protocol 5.1: the answer claims nothing, so other routers still count the absence.  That matters only for
+        # publications that are in doubt; what is sent from now on is taken only when we are known.
         return not self._payloads
 
-    def _lost(self) -> None:
+    def _void_attachment(self) -> None:
         self._ids = []
         self._sent = []
-        self._again.clear()
-        self._left_again = 0
+        self._resend.clear()
+        self._resend_count = 0
         self._settled_here = False
         self._show_credit = False
 
     def _expired(self, reason: str, now: float) -> None:
-        """PROTOCOL 15: undecided publications are reported, not resumed."""
+        """The network may have forgotten us: undecided publications are reported, not sent again (protocol 15)."""
         undecided = list(self._payloads.items())
         self._incarnation = 0
         self.contact.forget()
@@ -302,7 +332,7 @@ class PublisherLink(ClientLink):
         self.events.append(Undecided(reason, undecided))
 
     def _answered_late(self, reason: str, now: float) -> bool:
-        # What we sent again would be new to a network that has forgotten us, and come twice.
+        # To a network that has forgotten us, what is sent again would be new: a duplicate.
         if not self._payloads:
             return False
         self._expired(reason, now)
@@ -315,8 +345,8 @@ class PublisherLink(ClientLink):
         return True
 
     def _overtaken(self) -> None:
-        # 5.5: an incarnation below the known one is refused whatever its epoch. With nothing undecided there is none to
-        # go on with: a process without memory, whose clock is behind its last life's, begins another one.
+        # protocol 5.5: an incarnation below the known one is refused, whatever its epoch.  With nothing undecided there
+        # is no need to keep it: a process without memory, whose clock is behind its last life's, begins another one.
         if not self._payloads:
             self._incarnation = 0
 
@@ -330,28 +360,12 @@ class PublisherLink(ClientLink):
         self._part.close()
 
 
-def _present(payloads: dict[int, bytes], low: int, high: int) -> list[tuple[int, int]]:
-    """Which of low .. high are undecided, as half-open runs.  One run nearly always."""
-    runs: list[tuple[int, int]] = []
-    begin: int | None = None
-    for number in range(low, high + 1):
-        if number in payloads:
-            if begin is None:
-                begin = number
-        elif begin is not None:
-            runs.append((begin, number))
-            begin = None
-    if begin is not None:
-        runs.append((begin, high + 1))
-    return runs
+def _present(payloads: dict[int, bytes], low: int, high: int) -> Iterable[tuple[int, int]]:
+    """Which of low .. high are undecided, as half-open runs.  Nearly always all of them."""
+    numbers = [number for number in range(low, high + 1) if number in payloads]
+    return [(low, high + 1)] if len(numbers) == high + 1 - low else _runs(numbers)
 
 
-def _runs(numbers: list[int]) -> deque[tuple[int, int]]:
+def _runs(numbers: Iterable[int]) -> deque[tuple[int, int]]:
     """Ascending numbers as half-open runs."""
-    runs: deque[tuple[int, int]] = deque()
-    for number in numbers:
-        if runs and runs[-1][1] == number:
-            runs[-1] = (runs[-1][0], number + 1)
-        else:
-            runs.append((number, number + 1))
-    return runs
+    return deque((first, last + 1) for first, last in ranges_of(numbers))

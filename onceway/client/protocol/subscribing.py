@@ -1,12 +1,12 @@
-"""A recovering subscriber (PROTOCOL 15): no delivery is handed on twice, no verdict is lost.
+"""A recovering subscriber: no delivery is handed on twice, and no outcome is lost (protocol 15).
 
-Every new delivery gets a position by which verdicts name it, and its tag is held until the network has settled it
-(`holdings`).  An accept is journalled, then sent.  After a lost connection the attach's map says what is held: null for
-what is complete and undecided, the outcome for what is decided, `received(0, 0)` for what the journal knows without its
-payload.  What the answer does not list is forgotten; what it lists comes again as a resumed transfer, and is answered
-with its verdict.
+Every new delivery gets a position, by which the application's outcome names it.  Its tag is held until the network has
+settled it (`holdings`).  An accept is journalled, then sent.  After a lost connection the attach's map lists what is
+held: null for a complete delivery without outcome, the outcome for a decided one, `received(0, 0)` for one that the
+journal knows without its payload.  What the answer does not list is forgotten.  What it lists comes again as a resumed
+transfer, and is answered with its outcome.
 
-Runs throughout.  The asyncio side is `onceway.client.subscriber`.
+Everything is kept in runs.  The asyncio side is `onceway.client.subscriber`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from amqp10.types import ULong
 from onceway.client.journal import SubscriberJournal
 from onceway.client.protocol.delivery_ids import DeliveryIds
 from onceway.client.protocol.events import Arrived, Drained, Gap
-from onceway.client.protocol.holdings import Holdings, ranges_of
-from onceway.client.protocol.link import DETACHING, LONGEST, ON, OVER, ClientLink
+from onceway.client.protocol.holdings import Holdings
+from onceway.client.protocol.link import ATTACHED, CLOSED, DETACHING, LONGEST, ClientLink
 from onceway.client.protocol.window import Window
-from router.identity import BORN, MARKS
-from router.ports import SUBSCRIPTION_BROKEN
+from onceway.client.ranges import ranges_of
+from router.names import BORN, MARKS, SUBSCRIPTION_BROKEN
 
 
 class SubscriberLink(ClientLink):
-    """`Arrived` runs come; `decide` takes verdicts by position."""
+    """Deliveries are `Arrived` events, by run; `decide` takes outcomes by position."""
 
     role: Literal["subscriber"] = "subscriber"
 
@@ -56,8 +56,8 @@ class SubscriberLink(ClientLink):
         self._asked = LONGEST if subscription_timeout_s is None else min(LONGEST, round(subscription_timeout_s))
         self._window = Window(credit, credit_bytes)
         self._granting = False  # attached durably: credit may be given
-        self._partial = False  # the answer's map was not whole (7.7)
-        self._listed: dict[bytes, bool] = {}  # of such an answer: does the router want a verdict?
+        self._partial = False  # the answer's map was not whole (protocol 7.7)
+        self._listed: dict[bytes, bool] = {}  # of such an answer: does the router want an outcome?
         self._gap: str | None = None
         self._marks: dict[tuple[int, str], None] = {}
         self._meanwhile: Mapping[bytes, bytes | None] = {}  # what another process had added, at the last attach
@@ -70,7 +70,7 @@ class SubscriberLink(ClientLink):
 
     @property
     def deciding(self) -> int:
-        """Verdicts given and not on their way to the router yet."""
+        """How many outcomes are not durable yet."""
         return self._deciding
 
     @property
@@ -78,13 +78,14 @@ class SubscriberLink(ClientLink):
         return len(self.holdings.positions)
 
     def decide(self, first: int, last: int, state: Outcome, now: float) -> int:
-        """The application's verdict on positions first .. last, each at most once.  Durable before it is sent.
+        """The application's outcome of positions first .. last, once for each; durable before it is sent.
 
-        Returns the number that the journal's `durable` must reach for it to be safe.
+        Returns the number that the journal's `durable` must reach.
         """
+        assert first <= last < self.holdings.reached, f"no delivery has a position of {first} .. {last}"
         self._window.outstanding -= last - first + 1
         number = 0
-        if self.state is not OVER:
+        if self.state is not CLOSED:
             for low, high in self.holdings.not_settled(first, last):
                 if isinstance(state, Accepted | Rejected):
                     self._part.accept(self.holdings.tags(low, high), write_state(state))
@@ -94,12 +95,12 @@ class SubscriberLink(ClientLink):
         return number
 
     def taken(self, count: int) -> None:
-        """The application took so many settled deliveries, which want no verdict: credit for as many others."""
+        """The application took so many settled deliveries, which need no outcome: gives credit for as many others."""
         self._window.outstanding -= count
         self._give_credit()
 
     def drain(self) -> None:
-        """Have the router send what it holds for us, as far as credit goes: `Drained` comes after the last of it.
+        """Makes the router send what it holds for us, as far as credit goes; a `Drained` event follows the last of it.
 
         Waits for an attachment, and for credit where all of it is outstanding.
         """
@@ -110,7 +111,7 @@ class SubscriberLink(ClientLink):
         self._deciding -= last - first + 1
         for low, high in self.holdings.not_settled(first, last):
             self.holdings.decide(low, high, state)
-            if self.state is ON:
+            if self.state is ATTACHED:
                 self._dispose(low, high, state)
         self._finish_partial()
 
@@ -125,7 +126,7 @@ class SubscriberLink(ClientLink):
         for delivery_id in self._ids.second_of_positions(first, last):
             link.dispose(delivery_id, delivery_id, state, settle)
         if settle:
-            # mode first: settled by the one who accepts; at least once
+            # mode first: the subscriber settles with its outcome; at least once
             for low, high, _ in told:
                 self._forget(low, high)
 
@@ -134,7 +135,7 @@ class SubscriberLink(ClientLink):
     def transfers(
         self, link: Link, first_id: int, tags: list[bytes], payloads: list[bytes], settled: bool, message_format: int
     ) -> None:
-        if link is not self.link or self.state not in (ON, DETACHING):
+        if link is not self.link or self.state not in (ATTACHED, DETACHING):
             return
         count = len(tags)
         self._window.came(payloads)
@@ -152,11 +153,11 @@ class SubscriberLink(ClientLink):
         self.events.append(Arrived(position, tags, payloads, False, message_format))
 
     def _repeated(self, first_id: int, tags: list[bytes], payloads: list[bytes], message_format: int) -> None:
-        """A run in which tags are held already: those are not handed on, but answered as they were before."""
+        """A run with tags that are held already: those are not handed on, but answered as before."""
         for delivery_id, (tag, payload) in enumerate(zip(tags, payloads, strict=True), first_id):
             position = self.holdings.positions.get(tag)
-            if position is not None and _again(self.holdings.verdicts.get(position)):
-                # what was released comes again as new; that the old one is settled may be said a frame later
+            if position is not None and _again(self.holdings.outcomes.get(position)):
+                # a released delivery is delivered again as new; the settlement of the old one may arrive a frame later
                 self._forget(position, position)
                 position = None
             if position is None:
@@ -180,7 +181,7 @@ class SubscriberLink(ClientLink):
         resume: bool,
         message_format: int,
     ) -> None:
-        if link is not self.link or self.state not in (ON, DETACHING):
+        if link is not self.link or self.state not in (ATTACHED, DETACHING):
             return
         if resume:
             self._window.resuming = max(0, self._window.resuming - 1)
@@ -188,7 +189,7 @@ class SubscriberLink(ClientLink):
         if position is None:
             if aborted or payload is None:
                 if not settled and not aborted:
-                    # nothing of it is here any more: let it come again, whole
+                    # we no longer hold it: it has to be delivered again, whole
                     assert isinstance(link, ReceiverLink)
                     link.dispose(delivery_id, delivery_id, RELEASED, False)
             else:
@@ -211,10 +212,10 @@ class SubscriberLink(ClientLink):
             self.events.append(Arrived(position, [tag], [payload], False, message_format))
 
     def _answer(self, position: int) -> None:
-        """A delivery with a verdict came again: the verdict again (PROTOCOL 15)."""
-        verdict = self.holdings.verdict(position)
-        if verdict is not None:
-            self._dispose(position, position, verdict)
+        """Repeats the outcome of a delivery that came again (protocol 15)."""
+        outcome = self.holdings.outcome(position)
+        if outcome is not None:
+            self._dispose(position, position, outcome)
 
     def disposed(self, link: Link, first_id: int, last_id: int, state: object, settled: bool, now: float) -> None:
         """The router has settled deliveries first_id .. last_id: forget them."""
@@ -239,11 +240,23 @@ class SubscriberLink(ClientLink):
         if gone:
             self._part.settle(gone)
 
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        assert self._born <= self._epoch, "a subscription is born with an epoch of its own"
+        held, window = self.holdings, self._window
+        held.check_invariants()
+        assert window.outstanding >= 0
+        assert self._deciding >= 0
+        if self.guarantee != "at-most-once":
+            undecided = held.undecided + len(held.settled_early)
+            in_hand = window.outstanding + self._deciding
+            assert undecided >= in_hand, f"{in_hand} deliveries are with the application, {undecided} are known"
+
     # -- credit
 
     def _give_credit(self) -> None:
         link = self.link
-        if self.state is ON and self._granting and isinstance(link, ReceiverLink):
+        if self.state is ATTACHED and self._granting and isinstance(link, ReceiverLink):
             self._window.grant(link)
 
     def flowed(self, link: Link, now: float) -> None:
@@ -254,7 +267,7 @@ class SubscriberLink(ClientLink):
                 self.events.append(Drained(empty))
 
     def pump(self, now: float) -> None:
-        # Only here, when all that came has been counted: the engine has taken whole reads off the credit already.
+        # Only here, after all events of a read: the engine has already taken the whole read off the credit.
         self._give_credit()
 
     # -- attaching
@@ -285,7 +298,7 @@ class SubscriberLink(ClientLink):
 
     def _answered(self, link: Link, answer: Attach, now: float) -> None:
         assert answer.source is not None
-        # a timeout of 0 is what a peer says that knows nothing of waiting
+        # a peer without subscription timeouts answers 0
         self.contact.timeout_s = float(answer.source.timeout or 0)
         if self.contact.timeout_s == LONGEST:
             self.contact.timeout_s = 0.0
@@ -305,7 +318,7 @@ class SubscriberLink(ClientLink):
             self.events.append(Gap(self._gap, len(self.holdings.settled_early)))
             self._gap = None
         if self.holdings.load(meanwhile) and not self._partial:
-            # They were not in the map, so that the answer does not say which of them are settled: ask again with them.
+            # They were not in the map, so the answer does not say which of them are settled: attach again with them.
             self._attach_again()
             return
         if self._partial:
@@ -317,16 +330,16 @@ class SubscriberLink(ClientLink):
     def _drop(self, tags: list[bytes]) -> None:
         """What the answer does not list is settled."""
         held = self.holdings.positions
-        for first, last in ranges_of([held[tag] for tag in tags]):
+        for first, last in ranges_of(sorted(held[tag] for tag in tags)):
             self._settled(first, last)
 
     def _grant(self, now: float, link: Link) -> None:
-        if link is self.link and self.state is ON:
+        if link is self.link and self.state is ATTACHED:
             self._granting = True
             self._give_credit()
 
     def _tell_marks(self, answer: Attach) -> None:
-        """A mark that no earlier answer had: some router knows this subscription only since then (7.3, 7.6)."""
+        """Reports a mark that is new: some router knows this subscription only since then (protocol 7.3, 7.6)."""
         told = (answer.properties or {}).get(MARKS) or ()
         marks = {_mark(mark): None for mark in told}
         unseen = [mark for mark in marks if mark not in self._marks]
@@ -335,17 +348,18 @@ class SubscriberLink(ClientLink):
         self._marks.update(marks)
 
     def _finish_partial(self) -> None:
-        """7.7: the answer's map was too large for our frames; when all of it is resolved, ask for the rest.
+        """The answer's map exceeded our frames; when all of this part is resolved, ask for the rest (protocol 7.7).
 
-        Resolved: it has our verdict. To wait until it is settled would be to wait for subscribers that may wait for us;
-        only where the router wanted no verdict there is nothing else to wait for."""
-        if not self._partial or self._window.resuming or self.state is not ON:
+        A delivery is resolved when it has our outcome.  Its settlement may depend on other subscribers, which may wait
+        for us; it is awaited only where the router wants no outcome.
+        """
+        if not self._partial or self._window.resuming or self.state is not ATTACHED:
             return
         held = self.holdings.positions
         left = [held[tag] for tag in self._listed if tag in held]
         if left and not any(self._listed.values()):
             return
-        if not all(self.holdings.has_verdict(position) for position in left):
+        if not all(self.holdings.has_outcome(position) for position in left):
             return
         self._partial = False
         self._attach_again()
@@ -356,9 +370,9 @@ class SubscriberLink(ClientLink):
         self.link.detach(closed=False)
 
     def _known_by_answer(self) -> bool:
-        return True  # 7.2: it comes when all have JOINED
+        return True  # protocol 7.2: it comes when all routers have JOINED
 
-    def _lost(self) -> None:
+    def _void_attachment(self) -> None:
         self._ids = DeliveryIds()
         self._window.lost()
         self._granting = False
@@ -366,24 +380,24 @@ class SubscriberLink(ClientLink):
         self._listed = {}
 
     def _expired(self, reason: str, now: float) -> None:
-        """Away for longer than the network waits: what was published meanwhile may be missing."""
+        """The network may have given the subscription up: what was published since may be missing."""
         self.contact.forget()
         if self._confirmed:
             self._confirmed = False
-            self._gap = reason  # told when it has joined again, with what that drops
+            self._gap = reason  # told when it is attached again, with the number of deliveries that this drops
 
     def _answered_late(self, reason: str, now: float) -> bool:
-        return False  # 7.3: routers that do not wait for it any more have answered that it is broken
+        return False  # protocol 7.3: routers that do not wait for it any more have answered: broken
 
     def _broken(self, condition: str, reason: str, now: float) -> bool:
         if condition != SUBSCRIPTION_BROKEN:
             return False
-        # PROTOCOL 15: another born only now; the map stays, it keeps repeats away
+        # protocol 15: the next attach has a new born; the map is kept to recognise repeats
         self._expired(reason, now)
         return True
 
     def _overtaken(self) -> None:
-        pass  # a subscription goes on with its born, whatever the epoch
+        pass  # a subscription keeps its born, whatever the epoch
 
     def _proved(self) -> bool:
         return True  # a subscriber's attach is answered when all routers know of it
@@ -395,9 +409,9 @@ class SubscriberLink(ClientLink):
         self._part.close()
 
 
-def _again(verdict: Outcome | None) -> bool:
-    """It asks for the same delivery once more (PROTOCOL 6.4)."""
-    return isinstance(verdict, Released) or (isinstance(verdict, Modified) and not verdict.undeliverable_here)
+def _again(outcome: Outcome | None) -> bool:
+    """It asks for the same delivery once more (protocol 6.4)."""
+    return isinstance(outcome, Released) or (isinstance(outcome, Modified) and not outcome.undeliverable_here)
 
 
 def _mark(mark: Any) -> tuple[int, str]:

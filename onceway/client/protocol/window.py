@@ -8,21 +8,21 @@ _FIRST_CREDIT = 256  # before any size is known
 
 
 class Window:
-    """At most `credit` deliveries, of about `credit_bytes` of payload, that nobody has decided yet."""
+    """Credit for at most `credit` deliveries without outcome, of about `credit_bytes` of payload."""
 
     __slots__ = ("_credit", "_credit_bytes", "_draining", "_largest", "drain_wanted", "outstanding", "resuming")
 
     def __init__(self, credit: int, credit_bytes: int) -> None:
-        self.outstanding = 0  # handed on and not decided
+        self.outstanding = 0  # handed on, without outcome
         self.resuming = 0  # listed in the answer, not resumed yet
         self.drain_wanted = False
         self._credit = credit
         self._credit_bytes = credit_bytes
-        self._largest = 0.0  # of the payloads lately
-        self._draining: int | None = None  # asked for: what the router had given up before
+        self._largest = 0.0  # a decaying maximum of payload sizes, in bytes
+        self._draining: int | None = None  # a drain is under way: how much credit the router had returned before it
 
     def came(self, payloads: list[bytes]) -> None:
-        """Their sizes, for the deliveries to come."""
+        """Learns from the sizes of payloads how many of the next ones fit."""
         largest = max(map(len, payloads))
         self._largest = largest if largest > self._largest else self._largest + (largest - self._largest) / 16
 
@@ -32,28 +32,28 @@ class Window:
         return max(1, min(self._credit, int(self._credit_bytes / self._largest)))
 
     def grant(self, link: ReceiverLink) -> None:
-        """Gives what may be given now."""
+        """Gives the link the credit that it may have now."""
         size = self._size()
-        # new deliveries up to the window, and one transfer for each that will be resumed (PROTOCOL 15)
+        # new deliveries up to the window, and one transfer for each that will be resumed (protocol 15)
         want = max(0, size - self.outstanding) + self.resuming
         have = link.credit
         if self._draining is not None:
-            return  # 2.6.7: its answer uses up what there is; more would only put that off
+            return  # AMQP 2.6.7: the answer uses up the credit; more would only delay it
         if self.drain_wanted and (want or have > 0):
-            self._draining = link.given_up
+            self._draining = link.drained_credit
             link.grant(max(want, have), drain=True)
             return
         if want > have and (want - have >= (size + 3) // 4 or have <= self.resuming):
             link.grant(want)
 
     def drained(self, link: ReceiverLink) -> bool | None:
-        """The router has told its side of the credit: all of it used up is a drain's answer.
+        """The router has sent its view of the credit.  If all of it is used up, that answers a drain.
 
-        None: it is none.  Otherwise whether the router had nothing left to send.
+        Returns None if it does not, and otherwise whether the router had nothing left to send.
         """
         if self._draining is None or link.credit > 0:
             return None
-        empty = link.given_up > self._draining
+        empty = link.drained_credit > self._draining
         self._draining = None
         self.drain_wanted = False
         return empty

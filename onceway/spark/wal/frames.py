@@ -1,12 +1,12 @@
-"""The octets of a segment: a head with the schema, then frames, each one group of rows.
+"""The bytes of a segment: a head with the schema, then frames, each one group of rows.
 
     segment   head (magic, crc32, epoch, first row, uuid, schema's length), Arrow schema message, padding
-    frame     head of 64 octets (length, crc32, rows, first row, payload octets, epoch, time; a crc32 of its own), then
-              one Arrow record batch message of that length (a multiple of 64, so that it is read where it lies)
+    frame     head of 64 bytes (length, crc32, rows, first row, payload bytes, epoch, time; a crc32 of its own), then
+              one Arrow record batch message of that length (a multiple of 64, so that Arrow reads it in place)
 
-A frame is only begun when the one before it is durable.  So after a crash the last frame alone may be torn, and
-anything wrong in front of a good frame is damage.  The head's own checksum lets an index be made from heads alone.
-All numbers are little-endian.  Columns: the payload as it came, its delivery-tag, when it was received (us).
+A frame is only begun when the one before it is durable.  So after a crash only the last frame can be torn, and
+anything wrong before a good frame is damage.  The head's own checksum lets an index be built from heads alone.
+All numbers are little-endian.  Columns: the payload as received, its delivery-tag, the time of receipt (us).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ FRAME_HEAD: Final = 64
 SEGMENT_MAGIC: Final = b"OWwal\r\n\x01"
 FRAME_MAGIC: Final = b"OWf\x01"
 
-_SEGMENT: Final = Struct("<8sIIQQ16s")  # magic, crc32 of what follows, length of the schema, epoch, first, uuid
-_FRAME: Final = Struct("<4sIIIQQQQ")  # magic, length, crc32, rows, first, payload octets, epoch, received
+_SEGMENT: Final = Struct("<8sIIQQ16s")  # magic, crc32 of the rest, length of the schema, epoch, first row, uuid
+_FRAME: Final = Struct("<4sIIIQQQQ")  # magic, length, crc32, rows, first row, payload bytes, epoch, received
 _CHECKSUM: Final = Struct("<I")
 _SCHEMA_MESSAGE: Final[bytes] = SCHEMA.serialize().to_pybytes()
 SEGMENT_HEAD: Final = -(-(_SEGMENT.size + len(_SCHEMA_MESSAGE)) // ALIGNMENT) * ALIGNMENT
@@ -51,14 +51,14 @@ class Segment(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """A frame by its head; `offset` is where the head begins, `length` is the body's."""
+    """What a frame's head says, and where the frame lies."""
 
     first: int
     rows: int
-    octets: int  # of payload
+    payload_bytes: int
     received_us: int  # its last row
-    offset: int
-    length: int
+    offset: int  # of the head
+    length: int  # of the body
     crc: int
 
     @property
@@ -71,21 +71,14 @@ class Frame(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The offset behind it."""
+        """The offset after it."""
         return self.offset + FRAME_HEAD + self.length
 
 
 def segments(directory: str) -> list[Segment]:
-    """What lies in a slot's directory, by first row, then epoch.  Raises OSError."""
-    found = []
-    for name in os.listdir(directory):
-        match = _NAME.fullmatch(name)
-        if match:
-            found.append(Segment(int(match[2]), int(match[1])))
-    return sorted(found)
-
-
-# -- heads of segments
+    """The segments in a slot's directory, by first row, then epoch.  Raises OSError."""
+    matches = map(_NAME.fullmatch, os.listdir(directory))
+    return sorted(Segment(int(match[2]), int(match[1])) for match in matches if match)
 
 
 def segment_head(segment: Segment, uuid: bytes) -> bytes:
@@ -108,33 +101,30 @@ def check_segment_head(data: bytes, segment: Segment, uuid: bytes) -> str | None
     return None
 
 
-# -- frames
-
-
 def encode_batch(payloads: list[bytes], tags: list[bytes], received: Any) -> Any:
     """Rows as the RecordBatch that is stored.  received: an int64 array."""
     columns = [pa.array(payloads, pa.binary()), pa.array(tags, pa.binary()), received]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def encode_frame(batch: Any, first: int, octets: int, epoch: int, received_us: int) -> list[bytes | memoryview]:
-    """[head, body, padding] of a frame, to be written one behind the other."""
+def encode_frame(batch: Any, first: int, payload_bytes: int, epoch: int, received_us: int) -> list[bytes | memoryview]:
+    """[head, body, padding] of a frame, to be written one after the other."""
     body = memoryview(batch.serialize())
     padding = bytes(-len(body) % ALIGNMENT)
-    crc = zlib.crc32(padding, zlib.crc32(body))
-    head = _FRAME.pack(FRAME_MAGIC, len(body) + len(padding), crc, batch.num_rows, first, octets, epoch, received_us)
+    length, crc = len(body) + len(padding), zlib.crc32(padding, zlib.crc32(body))
+    head = _FRAME.pack(FRAME_MAGIC, length, crc, batch.num_rows, first, payload_bytes, epoch, received_us)
     head += _CHECKSUM.pack(zlib.crc32(head))
     return [head.ljust(FRAME_HEAD, b"\0"), body, padding]
 
 
 def read_frame_head(head: bytes, offset: int, epoch: int) -> Frame | None:
-    """The frame whose head these octets are; None where they are no head of this epoch's."""
+    """The frame whose head these bytes are; None where they are no head of this epoch's."""
     if len(head) < FRAME_HEAD or head[:4] != FRAME_MAGIC:
         return None
-    _, length, crc, rows, first, octets, written, received_us = _FRAME.unpack_from(head)
+    _, length, crc, rows, first, payload_bytes, written, received_us = _FRAME.unpack_from(head)
     if zlib.crc32(head[: _FRAME.size]) != _CHECKSUM.unpack_from(head, _FRAME.size)[0] or written != epoch:
         return None
-    return Frame(first, rows, octets, received_us, offset, length, crc)
+    return Frame(first, rows, payload_bytes, received_us, offset, length, crc)
 
 
 def body_is_good(frame: Frame, body: bytes | memoryview) -> bool:

@@ -1,40 +1,51 @@
-"""The reading side of a slot, in any process: only what is durable and not fenced off.
+"""The reading side of a slot, in any process: only rows that are durable and not fenced off.
 
-Nothing is locked and nothing is written.  Executors use `read`, which needs no more than the files; the driver uses
-`end`, `bounds` and `split`, on an index that grows as the log does.  What may be believed: `fencing`.
+A reader locks nothing and writes nothing.  Executors use `read`, which needs only the files; the driver uses `end`,
+`bounds` and `split`, on an index that grows with the log.  What a reader may believe: `fencing`.
 """
 
 from __future__ import annotations
 
 import os
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from onceway.spark import columns as decoding
-from onceway.spark.wal.errors import WalDamaged, WalMissing
+from onceway.spark.errors import DAMAGE_REMEDY, WalDamaged, WalForeign, WalMissing
 from onceway.spark.wal.fencing import EpochReader, Epochs
-from onceway.spark.wal.frames import FRAME_HEAD, Frame, body_is_good, decode_body, segments
-from onceway.spark.wal.indexing import DAMAGED, SegmentIndex, open_segment
-from onceway.spark.wal.trimming import read_start
+from onceway.spark.wal.frames import (
+    FRAME_HEAD,
+    SEGMENT_HEAD,
+    Frame,
+    Segment,
+    body_is_good,
+    check_segment_head,
+    decode_body,
+    read_frame_head,
+    segments,
+)
+from onceway.spark.wal.storage import read_start
 
-BATCH_ROWS = 20_000
-_BATCH_OCTETS = 32 << 20
-_READ_OCTETS = 4 << 20  # about so much of a segment in one read
+BATCH_ROWS: Final = 20_000
+_BATCH_BYTES: Final = 32 << 20
+_READ_BYTES: Final = 4 << 20  # of a segment in one read, about
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A counted segment, and where the log leaves it (None: wherever it ends)."""
+    """A segment that counts, and the row where the log continues in another one (None: not known to)."""
 
     index: SegmentIndex
     limit: int | None
 
 
 class SlotReader:
-    """Rows of one slot by number.  Picklable: the index is rebuilt where it is used."""
+    """Rows of one slot by number.  Picklable; a copy builds its own index."""
 
     def __init__(self, location: str, number: int, topic: str, uuid: str) -> None:
         self.location = location
@@ -45,23 +56,23 @@ class SlotReader:
         self._epochs = EpochReader(self.directory)
         self._end = 0
         self._parts: list[_Part] = []
-        self._listed: Epochs | None = None  # what the parts rest on
+        self._listed: Epochs | None = None  # the epochs that the parts were listed by
         self._uuid = bytes.fromhex(uuid.replace("-", ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SlotReader, (self.location, self.number, self.topic, self.uuid)
 
-    # -- what there is
+    # -- bounds
 
     def start(self) -> int:
         """The first row that can still be read."""
         return read_start(self.directory)
 
     def end(self) -> int:
-        """The number behind the last durable row.
+        """The number after the last durable row.
 
-        Never goes back within one reader.  A new reader may be told less than an earlier one while no ingest has
-        recovered the log after a power cut, so never answer Spark with less than the start that it gave.
+        Never decreases within one reader.  After a power cut, until an ingest has recovered the log, a new reader may
+        see less than an earlier one did, so never answer Spark with less than the start that it gave.
         """
         self._end = max(self._end, self._epochs.durable_end())
         return self._end
@@ -81,23 +92,23 @@ class SlotReader:
         left = max_bytes
         for part in self._cover(start, limit):
             index = part.index
-            before = index.octets_before(max(start, index.segment.first))
+            before = index.bytes_before(max(start, index.segment.first))
             row = index.row_at(before + left)
             if row < min(limit, index.end):
                 return max(start + 1, row)
-            left -= index.octets_before(min(limit, index.end)) - before
+            left -= index.bytes_before(min(limit, index.end)) - before
         return limit
 
     def bytes_between(self, start: int, end: int) -> int:
-        """Payload octets of these rows; inside a frame in proportion."""
+        """Payload bytes of these rows; inside a frame in proportion."""
         total = 0
         for part in self._cover(start, end):
             index = part.index
-            total += index.octets_before(min(end, index.end)) - index.octets_before(max(start, index.segment.first))
+            total += index.bytes_before(min(end, index.end)) - index.bytes_before(max(start, index.segment.first))
         return total
 
     def split(self, start: int, end: int, parts: int) -> list[tuple[int, int]]:
-        """Up to `parts` neighbouring ranges of about equal size, none empty, cut between frames where that is near."""
+        """Up to `parts` adjacent ranges of about equal size, none empty, cut between frames where that is near."""
         rows = end - start
         if rows <= 0:
             return []
@@ -122,8 +133,8 @@ class SlotReader:
     ) -> Iterator[pa.RecordBatch]:
         """Exactly rows start .. end - 1 as RecordBatches of `onceway.spark.columns.schema(columns)`.
 
-        Batches hold about batch_rows.  Raises WalMissing where rows are trimmed or not there, WalDamaged.  Does not ask
-        for end(): what was once told to be durable can be read at any time, also before an ingest has started.
+        Batches hold about batch_rows.  Raises WalMissing where rows are trimmed or not there, WalDamaged.  Does not
+        check end(): rows that were once durable can be read at any time, even before an ingest has started.
         """
         for first, batch in self.stored(start, end, batch_rows=batch_rows):
             yield decoding.decode(
@@ -137,24 +148,24 @@ class SlotReader:
             )
 
     def stored(self, start: int, end: int, *, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[int, Any]]:
-        """(first row, RecordBatch of `frames.SCHEMA`), as they lie in the log but for their size."""
+        """(first row, RecordBatch of `frames.SCHEMA`) each, undecoded, in batches of about batch_rows."""
         gathered: list[Any] = []
-        first, rows, octets = start, 0, 0
+        first, rows, size = start, 0, 0
         for frame, batch in self._frames(start, end):
             low, high = max(start, frame.first), min(end, frame.end)
             if high - low < frame.rows:
                 batch = batch.slice(low - frame.first, high - low)
-            if gathered and (rows + high - low > batch_rows or octets + frame.length > _BATCH_OCTETS):
+            if gathered and (rows + high - low > batch_rows or size + frame.length > _BATCH_BYTES):
                 yield first, _joined(gathered)
-                gathered, first, rows, octets = [], low, 0, 0
+                gathered, first, rows, size = [], low, 0, 0
             gathered.append(batch)
             rows += high - low
-            octets += frame.length
+            size += frame.length
         if gathered:
             yield first, _joined(gathered)
 
     def _frames(self, start: int, end: int) -> Iterator[tuple[Frame, Any]]:
-        """The frames that hold these rows, checked.  Each read is of several that lie together."""
+        """The frames that hold these rows, checked.  One read covers several adjacent frames."""
         for part in self._cover(start, end):
             index = part.index
             number = index.at(max(start, index.segment.first))
@@ -163,7 +174,7 @@ class SlotReader:
                 while number < len(index) and index.frame(number).first < end:
                     run = [index.frame(number)]
                     number += 1
-                    while number < len(index) and run[-1].end < end and run[-1].stop - run[0].offset < _READ_OCTETS:
+                    while number < len(index) and run[-1].end < end and run[-1].stop - run[0].offset < _READ_BYTES:
                         run.append(index.frame(number))
                         number += 1
                     data = _pread(file, run[-1].stop - run[0].offset, run[0].offset)
@@ -173,7 +184,7 @@ class SlotReader:
                         if not body_is_good(frame, memoryview(data)[at : at + frame.length]):
                             raise WalDamaged(
                                 f"{index.path}: offset {frame.offset}: rows {frame.first} to {frame.end - 1} are "
-                                f"damaged (checksum); {DAMAGED}"
+                                f"damaged (checksum); {DAMAGE_REMEDY}"
                             )
                         yield frame, decode_body(whole.slice(at, frame.length))
             finally:
@@ -195,7 +206,7 @@ class SlotReader:
         return covering
 
     def _covered(self, start: int, end: int) -> list[_Part] | None:
-        """None where what is listed does not reach."""
+        """None where the listed segments do not reach."""
         covering = []
         at = start
         for part in self._parts:
@@ -212,7 +223,7 @@ class SlotReader:
             if at >= end:
                 return covering
             if at < to:
-                return None  # the frames stop short of where the next segment begins
+                return None  # the frames end before the next segment begins
         return None
 
     def _list(self) -> None:
@@ -224,7 +235,7 @@ class SlotReader:
         start = self.start()
         counted = [segment for segment in segments(self.directory) if epochs.counts(segment)]
         parts = []
-        for segment, following in zip(counted, [*counted[1:], None], strict=False):  # none, where all are lost
+        for segment, following in zip(counted, [*counted[1:], None], strict=False):  # empty where all are lost
             end = epochs.ends.get(segment.epoch)
             limits = [row for row in (following and following.first, end) if row is not None]
             limit = min(limits) if limits else None
@@ -243,15 +254,15 @@ class SlotReader:
         for part in self._parts:
             index = part.index
             if part.limit is not None and part.limit <= start:
-                continue  # nobody has looked into it
+                continue  # not indexed
             if index.segment.first > at:
                 break
             at = max(at, index.end)
             if part.limit is not None and index.end < part.limit:
                 return WalDamaged(
                     f"{index.path}: offset {index.stop}: row {index.end} should follow and no good frame is "
-                    f"there, though the log goes on to row {part.limit}: damaged, or a segment behind it was removed; "
-                    f"{DAMAGED}"
+                    f"there, though the log continues to row {part.limit}: damaged, or a later segment was removed; "
+                    f"{DAMAGE_REMEDY}"
                 )
         return WalMissing(
             f"{self.directory}: rows {at} to {end - 1} are not in the log, which ends at row {at}; is it an older copy "
@@ -268,14 +279,120 @@ def _joined(batches: list[Any]) -> Any:
 
 def _pread(file: int, length: int, offset: int) -> bytes:
     data = os.pread(file, length, offset)
-    if 0 < len(data) < length:  # a read of more than 2 GiB, or a signal
-        parts = [data]
-        got = len(data)
-        while got < length:
-            more = os.pread(file, length - got, offset + got)
-            if not more:
-                break
-            parts.append(more)
-            got += len(more)
-        data = b"".join(parts)
+    while 0 < len(data) < length:  # a read of more than 2 GiB, or a signal
+        more = os.pread(file, length - len(data), offset + len(data))
+        if not more:
+            break
+        data += more
     return data
+
+
+class SegmentIndex:
+    """Where rows lie in one segment, from the heads of its frames, as far as somebody has asked.
+
+    Heads have a checksum of their own, so indexing costs one small read for each frame.  `end` is the row after the
+    last one indexed, `stop` the offset after it.
+    """
+
+    __slots__ = (
+        "_crcs",
+        "_firsts",
+        "_lengths",
+        "_offsets",
+        "_sizes",
+        "_times",
+        "_uuid",
+        "end",
+        "path",
+        "segment",
+        "stop",
+    )
+
+    def __init__(self, directory: str, segment: Segment, uuid: bytes) -> None:
+        self.segment = segment
+        self.path = os.path.join(directory, segment.name)
+        self.end = segment.first
+        self.stop = 0  # 0: the head has not been checked
+        self._uuid = uuid
+        self._firsts = array("Q")
+        self._offsets = array("Q")
+        self._lengths = array("L")
+        self._crcs = array("L")
+        self._times = array("Q")
+        self._sizes = array("Q", [0])  # payload bytes before each frame, and after the last
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def extend(self, to_row: int) -> None:
+        """Indexes until `end` is at least to_row, or there is no further frame.  Raises WalError, OSError."""
+        if self.end >= to_row:
+            return
+        file = open_segment(self.path)
+        try:
+            if not self.stop:
+                problem = check_segment_head(os.pread(file, SEGMENT_HEAD, 0), self.segment, self._uuid)
+                if problem is not None:
+                    kind = WalForeign if "another log" in problem else WalDamaged
+                    raise kind(f"{self.path}: offset 0: {problem}; {DAMAGE_REMEDY}")
+                self.stop = SEGMENT_HEAD
+            while self.end < to_row:
+                frame = read_frame_head(os.pread(file, FRAME_HEAD, self.stop), self.stop, self.segment.epoch)
+                if frame is None or frame.first != self.end:
+                    return
+                self.add(frame)
+        finally:
+            os.close(file)
+
+    def add(self, frame: Frame) -> None:
+        self._firsts.append(frame.first)
+        self._offsets.append(frame.offset)
+        self._lengths.append(frame.length)
+        self._crcs.append(frame.crc)
+        self._times.append(frame.received_us)
+        self._sizes.append(self._sizes[-1] + frame.payload_bytes)
+        self.end = frame.end
+        self.stop = frame.stop
+
+    def at(self, row: int) -> int:
+        """The number of the frame that holds this row (which must be indexed)."""
+        return bisect_right(self._firsts, row) - 1
+
+    def frame(self, number: int) -> Frame:
+        firsts = self._firsts
+        end = firsts[number + 1] if number + 1 < len(firsts) else self.end
+        return Frame(
+            firsts[number],
+            end - firsts[number],
+            self._sizes[number + 1] - self._sizes[number],
+            self._times[number],
+            self._offsets[number],
+            self._lengths[number],
+            self._crcs[number],
+        )
+
+    def bytes_before(self, row: int) -> int:
+        """Payload bytes before this row in the segment; inside a frame in proportion."""
+        if row >= self.end:
+            return self._sizes[-1]
+        number = self.at(row)
+        frame = self.frame(number)
+        return self._sizes[number] + frame.payload_bytes * (row - frame.first) // frame.rows
+
+    def row_at(self, size: int) -> int:
+        """The largest row with at most so many payload bytes before it."""
+        number = bisect_right(self._sizes, size) - 1
+        if number >= len(self._firsts):
+            return self.end
+        frame = self.frame(number)
+        return frame.first + (size - self._sizes[number]) * frame.rows // max(1, frame.payload_bytes)
+
+
+def open_segment(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise WalMissing(
+            f"{path}: no longer there: trimmed because Spark had committed its rows, or removed by somebody; "
+            "set walRetention for checkpoints that are rolled back"
+        ) from None

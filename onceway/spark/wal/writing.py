@@ -1,42 +1,49 @@
-"""The writing side of a slot: rows in, groups made durable by a thread.
+"""The writing side of a slot: rows in, groups made durable by a thread (group commit).
 
 The event loop only appends to a list.  The thread takes what has gathered, up to groupRows or after groupMs, writes it
-as one frame, waits for one fdatasync, publishes the mark, and tells the owner: now those rows may be accepted.  While
-it waits for the disk the next group gathers, so the slower the disk, the larger the groups.
+as one frame, waits for one fdatasync, moves the mark, and tells the owner: now those rows may be accepted.  While it
+waits for the disk the next group gathers, so the slower the disk, the larger the groups.
 
-After any error of the disk the writer is done for: nothing more is written, nothing more becomes durable, `failure`
-says why.  What was durable stays; a new writer recovers it (`recovery`).  A writer's life: `SlotWriter(...)` locks and
-looks; `fence` claims, recovers and opens its epoch (once the link is attached: see `fencing`); then rows.
+After any disk error the writer stops: nothing more is written or becomes durable, and `failure` says why.  What was
+durable stays; a new writer recovers it (`storage`).  `SlotWriter(...)` locks the slot and finds its end; `fence`
+claims, recovers and opens its epoch (once the link is attached: see `fencing`); then come rows.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, repeat
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from onceway.spark.wal import trimming
-from onceway.spark.wal.appending import Appending
-from onceway.spark.wal.disk import Disk, explain
-from onceway.spark.wal.errors import WalError, WalFenced
-from onceway.spark.wal.fencing import (
-    EpochReader,
-    Epochs,
-    Lock,
-    mark_path,
-    read_epochs,
-    read_mark,
-    write_epochs,
-)
+from onceway.spark.errors import WalError, WalFenced, explain
+from onceway.spark.files import Disk
+from onceway.spark.wal.fencing import EpochReader, Epochs, mark_path, read_epochs, read_mark, take_lock, write_epochs
 from onceway.spark.wal.frames import encode_batch, encode_frame, segments
-from onceway.spark.wal.gathering import Gathering, Run
-from onceway.spark.wal.recovery import Tail, find_tail, make_durable
-from onceway.spark.wal.settings import Retention, WalSettings
-from onceway.spark.wal.unsettled import Unsettled
+from onceway.spark.wal.storage import Retention, SlotFiles, Tail, find_tail, make_durable, read_start, remove_leftovers
+
+# Fractions of groupMs: after so long without a row no more is expected; groups that are not full are so far apart.
+QUIET: Final = 0.02
+APART: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class WalSettings:
+    """`groupRows`, `groupMs`, `segmentBytes`, `lockTimeout`."""
+
+    group_rows: int = 5000  # one group: one frame, one fdatasync
+    group_bytes: int = 16 << 20  # of payload; a single larger message is a group of its own
+    group_ms: float = 50.0  # how long a group waits for more rows at most; a fiftieth where none come (`Gathering`)
+    segment_bytes: int = 64 << 20
+    lock_timeout_s: float = 10.0  # how long to wait for another process's lock (a killed driver's: up to 4 s)
 
 
 class SlotWriter:
@@ -52,11 +59,11 @@ class SlotWriter:
         on_change: Callable[[SlotWriter], None],
         disk: Disk | None = None,
     ) -> None:
-        """Locks the slot (waits up to lockTimeout) and looks where it ends.  Raises WalError."""
+        """Locks the slot (waits up to lockTimeout) and finds its end.  Raises WalError."""
         self.slot = slot
         self.topic = topic
         self.directory = directory
-        self.durable = 0  # the number behind the last durable row
+        self.durable = 0  # the number after the last durable row
         self.failure: WalError | None = None  # why nothing more becomes durable
         self.settings = settings
         self._uuid = bytes.fromhex(uuid.replace("-", ""))
@@ -64,16 +71,15 @@ class SlotWriter:
         self._disk = disk or Disk()
         self._condition = threading.Condition()
         self._gathering = Gathering(settings)
-        self._writing = 0  # octets of payload of the group that is on its way to the disk
+        self._writing = 0  # payload bytes of the group that is being written
         self.unsettled = Unsettled()
-        self._task: Callable[[], None] | None = None  # something small to write, from the journal
+        self._task: Callable[[], None] | None = None  # a small write for the journal
         self._task_at = 0.0
         self._trim: tuple[int, Retention] | None = None
         self._closing = False
-        self._epochs: Epochs | None = None
         self._epoch = 0  # ours, once fenced
         self._epoch_reader = EpochReader(directory)
-        self._files: Appending | None = None  # once fenced
+        self._files: SlotFiles | None = None  # once fenced
         self._thread: threading.Thread | None = None
         try:
             if not os.path.isdir(directory):
@@ -81,26 +87,21 @@ class SlotWriter:
                 self._disk.sync_directory(os.path.dirname(directory))
         except OSError as error:
             raise explain(error, directory, "making the slot's directory") from error
-        self._lock = Lock(os.path.join(directory, "lock"), settings.lock_timeout_s)
+        self._lock = take_lock(os.path.join(directory, "lock"), settings.lock_timeout_s)
         try:
-            self._look()
+            self._start = read_start(directory)
+            self.tail: Tail = find_tail(directory, read_epochs(directory), self._start, self._uuid)
         except OSError as error:
             self._lock.release()
             raise explain(error, directory, "recovering the log") from error
         except BaseException:
             self._lock.release()
             raise
-
-    def _look(self) -> None:
-        self._epochs = read_epochs(self.directory)
-        self._start = trimming.read_start(self.directory)
-        # how the log ends, for whoever reports it
-        self.tail: Tail = find_tail(self.directory, self._epochs, self._start, self._uuid)
         self.durable = self._end = self.tail.end
 
     @property
     def end(self) -> int:
-        """The number behind the last row appended."""
+        """The number after the last row appended."""
         return self._end
 
     @property
@@ -110,16 +111,16 @@ class SlotWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """Payload octets appended and not durable yet."""
-        return self._gathering.octets + self._writing
+        """Payload bytes appended and not durable yet."""
+        return self._gathering.size + self._writing
 
     # -- fencing
 
     def fence(self, epoch: int) -> None:
-        """Takes the log over: whatever an older writer adds from now on does not exist.
+        """Takes the log over: from now on, rows that an older writer adds do not count.
 
-        Blocks for a few fsyncs.  A second call, by a link that has been attached again, only makes sure that the log
-        is still ours.  Raises WalError (WalFenced where a later process has taken it over).
+        Blocks for a few fsyncs.  A second call, by a link that has attached again, only checks that the log is still
+        ours.  Raises WalError (WalFenced where a later process has taken it over).
         """
         if self.failure is not None:
             raise self.failure
@@ -137,29 +138,29 @@ class SlotWriter:
         disk, directory = self._disk, self.directory
         old = read_epochs(directory) or Epochs(0, 0)
         epoch = max(epoch, old.epoch + 1)
-        told = EpochReader(directory).durable_end()
-        write_epochs(disk, directory, Epochs(epoch, old.open, old.ends, told))  # the claim
-        self._start = trimming.read_start(directory)
+        readers_end = EpochReader(directory).durable_end()
+        write_epochs(disk, directory, Epochs(epoch, old.open, old.ends, readers_end))  # the claim
+        self._start = read_start(directory)
         tail = find_tail(directory, old, self._start, self._uuid)
         make_durable(disk, directory, old, tail)
         if tail.end > old.last_end and old.open:
             old.ends[old.open] = tail.end
         ends = {number: end for number, end in old.ends.items() if end > self._start or end == old.last_end}
-        write_epochs(disk, directory, Epochs(epoch, epoch, ends))  # the fence
-        self._epochs = Epochs(epoch, epoch, ends)
+        epochs = Epochs(epoch, epoch, ends)
+        write_epochs(disk, directory, epochs)  # the fence
         self._epoch = epoch
         with self._condition:
             self.tail = tail
             self.durable = self._end = tail.end
-        self._files = Appending(disk, directory, self._uuid, epoch, tail.end, self.settings.segment_bytes)
-        trimming.remove_leftovers(disk, directory, self._start)
+        self._files = SlotFiles(disk, directory, self._uuid, epoch, tail.end, self.settings.segment_bytes)
+        remove_leftovers(disk, directory, self._start)
         for number in {old.open, old.epoch} - {0}:
             if read_mark(directory, number) is not None:
                 disk.remove(mark_path(directory, number))
-        self._files.whole = [segment for segment in segments(directory) if self._epochs.counts(segment)]
+        self._files.whole = [segment for segment in segments(directory) if epochs.counts(segment)]
 
     def _check_ours(self) -> None:
-        """Not what fencing rests on: it tells a process that was fenced off that it was."""
+        """Tells a process that it was fenced off.  Correctness does not depend on this."""
         epochs = self._epoch_reader.get()
         if epochs is None or epochs.epoch != self._epoch:
             raise self.fail(
@@ -173,21 +174,16 @@ class SlotWriter:
     # -- rows
 
     def append(
-        self,
-        payloads: Sequence[bytes],
-        tags: Sequence[bytes],
-        received_us: int | None = None,
-        *,
-        settled: bool = False,
+        self, payloads: Sequence[bytes], tags: Sequence[bytes], received_us: int | None = None, *, settled: bool = False
     ) -> int:
-        """Rows to be made durable, in order; returns `end` after them: accept them when `durable` has reached it.
+        """Appends rows, in order; returns `end` after them: accept them when `durable` has reached it.
 
-        Never waits.  received_us: wall clock, now unless given.  settled: deliveries that want no verdict, whose tags
-        are not kept in mind.  Raises the `failure`, if there is one.
+        Never waits.  received_us: wall clock, now unless given.  settled: deliveries that need no outcome, whose tags
+        are not remembered.  Raises the `failure`, if there is one.
         """
         if received_us is None:
             received_us = time.time_ns() // 1000
-        octets = sum(map(len, payloads))
+        size = sum(map(len, payloads))
         with self._condition:
             if self.failure is not None:
                 raise self.failure
@@ -195,7 +191,7 @@ class SlotWriter:
             assert len(payloads) == len(tags)
             if payloads:
                 waiting = self._gathering.rows
-                self._gathering.add(Run(payloads, tags, received_us, octets), time.monotonic())
+                self._gathering.add(Run(payloads, tags, received_us, size), time.monotonic())
                 if not settled:
                     self.unsettled.add(tags, self._end)
                 self._end += len(payloads)
@@ -204,13 +200,13 @@ class SlotWriter:
             return self._end
 
     def flush(self) -> None:
-        """The rows appended so far wait for no others."""
+        """Writes the rows appended so far without waiting for more."""
         with self._condition:
             self._gathering.flush()
             self._condition.notify_all()
 
     def drain(self) -> None:
-        """Waits until all that was appended is durable.  Raises the failure, if there is one."""
+        """Waits until all appended rows are durable.  Raises the failure, if there is one."""
         self.flush()
         with self._condition:
             self._condition.wait_for(lambda: self.durable >= self._end or self.failure is not None)
@@ -218,34 +214,34 @@ class SlotWriter:
             raise self.failure
 
     def trim(self, up_to: int, retention: Retention | None = None) -> None:
-        """Rows before up_to are done with: whole segments of them may go, in the background."""
+        """Spark has committed the rows before up_to: whole segments of them are removed, in the background."""
         with self._condition:
             self._trim = (min(up_to, self.durable), retention or Retention())
             self._condition.notify_all()
 
     def settle(self, tags: Sequence[bytes]) -> None:
-        """The network is done with these: they will not come again."""
+        """The network has settled these deliveries: they will not come again."""
         with self._condition:
             self.unsettled.remove(tags)
 
     def settled(self) -> tuple[int, list[tuple[int, int]]]:
-        """(up to which row this is known, the rows before it, as ranges, that the network has not settled).
+        """(a row, the ranges of rows before it that the network has not settled).
 
-        Of durable rows only: the numbers of others may be given again to other deliveries, by another life.
+        Only of durable rows: after a restart the numbers of others may belong to other deliveries.
         """
         with self._condition:
             durable = self.durable
             return durable, [(low, min(high, durable)) for low, high in self.unsettled.ranges() if low < durable]
 
     def note(self, task: Callable[[], None], within_s: float = 0.0) -> None:
-        """Has the thread (before `fence`: the caller) run this, which may raise OSError; a later one replaces it."""
+        """Runs a task, which may raise OSError, in the thread (before `fence`: here); a later one replaces it."""
         if self.failure is not None:
             return
         if self._thread is None:
             try:
                 task()
             except OSError as error:
-                self.fail(explain(error, self.directory, "writing what the link needs to remember"))
+                self.fail(explain(error, self.directory, "writing the link's state"))
             return
         with self._condition:
             due = time.monotonic() + within_s
@@ -254,7 +250,7 @@ class SlotWriter:
             self._condition.notify_all()
 
     def close(self) -> None:
-        """Makes durable what was appended, then lets go.  May block for a moment."""
+        """Makes the appended rows durable, then releases the slot.  May block briefly."""
         if self._thread is not None:
             with self._condition:
                 self._closing = True
@@ -280,7 +276,7 @@ class SlotWriter:
             raise
 
     def _step(self) -> bool:
-        """Waits for something to do, and does it; False when it is time to end."""
+        """Waits for something to do, and does it; False when the thread is to end."""
         with self._condition:
             while True:
                 now = time.monotonic()
@@ -290,7 +286,7 @@ class SlotWriter:
                 self._condition.wait(wait)
             due = self._gathering.wait_s(now)
             group = self._gathering.take(now) if due is not None and (due <= 0 or self._closing) else []
-            self._writing = sum(run.octets for run in group)
+            self._writing = sum(run.size for run in group)
             task = None
             if self._task is not None and (self._task_at <= now or self._closing):
                 task, self._task = self._task, None
@@ -305,18 +301,20 @@ class SlotWriter:
         return not ending
 
     def _wait_s(self, now: float) -> float | None:
-        """Until there is something to do; None: until somebody says so."""
+        """How long until there is something to do; None: until notified."""
         if self._closing or self._trim is not None:
             return 0.0
         waits = [self._gathering.wait_s(now), self._task_at - now if self._task is not None else None]
         return min((wait for wait in waits if wait is not None), default=None)
 
     def _commit(self, group: list[Run]) -> None:
-        """One frame, made durable."""
+        """Writes one frame and makes it durable."""
         self._check_ours()
         assert self._files is not None
         payloads = [payload for run in group for payload in run.payloads]
-        batch = encode_batch(payloads, [tag for run in group for tag in run.tags], _times(group))
+        times = [pa.repeat(pa.scalar(run.received_us, pa.int64()), len(run.payloads)) for run in group]
+        received: Any = times[0] if len(times) == 1 else pa.concat_arrays(times)
+        batch = encode_batch(payloads, [tag for run in group for tag in run.tags], received)
         frame = encode_frame(batch, self.durable, self._writing, self._epoch, group[-1].received_us)
         self._files.append(frame, len(payloads))
         end = self.durable + len(payloads)
@@ -342,6 +340,130 @@ class SlotWriter:
         return error
 
 
-def _times(group: list[Run]) -> Any:
-    arrays = [pa.repeat(pa.scalar(run.received_us, pa.int64()), len(run.payloads)) for run in group]
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+class Run(NamedTuple):
+    """Rows that were appended together."""
+
+    payloads: Sequence[bytes]
+    tags: Sequence[bytes]
+    received_us: int
+    size: int  # payload bytes
+
+
+class Gathering:
+    """Rows for the next group, until it is full, no more rows come, or the first row has waited long enough.
+
+    A publisher may send only so many messages ahead of their outcome (the router's window), so waiting for more than
+    these would hold it up to one window per groupMs.  Not thread-safe.
+    """
+
+    __slots__ = ("_flush", "_last", "_runs", "_settings", "_since", "_taken", "rows", "size")
+
+    def __init__(self, settings: WalSettings) -> None:
+        self.rows = 0
+        self.size = 0
+        self._settings = settings
+        self._runs: deque[Run] = deque()
+        self._since = 0.0  # when the first row was added
+        self._last = 0.0  # and the last
+        self._taken = -math.inf  # when the last group was taken
+        self._flush = 0  # how many of the first rows wait for no others
+
+    def add(self, run: Run, now: float) -> None:
+        if not self._runs:
+            self._since = now
+        self._last = now
+        self._runs.append(run)
+        self.rows += len(run.payloads)
+        self.size += run.size
+
+    def flush(self) -> None:
+        """The present rows wait for no others."""
+        self._flush = self.rows
+
+    def full(self) -> bool:
+        return self.rows >= self._settings.group_rows or self.size >= self._settings.group_bytes
+
+    def wait_s(self, now: float) -> float | None:
+        """How long until a group is due (0 or less: now); None: there are no rows."""
+        if not self.rows:
+            return None
+        if self._flush or self.full():
+            return 0.0
+        longest = self._settings.group_ms / 1000
+        return min(self._since + longest, max(self._last + longest * QUIET, self._taken + longest * APART)) - now
+
+    def take(self, now: float) -> list[Run]:
+        """The rows of one group, at least one; the last run may be split."""
+        room, size = self._settings.group_rows, self._settings.group_bytes
+        group: list[Run] = []
+        while self._runs and room:
+            run = self._runs[0]
+            if len(run.payloads) <= room and run.size <= size:
+                group.append(self._runs.popleft())
+                room -= len(run.payloads)
+                size -= run.size
+                continue
+            sizes = list(accumulate(map(len, run.payloads[:room])))
+            fits = bisect_right(sizes, size) or (0 if group else 1)
+            if fits:
+                fitting = sizes[fits - 1]
+                group.append(Run(run.payloads[:fits], run.tags[:fits], run.received_us, fitting))
+                left = Run(run.payloads[fits:], run.tags[fits:], run.received_us, run.size - fitting)
+                if left.payloads:
+                    self._runs[0] = left
+                else:
+                    self._runs.popleft()
+            break
+        count = sum(len(run.payloads) for run in group)
+        self.rows -= count
+        self.size -= sum(run.size for run in group)
+        self._flush = max(0, self._flush - count)
+        self._since = self._taken = now
+        return group
+
+
+class Unsettled:
+    """The tags of rows that the network has not settled: their deliveries may come again and must be recognised.
+
+    Bounded by the deliveries that the network has under way to this link.  Not thread-safe.
+    """
+
+    __slots__ = ("_rows",)
+
+    def __init__(self) -> None:
+        self._rows: dict[bytes, int] = {}  # tag -> row
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, tags: Sequence[bytes], first: int) -> None:
+        """Adds the tags of rows first, first + 1 ...
+
+        A known tag now names the later row: the earlier delivery was settled, or its tag would not be in use again.
+        """
+        self._rows.update(zip(tags, range(first, first + len(tags)), strict=True))
+
+    def remove(self, tags: Iterable[bytes]) -> None:
+        """Unknown tags are ignored."""
+        deque(map(self._rows.pop, tags, repeat(None)), maxlen=0)
+
+    def clear(self) -> None:
+        self._rows.clear()
+
+    def tags(self) -> list[bytes]:
+        """In the order of rows."""
+        return sorted(self._rows, key=self._rows.__getitem__)
+
+    def lowest(self, default: int) -> int:
+        """The first of these rows."""
+        return min(self._rows.values(), default=default)
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """The rows as (first, end), ascending."""
+        ranges: list[tuple[int, int]] = []
+        for row in sorted(self._rows.values()):
+            if ranges and ranges[-1][1] == row:
+                ranges[-1] = (ranges[-1][0], row + 1)
+            else:
+                ranges.append((row, row + 1))
+        return ranges

@@ -59,10 +59,10 @@ function line(message) {
   if (Object.keys(annotations).length) plain.message_annotations = annotations;
   return JSON.stringify(plain, (key, value) => {
     if (value && value.type === 'Buffer' && Array.isArray(value.data)) {
-      const octets = Buffer.from(value.data);
-      return octets.length > 64
-        ? `${octets.length} octets ${require('crypto').createHash('md5').update(octets).digest('hex')}`
-        : octets.toString('hex');
+      const bytes = Buffer.from(value.data);
+      return bytes.length > 64
+        ? `${bytes.length} bytes ${require('crypto').createHash('md5').update(bytes).digest('hex')}`
+        : bytes.toString('hex');
     }
     if (value && typeof value === 'object') {
       if (seen.has(value)) return 'again';

@@ -1,6 +1,6 @@
 """A network of fake routers: one brain, any number of listeners, connections that break where a test wants it.
 
-It does at one address what PROTOCOL asks of the routers towards recovering clients, without any of their distribution:
+It does at one address what the protocol asks of the routers towards recovering clients, without any of their distribution:
 epochs are compared, maps are believed, records wait for every subscription, outcomes are repeated.  Violations by the
 client (a duplicate transfer under a new tag cannot be seen here; a settled tag sent again can) are kept in `faults`.
 """
@@ -8,7 +8,7 @@ client (a duplicate transfer under a new tag cannot be seen here; a settled tag 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from amqp10.connection import Connection
@@ -29,7 +29,7 @@ from amqp10.sasl import server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
-from amqp10.types import Symbol, ULong
+from amqp10.types import Symbol, ULong, UShort
 from onceway.client.transport import Wire
 
 WINDOW = 500
@@ -83,6 +83,7 @@ class FakeNetwork:
         self.refuse_with: str | None = None  # condition for every attach
         self.state_of: Callable[[bytes], DeliveryState] = lambda payload: ACCEPTED  # the outcome a publisher gets
         self.timeout_s = 60
+        self.window = WINDOW
         self.routers: list[FakeRouter] = []
 
     async def router(self, name: str = "r", verify: Callable[[str, str], bool] | None = None) -> FakeRouter:
@@ -139,7 +140,7 @@ class FakeNetwork:
             unsettled={},
             properties={Symbol("onceway:incarnation"): ULong(incarnation)},
         )
-        link.grant(WINDOW)
+        link.grant(self.window)
 
     def _attach_subscriber(self, link: SenderLink, epoch: int, born: int) -> None:
         state = self.subscriptions.setdefault(link.name, SubscriptionState(link.name))
@@ -197,7 +198,15 @@ class FakeNetwork:
             state.ids[event.first_id + at] = record
             state.outstanding += 1
             self._check(record)
-        event.link.grant(WINDOW - state.outstanding)
+        event.link.grant(max(0, self.window - state.outstanding))
+
+    def tell_waiting(self, waiting: Mapping[Symbol, object] | None) -> None:
+        """Tells every publisher why it has no credit; with None it has some again."""
+        for state in self.publishers.values():
+            if state.link is not None:
+                state.link.flow_properties = {Symbol("onceway:waiting"): waiting}
+                state.link.grant(self.window)
+        self.routers[0].flush()
 
     def _check(self, record: Record) -> None:
         if record.awaits or self.hold_outcomes:
@@ -306,7 +315,7 @@ class FakeRouter:
         self.name = name
         self.port = 0
         self.product = "onceway"
-        self.first_reads: list[int] = []  # octets of the first read of each connection
+        self.first_reads: list[int] = []  # bytes of the first read of each connection
         self.longest_first_read = 1 << 20  # a connection that says more at once is broken
         self._verify = verify
         self._server: asyncio.Server | None = None
@@ -329,6 +338,13 @@ class FakeRouter:
         for wire in list(self._peers):
             wire.abort()
             self._gone(wire)
+
+    def send_away(self, host: str, port: int) -> None:
+        """Closes every connection as a router does that is being drained."""
+        for wire, connection in list(self._peers.items()):
+            info = {Symbol("network-host"): host, Symbol("hostname"): host, Symbol("port"): UShort(port)}
+            connection.close(Error(Symbol("amqp:connection:forced"), "being drained", info))
+            wire.write(connection.data_to_send())
 
     def flush(self) -> None:
         for router in self.network.routers:

@@ -30,7 +30,7 @@ from onceway.client.protocol.endpoint import Endpoint
 from onceway.client.protocol.events import Arrived, LinkEvent
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.protocol.subscribing import SubscriberLink
-from router.config import Guarantee
+from router.names import Guarantee
 
 NEEDED = Received(section_number=0, section_offset=0)
 
@@ -118,6 +118,7 @@ class Rig:
             if data:
                 moved = True
                 self.client.receive_data(data, self.now)
+            self.client.check_invariants()
             if not moved:
                 return
 

@@ -57,6 +57,24 @@ def test_an_error_inside_the_block_comes_out_at_once() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("kind", ["publisher", "subscriber"])
+def test_who_waits_for_an_attach_is_told_that_the_connection_was_closed(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        asked: list[object] = []
+        monkeypatch.setattr(network, "attach", asked.append)  # and no answer
+        connection = await onceway.connect(network.url())
+        connection._driver.leave_timeout_s = 0.05
+        opening = asyncio.create_task(getattr(connection, kind)("orders"))
+        assert await eventually(lambda: asked)
+        await connection.close(timeout_s=0.05)
+        with pytest.raises(ConnectionClosed):
+            await opening
+
+    play(scene)
+
+
 def test_a_closed_subscriber_ends_its_iteration() -> None:
     async def scene(network: FakeNetwork) -> None:
         async with onceway.connect(network.url()) as connection:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from amqp10.frames import SASL_HEADER
 from onceway.client.clock import now_s
 from onceway.client.connection import Connection
 from onceway.client.protocol.publishing import PublisherLink
-from onceway.client.reports import PublicationsUndecided
+from onceway.client.reports import PublicationsUndecided, RouterLost
+from onceway.client.urls import RouterUrl
 from onceway.errors import DeliveryUndecided, InternalError
 from tests.onceway.client.fake_network import FakeNetwork
 from tests.onceway.client.scenes import BOUND_S, eventually, messages, play
@@ -162,3 +164,41 @@ def test_a_deadline_that_has_come_is_armed_for_an_earlier_one_again(monkeypatch:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(asyncio.wait_for(scene(), BOUND_S))
+
+
+def test_a_router_that_is_drained_says_where_to_go_and_that_is_no_failure() -> None:
+    async def scene() -> None:
+        network = FakeNetwork()
+        for name in ("a", "b", "c"):
+            await network.router(name)
+        a, _, c = network.routers
+        reports: list[Any] = []
+        urls = network.url().split(",")
+        async with onceway.connect(urls[:2], ordered=True, on_report=reports.append) as connection:
+            publisher = await connection.publisher("orders")
+            a.send_away("127.0.0.1", c.port)  # which is not in the list
+            await publisher.send(b"one")
+            assert connection.router == "c"
+            assert await eventually(lambda: any(isinstance(report, RouterLost) for report in reports))
+            (lost,) = [report for report in reports if isinstance(report, RouterLost)]
+            assert (lost.url, lost.retry_in_s) == (urls[0], 0.0)
+            c.send_away("127.0.0.1", a.port)  # so soon that all may be stopping: with a back-off
+            await publisher.send(b"two")
+            assert connection.router == "a"
+            assert [report.retry_in_s > 0 for report in reports if isinstance(report, RouterLost)] == [False, True]
+        await network.stop()
+
+    asyncio.run(asyncio.wait_for(scene(), BOUND_S))
+
+
+def test_user_and_password_go_only_to_routers_of_the_list() -> None:
+    plain, listed = RouterUrl("h", 1), RouterUrl("h", 1, "u", "p")
+    for url, place, named in (
+        (plain, ("other", 2), RouterUrl("other", 2)),
+        (listed, ("other", 2), None),
+        (listed, ("h2", 2), RouterUrl("h2", 2, "u", "p")),
+        (plain, None, None),
+    ):
+        connection = onceway.connect(["amqp://h:1", "amqp://u:p@h2:2"])
+        connection._driver.sent_to = place
+        assert connection._named(url) == named

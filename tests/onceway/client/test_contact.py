@@ -1,4 +1,4 @@
-"""When the network last had a publisher's link: what counts as contact, and what is too late (PROTOCOL 15)."""
+"""When the network last had a publisher's link: what counts as contact, and what is too late (protocol 15)."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_an_attach_that_was_answered_before_it_stood_still_is_as_old_as_the_atta
 
 
 def test_that_its_attach_is_answered_does_not_make_the_network_know_what_is_in_doubt_again() -> None:
-    """5.1: the answer claims nothing. It is lost before its router has heard of it again: the time goes on."""
+    """The answer claims nothing (protocol 5.1). It is lost before its router has heard of it again: the time goes on."""
     rig = Rig()
     publisher, _ = attached_publisher(rig)
     put(rig, publisher, 0)
@@ -116,7 +116,7 @@ def test_that_its_attach_is_answered_does_not_make_the_network_know_what_is_in_d
         assert link.remote_attach is not None
         link.attach(source=link.remote_attach.source, target=Target(address="orders", timeout=120), unsettled={})
         rig.run()
-        assert publisher.state == "on"
+        assert publisher.state == "attached"
     rig.reconnect()
     (undecided,) = [event for event in publisher.take_events() if isinstance(event, Undecided)]
     assert undecided.publications == [(0, payload(0))]
@@ -163,7 +163,7 @@ def test_credit_that_comes_when_the_network_may_have_forgotten_it_sends_nothing_
 
 
 def test_without_credit_it_shows_that_it_is_here_too() -> None:
-    """Nobody is subscribed (6.10)."""
+    """Nobody is subscribed (protocol 6.10)."""
     rig = Rig()
     publisher, _ = attached_publisher(rig)
     put(rig, publisher, 0)

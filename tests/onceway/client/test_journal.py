@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import threading
+import zlib
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from onceway.client.journal import MemoryJournal
+from onceway.client import clock
+from onceway.client.journal import MemoryJournal, PublisherRecord, SubscriberRecord
 from onceway.client.sqlite_journal import SqliteJournal
 from onceway.errors import JournalCorrupt, JournalError, JournalFull, JournalLocked
 
@@ -175,7 +179,7 @@ def test_a_closed_link_is_forgotten_but_for_its_numbers(opened: Callable[[], Ope
 def test_contact_is_remembered(opened: Callable[[], Opened]) -> None:
     opened().journal.publisher("orders", "p").contact(123_456, 90.0)
     record = opened().journal.publisher("orders", "p").record
-    assert (record.contact_us, record.timeout_s) == (123_456, 90.0)
+    assert (record.contact_us, record.timeout_s) == (pytest.approx(123_456, abs=100_000), 90.0)
 
 
 def test_many_writes_share_one_commit(opened: Callable[[], Opened]) -> None:
@@ -251,6 +255,50 @@ def test_a_journal_of_a_later_format_is_refused(path: Path) -> None:
         Opened(path)
 
 
+_FORMAT_1 = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE link (
+    id INTEGER PRIMARY KEY, role TEXT NOT NULL, address TEXT NOT NULL, name TEXT NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0, identity INTEGER NOT NULL DEFAULT 0, sequence INTEGER NOT NULL DEFAULT 0,
+    contact_us INTEGER NOT NULL DEFAULT 0, timeout_s REAL NOT NULL DEFAULT 0,
+    UNIQUE (role, address, name));
+CREATE TABLE publications (
+    link INTEGER NOT NULL, first INTEGER NOT NULL, lengths BLOB NOT NULL, payloads BLOB NOT NULL,
+    crc INTEGER NOT NULL, live BLOB, PRIMARY KEY (link, first)) WITHOUT ROWID;
+CREATE TABLE accepted (
+    id INTEGER PRIMARY KEY, link INTEGER NOT NULL, outcome BLOB NOT NULL, lengths BLOB NOT NULL, tags BLOB NOT NULL,
+    crc INTEGER NOT NULL);
+PRAGMA application_id = 0x4F6E6365;
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_journal_of_format_1_is_converted(path: Path) -> None:
+    lengths = array("I", [1, 1, 1]).tobytes()
+    with closing(sqlite3.connect(path)) as database, database:
+        database.executescript(_FORMAT_1)
+        run = database.execute
+        run("INSERT INTO meta VALUES ('container', 'c')")
+        run("INSERT INTO link VALUES (1, 'publisher', 'orders', 'p', 77, 70, 8, 5000, 60)")
+        run("INSERT INTO link VALUES (2, 'subscriber', 'orders', 's', 78, 71, 0, 5000, 60)")
+        crc = zlib.crc32(b"abc", zlib.crc32(lengths))
+        live = struct.pack(">QQ", 6, 7)
+        run("INSERT INTO publications VALUES (1, 5, ?, ?, ?, ?)", (lengths, b"abc", crc, live))
+        run(
+            "INSERT INTO accepted VALUES (4, 2, ?, ?, ?, ?)",
+            (ACCEPTED, lengths, b"tuv", zlib.crc32(b"tuv", zlib.crc32(lengths))),
+        )
+    for _ in range(2):
+        life = Opened(path)
+        record = life.journal.publisher("orders", "p").record
+        assert record == PublisherRecord(77, 70, 8, 5000, 60.0, [(6, b"b"), (7, b"c")])
+        accepted = life.journal.subscriber("orders", "s").record
+        assert accepted == SubscriberRecord(78, 71, 5000, 60.0, dict.fromkeys([b"t", b"u", b"v"], ACCEPTED))
+        life.journal.close()
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("PRAGMA user_version").fetchone() == (2,)
+
+
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="nowhere"):
         Opened(tmp_path / "nowhere" / "orders.journal")
@@ -276,9 +324,10 @@ def test_a_torn_write_costs_only_what_was_not_confirmed(path: Path) -> None:
     life.sync()
     log = Path(f"{path}-wal")
     confirmed = log.stat().st_size
+    image = path.read_bytes()
     publisher.publish(1, [b"second" * 2000])
     life.sync()
-    image, torn = path.read_bytes(), log.read_bytes()
+    torn = log.read_bytes()
     life.journal.close()
     for cut in (confirmed + 1, (confirmed + len(torn)) // 2, len(torn) - 1):
         path.write_bytes(image)
@@ -312,7 +361,7 @@ def test_a_full_disk_stops_the_journal_and_loses_nothing_confirmed(path: Path) -
     again.journal.close()
 
 
-_WRITER = """
+PROCESS = """
 import sys, threading
 from onceway import SqliteJournal
 journal = SqliteJournal(sys.argv[1])
@@ -323,7 +372,12 @@ def wake():
 journal.open("c", wake)
 publisher = journal.publisher("orders", "p")
 subscriber = journal.subscriber("orders", "s")
-at = 0
+"""
+"""A process of its own begins like this: `moved` is notified when commits are durable."""
+
+_WRITER = (
+    PROCESS
+    + """at = 0
 while True:
     publisher.publish(at, [b"m%d" % n for n in range(at, at + 100)])
     subscriber.accept([b"t%d" % n for n in range(at, at + 100)], b"\\x00\\x53\\x24\\x45")
@@ -333,6 +387,7 @@ while True:
     at += 100
     print(at, flush=True)
 """
+)
 
 
 def test_a_process_killed_while_committing_leaves_all_that_it_was_told_is_durable(path: Path) -> None:
@@ -364,3 +419,42 @@ def test_the_journal_in_memory_counts_everything_as_durable() -> None:
     journal.publisher("orders", "p").publish(0, [b"a"])
     assert journal.sync() <= journal.durable
     assert journal.publisher("orders", "p").record.undecided == []
+
+
+def contact_after(path: Path, monkeypatch: pytest.MonkeyPatch, **later: object) -> float:
+    """Seconds since a contact that was 10 s ago, as the next process sees it, whose clocks show what `later` says."""
+    life = Opened(path)
+    life.journal.publisher("orders", "p").contact(clock.wall_us() - 10_000_000, 120.0)
+    life.journal.close()
+    for name, value in later.items():
+        monkeypatch.setattr(clock, name, value)
+    life = Opened(path)
+    contact_us = life.journal.publisher("orders", "p").record.contact_us
+    life.journal.close()
+    return (clock.wall_us() - contact_us) / 1e6
+
+
+def test_the_time_since_contact_does_not_depend_on_the_wall_clock(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wall_us = clock.wall_us
+    assert contact_after(path, monkeypatch, wall_us=lambda: wall_us() + 10**11) == pytest.approx(10, abs=5)
+
+
+def test_after_a_restart_of_the_machine_only_the_wall_clock_knows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    later: dict[str, object] = {"boot_id": lambda: "another boot", "wall_us": lambda: 1_000_000_000}
+    wall_us = clock.wall_us
+    later["wall_us"] = lambda: wall_us() + 60_000_000
+    later["boot_us"] = lambda: 5_000_000
+    assert contact_after(path, monkeypatch, **later) == pytest.approx(70, abs=5)
+
+
+def test_a_machine_that_was_set_back_to_a_snapshot_has_been_away_for_an_unknown_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot_us = clock.boot_us
+    assert contact_after(path, monkeypatch, boot_us=lambda: boot_us() - 600_000_000) < -500
+
+
+def test_without_a_clock_of_the_boot_the_wall_clock_has_to_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "boot_id", lambda: "")
+    wall_us = clock.wall_us
+    assert contact_after(path, monkeypatch, wall_us=lambda: wall_us() + 60_000_000) == pytest.approx(70, abs=5)

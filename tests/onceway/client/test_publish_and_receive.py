@@ -91,7 +91,7 @@ def test_encoded_messages_are_sent_as_they_are() -> None:
     async def scene(network: FakeNetwork) -> None:
         async with onceway.connect(network.url()) as connection:
             publisher = await connection.publisher("orders")
-            payloads = [Message("text", properties=Properties(subject="s")).encode(), Message(b"octets").encode()]
+            payloads = [Message("text", properties=Properties(subject="s")).encode(), Message(b"bytes").encode()]
             await (await publisher.put_payloads(payloads))
             assert network.published == payloads
 
@@ -158,7 +158,7 @@ def test_a_second_verdict_on_one_delivery_is_the_callers_mistake() -> None:
             await publisher.put(b"x")
             delivery = await subscriber.receive()
             await delivery.accept()
-            with pytest.raises(UsageError, match="verdict already"):
+            with pytest.raises(UsageError, match="outcome already"):
                 await delivery.release()
 
     play(scene)

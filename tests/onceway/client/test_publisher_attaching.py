@@ -1,11 +1,11 @@
-"""A recovering publisher that is refused, stolen, detached or away; its map; and what it may go on with (PROTOCOL 15)."""
+"""A recovering publisher that is refused, stolen, detached or away; its map; and what it may go on with (protocol 15)."""
 
 from __future__ import annotations
 
 from amqp10.events import LinkAttaching, LinkDetached
 from amqp10.outcomes import Error
 from onceway.client.protocol.events import Failed, Undecided
-from onceway.client.protocol.link import LATER_US
+from onceway.client.protocol.link import LATER_US, MOST_REFUSALS
 from onceway.client.protocol.publishing import tag_of, tags_of
 from onceway.errors import LinkRefused, LinkStolen
 from tests.onceway.client.harness import Rig, attached_publisher, epoch_of, kinds, map_of, number_of, payload, put
@@ -36,7 +36,8 @@ def test_two_lives_that_are_refused_for_the_same_epoch_begin_different_incarnati
 def test_refused_with_a_later_epoch_and_nothing_undecided_it_begins_an_incarnation_above_that_of_its_last_life() -> (
     None
 ):
-    """5.5: the old one would be refused again, whatever its epoch: its last life's clock was ahead of this one's."""
+    """The old one would be refused again, whatever its epoch: its last life's clock was ahead of this one's (protocol
+    5.5)."""
     rig = Rig()
     rig.connect()
     rig.publisher()
@@ -60,12 +61,24 @@ def test_refused_with_a_later_epoch_and_something_undecided_it_keeps_its_incarna
     assert map_of(link) == {tag_of(0): None}
 
 
-def test_refused_again_it_belongs_to_somebody_else() -> None:
+def test_two_earlier_lives_that_routers_knew_apart_are_both_overtaken() -> None:
+    """Each without memory, at a router of its own; found by seed 232372996 of ours-apart."""
+    rig = Rig()
+    rig.connect()
+    subscriber = rig.subscriber()
+    rig.refuse("amqp:link:stolen", {"onceway:epoch": 5_000_000})
+    rig.refuse("amqp:link:stolen", {"onceway:epoch": 9_000_000})
+    assert epoch_of(rig.attaching()) > 9_000_000
+    assert subscriber.take_events() == []
+
+
+def test_refused_again_and_again_it_belongs_to_somebody_else() -> None:
     rig = Rig()
     rig.connect()
     publisher = rig.publisher()
-    rig.refuse("amqp:link:stolen", {"onceway:epoch": 5_000_000})
-    rig.refuse("amqp:link:stolen", {"onceway:epoch": 6_000_000})
+    for refusal in range(MOST_REFUSALS + 1):
+        assert publisher.take_events() == []
+        rig.refuse("amqp:link:stolen", {"onceway:epoch": (5 + refusal) * 1_000_000})
     (event,) = publisher.take_events()
     assert isinstance(event, Failed)
     assert isinstance(event.error, LinkStolen)
@@ -185,7 +198,7 @@ def test_a_session_that_ends_under_us_is_begun_again() -> None:
     put(rig, publisher, 0)
     link.session.end(Error("amqp:session:window-violation", "for a test"))
     rig.run()
-    assert publisher.state == "away"
+    assert publisher.state == "detached"
     deadline = rig.client.next_deadline()
     assert deadline is not None
     rig.now = deadline

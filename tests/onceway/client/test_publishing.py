@@ -1,4 +1,4 @@
-"""A recovering publisher's half of PROTOCOL 15, against a router that the test plays: what is sent, decided and sent again."""
+"""A recovering publisher's half of protocol 15, against a router that the test plays: what is sent, decided and sent again."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from amqp10.termini import Source, Target
 from onceway.client.journal import UNDECIDED, MemoryJournal, PublisherRecord
 from onceway.client.protocol.events import Attached, Decided
 from onceway.client.protocol.publishing import tag_of, tags_of
+from tests.onceway.client.durable import Disk, DurableJournal
 from tests.onceway.client.harness import Rig, attached_publisher, epoch_of, map_of, number_of, payload, put
 
 
@@ -170,7 +171,7 @@ def test_it_is_attached_two_round_trips_after_it_is_connected(pipelined: bool, t
     rig.client.connect(ConnectionSettings(container_id="c", sasl=Anonymous(), pipelined=pipelined), rig.now)
     router = Connection(ConnectionSettings(container_id="r", sasl=server_mechanisms()), server=True, now=rig.now)
     taken = 0
-    while publisher.state != "on":
+    while publisher.state != "attached":
         taken += 1
         assert taken < 9
         for event in router.receive_data(rig.client.data_to_send(), rig.now):
@@ -245,3 +246,50 @@ def test_attached_says_what_was_granted() -> None:
     publisher = rig.publisher()
     rig.answer_publisher(timeout=90)
     assert publisher.take_events() == [Attached(False, "exactly-once", 90.0)]
+
+
+def test_what_is_put_while_it_is_detached_is_in_the_map_and_sent_once_it_is_attached() -> None:
+    rig = Rig()
+    publisher, _ = attached_publisher(rig)
+    put(rig, publisher, 0)
+    rig.drop()
+    put(rig, publisher, 1)
+    rig.connect()
+    link = rig.attaching()
+    assert map_of(link) == {tag_of(0): None, tag_of(1): None}
+    rig.heard.append(LinkAttaching(link))
+    rig.answer_publisher()
+    put(rig, publisher, 2)
+    assert rig.received() == [payload(0), payload(1), payload(2)]
+
+
+def test_what_is_put_while_the_epoch_is_written_is_new_and_in_no_map() -> None:
+    """Its number would be used again if the process died before it is durable."""
+    journal = DurableJournal(Disk())
+    rig = Rig(journal)
+    rig.connect()
+    publisher = rig.publisher()
+    journal.write()
+    rig.run()
+    rig.answer_publisher()
+    journal.write()
+    put(rig, publisher, 0)
+    while journal.write():
+        pass
+    rig.run()
+    rig.drop()
+    rig.connect()
+    assert publisher.state == "journalling"
+    put(rig, publisher, 1)
+    journal.write()
+    rig.run()
+    assert rig.received() == []
+    link = rig.attaching()
+    assert map_of(link) == {tag_of(0): None}
+    rig.heard.append(LinkAttaching(link))
+    rig.answer_publisher()
+    assert rig.received() == [payload(0)]
+    while journal.write():
+        pass
+    rig.run()
+    assert rig.received() == [payload(1)]

@@ -26,8 +26,8 @@ from onceway.client.protocol.events import Arrived, Decided, Failed, Gap, Undeci
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.protocol.subscribing import SubscriberLink
 from onceway.status import records
-from router.client_connection import ClientConnection
 from router.config import RouterConfig
+from router.links.client_connection import ClientConnection
 from router.router import Router
 from tests.onceway.client.durable import Disk, DurableJournal
 
@@ -211,7 +211,7 @@ class World:
         self.clients += self.subscribers
         self.budget = {"cut": 6, "kill": self.rng.choice([2, 12]), "crash": 3}
         # subscriptions exist before anything is published, so that all are owed everything
-        self.until(lambda: all(subscriber.link.state == "on" for subscriber in self.subscribers))
+        self.until(lambda: all(subscriber.link.state == "attached" for subscriber in self.subscribers))
         self.publishers = [PublishingClient(self, f"p{number}", total) for number in range(publishers)]
         self.clients += self.publishers
 

@@ -1,4 +1,4 @@
-"""A recovering subscriber that comes back: verdicts, maps in parts, resumptions, gaps (PROTOCOL 15)."""
+"""A recovering subscriber that comes back: verdicts, maps in parts, resumptions, gaps (protocol 15)."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_settled_while_the_accept_is_on_its_way_into_the_journal_nothing_is_left
     rig.run()
     assert told(rig) == [(first + 1, first + 1, ACCEPTED, False)]
     assert subscriber.held == 1
-    assert list(subscriber.holdings.accepted) == [(1, 2)]
+    assert list(subscriber.holdings.accepted) == [(1, 1)]
 
 
 def test_what_a_fenced_off_process_added_is_asked_about_before_there_is_credit() -> None:

@@ -1,4 +1,4 @@
-"""A recovering subscriber's half of PROTOCOL 15, against a router that the test plays: deliveries, verdicts, credit."""
+"""A recovering subscriber's half of protocol 15, against a router that the test plays: deliveries, verdicts, credit."""
 
 from __future__ import annotations
 

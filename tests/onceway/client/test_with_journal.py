@@ -12,19 +12,28 @@ from pathlib import Path
 import pytest
 
 import onceway
+from onceway.client import clock
 from onceway.errors import JournalFull, JournalLocked, UndecidedPublications
 from tests.onceway.client.fake_network import FakeNetwork
 from tests.onceway.client.scenes import eventually, messages, play
 
 
+async def published_without_outcome(
+    network: FakeNetwork, path: Path, count: int
+) -> tuple[onceway.Connection, onceway.Publisher]:
+    """A connection that has sent this many messages, of which the network tells no outcome."""
+    network.hold_outcomes = True
+    connection = await onceway.connect(network.url(), container="c", journal=path)
+    publisher = await connection.publisher("orders")
+    await publisher.put_many(messages(count))
+    assert await eventually(lambda: len(network.published) == count)
+    return connection, publisher
+
+
 def test_a_new_process_goes_on_where_the_old_one_was_cut_off(tmp_path: Path) -> None:
     async def scene(network: FakeNetwork) -> None:
-        network.hold_outcomes = True
         path = tmp_path / "journal"
-        connection = await onceway.connect(network.url(), container="c", journal=path)
-        publisher = await connection.publisher("orders")
-        await publisher.put_many(messages(5))
-        assert await eventually(lambda: len(network.published) == 5)
+        connection, _ = await published_without_outcome(network, path, 5)
         await connection.close(timeout_s=0)
         network.release_outcomes()
         async with onceway.connect(network.url(), container="c", journal=path) as connection:
@@ -42,12 +51,8 @@ def test_a_new_process_goes_on_where_the_old_one_was_cut_off(tmp_path: Path) -> 
 
 def test_publications_that_are_too_old_are_raised_and_not_sent_again(tmp_path: Path) -> None:
     async def scene(network: FakeNetwork) -> None:
-        network.hold_outcomes = True
         path = tmp_path / "journal"
-        connection = await onceway.connect(network.url(), container="c", journal=path)
-        publisher = await connection.publisher("orders")
-        await publisher.put_many(messages(2))
-        assert await eventually(lambda: len(network.published) == 2)
+        connection, publisher = await published_without_outcome(network, path, 2)
         publisher._link._part.contact(1, 120.0)
         await connection.close(timeout_s=0)
         async with onceway.connect(network.url(), container="c", journal=path) as connection:
@@ -159,5 +164,48 @@ def test_a_subscriber_killed_at_any_moment_processes_nothing_accepted_again_and_
         missing = set(range(1200)) - set(numbers)
         assert len(missing) <= 3 * 21
         assert network.faults == []
+
+    play(scene)
+
+
+HOURS_US = 26_475 * 1_000_000
+
+
+def test_a_wall_clock_that_is_set_between_two_processes_makes_no_absence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        path = tmp_path / "journal"
+        connection, _ = await published_without_outcome(network, path, 2)
+        await connection.close(timeout_s=0)
+        wall_us = clock.wall_us
+        for jump in (HOURS_US, -HOURS_US):
+            monkeypatch.setattr(clock, "wall_us", lambda jump=jump: wall_us() + jump)
+            connection = await onceway.connect(network.url(), container="c", journal=path)
+            publisher = await connection.publisher("orders")
+            assert [publication.sequence for publication in publisher.recovered] == [0, 1]
+            await connection.close(timeout_s=0)
+        assert network.faults == []
+
+    play(scene)
+
+
+def test_a_message_put_in_the_turn_in_which_the_connection_is_lost_is_in_the_journal(tmp_path: Path) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        path = tmp_path / "journal"
+        connection = await onceway.connect(network.url(), container="c", journal=path)
+        publisher = await connection.publisher("orders")
+        wire = connection._driver._wire
+        assert wire is not None
+        assert await eventually(lambda: not connection._driver._scheduled)
+        connection._driver.wire_lost(wire, None)
+        publisher.put_nowait(b"kept")
+        await network.routers[0].stop()
+        assert await eventually(lambda: publisher._link.undecided)
+        await connection.close(timeout_s=0)
+        journal = onceway.SqliteJournal(path)
+        journal.open("c", lambda: None)
+        assert [number for number, _ in journal.publisher("orders", "orders").record.undecided] == [0]
+        journal.close()
 
     play(scene)

@@ -290,3 +290,34 @@ def test_a_publisher_process_that_dies_leaves_what_the_next_one_sends(
             assert any(isinstance(report, LinkAttached) and report.resumed for report in told)
 
     run(scene)
+
+
+@pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+def test_a_reply_from_within_the_receive_loop_does_not_deadlock(live_network: LiveNetworks, guarantee: str) -> None:
+    """One connection has both sides, with a credit of 1: the reply is sent, and accepted, before its request is."""
+    network = live_network("a")
+
+    async def scene() -> None:
+        async with onceway.connect(network.urls()) as connection:
+
+            async def answer(requests: onceway.Subscriber, replies: onceway.Publisher) -> None:
+                async for request in requests:
+                    await replies.send(b"re: " + request.body, timeout_s=BOUND_S)
+                    await request.accept()
+
+            requests = await connection.subscriber("requests", credit=1, guarantee=guarantee)
+            answering = asyncio.create_task(
+                answer(requests, await connection.publisher("replies", guarantee=guarantee))
+            )
+            replies = await connection.subscriber("replies", credit=1, guarantee=guarantee)
+            asking = await connection.publisher("requests", guarantee=guarantee)
+            for body in messages(20):
+                publication = await asking.put(body)
+                reply = await replies.receive()
+                assert reply.body == b"re: " + body
+                await reply.accept()
+                await publication
+            await requests.close()
+            await answering
+
+    run(scene)

@@ -1,0 +1,37 @@
+"""What a client process is told, and the messages they all send."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+LINK = "chaos"  # the name of every client's link
+DEFAULTS: dict[str, Any] = {
+    "client": "onceway", "address": "orders", "journal": None, "settle": "second",
+    "timeout": 60.0,  # seconds that the network is to wait for it
+    "count": None, "duration": None,  # messages to publish, or seconds
+    "until": None,  # or when to stop, in seconds of CLOCK_MONOTONIC
+    "rate": 1_000.0, "size": 100,  # messages a second, bytes of a body
+    "credit": 500, "pause": 0.0,  # of a subscriber; seconds that its application takes for a delivery
+    "parent": None,  # dies with this process
+}  # fmt: skip
+
+
+def parse(what: str, options: str) -> SimpleNamespace:
+    """what: publish or subscribe; options: a JSON object with urls ("amqp://h:p,amqp://h:p", tried in this order),
+    name (container-id; goes into every body), history (the file to append to), and what differs from `DEFAULTS`."""
+    return SimpleNamespace(what=what, **{**DEFAULTS, **json.loads(options)})
+
+
+def body(publisher: str, number: int, size: int) -> bytes:
+    return f"{publisher} {number} ".encode().ljust(size, b".")
+
+
+def read_body(data: bytes) -> tuple[str, int]:
+    publisher, number, _ = data.split(b" ", 2)
+    return publisher.decode(), int(number)
+
+
+def say(word: str) -> None:
+    print(word, flush=True)

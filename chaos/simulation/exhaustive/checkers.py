@@ -1,0 +1,79 @@
+"""Checkers by number: what the omniscient observer knows, as one part of the state of a whole world.
+
+Two checkers are the same if they will say the same of everything that may come. What they keep of ended lives is
+history, and left out.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+from chaos.judge.ranges import Deliveries
+from chaos.simulation.world.checker import Checker, Life, Violation
+
+
+class Found(Exception):
+    """What happened next is wrong."""
+
+    def __init__(self, failure: BaseException) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
+class Checkers:
+    def __init__(self, strict: bool) -> None:
+        self.numbers: dict[Any, int] = {}
+        self.packed: list[bytes] = []
+        self.known: dict[tuple[int, Any], int | Found] = {}
+        self.first = self.number(Checker(strict))
+
+    def load(self, number: int) -> Checker:
+        checker: Checker = pickle.loads(self.packed[number])  # what we have packed
+        return checker
+
+    def number(self, checker: Checker) -> int:
+        checker.lives, checker.told = [], []
+        for mid, lives in checker.required.items():
+            checker.required[mid] = [life for life in lives if life.ended is None]
+        name = (
+            tuple(sorted((who, self._life(life)) for who, life in checker.current.items())),
+            tuple(sorted((mid, tuple(map(self._life, lives))) for mid, lives in checker.required.items())),
+            tuple((self._life(life), mid, at) for life, mid, at, _ in checker.missed),
+            tuple(sorted((who, found) for who, pairs in checker.deliveries.items() if (found := self._pairs(pairs)))),
+            tuple(sorted(checker.excused)),
+        )  # fmt: skip
+        number = self.numbers.get(name)
+        if number is None:
+            number = self.numbers[name] = len(self.packed)
+            self.packed.append(pickle.dumps(checker))
+        return number
+
+    def _life(self, life: Life) -> tuple[Any, ...]:
+        return (life.subscriber, life.ended, tuple(sorted(life.accepted)))
+
+    def _pairs(self, pairs: dict[str, Deliveries]) -> tuple[Any, ...]:
+        return tuple(sorted(
+            (p, tuple(d.received), tuple(d.accepted), tuple(d.in_hand), d.highest)
+            for p, d in pairs.items() if d.received or d.accepted
+        ))  # fmt: skip
+
+    def tell(self, number: int, told: tuple[tuple[Any, ...], ...]) -> int:
+        """Raises Found."""
+        key = (number, told)
+        result = self.known.get(key)
+        if result is None:
+            checker = self.load(number)
+            try:
+                for what, *arguments in told:
+                    if what == "excuse":
+                        checker.excused |= set(arguments)
+                    else:
+                        getattr(checker, what)(*arguments)
+                result = self.number(checker)
+            except Violation as violation:
+                result = Found(violation)
+            self.known[key] = result
+        if isinstance(result, Found):
+            raise result
+        return result

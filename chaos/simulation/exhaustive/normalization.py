@@ -1,0 +1,126 @@
+"""What snapshots leave out, because nothing will ever read it again: it is written as when it was new.
+
+Each entry of `AS_IF` names a class, and the values that its instances are written with instead of their own. It is
+right only if no later behaviour depends on the values, in worlds as small as these (two messages, no timers that run):
+
+- counters that decide nothing, and caches that only make the engine faster;
+- estimates and windows that are thousands of entries and frames away from deciding anything;
+- what only a past event needed: the maps, properties and termini of the attaches of an attached link (they are read
+  when an attach is answered), what a closed proof was opened with (opening it sets all of that anew), how a publisher
+  came once it has been claimed;
+- the order of collections that are only asked for membership, or whose members are told something independently of each
+  other, and what is left in a table until it is next looked through, which drops it unseen;
+- which of several members, all of which are asked, is asked first (`blocker`).
+
+No exceptions to these are known. Two checks would show one: states that were put together look like whole worlds
+(`agree`), and quiet states are the same without persistent sets and with nothing left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
+
+from amqp10.incoming import Incoming
+from amqp10.link import Link, LinkState
+from amqp10.outgoing import Outgoing
+from amqp10.reading import Reader
+from amqp10.receiver import ReceiverLink
+from amqp10.sender import SenderLink
+from router.core.core import Core
+from router.core.deliveries import Deliveries
+from router.core.directory import PublisherEntry
+from router.core.intervals import IntervalSet
+from router.core.publisher import Phase, Publisher
+from router.core.records import Records
+from router.core.subscriber import Subscriber
+from router.links.client_connection import ClientConnection
+from router.links.limits import RECOUNT_S, Bookkeeping
+from router.links.proof import Proof
+from router.links.subscriber_link import MAX_BURST, MAX_BURST_BYTES, SubscriberLink
+
+UNANSWERED = (LinkState.NEW, LinkState.ATTACH_SENT, LinkState.ATTACH_RECEIVED)
+WIDE = 1024  # frames: far more than there are
+USUAL_WINDOW = 4096
+
+
+def _attaches(link: Link) -> dict[str, Any]:
+    changed: dict[str, Any] = {}
+    if link._state not in UNANSWERED:
+        for name in ("local_attach", "remote_attach"):
+            attach = getattr(link, name)
+            if attach is not None:
+                changed[name] = replace(attach, unsettled=None, properties=None, source=None, target=None)
+    return changed
+
+
+def _receiver(link: ReceiverLink) -> dict[str, Any]:
+    """available: a hint for applications; none of these takes it."""
+    return {**_attaches(link), "available": None}
+
+
+def _proof(proof: Proof) -> dict[str, Any]:
+    return {} if proof.open else {"since": 0.0, "_threshold": 0, "_seen": frozenset(), "_written": False}
+
+
+def _publisher(publisher: Publisher) -> dict[str, Any]:
+    come = {} if publisher.phase is Phase.PROVING else {"resumes": False, "was_known": False}
+    covered = {home: dict(sorted(publisher.covered[home].items())) for home in sorted(publisher.covered)}
+    return {**come, "covered": covered, "uncovered": dict.fromkeys(sorted(publisher.uncovered, key=attrgetter("name")))}
+
+
+def _subscriber(subscriber: Subscriber) -> dict[str, Any]:
+    return {"joined": dict(sorted(subscriber.joined.items()))}
+
+
+def _entry(entry: PublisherEntry) -> dict[str, Any]:
+    return {"special_subscribers": dict.fromkeys(sorted(entry.special_subscribers, key=_by_name))}
+
+
+def _core(core: Core) -> dict[str, Any]:
+    return {
+        "publishers": dict(sorted(core.publishers.items(), key=lambda item: (item[1].publisher_id, item[1].term))),
+        "subscribers": dict(sorted(core.subscribers.items(), key=lambda item: _by_name(item[1]))),
+    }
+
+
+def _by_name(subscriber: Subscriber) -> tuple[Any, ...]:
+    return subscriber.name, subscriber.term
+
+
+def _records(records: Records) -> dict[str, Any]:
+    """blocker: asked before the others, of which it is one; one that is none of them any more is kept."""
+    owing = {entry: None for entry in records.owing if entry.owed or entry.syncing}
+    blocker = records.blocker
+    others = (*records.awaited.values(), *(entry.owed for entry in owing), *(entry.syncing for entry in owing))
+    if not blocker or any(blocker is other for other in others):
+        blocker = IntervalSet()
+    return {"owing": owing, "blocker": blocker, "awaited": dict(sorted(records.awaited.items()))}
+
+
+def _deliveries(deliveries: Deliveries) -> dict[str, Any]:
+    """blocker: the same."""
+    blocker = deliveries.blocker
+    asked = blocker is not None and deliveries.subscribers.get(blocker.name) is blocker
+    return {"blocker": None} if asked else {}
+
+
+AS_IF: dict[type, Callable[[Any], dict[str, Any]]] = {
+    ClientConnection: lambda _: {"writes": 0},
+    Bookkeeping: lambda _: {"_counted": 0, "_added": 0, "_counted_at": -RECOUNT_S},
+    Reader: lambda _: {"frames": 0, "_shapes": {}, "_dispositions": {}},
+    SubscriberLink: lambda _: {"_size": MAX_BURST_BYTES // MAX_BURST, "_write": 0, "_allowance": MAX_BURST},
+    Incoming: lambda incoming: {"left": USUAL_WINDOW} if incoming.left > WIDE else {},
+    Outgoing: lambda outgoing: {"window": USUAL_WINDOW} if outgoing.window > WIDE else {},
+    SenderLink: _attaches,
+    ReceiverLink: _receiver,
+    Proof: _proof,
+    Publisher: _publisher,
+    Subscriber: _subscriber,
+    PublisherEntry: _entry,
+    Core: _core,
+    Records: _records,
+    Deliveries: _deliveries,
+}

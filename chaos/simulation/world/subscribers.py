@@ -1,0 +1,268 @@
+"""Scripted subscribers of every kind of protocol 1: what is handed to their applications, and what these say of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqp10.errors import DETACH_FORCED, STOLEN
+from amqp10.events import Dispositions, Event, LinkAttached, ResumedTransfer, Transfers
+from amqp10.outcomes import Modified, Released
+from amqp10.performatives import RCV_FIRST, SND_UNSETTLED, Source, Target
+from amqp10.receiver import ReceiverLink
+from amqp10.types import Symbol, UInt, ULong
+from chaos.simulation.world.clients import ADDRESS, FOREVER, LINK, MEMORY, PLAIN, RECOVERING, STATES, Client, mid_of
+from router.names import (
+    BORN,
+    EPOCH,
+    MARKS,
+    SUBSCRIPTION_BROKEN,
+    SUBSCRIPTION_REMOVED,
+    SUBSCRIPTION_UNDECLARED,
+)
+
+
+class Subscriber(Client):
+    def __init__(self, name: str = "s0", kind: str = RECOVERING, credit: int = 10, keep: bool = True) -> None:
+        super().__init__(name, kind)
+        self.credit, self.keep = credit, keep
+        self.unsettled: dict[bytes, str] = {}  # tag -> received | accepted | rejected | released
+        self.timeout, self.policy = FOREVER, "never"
+        self.most = 5  # how often the network delivers again what is released
+        self.given: dict[bytes, int] = {}  # tag -> how often it was released
+        self.ids: dict[bytes, int] = {}
+        self.in_hand: list[tuple[bytes, tuple[str, int]]] = []
+        self.returns = False  # when it is turned away
+        self.born = 0
+        self.confirmed = self.ever = False
+        self.unresumed = 0
+        self.marks: set[tuple[int, str]] = set()
+        self.done_tags: set[bytes] = set()
+        self.words: dict[bytes, str] = {}  # tag -> the outcome that it has sent
+        self.mid_of_tag: dict[bytes, tuple[str, int]] = {}
+
+    def attach(self, session: Any) -> None:
+        fresh, self.want_fresh = self.want_fresh or not self.confirmed, False
+        properties: dict[str, Any] = {}
+        unsettled: dict[bytes, Any] | None = {t: STATES.get(v) for t, v in self.unsettled.items()}
+        if self.kind == RECOVERING:
+            self.epoch += 1
+            if fresh:
+                self.born = self.epoch
+            properties = {EPOCH: ULong(self.epoch), BORN: ULong(self.born)}
+            if fresh and not self.ever:
+                unsettled = None
+        elif self.kind == MEMORY:
+            if fresh:  # without a name for what it was, it begins from nothing
+                self.unsettled, self.in_hand, unsettled = {}, [], None
+                if self.ever:
+                    self.world.checker.forgot(self.name)
+        else:
+            self.unsettled, unsettled, fresh = {}, None, False
+        if fresh:
+            self.confirmed = False
+            self.world.checker.closed(self.name)
+        self.presented = unsettled is not None
+        self.ids = {}
+        self.say_attach(
+            session,
+            unsettled,
+            source=Source(
+                address=ADDRESS, timeout=UInt(self.timeout), expiry_policy=Symbol(self.policy), durable=UInt(2)
+            ),
+            target=Target(address=self.name),
+            snd_settle_mode=SND_UNSETTLED,
+            rcv_settle_mode=self.rcv,
+            properties={Symbol(k): v for k, v in properties.items()} or None,
+        )
+
+    def new_link(self, session: Any) -> ReceiverLink:
+        link: ReceiverLink = session.receiver(LINK)
+        return link
+
+    def handle(self, event: Event) -> None:
+        super().handle(event)
+        if self.link is None:
+            return
+        if isinstance(event, LinkAttached):
+            answer = event.link.remote_attach
+            if answer is not None and answer.source is not None and not self.parts:
+                self.on_attached(answer)
+        elif isinstance(event, Transfers):
+            for i, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True)):
+                self.on_transfer(event.first_id + i, tag, payload)
+            self.grant()
+        elif isinstance(event, ResumedTransfer):
+            self.on_resumed(event)
+            self.grant()
+        elif isinstance(event, Dispositions) and event.settled:
+            for tag in [t for t, i in self.ids.items() if event.first_id <= i <= event.last_id]:
+                self.unsettled.pop(tag, None)
+                del self.ids[tag]
+
+    def on_attached(self, attach: Any) -> None:
+        self.state = "on"
+        if self.closing:
+            self.link.detach(None, closed=True)
+            return
+        if self.presented:
+            listed = attach.unsettled or {}
+            for tag in [t for t in self.unsettled if t not in listed]:
+                del self.unsettled[tag]
+        properties = attach.properties or {}
+        if self.kind != RECOVERING:
+            marks = {(int(t[0]), str(t[1])) for t in properties.get(MARKS) or ()}
+            if self.confirmed and marks - self.marks:
+                self.world.checker.subscriber_told(self.name)
+                self.confirmed = False
+            elif marks and not self.confirmed:  # of a process without memory, every mark is news
+                self.world.checker.began_anew(self.name)
+            self.marks |= marks
+        if not self.confirmed:
+            self.confirmed = self.ever = True
+            self.world.checker.confirmed(self.name)
+        if not self.world.checker.strict:  # else nothing excuses that it misses something
+            self.world.checker.attached(self.name, self.world.now, float(attach.source.timeout))
+        self.unresumed = len(self.unsettled)
+        self.grant()
+
+    def on_transfer(self, delivery_id: int, tag: bytes, payload: bytes) -> None:
+        mid = mid_of(payload)
+        if mid in self.world.checker.presettled:
+            self.world.checker.handed(self.name, mid)
+            return
+        self.ids[tag] = delivery_id
+        if tag in self.done_tags and self.kind == PLAIN:  # drops repeats by tag
+            self.unsettled[tag] = word = self.words.get(tag, "accepted")
+            self.say(tag, STATES[word])
+            return
+        if tag in self.unsettled:
+            raise AssertionError(f"G2 {self.name}: unsettled {mid} is delivered as new")
+        self.unsettled[tag] = "received"
+        self.mid_of_tag[tag] = mid
+        self.in_hand.append((tag, mid))
+        if self.kind == RECOVERING:  # others' placeholders (protocol 7.6) leave their credit to what comes meanwhile
+            assert len(self.in_hand) <= self.credit, f"credit: {self.name} has {len(self.in_hand)} in hand"
+        self.world.checker.handed(self.name, mid)
+
+    def on_resumed(self, event: ResumedTransfer) -> None:
+        self.unresumed -= 1
+        state = self.unsettled.get(event.tag)
+        if event.settled:
+            self.unsettled.pop(event.tag, None)
+        elif state is None:
+            raise AssertionError(f"{self.name}: resumption of a delivery that it does not have")
+        else:
+            self.ids[event.tag] = event.delivery_id
+            if state in STATES:
+                self.say(event.tag, STATES[state])
+
+    def say(self, tag: bytes, state: Any) -> None:
+        """An outcome. In mode first that is all there is to say."""
+        first = self.rcv == RCV_FIRST
+        self.link.dispose(self.ids[tag], self.ids[tag], state, first)
+        if first:
+            del self.ids[tag]
+            self.unsettled.pop(tag, None)
+
+    def grant(self) -> None:
+        """A window of `credit` undecided new deliveries, and one transfer for each resumption."""
+        wanted = max(0, self.credit - len(self.in_hand)) + max(0, self.unresumed)
+        # the engine has counted it already, but it is in hand only after its last frame
+        if self.link.incomplete_size and wanted:
+            wanted -= 1
+        if wanted > self.link.credit:
+            self.link.grant(wanted)
+
+    def accept(self, index: int = 0) -> None:
+        self.last_word(index, "accepted")
+
+    def reject(self, index: int = 0) -> None:
+        """Rejected, or modified with undeliverable-here: its last word (protocol 6.4)."""
+        self.world.checker.rejected(self.name, self.in_hand[index][1])
+        self.last_word(index, "rejected" if index % 2 == 0 else "undeliverable")
+
+    def last_word(self, index: int, word: str) -> None:
+        tag, mid = self.in_hand.pop(index)
+        self.world.checker.accepted(self.name, mid)
+        self.done_tags.add(tag)
+        self.words[tag] = word
+        if tag in self.unsettled:
+            self.unsettled[tag] = word
+            if self.state == "on" and tag in self.ids:
+                self.say(tag, STATES[word])
+        if self.state == "on":
+            self.grant()
+        self.flush()
+
+    def release(self, index: int = 0) -> None:
+        """The application gives a delivery back, to get it again."""
+        tag, mid = self.in_hand.pop(index)
+        times = self.given[tag] = self.given.get(tag, 0) + 1
+        self.world.checker.gave_back(self.name, mid, times > self.most)
+        self.unsettled[tag] = "released"
+        self.say(tag, Released() if times % 2 else Modified(delivery_failed=True))
+        self.grant()
+        self.flush()
+
+    def can_release(self, index: int) -> bool:
+        return self.state == "on" and not self.closing and self.in_hand[index][0] in self.ids
+
+    def restart(self) -> None:
+        """Its process restarts: what it has accepted is on disk, what it had in hand is gone."""
+        self.hang_up()
+        self.unsettled = {t: v for t, v in self.unsettled.items() if v in STATES}
+        self.in_hand = []
+        self.world.checker.let_go(self.name)
+
+    def forget(self) -> None:
+        """Its process restarts without memory."""
+        self.restart()
+        self.unsettled, self.done_tags, self.marks = {}, set(), set()
+        self.want_fresh, self.confirmed, self.ever = True, False, False
+        self.world.checker.forgot(self.name)
+
+    def disconnected(self) -> None:
+        # protocol 15: released deliveries are left out of the map, and come again as new
+        self.unsettled = {t: v for t, v in self.unsettled.items() if v != "released"}
+        if self.kind == PLAIN:
+            self.unsettled, self.in_hand = {}, []
+            self.world.checker.let_go(self.name)
+        elif not self.keep and self.in_hand:
+            for tag, _ in self.in_hand:
+                self.unsettled.pop(tag, None)
+            self.in_hand = []
+            self.world.checker.let_go(self.name)
+
+    def turned_away(self, condition: str) -> bool:
+        """Whether a topology file says that it must not attach. What it held is nothing to anybody."""
+        if condition not in (SUBSCRIPTION_REMOVED, SUBSCRIPTION_UNDECLARED):
+            return False
+        self.unsettled, self.done_tags, self.marks, self.in_hand = {}, set(), set(), []
+        self.want_fresh, self.confirmed, self.ever = True, False, False
+        self.world.checker.forgot(self.name)
+        return True
+
+    def may_return(self) -> None:
+        """A topology file says again that it may attach."""
+        self.closed, self.returns = self.closing, True
+
+    def close(self) -> None:
+        self.closing, self.unsettled, self.in_hand = True, {}, []
+        self.world.checker.closed(self.name)
+        self.detach()
+
+    def on_detached(self, condition: str, info: dict[Any, Any]) -> None:
+        if condition == STOLEN:
+            self.learn_epoch(info)
+        elif condition == DETACH_FORCED and self.kind != RECOVERING:
+            pass  # and attach again
+        elif condition == SUBSCRIPTION_BROKEN:
+            if self.closing:
+                self.closed = True
+            else:
+                self.world.checker.subscriber_told(self.name)
+                self.want_fresh, self.confirmed = True, False
+        elif (not condition and self.closing) or self.turned_away(condition):
+            self.closed = self.closing or not self.returns
+        else:
+            raise AssertionError(f"{self.name}: detached with {condition}")

@@ -1,0 +1,3 @@
+'use strict';
+
+module.exports = {Publisher: require('./publisher.js'), Subscriber: require('./subscriber.js')};

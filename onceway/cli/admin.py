@@ -1,0 +1,191 @@
+"""`onceway admin`: what an operator does to subscriptions, links and connections of routers on this host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from onceway.cli.options import say
+from onceway.cli.sockets import routers_here, run_action, socket_options
+
+router_option: Final = click.option(
+    "--router", metavar="NAME", help="Ask this router alone. By default all that run on this host."
+)
+
+
+@click.group("admin")
+def command() -> None:
+    """Drop a subscription, close links and connections.
+
+    These commands reach the routers of this host through their control sockets.
+    Only the user that the routers run as, and root, may use them.
+    """
+
+
+@command.group("subscription")
+def subscription() -> None:
+    """Drop a subscription that nobody needs any more."""
+
+
+@command.group("link")
+def link() -> None:
+    """Close the link of a publisher or subscriber."""
+
+
+@command.group("connection")
+def connection() -> None:
+    """Close the connections of a client."""
+
+
+@subscription.command("drop")
+@click.argument("address")
+@click.argument("container")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@router_option
+@socket_options
+def drop_subscription(
+    address: str,
+    container: str,
+    name: str,
+    yes: bool,
+    router: str | None,
+    as_json: bool,
+    network: str | None,
+    state_dir: Path | None,
+) -> None:
+    """Drop subscription CONTAINER NAME of ADDRESS, in the whole network.
+
+    Nobody waits for it any more, and what is owed to it is lost to it. Its
+    client is told so (onceway:subscription-broken) when it comes back. The
+    subscription must be away: stop its client first. One that the topology file
+    declares cannot be dropped; remove it from the file.
+
+    \b
+    Examples:
+      onceway admin subscription drop orders billing billing
+      onceway admin subscription drop orders spark lake --yes --json
+    """
+    sockets = routers_here(network, state_dir, router)
+    names = {"address": address, "container": container, "name": name}
+    run_action(_drop(sockets, names, yes, as_json))
+
+
+async def _drop(sockets: Mapping[str, Path], names: dict[str, Any], yes: bool, as_json: bool) -> int:
+    from onceway.control import ControlError, call
+
+    known = await _ask_all(sockets, "/subscription/drop", {**names, "dry_run": True})
+    owed = sum(each["owed"] for each in known.values())
+    one = next(iter(known.values()))
+    shown = f"{names['address']}: subscription {names['container']}/{names['name']}"
+    if not yes and one["home"] is None:
+        messages = "1 message" if owed == 1 else f"{owed} messages"
+        click.echo(
+            f"{shown} is away for {one['away_s']:.0f} s and waited for {one['timeout_s']:.0f} s. "
+            f"The routers of this host owe {messages} to it, which it will never get.",
+            err=True,
+        )
+        click.confirm("Drop it?", abort=True, err=True)
+    refused: ControlError | None = None
+    for router, socket in sockets.items():
+        if router not in known:
+            continue
+        try:
+            await call(socket, "POST", "/subscription/drop", names)
+        except ControlError as error:
+            refused = error
+            continue
+        if as_json:
+            click.echo(json.dumps({**names, "dropped_at": router, "owed": owed}))
+        else:
+            click.echo(f"{shown} dropped")
+        return 0
+    assert refused is not None
+    raise refused
+
+
+@link.command("close")
+@click.argument("address")
+@click.argument("container")
+@click.argument("name")
+@router_option
+@socket_options
+def close_link(
+    address: str,
+    container: str,
+    name: str,
+    router: str | None,
+    as_json: bool,
+    network: str | None,
+    state_dir: Path | None,
+) -> None:
+    """Detach link NAME of CONTAINER at ADDRESS, publisher or subscriber.
+
+    Nothing is lost or repeated: its client is told amqp:link:detach-forced and
+    may attach again.
+
+    \b
+    Example:
+      onceway admin link close orders billing billing
+    """
+    sockets = routers_here(network, state_dir, router)
+    names = {"address": address, "container": container, "name": name}
+    run_action(_close(sockets, "/link/close", names, f"{address}: link {container}/{name}", as_json))
+
+
+@connection.command("close")
+@click.argument("container")
+@router_option
+@socket_options
+def close_connection(
+    container: str, router: str | None, as_json: bool, network: str | None, state_dir: Path | None
+) -> None:
+    """Close the connections of CONTAINER, with all their links.
+
+    Nothing is lost or repeated: its client is told amqp:connection:forced and
+    may connect again.
+
+    \b
+    Example:
+      onceway admin connection close billing --router b
+    """
+    sockets = routers_here(network, state_dir, router)
+    names = {"container": container}
+    run_action(_close(sockets, "/connection/close", names, f"connection of {container}", as_json))
+
+
+async def _close(sockets: Mapping[str, Path], page: str, names: dict[str, Any], what: str, as_json: bool) -> int:
+    done = await _ask_all(sockets, page, names)
+    closed = {router: answer["closed"] for router, answer in done.items()}
+    if as_json:
+        click.echo(json.dumps({**names, "closed": closed}))
+    else:
+        for router, number in closed.items():
+            click.echo(f"[{router}] {what} closed" + ("" if number == 1 else f", {number} times"))
+    return 0
+
+
+async def _ask_all(sockets: Mapping[str, Path], page: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The answers of the routers that know what the arguments name. ControlError if none does."""
+    from onceway.control import ControlError, NotRunning, call
+
+    answers: dict[str, Any] = {}
+    unknown: list[ControlError] = []
+    for router, socket in sockets.items():
+        try:
+            answers[router] = await call(socket, "POST", page, arguments)
+        except NotRunning as error:
+            say(f"[{router}] {error}")
+        except ControlError as error:
+            if error.status != 404:
+                raise
+            unknown.append(error)
+    if answers:
+        return answers
+    if not unknown:
+        raise NotRunning("no router of this host answers")
+    raise max(unknown, key=lambda error: ("did you mean" in str(error), " are " in str(error)))

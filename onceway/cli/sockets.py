@@ -1,0 +1,68 @@
+"""The control sockets of this host, for the commands that use them: where they are, and how errors end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+import click
+
+from onceway import state
+from onceway.cli.options import say, state_dir_option
+from onceway.control import SUPERVISOR
+from onceway.errors import UsageError
+from onceway.topology.document import suggest
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+network_option: Final = click.option(
+    "--network", metavar="NAME", help="The network. Needed only if routers of several networks run on this host."
+)
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+
+
+def socket_options(function: F) -> F:
+    for option in (state_dir_option, network_option, json_option):
+        function = option(function)
+    return function
+
+
+def routers_here(network: str | None, state_dir: Path | None, router: str | None = None) -> dict[str, Path]:
+    """The control sockets of this host's routers, by name; only that of `router` if it is given. UsageError."""
+    base = state.state_dir("-", state_dir).parent
+    found = {each.name: _sockets(each) for each in sorted(base.glob("*/")) if network in (None, each.name)}
+    found = {name: sockets for name, sockets in found.items() if sockets}
+    if not found:
+        which = "no router" if network is None else f'no router of network "{network}"'
+        raise UsageError(
+            f"{base}: {which} runs on this host with this state directory; "
+            "run this on the router's host and as its user, or give --state-dir"
+        )
+    having = {name: sockets for name, sockets in found.items() if router in (None, *sockets)}
+    if not having:
+        known = sorted({name for sockets in found.values() for name in sockets})
+        raise UsageError(f'no router "{router}" runs on this host; {suggest(str(router), known, "routers are")}')
+    if len(having) > 1:
+        raise UsageError(f"several networks run on this host: give --network, one of {', '.join(having)}")
+    (sockets,) = having.values()
+    return sockets if router is None else {router: sockets[router]}
+
+
+def _sockets(directory: Path) -> dict[str, Path]:
+    """Those of routers, which are not named like a supervisor's."""
+    names = sorted(path for path in directory.glob("*.sock") if path.stem.split("-")[0] != SUPERVISOR)
+    return {path.stem: path for path in names if path.is_socket()}
+
+
+def run_action(main: Coroutine[Any, Any, int]) -> NoReturn:
+    """Runs `main` and exits with its result: 2 for arguments that a router refuses, 1 for other errors."""
+    from onceway.control import ControlError
+    from onceway.loop import run
+
+    try:
+        sys.exit(run(main))
+    except ControlError as error:
+        say(str(error))
+        sys.exit(2 if error.status in (400, 404) else 1)

@@ -1,0 +1,437 @@
+"""The client's journal over write-ahead logs: deliveries are durable with their rows, so an accept writes nothing.
+
+Each topic has a slot of the log: `WalJournal.writer(topic)` takes the rows, and the link's part of the journal knows
+their tags.  A restarted process reads from the log's tail what it presents to the network as accepted: every row that
+is not known to be settled, so that a repeat is accepted and not appended.  The network's answer leaves out what it no
+longer knows, and that is forgotten.
+
+The link's own state (epoch, born, last contact) is in the slot's `link.json`, with the rows that were settled; the
+latter may lag without harm.
+
+`gaps.json` in the slot says where messages may be missing, so that no restart can skip it.  A subscription that was
+away for longer than the network waits is created again, with another `born` (protocol 7.1); what was published in
+between is lost.  The ingest writes the gap durably before it appends a row after it.  A batch that would cross the gap
+fails where `failOnDataLoss` is true, now and after every restart, until a run with false has passed it.  A gap is
+removed when the rows around it have been trimmed.
+
+The order in a process's life (`onceway.spark.wal.fencing`): `open` locks; `subscriber` reads the tail; the link
+attaches, which detaches any older process; `attached` fences that one off and reads the rows that it added meanwhile;
+then comes credit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from amqp10.outcomes import ACCEPTED, write_state
+from onceway.client import clock
+from onceway.client.journal import PublisherJournal, SubscriberJournal, SubscriberRecord
+from onceway.client.reports import SubscriptionGap
+from onceway.errors import UsageError
+from onceway.spark.errors import DAMAGE_REMEDY, SparkSourceError, WalDamaged, WalError, explain
+from onceway.spark.files import Disk, Documents
+from onceway.spark.wal import SlotReader, SlotWriter, Wal, WalSettings
+from onceway.spark.wal.fencing import DOCUMENTS
+
+SETTLED_EVERY_S: Final = 2.0  # how far `link.json` may lag behind the settlements
+_NEAR: Final = 10_000  # rows: about two frames
+_ACCEPTED: Final = write_state(ACCEPTED)
+_GAPS: Final = Documents(SparkSourceError, "restore it, or remove it if no messages may be missing")
+_CREATED_AGAIN: Final = "the subscription was away for longer than the network waits and was created again"
+
+
+class WalJournal:
+    """`onceway.client.journal.Journal` for the subscriber links of one ingest process, one for each topic.
+
+    The connection closes it, except after a failure: then the process ends, or calls `close`.
+    """
+
+    def __init__(
+        self,
+        wal: Wal,
+        topics: Sequence[str] | None = None,
+        settings: WalSettings | None = None,
+        on_durable: Callable[[SlotWriter], None] | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        """topics: those this process receives (default: all of the log); their slots are locked by `open`.
+
+        on_durable: called from a writer's thread when its `durable` or `failure` has changed.
+        """
+        self.wal = wal
+        self._topics = list(wal.slots.values()) if topics is None else list(topics)
+        self._settings = settings or WalSettings()
+        self._on_durable = on_durable
+        self._disk = disk or Disk()
+        self._wake: Callable[[], None] | None = None
+        self._lock = threading.Lock()  # over the numbers here and in the parts
+        self._number = 0
+        self._writers: dict[str, SlotWriter] = {}
+        self._parts: dict[str, _Part] = {}
+
+    @property
+    def durable(self) -> int:
+        with self._lock:
+            waiting = [part.asked for part in self._parts.values() if part.done < part.asked]
+            return min(waiting) - 1 if waiting else self._number
+
+    @property
+    def failure(self) -> WalError | None:
+        for writer in self._writers.values():
+            if writer.failure is not None:
+                return writer.failure
+        return None
+
+    def open(self, container: str | None, wake: Callable[[], None]) -> str:
+        """Locks the slots (waits up to lockTimeout, blocking) and finds their ends.  Raises WalError."""
+        if self._wake is not None:
+            raise UsageError(f"{self.wal.location}: is open already; every connection needs a journal of its own")
+        if container is not None and container != self.wal.container:
+            raise UsageError(
+                f"{self.wal.location}: the log of container {self.wal.container!r}; connect as that, not {container!r}"
+            )
+        self._wake = wake
+        try:
+            for topic in self._topics:
+                slot = self.wal.slot_of(topic)
+                directory = os.path.join(self.wal.location, str(slot))
+                writer = SlotWriter(directory, slot, topic, self.wal.uuid, self._settings, self._changed, self._disk)
+                self._writers[topic] = writer
+        except BaseException:
+            for writer in self._writers.values():
+                writer.close()
+            self._writers.clear()
+            self._wake = None
+            raise
+        return self.wal.container
+
+    def writer(self, topic: str) -> SlotWriter:
+        """The topic's writer, once the journal is open; it takes rows after the link has attached."""
+        try:
+            return self._writers[topic]
+        except KeyError:
+            raise UsageError(f"{self.wal.location}: topic {topic!r} is not among those opened here") from None
+
+    def publisher(self, address: str, name: str) -> PublisherJournal:
+        raise UsageError(f"{self.wal.location}: a write-ahead log is for subscribers; publish with another journal")
+
+    def subscriber(self, address: str, name: str) -> SubscriberJournal:
+        if name != self.wal.subscription:
+            raise UsageError(f"{self.wal.location}: the log of subscription {self.wal.subscription!r}, not {name!r}")
+        writer = self.writer(address)
+        if address in self._parts:
+            # a link that is opened again: it presents the rows that it has appended, so they must be durable
+            writer.drain()
+        else:
+            try:
+                self._parts[address] = _Part(self, writer, self.wal.slot(writer.slot), self._disk)
+            except OSError as error:
+                raise explain(error, writer.directory, "reading the log's tail") from error
+        return self._parts[address]
+
+    def sync(self) -> int:
+        for part in self._parts.values():
+            if part.dirty:
+                with self._lock:
+                    self._number += 1
+                    part.asked = self._number
+                part.dirty = False
+                part.writer.note(part.write)
+        return self._number
+
+    def close(self) -> None:
+        """Makes the appended rows durable, then releases the slots.  May block.  Raises the failure, if any."""
+        for part in self._parts.values():
+            part.note_settled(0.0)
+        failure = self.failure
+        for writer in self._writers.values():
+            writer.close()
+        failure = self.failure or failure
+        self._writers.clear()
+        self._parts.clear()
+        if failure is not None:
+            raise failure
+
+    def _changed(self, writer: SlotWriter) -> None:
+        if self._on_durable is not None:
+            self._on_durable(writer)
+        if writer.failure is not None and self._wake is not None:
+            self._wake()
+
+
+class _Part:
+    """One link's part: `onceway.client.journal.SubscriberJournal`."""
+
+    def __init__(self, journal: WalJournal, writer: SlotWriter, reader: SlotReader, disk: Disk) -> None:
+        self.writer = writer
+        self.asked = 0  # the number of the last sync that has to write this part
+        self.done = 0
+        self.dirty = False
+        self._journal = journal
+        self._reader = reader
+        self._disk = disk
+        self._path = os.path.join(writer.directory, "link.json")
+        content = DOCUMENTS.read(self._path)
+        if content is None and os.path.exists(os.path.join(writer.directory, "epoch")):
+            raise WalDamaged(
+                f"{self._path}: missing, though the log has been written; restore it from a copy: without it the "
+                "network would take this for another subscription, and messages would be missed"
+            )
+        content = content or {"epoch": 0, "born": 0, "contact_us": 0, "timeout_s": 0.0, "settled_to": 0, "but": []}
+        self._epoch: int = content["epoch"]
+        self._born: int = content["born"]
+        self._answered_born: int = content["born"]  # of an attach that was answered
+        self._contact_us: int = content["contact_us"]
+        self._contact_mark: str = content.get("contact_mark", "")  # absent before the clock of the boot counted
+        self._timeout_s: float = content["timeout_s"]
+        self._known = writer.tail.end  # rows whose tags the link knows
+        but: list[tuple[int, int]] = content["but"]
+        settled_to: int = content["settled_to"]
+        if settled_to > self._known:
+            raise WalDamaged(
+                f"{self._path}: rows up to {settled_to} were durable once, the log ends at row {self._known}; "
+                f"{DAMAGE_REMEDY}"
+            )
+        self._load([*but, (settled_to, self._known)])
+
+    @property
+    def record(self) -> SubscriberRecord:
+        return SubscriberRecord(
+            epoch=self._epoch,
+            born=self._answered_born,
+            contact_us=clock.restore(self._contact_us, self._contact_mark),
+            timeout_s=self._timeout_s,
+            unsettled=dict.fromkeys(self.writer.unsettled.tags(), _ACCEPTED),
+        )
+
+    def _load(self, ranges: Iterable[tuple[int, int]]) -> dict[bytes, bytes | None]:
+        """Reads the tags of these rows (ascending), notes them as unsettled and returns them as accepted."""
+        loaded: dict[bytes, bytes | None] = {}
+        for span in _spans((max(low, self.writer.start), high) for low, high in ranges):
+            for first, batch in self._reader.stored(span[0][0], span[-1][1]):
+                tags = batch.column(1).to_pylist()
+                end = first + len(tags)
+                for low, high in span:
+                    if low < end and high > first:
+                        low = max(low, first)
+                        chosen = tags[low - first : high - first]
+                        self.writer.unsettled.add(chosen, low)
+                        loaded.update(dict.fromkeys(chosen, _ACCEPTED))
+        return loaded
+
+    # -- the link
+
+    def attach(self, epoch: int, born: int) -> None:
+        self._epoch, self._born = epoch, born
+        self.dirty = True
+
+    def attached(self, epoch: int) -> Mapping[bytes, bytes | None]:
+        """Fences older processes off; returns the tags of rows that one of them has added since `record`."""
+        # only a subscription whose attach was answered exists: resuming another one would be refused as broken
+        self._answered_born = self._born
+        self.dirty = True
+        try:
+            self.writer.fence(epoch)
+        except WalError:
+            return {}  # it is the journal's failure by now: the sync that credit waits for never completes
+        known, self._known = self._known, self.writer.tail.end
+        return self._load([(known, self._known)])
+
+    def contact(self, wall_us: int, timeout_s: float) -> None:
+        self._contact_us, self._contact_mark, self._timeout_s = wall_us, clock.mark(wall_us), timeout_s
+        self.dirty = True
+
+    # -- deliveries
+
+    def accept(self, tags: Sequence[bytes], outcome: bytes) -> None:
+        """Writes nothing: accepted deliveries are durable with their rows."""
+        if outcome != _ACCEPTED:
+            raise UsageError(f"{self.writer.directory}: rows of a write-ahead log can only be accepted")
+
+    def settle(self, tags: Sequence[bytes]) -> None:
+        self.writer.settle(tags)
+        self.note_settled(SETTLED_EVERY_S)
+
+    def close(self) -> None:
+        """The subscription is closed for good; its rows stay, for Spark."""
+        self.writer.settle(self.writer.unsettled.tags())
+        self._born = self._answered_born = 0
+        self.dirty = True
+
+    # -- link.json
+
+    def note_settled(self, within_s: float) -> None:
+        self.writer.note(self.write, within_s)
+
+    def write(self) -> None:
+        """In the writer's thread.  Raises OSError."""
+        number = self.asked
+        settled_to, but = self.writer.settled()
+        content: dict[str, Any] = {
+            "epoch": self._epoch,
+            "born": self._answered_born,
+            "contact_us": self._contact_us,
+            "contact_mark": self._contact_mark,
+            "timeout_s": self._timeout_s,
+            "settled_to": settled_to,
+            "but": [list(span) for span in but],
+        }
+        DOCUMENTS.write(self._path, content, self._disk)
+        with self._journal._lock:
+            self.done = max(self.done, number)
+        if self._journal._wake is not None:
+            self._journal._wake()
+
+
+def _spans(ranges: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Groups of ranges that are so close that reading the rows between them is quicker than skipping them."""
+    spans: list[list[tuple[int, int]]] = []
+    for low, high in ranges:
+        if low < high:
+            if spans and low - spans[-1][-1][1] <= _NEAR:
+                spans[-1].append((low, high))
+            else:
+                spans.append([(low, high)])
+    return spans
+
+
+# -- gaps
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Messages may be missing between row at - 1 and row `at`.  `dropped`: rows before it that may come twice."""
+
+    at: int
+    reason: str
+    dropped: int = 0
+
+
+@dataclass(slots=True)
+class Gaps:
+    """The gaps of one slot, ascending, and the `born` of its subscription.
+
+    When the journal has another `born` than this file, a crash came between the attach and the writing of a gap.
+    """
+
+    born: int = 0
+    known: tuple[Gap, ...] = ()
+
+    def between(self, start: int, end: int) -> list[Gap]:
+        """The gaps that rows start .. end - 1 cross, and those at start."""
+        return [gap for gap in self.known if start <= gap.at < max(end, start + 1)]
+
+
+class GapFile:
+    """`gaps.json`: written by the slot's ingest, read by the driver."""
+
+    def __init__(self, location: str, slot: int) -> None:
+        self.path = os.path.join(location, str(slot), "gaps.json")
+        self._seen: tuple[int, int, int] | None = None
+        self._gaps = Gaps()
+
+    def read(self) -> Gaps:
+        """Cheap where the file has not changed."""
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return self._gaps
+        seen = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if seen != self._seen:
+            self._gaps = self._load()
+            self._seen = seen
+        return self._gaps
+
+    def _load(self) -> Gaps:
+        content = _GAPS.read(self.path)
+        if content is None:
+            return self._gaps
+        try:
+            return Gaps(int(content["born"]), tuple(Gap(**gap) for gap in content["gaps"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise _GAPS.damaged(self.path, error) from error
+
+    def write(self, born: int, gaps: Sequence[Gap]) -> None:
+        """Durable when it returns.  Raises OSError."""
+        _GAPS.write(self.path, {"born": born, "gaps": [asdict(gap) for gap in gaps]})
+        self._gaps = Gaps(born, tuple(gaps))
+        self._seen = None
+
+
+class WatchingJournal(WalJournal):
+    """A WalJournal whose slots have a gap file."""
+
+    def __init__(
+        self, wal: Wal, topics: Sequence[str], settings: WalSettings, on_durable: Callable[[SlotWriter], None]
+    ) -> None:
+        super().__init__(wal, topics, settings, on_durable)
+        self.watches: dict[str, Watch] = {}  # by topic
+
+    def subscriber(self, address: str, name: str) -> SubscriberJournal:
+        file = GapFile(self.wal.location, self.wal.slot_of(address))
+        watch = Watch(super().subscriber(address, name), self.writer(address), file)
+        self.watches[address] = watch
+        return watch
+
+
+class Watch:
+    """A slot's SubscriberJournal that compares the `born` of each attach with the gap file's.
+
+    The journal learns it before credit is granted, in time to write the gap.
+    """
+
+    def __init__(self, part: SubscriberJournal, writer: SlotWriter, file: GapFile) -> None:
+        self.contact, self.accept, self.settle, self.close = part.contact, part.accept, part.settle, part.close
+        self._part = part
+        self._writer = writer
+        self._file = file
+        self._born = part.record.born
+        self._written: Gap | None = None  # since this attach
+
+    @property
+    def record(self) -> SubscriberRecord:
+        return self._part.record
+
+    def attach(self, epoch: int, born: int) -> None:
+        self._born = born
+        self._part.attach(epoch, born)
+
+    def attached(self, epoch: int) -> Mapping[bytes, bytes | None]:
+        meanwhile = self._part.attached(epoch)
+        known = self._file.read()
+        self._written = None
+        if known.born and known.born != self._born:
+            self._written = Gap(self._writer.end, _CREATED_AGAIN)
+            self._write([*known.known, self._written])
+        elif known.born != self._born:
+            self._write(known.known)
+        return meanwhile
+
+    def note_gap(self, report: SubscriptionGap) -> None:
+        """The client reports the reason and how many rows may come twice, or a gap that `born` does not show."""
+        known = [gap for gap in self._file.read().known if gap != self._written]
+        at = self._writer.end if self._written is None else self._written.at
+        self._written = Gap(at, report.reason, report.dropped)
+        self._write([*known, self._written])
+
+    def trimmed(self, start: int) -> None:
+        """The log begins at row `start` now: gaps between removed rows no longer matter."""
+        gaps = self._file.read()
+        kept = [gap for gap in gaps.known if gap.at >= start]
+        if len(kept) < len(gaps.known):
+            # A gap that stays does no harm; a later trimming removes it.  The file's `born`, not ours: `attached` may
+            # yet have to find a gap by the difference.
+            with contextlib.suppress(OSError):
+                self._file.write(gaps.born, kept)
+
+    def _write(self, gaps: Sequence[Gap]) -> None:
+        try:
+            self._file.write(self._born, gaps)
+        except OSError as error:
+            # becomes the journal's failure: no credit is granted and no row is appended
+            self._writer.fail(explain(error, self._file.path, "writing a gap"))

@@ -1,0 +1,402 @@
+"""One running query on its driver: which rows there are, which make the next batch, which are done.
+
+Every answer to Spark comes from the log, which knows what is durable (`wal.reading`).  The network is the task of the
+ingests, other processes, which this one only starts, watches and tells how far Spark is.  So only `freeze` waits for
+the network.  Knows none of Spark's classes, so that it can be tested without Spark.
+
+An offset names the log and, for each of its slots, the number of the next row:
+
+    {"p":{"0":12345,"1":99},"v":1,"wal":"0b4c..."}
+
+Spark stores the JSON text and compares it, so equal positions must give equal texts: keys are in one order.  A slot
+that an offset does not name was added to the log later; none of its rows have been read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from onceway.spark.errors import DataLoss, OffsetError, OptionError
+from onceway.spark.files import Documents
+from onceway.spark.options import MIB, SourceOptions
+from onceway.spark.source.ingests import Ingests, say
+from onceway.spark.source.journal import GapFile
+from onceway.spark.wal import SlotReader, Wal
+
+VERSION: Final = 1
+INLINE_BYTES: Final = 64 * MIB  # of a batch that travels through the driver, unless maxBytesPerTrigger is set
+_DOCUMENTS: Final = Documents(OffsetError, "it is written again with the next commit")
+_NO_OFFSET: Final = "was the checkpoint written by another source? give the query a checkpoint of its own"
+_NEW_LOG: Final = "give the query a new checkpoint, or continue with the rows there are by failOnDataLoss=false"
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A position in the log with uuid `wal`."""
+
+    wal: str
+    positions: Mapping[int, int]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The offset for Spark; json.dumps of equal positions is equal."""
+        return {
+            "p": {str(slot): self.positions[slot] for slot in sorted(self.positions)},
+            "v": VERSION,
+            "wal": self.wal,
+        }
+
+
+def offset_of(value: object) -> Offset:
+    """The offset that Spark passes back, or that is JSON text.  Raises OffsetError."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise OffsetError(f"{value!r} is no offset: {error}; {_NO_OFFSET}") from None
+    if not isinstance(value, Mapping):
+        raise OffsetError(f"{value!r} is no offset of onceway; {_NO_OFFSET}")
+    version = value.get("v")
+    if version != VERSION:
+        if isinstance(version, int) and version > VERSION:
+            raise OffsetError(
+                f"the offset {json.dumps(dict(value))} is of version {version}, this onceway reads {VERSION}; "
+                "use the onceway that wrote the checkpoint, or a newer one"
+            )
+        raise OffsetError(f"{json.dumps(dict(value))} is no offset of onceway; {_NO_OFFSET}")
+    wal, positions = value.get("wal"), value.get("p")
+    if not isinstance(wal, str) or not isinstance(positions, Mapping):
+        raise OffsetError(f"{json.dumps(dict(value))} is incomplete; {_NO_OFFSET}")
+    read: dict[int, int] = {}
+    for slot, position in positions.items():
+        whole = isinstance(position, int) and not isinstance(position, bool) and position >= 0
+        if not str(slot).isdecimal() or not whole:
+            raise OffsetError(f"slot {slot!r} at {position!r} in an offset is no position; {_NO_OFFSET}")
+        read[int(slot)] = int(position)
+    return Offset(wal, read)
+
+
+# -- the log
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Rows start .. end - 1 of a slot, for one task."""
+
+    reader: SlotReader
+    start: int
+    end: int
+
+    @property
+    def slot(self) -> int:
+        return self.reader.number
+
+
+class Log:
+    """The log's slots together: which rows can be read, and what is missing.
+
+    It asks the log's readers and the gap files.  recovered: whether a slot's log is known to be complete.
+    """
+
+    def __init__(self, wal: Wal, fail_on_data_loss: bool, recovered: Callable[[int], bool] = lambda slot: True) -> None:
+        self._wal = wal
+        self._recovered = recovered
+        self._fail = fail_on_data_loss
+        self.readers = {slot: wal.slot(slot) for slot in wal.slots}
+        self._gaps = {slot: GapFile(wal.location, slot) for slot in wal.slots}
+        self._told: dict[str, None] = {}
+
+    def starts(self) -> dict[int, int]:
+        return {slot: reader.start() for slot, reader in self.readers.items()}
+
+    def ends(self) -> dict[int, int]:
+        return {slot: reader.end() for slot, reader in self.readers.items()}
+
+    def bytes_between(self, slot: int, start: int, end: int) -> int:
+        return self.readers[slot].bytes_between(start, end) if end > start else 0
+
+    def lost(self, what: str, remedy: str) -> None:
+        """Raises DataLoss, or with failOnDataLoss=false warns, once."""
+        if self._fail:
+            raise DataLoss(f"{what}; {remedy}")
+        if what not in self._told:
+            self._told[what] = None
+            say(f"warning: {what} (failOnDataLoss is false: continuing without)")
+
+    def known(self, offset: Offset) -> dict[int, int]:
+        """The offset's positions in this log; none where it belongs to another log."""
+        if offset.wal != self._wal.uuid:
+            self.lost(
+                f"the checkpoint continues in the log {offset.wal}, but {self._wal.location} holds {self._wal.uuid}: "
+                "the log was lost or replaced, and with it what was received and not processed",
+                f"restore the directory, or {_NEW_LOG}",
+            )
+            return {}
+        for slot in offset.positions:
+            if slot not in self.readers:
+                self.lost(
+                    f"the checkpoint has a position in slot {slot}, which {self._wal.location} does not have",
+                    f"restore the directory, or {_NEW_LOG}",
+                )
+        return {slot: position for slot, position in offset.positions.items() if slot in self.readers}
+
+    def begins(self, start: Offset) -> dict[int, int]:
+        """For every slot, the row to continue from."""
+        known = self.known(start)
+        return {slot: self._readable(slot, known.get(slot, first), first) for slot, first in self.starts().items()}
+
+    def _readable(self, slot: int, position: int, first: int) -> int:
+        if position >= first:
+            return self._there(slot, position)
+        self.lost(
+            f"rows {position} to {first - 1} of slot {slot} ({self._wal.slots[slot]}) in {self._wal.location} were "
+            "trimmed: the checkpoint is older than what is kept",
+            f"keep more by walRetention where checkpoints are rolled back; {_NEW_LOG}",
+        )
+        return first
+
+    def _there(self, slot: int, position: int) -> int:
+        """The position, if the log reaches it.  After a power cut readers see less until an ingest has recovered it."""
+        if position <= self.readers[slot].end() or not self._recovered(slot):
+            return position
+        end = self.readers[slot].end()  # again: recovery may have come in between
+        if position > end:
+            self.lost(
+                f"the checkpoint is at row {position} of slot {slot} ({self._wal.slots[slot]}), but the log in "
+                f"{self._wal.location} ends at {end}: it is older than the checkpoint, or was damaged",
+                f"restore the directory, or {_NEW_LOG}",
+            )
+        return min(position, end)
+
+    def batch(self, start: Offset, end: Offset) -> tuple[dict[int, int], dict[int, int]]:
+        """Start and end of a batch that was planned, perhaps by an earlier process."""
+        begins = self.begins(start)
+        ends = {slot: self._there(slot, position) for slot, position in self.known(end).items()}
+        return begins, ends
+
+    def stop_at_gaps(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
+        """Ends the batch before a gap, and reports the gap at the batch that begins there."""
+        stops = {}
+        for slot, end in ends.items():
+            stops[slot] = end
+            for gap in self._gaps[slot].read().between(begins[slot], end):
+                if self._fail and gap.at > begins[slot]:
+                    stops[slot] = gap.at
+                    break
+                again = f", and {gap.dropped} rows before it may come twice" if gap.dropped else ""
+                self.lost(
+                    f"messages of topic {self._wal.slots[slot]} may be missing before row {gap.at} of slot {slot} "
+                    f"({gap.reason}){again}",
+                    "the network waits for a subscription as long as its address allows (subscription_timeout in the "
+                    "topology); continue once by failOnDataLoss=false",
+                )
+        return stops
+
+
+def batch_ranges(options: SourceOptions) -> list[Range]:
+    """The tasks of a batch read: all rows of the log (of `topic`, if given), or startingOffsets to endingOffsets."""
+    wal = Wal.open(options.location)
+    log = Log(wal, options.fail_on_data_loss)
+    begins = starting(log, options.starting)
+    ends = log.ends()
+    if options.ending != "latest":
+        known = log.known(offset_of(options.ending))
+        for slot, position in known.items():
+            if position > ends[slot]:
+                log.lost(f"slot {slot} ends at {ends[slot]}, before endingOffsets' {position}", "lower it")
+            if position < begins[slot]:
+                raise OptionError(
+                    f"option endingOffsets: row {position} of slot {slot} is before the first one, {begins[slot]} "
+                    "(startingOffsets, or what has been trimmed); raise it"
+                )
+        ends = {slot: min(known.get(slot, end), end) for slot, end in ends.items()}
+    if options.topics:
+        ends = {slot: ends[slot] for slot in map(wal.slot_of, options.topics)}
+    return tasks(log.readers, begins, ends, options.min_partitions)
+
+
+def tasks(
+    readers: Mapping[int, SlotReader], begins: Mapping[int, int], ends: Mapping[int, int], least: int | None
+) -> list[Range]:
+    """One task for each slot with rows; with `least`, more of them by the slot's share of the rows."""
+    sizes = {slot: ends[slot] - begins[slot] for slot in ends if ends[slot] > begins[slot]}
+    total = sum(sizes.values())
+    made = []
+    for slot, size in sizes.items():
+        parts = 1 if least is None else -(-least * size // total)
+        whole = [(begins[slot], ends[slot])]
+        pieces = whole if parts == 1 else readers[slot].split(begins[slot], ends[slot], parts)
+        made += [Range(readers[slot], low, high) for low, high in pieces]
+    return made
+
+
+def starting(log: Log, wanted: str) -> dict[int, int]:
+    if wanted == "earliest":
+        return log.starts()
+    if wanted == "latest":
+        return log.ends()
+    return log.begins(offset_of(wanted))
+
+
+# -- the query
+
+
+class Stream:
+    """`begin`, then Spark's calls in any order."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        ingests: Callable[[SourceOptions, Wal], Ingests] = Ingests,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self.wal = Wal.open_or_create(options.location, options.subscription, options.topics)
+        self._ingests = ingests(options, self.wal)
+        self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered)
+        self._initial: Offset | None = None
+        self._frozen: dict[int, int] | None = None
+        self._planned = clock()  # when the last batch was planned
+        self._at: dict[int, int] = {}  # how far batches have been planned
+        self._committed = _Committed(self.wal.location)
+
+    def begin(self) -> None:
+        self._ingests.begin()
+
+    def initial(self) -> Offset:
+        """Where a query without a checkpoint starts; always the same."""
+        if self._initial is None:
+            positions = starting(self._log, self._options.starting)
+            self._initial = Offset(self.wal.uuid, positions)
+        return self._initial
+
+    def latest(self, start: Offset, *, limited: bool) -> Offset:
+        """The end of the next batch; `start` where there is none yet.  Raises IngestFailed, DataLoss."""
+        self._ingests.check()
+        begins = self._log.begins(start)
+        available = self._log.ends() if self._frozen is None else self._frozen
+        ends = {slot: max(begins[slot], end) for slot, end in available.items()}
+        self._at = begins  # Spark lags by the rows after the batch that is planned now
+        self._ingests.processed(begins)
+        if start.wal != self.wal.uuid or any(begins.get(slot) != at for slot, at in start.positions.items()):
+            # A batch without rows skips what is missing, so that Spark records where it continues: a log that went
+            # back will reach the old position again.
+            return Offset(self.wal.uuid, begins)
+        ends = self._log.stop_at_gaps(begins, ends)
+        if ends == begins:
+            return start
+        if limited or self._options.transport == "inline":
+            if limited and self._too_few(begins, ends):
+                return start
+            ends = self._within_limits(begins, ends, limited)
+        self._planned = self._clock()
+        self._at = ends
+        return Offset(self.wal.uuid, ends)
+
+    def _too_few(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+        """Whether minRowsPerTrigger asks to wait for more rows."""
+        least = self._options.min_rows
+        if least is None or self._frozen is not None:
+            return False
+        there = sum(ends[slot] - begins[slot] for slot in ends)
+        return there < least and self._clock() - self._planned < self._options.max_delay_s
+
+    def _within_limits(self, begins: Mapping[int, int], ends: Mapping[int, int], limited: bool) -> dict[int, int]:
+        """Each slot gets a share of the limits in proportion to its rows and bytes."""
+        rows = self._options.max_rows if limited else None
+        size = self._options.max_bytes if limited else None
+        if size is None and self._options.transport == "inline":
+            size = INLINE_BYTES
+        if rows is None and size is None:
+            return dict(ends)
+        there = {slot: end - begins[slot] for slot, end in ends.items()}
+        sizes = {slot: self._log.bytes_between(slot, begins[slot], end) for slot, end in ends.items()}
+        row_shares = _shares(rows, there)
+        byte_shares = _shares(size, sizes)
+        limits = {}
+        for slot, end in ends.items():
+            if not there[slot] or row_shares[slot] == 0:
+                limits[slot] = begins[slot]
+                continue
+            bound = self._log.readers[slot].bounds(begins[slot], row_shares[slot], byte_shares[slot])
+            limits[slot] = max(begins[slot], min(end, bound))
+        return limits
+
+    def freeze(self) -> None:
+        """Trigger.AvailableNow: receives what the network holds, then behaves as if nothing more came."""
+        ends = self._ingests.drain(self._options.drain_timeout_s)
+        self._frozen = {**self._log.ends(), **ends}
+
+    def ranges(self, start: Offset, end: Offset) -> list[Range]:
+        """The tasks of a batch.  Needs no ingest: it may be the first call after a restart.  Raises DataLoss."""
+        begins, ends = self._log.batch(start, end)
+        return tasks(self._log.readers, begins, ends, self._options.min_partitions)
+
+    def commit(self, end: Offset) -> None:
+        """Spark has recorded that everything before `end` is done.
+
+        Trimming lags one batch, also across runs: a run of Trigger.AvailableNow may have a single batch.
+        """
+        if end.wal != self.wal.uuid:
+            return
+        self._ingests.processed(end.positions)
+        before = self._committed.read(self.wal.uuid)
+        if before == end.positions:
+            return  # repeated after a restart
+        if before is not None and all(position <= end.positions.get(slot, -1) for slot, position in before.items()):
+            self._ingests.trim(before)  # else the checkpoint was rolled back
+        self._committed.write(end)
+
+    def report(self) -> dict[str, Any]:
+        """For progress: the end of the log, Spark's lag, and the state of the ingests."""
+        ends = self._log.ends()
+        at = {slot: min(self._at.get(slot, end), end) for slot, end in ends.items()}
+        return {
+            **Offset(self.wal.uuid, ends).as_dict(),
+            "lagRows": sum(ends[slot] - at[slot] for slot in ends),
+            "backlogBytes": sum(self._log.bytes_between(slot, at[slot], end) for slot, end in ends.items()),
+            **self._ingests.state(),
+        }
+
+    def stop(self) -> None:
+        self._ingests.stop()
+
+
+class _Committed:
+    """Spark's last commit, kept over restarts (`committed.json`).  An older one, or none, only delays trimming."""
+
+    def __init__(self, location: str) -> None:
+        self._path = os.path.join(location, "committed.json")
+
+    def read(self, wal: str) -> Mapping[int, int] | None:
+        try:
+            content = _DOCUMENTS.read(self._path)
+            offset = None if content is None else offset_of(content)
+        except OffsetError:
+            return None
+        return offset.positions if offset is not None and offset.wal == wal else None
+
+    def write(self, end: Offset) -> None:
+        try:
+            _DOCUMENTS.write(self._path, end.as_dict())
+        except OSError as error:
+            say(f"warning: {self._path}: {error.strerror}: the log keeps one more batch")
+
+
+def _shares(limit: int | None, there: Mapping[int, int]) -> dict[int, int | None]:
+    """The limit divided in proportion, largest first so that rounding up never exceeds it."""
+    if limit is None:
+        return dict.fromkeys(there)
+    shares: dict[int, int | None] = {}
+    left, total = limit, sum(there.values())
+    for slot in sorted(there, key=lambda slot: -there[slot]):
+        share = min(there[slot], -(-left * there[slot] // total)) if total else 0
+        shares[slot] = share
+        left -= share
+        total -= there[slot]
+    return shares

@@ -1,0 +1,4 @@
+"""What one router decides: addresses, subscriptions, delivery records.
+
+Read `core`, then `address`, which names the parts of an address.
+"""

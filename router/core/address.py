@@ -1,0 +1,117 @@
+"""One address at one router: the parts that it has, and what concerns all of them.
+
+Addresses know nothing of each other. A part knows the others only by way of its address:
+
+- `publisher_directory`, `subscription_directory`: what every router knows of publishers and subscriptions;
+- `ingress`: publishers attach here, prove themselves, claim, and go;
+- `streams`: which subscriptions get the stream of a publisher that is attached here;
+- `records`: what these publishers have sent, and which subscriptions still have to accept it;
+- `deliveries`: what comes in for subscriptions that are attached here, and its outcomes;
+- `egress`: subscriptions attach here, are answered, resume, and go.
+
+Read `router.core.core` for what all addresses share.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.deliveries import Deliveries
+from router.core.egress import Egress
+from router.core.ingress import Ingress
+from router.core.publisher_directory import PublisherDirectory
+from router.core.records import Records
+from router.core.recovery import Recovery
+from router.core.reports import at_once, of_address
+from router.core.streams import Streams
+from router.core.subscription_directory import SubscriptionDirectory
+
+if TYPE_CHECKING:
+    from router.core.core import Core
+
+
+class Address:
+    """A topic, as one router sees it."""
+
+    def __init__(self, core: Core, name: str, first_position: int) -> None:
+        self.core = core
+        self.name = name
+        self.config = core.config.address(name)
+        self.counters = core.counters.of(name)
+        self.publishers = PublisherDirectory(self)
+        self.subscriptions = SubscriptionDirectory(self)
+        self.records = Records(self, first_position)
+        self.streams = Streams(self)
+        self.ingress = Ingress(self)
+        self.deliveries = Deliveries(self)
+        self.egress = Egress(self)
+        self.handlers: m.Handlers = {}
+        for part in (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress):
+            self.handlers.update(part.handlers())
+        self.established = core.startup.is_established(name)  # publishers may be told accepted (protocol 4.4)
+        # when a publisher was last told accepted here, or before the address was forgotten (protocol 7.3)
+        self.accepted_at = core.accepted_at.get(self.config.match)
+
+    def router_up(self, router: str) -> None:
+        """A session with that router has begun: it is told what is attached here (protocol 4.2)."""
+        self.ingress.router_up(router)
+        self.egress.router_up(router)
+
+    def router_down(self, router: str) -> None:
+        """The session with that router is over: what it owed is owed by others (protocol 8.6)."""
+        self.subscriptions.router_down(router)
+        self.publishers.router_down(router)
+        self.deliveries.router_down(router)
+        self.egress.router_down(router)
+        self.ingress.router_down(router)
+
+    def recovery(self) -> Recovery | None:
+        """Returns why publishers are told nothing yet, and for how long at most; None once it is established."""
+        return self.core.startup.recovery(self.name)
+
+    def become_established(self) -> None:
+        """Attaches that waited are answered, and every record is checked (protocol 4.4)."""
+        self.egress.check_all_answered()
+        self.records.check_all()
+        for publisher in list(self.ingress.publishers.values()):
+            self.ingress.check_ready(publisher)
+
+    def reconfigured(self) -> None:
+        """The topology file has changed (protocol 12.6)."""
+        self.config = self.core.config.address(self.name)
+        self.records.check_all()  # protocol 6.10: what no subscription has accepted may be done now
+        self.ingress.all_windows_changed()
+
+    def tick(self) -> None:
+        """Does what is due."""
+        self.subscriptions.tick()
+        self.publishers.tick()
+        self.streams.tick()
+        self.ingress.waiting.tick()
+
+    def deadlines(self) -> list[float]:
+        """Returns when something is due next."""
+        parts = (self.subscriptions, self.publishers, self.streams, self.ingress.waiting)
+        return [deadline for part in parts for deadline in part.deadlines()]
+
+    def is_empty(self) -> bool:
+        return not (
+            self.publishers.entries
+            or self.subscriptions.entries
+            or self.ingress.publishers
+            or self.ingress.proving
+            or self.deliveries.subscribers
+            or self.records.settled
+            or self.deliveries.accepts
+            or self.deliveries.sync_accepts
+        )
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError where the state of a part, or of two that go together, is impossible."""
+        for part in (self.publishers, self.subscriptions, self.records, self.streams, self.ingress, self.deliveries):
+            part.check_invariants()
+
+    def status(self) -> dict[str, object]:
+        """Returns what the status page shows of this address."""
+        return at_once(of_address(self))

@@ -1,0 +1,172 @@
+"""The arrival log of an egress: what came from ingresses, by local position (protocol 9).
+
+Runs map local positions to (ingress, its position, publisher) and back. `alive` are the positions that are neither
+settled nor void; `open` those whose token has not been answered. Payload of remote ingresses is counted while it is
+kept; that of a local one is the ingress log's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from router.core.intervals import IntervalSet, Range
+from router.core.log import Run, RunList, Segments
+from router.core.messages import Data, PeerProtocolError, Rejection
+
+
+class ArrivalRun(Run):
+    """Local positions of one publisher whose positions at the ingress rise with them."""
+
+    __slots__ = ("ingress", "message_format", "position", "publisher_id")
+
+    def __init__(
+        self, start: int, stop: int, ingress: str, position: int, publisher: bytes, message_format: int
+    ) -> None:
+        super().__init__(start, stop)
+        self.ingress = ingress
+        self.position = position
+        self.publisher_id = publisher
+        self.message_format = message_format
+
+
+class Acceptance:
+    """Ranges of tokens that wait to be told to an ingress: accepted, and rejected by so many."""
+
+    __slots__ = ("accepted", "rejected")
+
+    def __init__(self) -> None:
+        self.accepted = IntervalSet()
+        self.rejected: list[Rejection] = []
+
+    def ranges(self) -> list[Rejection]:
+        return [(start, stop, 0) for start, stop in self.accepted] + self.rejected
+
+
+class Arrivals:
+    """The log of one address."""
+
+    __slots__ = ("alive", "by_ingress", "mixed", "name", "open", "rejected", "runs", "segments")
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # of this router
+        self.segments = Segments()
+        self.runs: RunList[ArrivalRun] = RunList()  # by local position
+        self.by_ingress: dict[str, RunList[ArrivalRun]] = {}  # by the ingress's position
+        self.alive = IntervalSet()
+        self.open = IntervalSet()
+        self.rejected: dict[int, int] = {}  # how many local subscriptions rejected
+        self.mixed = False  # has there been a message format other than 0?
+
+    @property
+    def end(self) -> int:
+        return self.segments.end
+
+    def append(self, ingress: str, data: Data) -> Range:
+        """Appends new deliveries; returns their local positions. Those of an ingress have to rise (protocol 3.4)."""
+        runs = self.by_ingress.get(ingress)
+        if runs is None:
+            runs = self.by_ingress[ingress] = RunList()
+        last = runs.runs[-1] if runs.runs else None
+        if last is not None and data.position < last.position + last.stop - last.start:
+            raise PeerProtocolError(f"position {data.position} comes twice")
+        start = self.segments.append(data.tags, data.payloads, ingress != self.name)
+        stop = self.segments.end
+        self.alive.add(start, stop)
+        self.open.add(start, stop)
+        if (
+            last is not None
+            and last.stop == start
+            and last.position + start - last.start == data.position
+            and last.publisher_id == data.publisher
+            and last.message_format == data.message_format
+        ):
+            last.stop = stop
+            last.live += stop - start
+        else:
+            if self.runs and not self.runs.runs[-1].live:
+                self._drop_run(self.runs.runs[-1])
+                runs = self.by_ingress.setdefault(ingress, runs)
+            if data.message_format:
+                self.mixed = True
+            run = ArrivalRun(start, stop, ingress, data.position, data.publisher, data.message_format)
+            self.runs.append(start, run)
+            runs.append(data.position, run)
+        return (start, stop)
+
+    def slices(self, start: int, stop: int, cache: dict[object, object]) -> tuple[list[bytes], list[bytes]]:
+        """Returns tags and payloads. The subscribers of a batch share them in its cache."""
+        key = ("arrivals", start, stop)
+        found = cache.get(key)
+        if found is None:
+            found = cache[key] = (self.segments.tags(start, stop), self.segments.payloads(start, stop))
+        return found  # type: ignore[return-value]  # what is still to be sent has its payload
+
+    def accepted(self, ranges: list[Range]) -> Iterator[tuple[ArrivalRun, int, int]]:
+        """Tokens are answered: they leave `open`. Yields the stretches, each with its run (protocol 6.3)."""
+        for start, stop in ranges:
+            self.open.remove(start, stop)
+            for run, low, high in self.runs.pieces(start, stop):
+                yield run, run.start + low, run.start + high
+
+    def free(self, run: ArrivalRun, start: int, stop: int) -> int:
+        """Frees payload that nobody here needs any more. Returns the bytes that were counted for it."""
+        return 0 if run.ingress == self.name else self.segments.free(start, stop)
+
+    def local(self, ingress: str, start: int, stop: int) -> list[tuple[ArrivalRun, int, int]]:
+        """Returns where an ingress's positions are here: runs and local positions."""
+        runs = self.by_ingress.get(ingress)
+        if runs is None:
+            return []
+        return [(run, run.start + low, run.start + high) for run, low, high in runs.pieces(start, stop)]
+
+    def forget(self, run: ArrivalRun, start: int, stop: int) -> int:
+        """Forgets positions that are settled. Returns the bytes of payload that were counted for them."""
+        freed = 0
+        for low, high in self.alive.remove(start, stop):
+            self.open.remove(low, high)
+            freed += self.segments.forget(low, high)
+            run.live -= high - low
+        if self.rejected:
+            for position in range(start, stop):
+                self.rejected.pop(position, None)
+        if not run.live and run is not self.runs.runs[-1]:  # the last one may grow
+            self._drop_run(run)
+        return freed
+
+    def invalidate(self, run: ArrivalRun, start: int, stop: int) -> int:
+        """Forgets positions that are void, and lets no more be appended to their run (protocol 10.3). Returns the bytes
+        of payload that were counted for them."""
+        freed = self.forget(run, start, stop)
+        if not run.live and self.runs and run is self.runs.runs[-1]:
+            self._drop_run(run)
+        return freed
+
+    @property
+    def counted_bytes(self) -> int:
+        """How many bytes of payload are kept here and counted."""
+        return sum(self.segments.size(start, stop) for start, stop in self.alive)
+
+    def check_invariants(self) -> None:
+        for each in (self.alive, self.open):
+            each.check_invariants()
+        for runs in (self.runs, *self.by_ingress.values()):
+            runs.check_invariants()
+        self.segments.check_invariants()
+        assert self.open.within(self.alive), f"open {self.open}, alive {self.alive}"
+        assert sum(run.live for run in self.runs.runs) == self.alive.size == self.segments.live
+        assert sum(map(len, self.by_ingress.values())) == len(self.runs)
+        assert all(run in self.by_ingress[run.ingress].runs for run in self.runs.runs)
+        assert all(position in self.open for position in self.rejected)
+
+    def _drop_run(self, run: ArrivalRun) -> None:
+        self.runs.drop(run.start, run)
+        runs = self.by_ingress[run.ingress]
+        runs.drop(run.position, run)
+        if not runs:
+            del self.by_ingress[run.ingress]
+
+    def runs_of(self, publisher: bytes) -> list[ArrivalRun]:
+        last = self.runs.runs[-1] if self.runs else None
+        if last is not None and not last.live:
+            self._drop_run(last)
+        return [run for run in self.runs.runs if run.publisher_id == publisher]

@@ -1,0 +1,466 @@
+"""The exactly-once protocol of one router, for all its addresses (protocol 1 to 10, 12), sans-IO.
+
+The links of clients, messages of other routers, and time drive it. It knows terms, tags, positions and which routers
+are in session; it knows no AMQP, no path to a router, and has no clock of its own. What addresses share is here:
+sessions with other routers, messages to oneself (protocol 3.3), memory. HELLO, booting and recovering (protocol 4) are
+in `router.core.startup`. One address is `router.core.address`.
+
+One handler runs at a time. After a turn of handlers the owner calls `flush`: acceptances, settlements and windows go
+out then, in ranges.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from router.config import RouterConfig
+from router.core import messages as m
+from router.core.address import Address
+from router.core.counters import CountersByAddress
+from router.core.declarations import settings_digest
+from router.core.map_parts import MapParts
+from router.core.membership import Membership
+from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
+from router.core.publisher import Phase, Publisher
+from router.core.reports import of_core
+from router.core.startup import Startup
+from router.core.subscriber import Subscriber
+from router.reporting import NO_LOG, Log
+
+NEVER_BEFORE: Final = float("-inf")
+SHARE_OF_FREE = 8  # one publisher or subscriber may have an eighth of the free memory (protocol 6.8)
+DEADLINE_SCAN_S = 20e-6  # at most one scan of all deadlines in this time per deadline
+
+
+class Send(Protocol):
+    """Sends a message to several routers in session, in reliable ordered streams (protocol 3.1)."""
+
+    def __call__(self, peers: tuple[str, ...], message: m.Message) -> None: ...
+
+
+class Core:
+    """One router's decisions."""
+
+    def __init__(
+        self,
+        config: RouterConfig,
+        name: str,
+        incarnation: int,
+        send: Send,
+        now: float,
+        wall_us: Callable[[], int],
+        fresh: bool = False,
+        log: Log = NO_LOG,
+        recover_age_s: float | None = None,
+    ) -> None:
+        """fresh: there is no subscription from before to wait for. recover_age_s: for how long the network has been
+        dead, at least, which counts as waited already; None: not known."""
+        self.config = config
+        self.log = log
+        self.name = name
+        self.incarnation = incarnation
+        self.clock_us = wall_us
+        self.now = now
+        self._send = send
+        self.addresses: dict[str, Address] = {}
+        self.counters = CountersByAddress()
+        self.publishers: dict[PublisherPort, Publisher] = {}
+        self.subscribers: dict[SubscriberPort, Subscriber] = {}
+        self.map_parts = MapParts()
+        self.members = Membership(name, config.routers, settings_digest(config), now)
+        self.up = self.members.up
+        self.established = False  # every address is
+        # entry of the configuration -> when a forgotten address of it last told a publisher accepted (protocol 7.3)
+        self.accepted_at: dict[str, float] = {}
+        # the latest birth of a subscription that has expired or been broken here (protocol 2.5, 7.3)
+        self.latest_expired_born: Term | None = None
+        self.payload_bytes = 0  # kept in records and arrival logs
+        self.done_bytes = _done_bytes(config)
+        self.presettled_bytes = 0  # of pre-settled transfers that wait for subscribers
+        self._messages_to_self: deque[m.AddressMessage] = deque()
+        self._touched: dict[Address, None] = {}
+        self._windows: dict[Publisher, None] = {}
+        self._over_limit = False
+        self._first_position = 0  # ingress logs of new addresses start here: behind those of forgotten addresses
+        self._resumed_at = now
+        self.startup = Startup(self, fresh, recover_age_s)
+        self._deadline = min(self.startup.deadlines())
+        self.startup.begin()
+
+    # ------------------------------------------------------------------------------------------------- from the links
+
+    def attach_publisher(self, port: PublisherPort, attach: PublisherAttach, now: float) -> None:
+        """A sending client has attached. The attach is answered, refused, or deferred until this router is booted
+        (protocol 4.1, 5.1)."""
+        self.now = now
+        if not self.booted:
+            self.startup.publishers[port] = attach
+            return
+        self.address(attach.address).ingress.attach(port, attach)
+        self.drain()
+
+    def proved(self, port: PublisherPort, now: float) -> None:
+        """The publisher's sign of life has arrived (protocol 5.2). A transfer is a sign of life by itself."""
+        self.now = now
+        publisher = self.publishers.get(port)
+        if publisher:
+            publisher.address.ingress.proved(publisher)
+            self.drain()
+
+    def question_answered(self, port: PublisherPort, now: float) -> None:
+        """The answer to the open question has come (protocol 5.7)."""
+        self.now = now
+        publisher = self.publishers.get(port)
+        if publisher:
+            publisher.address.ingress.question_answered(publisher)
+            self.drain()
+
+    def transfers(
+        self,
+        port: PublisherPort,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        message_format: int,
+        now: float,
+    ) -> None:
+        """Complete deliveries with consecutive delivery-ids have come (protocol 6.1)."""
+        self.now = now
+        assert len(tags) == len(payloads)
+        publisher = self.publishers.get(port)
+        if publisher and tags:
+            publisher.address.ingress.transfers(publisher, first_id, tags, payloads, settled, message_format)
+            self.drain()
+
+    def publisher_settled(self, port: PublisherPort, first_id: int, last_id: int, now: float) -> None:
+        """The publisher has settled these deliveries (protocol 6.6)."""
+        assert first_id <= last_id
+        self.now = now
+        publisher = self.publishers.get(port)
+        if publisher:
+            publisher.address.records.publisher_settled(publisher, first_id, last_id)
+            self.drain()
+
+    def publisher_settled_tag(self, port: PublisherPort, tag: bytes, now: float) -> None:
+        """A transfer with resume and settled, without payload, has arrived (protocol 6.6)."""
+        self.now = now
+        publisher = self.publishers.get(port)
+        if publisher:
+            publisher.address.ingress.settled_tag(publisher, tag)
+            self.drain()
+
+    def detach_publisher(self, port: PublisherPort, closed: bool, now: float) -> None:
+        """A publisher's link, session or connection has gone (protocol 8.4); closed: by a detach with closed = true."""
+        self.now = now
+        self.startup.publishers.pop(port, None)
+        publisher = self.publishers.get(port)
+        if publisher:
+            publisher.address.ingress.detach(publisher, closed)
+            self.drain()
+
+    def attach_subscriber(self, port: SubscriberPort, attach: SubscriberAttach, now: float) -> None:
+        """A receiving client has attached. It is answered when all routers in session know of it (protocol 7.2)."""
+        self.now = now
+        if not self.booted:
+            self.startup.subscribers[port] = attach
+            return
+        self.address(attach.address).egress.attach(port, attach)
+        self.drain()
+
+    def subscriber_credit(self, port: SubscriberPort, now: float) -> None:
+        """`port.capacity()` has grown."""
+        self.now = now
+        subscriber = self.subscribers.get(port)
+        if subscriber:
+            subscriber.pump()
+            self.drain()
+
+    def subscriber_disposition(
+        self, port: SubscriberPort, first_id: int, last_id: int, outcome: Outcome, settled: bool, now: float
+    ) -> None:
+        """A subscriber has sent an outcome (protocol 6.3, 6.4). If it settles without a state, the link passes the
+        source's default outcome, else RELEASED."""
+        assert first_id <= last_id
+        self.now = now
+        subscriber = self.subscribers.get(port)
+        if subscriber:
+            subscriber.deliveries.disposition(subscriber, first_id, last_id, outcome, settled)
+            self.drain()
+
+    def detach_subscriber(self, port: SubscriberPort, closed: bool, now: float, expiring: bool = True) -> Term | None:
+        """A subscription's link has gone (protocol 8.1, 8.2).
+
+        expiring: the subscription's timeout starts now. Otherwise `subscription_expiring` starts it later, with the
+        term that is returned here.
+        """
+        self.now = now
+        self.startup.subscribers.pop(port, None)
+        subscriber = self.subscribers.get(port)
+        if subscriber is None:
+            return None
+        subscriber.address.egress.detach(subscriber, closed, expiring)
+        self.drain()
+        return subscriber.term
+
+    def subscription_expiring(self, attach: SubscriberAttach, term: Term, now: float) -> None:
+        """The session or connection of a subscription that was detached earlier has ended (protocol 8.3)."""
+        self.now = now
+        address = self.addresses.get(attach.address)
+        if address is not None:
+            address.egress.timeout_begins(attach, term)
+            self.drain()
+
+    # ------------------------------------------------------------------------------------------- from the topology file
+
+    def reconfigure(self, config: RouterConfig, now: float) -> None:
+        """The topology file has changed. Links keep what they were granted (protocol 12.6)."""
+        self.now = now
+        former, self.config = self.config, config
+        before, self.accepted_at = self.accepted_at, {}
+        for entry in config.reachable:
+            times = [before[each.match] for each in config.predecessors(entry, former) if each.match in before]
+            if times:
+                self.accepted_at[entry.match] = max(times)
+        self.done_bytes = _done_bytes(config)
+        self.members.reconfigure(config.routers, settings_digest(config), now)
+        for address in list(self.addresses.values()):
+            address.reconfigured()
+        self.startup.reconfigure(former)
+        self.drain()
+        self.startup.check_booted()
+        self.due(now)  # deadlines follow from settings
+
+    def without_outcome(self, port: PublisherPort) -> int:
+        """Returns how many deliveries of this publisher have no outcome yet."""
+        publisher = self.publishers.get(port)
+        return publisher.undone + publisher.held_count if publisher is not None else 0
+
+    def undecided(self, port: SubscriberPort) -> int:
+        """Returns how many deliveries were sent to this subscriber and have no outcome yet."""
+        subscriber = self.subscribers.get(port)
+        return subscriber.undecided if subscriber is not None else 0
+
+    # ------------------------------------------------------------------------------------------------- from the network
+
+    def peer_up(self, peer: str, now: float, began: float = NEVER_BEFORE) -> None:
+        """A session with this router has begun (protocol 4.2)."""
+        assert peer not in self.up
+        self.now = now
+        self.members.session_began(peer, now, began)
+        self.due(now)  # protocol 8.4: timeouts that wait for a complete network may start now
+        self.startup.send_hello(peer)
+        for address in list(self.addresses.values()):
+            address.router_up(peer)
+        self.drain()
+
+    def peer_down(self, peer: str, now: float) -> None:
+        """The session with this router has ended (protocol 8.6)."""
+        self.now = now
+        self.members.session_ended(peer, now)
+        for address in list(self.addresses.values()):
+            address.router_down(peer)
+        self.drain()
+        self.startup.declarations.session_ended(peer)
+        self.startup.tell_who_is_up(peer)
+        self.startup.check_awaited()
+        self.drain()
+
+    def process_resumed(self, since: float) -> None:
+        """This process has run without a pause since then. If that is news, it learns first what it may have missed
+        (protocol 4.6)."""
+        self.members.process_resumed(since)
+        if since > self._resumed_at:
+            self._resumed_at = since
+            self.startup.process_resumed(since)
+            self.drain()
+
+    def peer_message(self, peer: str, message: m.Message, now: float) -> None:
+        """A peer has sent a message. It is dropped if its session is over (protocol 3.2)."""
+        self.now = now
+        if peer in self.up:
+            self._dispatch(peer, message)
+            self.drain()
+
+    # ------------------------------------------------------------------------------------------------------------- time
+
+    def next_deadline(self) -> float | None:
+        return self._deadline if self._deadline != float("inf") else None
+
+    def due(self, when: float) -> None:
+        """Schedules a `tick` at this time at the latest."""
+        self._deadline = min(self._deadline, when)
+
+    def tick(self, now: float) -> None:
+        """Does what is due."""
+        self.now = now
+        if now < self._deadline:
+            return
+        self.startup.tick()
+        for address in list(self.addresses.values()):
+            address.tick()
+            self.drain()
+            self._drop_if_empty(address)
+        self.map_parts.expire(now)
+        deadlines = list(self._deadlines())
+        # A scan takes time in proportion to the deadlines, and thousands of names may expire one after the other.
+        self._deadline = max(min(deadlines, default=float("inf")), now + len(deadlines) * DEADLINE_SCAN_S)
+
+    def _deadlines(self) -> Iterable[float]:
+        yield from self.startup.deadlines()
+        for address in self.addresses.values():
+            yield from address.deadlines()
+        yield from self.map_parts.deadlines()
+
+    def flush(self, now: float) -> None:
+        """Sends acceptances, settlements and windows: once in a turn, before anything that must follow them
+        (protocol 3.3, 9)."""
+        self.now = now
+        while self._touched:
+            touched, self._touched = self._touched, {}
+            for address in touched:
+                address.deliveries.flush()
+            self.drain()
+            for address in touched:
+                if address.records.settled:
+                    address.records.flush()
+            self.drain()
+            for address in touched:
+                if not address.publishers.entries:
+                    self._drop_if_empty(address)
+        over = self.payload_bytes >= self.config.memory_limit
+        if over is not self._over_limit:
+            self._over_limit = over
+            for address in self.addresses.values():
+                address.ingress.all_windows_changed()
+        if not self._windows:
+            return
+        windows, self._windows = self._windows, {}
+        for publisher in windows:
+            if publisher.phase is not Phase.DROPPED:
+                publisher.address.ingress.tell_window(publisher)
+
+    # ------------------------------------------------------------------------------------------ for addresses: messages
+
+    def broadcast(self, message: m.AddressMessage) -> None:
+        """Sends to all that are in session, and to this router itself (protocol 3.3)."""
+        if self.members.peers:
+            self._send(self.members.peers, message)
+        self._messages_to_self.append(message)
+
+    def send(self, peer: str, message: m.Message) -> None:
+        """Sends to a router in session."""
+        self._send((peer,), message)
+
+    def send_to(self, router: str, message: m.AddressMessage) -> None:
+        if router == self.name:
+            self._messages_to_self.append(message)
+        elif router in self.up:
+            self._send((router,), message)
+
+    def multicast(self, routers: tuple[str, ...], message: m.AddressMessage) -> None:
+        if self.name in routers:
+            self._messages_to_self.append(message)
+            if len(routers) == 1:
+                return
+        peers = tuple([router for router in routers if router in self.up])
+        if peers:
+            self._send(peers, message)
+
+    def drain(self) -> None:
+        """Handles the messages to oneself: after the running handler, and before any other input (protocol 3.3)."""
+        own = self._messages_to_self
+        while own:
+            message = own.popleft()
+            address = self.addresses.get(message.address) or self.address(message.address)
+            address.handlers[type(message)](self.name, message)
+
+    def _dispatch(self, sender: str, message: m.Message) -> None:
+        if isinstance(message, m.Hello):
+            self.startup.on_hello(sender, message)
+            return
+        address = self.addresses.get(message.address) or self.address(message.address)
+        address.handlers[type(message)](sender, message)
+
+    # ------------------------------------------------------------------------------------------ for addresses: the rest
+
+    def address(self, name: str) -> Address:
+        address = self.addresses.get(name)
+        if address is None:
+            address = self.addresses[name] = Address(self, name, self._first_position)
+            self.touch(address)
+        return address
+
+    def touch(self, address: Address) -> None:
+        """Notes that the address has something to flush."""
+        self._touched[address] = None
+
+    def window_changed(self, publisher: Publisher) -> None:
+        self._windows[publisher] = None
+
+    def defer_publisher(self, port: PublisherPort, attach: PublisherAttach) -> None:
+        """Defers the attach of an unknown publisher that resumes until its address is recovered (protocol 5.3)."""
+        self.startup.publishers[port] = attach
+
+    def may_accept(self, address: Address) -> bool:
+        """Says whether publishers may be told accepted: only where the address is established (protocol 4.4)."""
+        return address.established
+
+    def _drop_if_empty(self, address: Address) -> None:
+        if address.is_empty() and self.addresses.get(address.name) is address:
+            self._first_position = max(self._first_position, address.records.log.end)
+            if address.accepted_at is not None:
+                match = address.config.match
+                self.accepted_at[match] = max(address.accepted_at, self.accepted_at.get(match, NEVER_BEFORE))
+            del self.addresses[address.name]
+
+    # ----------------------------------------------------------------------------------------------------------- memory
+
+    def fair_share(self, taken: int) -> int:
+        """Returns how much memory one publisher or subscriber may take (protocol 6.8): a part of what is free, so that
+        early ones cannot take all of it (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998)."""
+        return min(self.config.window_bytes, (self.config.memory_limit - taken) // SHARE_OF_FREE)
+
+    @property
+    def deferred(self) -> int:
+        """Returns how many attaches wait until this router is booted, or established."""
+        return len(self.startup.publishers) + len(self.startup.subscribers)
+
+    @property
+    def booted(self) -> bool:
+        return self.startup.booted
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError where the state is impossible between two inputs (for simulations and tests)."""
+        assert not self._messages_to_self, "messages to oneself are left between two inputs"
+        assert self.booted or not self.established
+        self.members.check_invariants()
+        addresses = self.addresses.values()
+        for address in addresses:
+            address.check_invariants()
+        kept = sum(address.records.counted_bytes + address.deliveries.log.counted_bytes for address in addresses)
+        assert kept == self.payload_bytes, f"{self.payload_bytes} bytes of payload counted, {kept} kept"
+        waiting = sum(each.presettled.size for address in addresses for each in address.deliveries.subscribers.values())
+        assert waiting == self.presettled_bytes
+        assert all(publisher.port is port for port, publisher in self.publishers.items())
+        assert all(subscriber.port is port for port, subscriber in self.subscribers.items())
+
+    # ----------------------------------------------------------------------------------------------------------- status
+
+    def recovering_s(self) -> float | None:
+        """Returns after how many seconds every address is established at the latest; None if all are, or before the
+        router has booted."""
+        return self.startup.recovering_s()
+
+    def status(self) -> dict[str, object]:
+        """Returns all that `router.core.reports` says."""
+        return {
+            **of_core(self),
+            "addresses": {name: address.status() for name, address in sorted(self.addresses.items())},
+        }
+
+
+def _done_bytes(config: RouterConfig) -> int:
+    return min(config.done_bytes, config.memory_limit // 4)  # done payload must leave room for the rest

@@ -1,0 +1,487 @@
+"""Deliveries on their way to the subscriptions of one address: arrival, outcomes, acceptance, settlement.
+
+What arrives goes into one log, in ranges (protocol 9). A local subscription accepts positions of it, and a position
+that no local subscription owes any more is answered by ACCEPT. Subscriptions attach and leave in `router.core.egress`;
+one subscription's state is in `router.core.subscriber`, the log in `router.core.arrivals`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.arrivals import Acceptance, ArrivalRun, Arrivals
+from router.core.counters import Timeline
+from router.core.directory import PublisherEntry
+from router.core.intervals import IntervalSet, Range, count, union
+from router.core.irregular import Irregular, Resume, State, take_out
+from router.core.ports import Outcome, Term
+from router.core.presettled import take_presettled
+from router.core.subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+
+
+class Deliveries:
+    """What flows to the subscriptions of one address at this router."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.core = address.core
+        self.publishers = address.publishers.entries  # known in the network
+        self.subscribers: dict[m.SubscriptionName, Subscriber] = {}  # attached here
+        self.ready: dict[Subscriber, None] = {}  # those that had credit when last asked
+        self.log: Arrivals = Arrivals(self.core.name)
+        self.arrived_at = Timeline()
+        self.counters = address.counters
+        self.blocker: Subscriber | None = None  # the first that owed something when tokens were last released
+        self.accepts: dict[str, Acceptance] = {}
+        self.sync_accepts: dict[tuple[str, m.SubscriptionName, Term], Acceptance] = {}
+
+    def handlers(self) -> m.Handlers:
+        return {
+            m.Data: self.on_data,
+            m.Sync: self.on_sync,
+            m.Settle: self.on_settle,
+            m.SettleTags: self.on_settle_tags,
+            m.Flush: self.on_flush,
+        }
+
+    # ------------------------------------------------------------------------------------------------------------- DATA
+
+    def on_data(self, sender: str, message: m.Data) -> None:
+        """New deliveries come; only those of the publisher's present ingress are taken (protocol 6.2)."""
+        publisher = self.publishers.get(message.publisher)
+        if publisher is None or not self._is_present_ingress(publisher, sender, message.term):
+            if publisher is not None and publisher.term > message.term:
+                self.address.publishers.send_stale(sender, publisher, message.term)
+            return
+        if message.settled:
+            take_presettled(self, publisher, message)
+            return
+        if not self.subscribers:  # protocol 6.2: nobody has to accept
+            self._pending(sender).accepted.add(message.position, message.position + len(message.tags))
+            self.core.touch(self.address)
+            return
+        start, stop = self.log.append(sender, message)
+        self.arrived_at.note(start, self.core.now)
+        if sender != self.core.name:
+            self.core.payload_bytes += self.log.segments.size(start, stop)
+        if publisher.special_subscribers:
+            for subscriber in list(publisher.special_subscribers):
+                self._take_specially(subscriber, sender, start, message)
+        if publisher.special_subscribers:
+            self.release_tokens([(start, stop)])  # protocol 6.2: at once if nobody has to accept
+        cache: dict[object, object] = {}
+        for subscriber in list(self.ready):
+            subscriber.pump(cache)
+
+    def _is_present_ingress(self, publisher: PublisherEntry, sender: str, term: Term) -> bool:
+        """Says whether the sender is the publisher's ingress, under that term (protocol 6.2)."""
+        return publisher.home == sender and publisher.term == term
+
+    def _take_specially(self, subscriber: Subscriber, sender: str, start: int, message: m.Data) -> None:
+        """The subscription is not synced, or holds deliveries that are found by tag (protocol 6.2)."""
+        if subscriber.synced.get(message.publisher) != (sender, message.term):
+            subscriber.owes.remove(start, start + len(message.tags))
+            return
+        known = subscriber.irregular.get(message.publisher)
+        if not known:
+            return
+        for i, tag in enumerate(message.tags):
+            delivery = known.get(tag)
+            if delivery is not None:
+                self._bind(subscriber, delivery, start + i, message.payloads[i], message.message_format)
+
+    def _bind(
+        self, subscriber: Subscriber, delivery: Irregular, position: int, payload: bytes, message_format: int
+    ) -> None:
+        """DATA repeats a known delivery: its token is added, or its position noted (protocol 6.2)."""
+        subscriber.unbind(delivery)
+        delivery.position = position
+        subscriber.bound[position] = delivery
+        subscriber.skip.add(position, position + 1)
+        if delivery.state is State.ACCEPTED:
+            subscriber.owes.remove(position, position + 1)
+            if delivery.rejected:
+                self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+        elif subscriber.fill(delivery, payload, message_format):
+            subscriber.filled_placeholders[position] = delivery
+
+    # ------------------------------------------------------------------------------------------------------------- SYNC
+
+    def on_sync(self, sender: str, message: m.Sync) -> None:
+        """An ingress sends what a subscription must get before the publisher's stream, which flows from now on
+        (protocol 7.5)."""
+        publishers = self.address.publishers
+        known = publishers.entries.get(message.publisher)
+        if known and self._sync_is_stale(known, sender, message):
+            publishers.send_stale(sender, known, message.term)
+            return
+        subscriber = self.subscribers.get(message.name)
+        if subscriber is None or subscriber.term != message.subscription_term:
+            # protocol 7.5: the ORPHAN or LEAVE sent before this has returned the tokens
+            for entries in message.entries:
+                for start, stop in entries.owed:
+                    self._accept_sync(sender, message.name, message.subscription_term, start, stop, 0)
+            return
+        if known is None or known.term < message.term:
+            known = publishers.learn(message.publisher, message.incarnation, message.term, sender, self.core.now, True)
+        self._check_not_synced(subscriber, message)
+        subscriber.synced[message.publisher] = (sender, message.term)
+        if message.expected is not m.UNKNOWN:
+            listed = {tag for entries in message.entries for tag in entries.tags}
+            listed.update(message.expected)
+            for delivery in list(subscriber.irregular.get(message.publisher, {}).values()):
+                if delivery.tag not in listed and delivery.within(message.incarnation):
+                    self.settle_irregular(subscriber, delivery)
+        for entries in message.entries:
+            self._deliver_entries(subscriber, sender, entries)
+        subscriber.classify(known)
+        subscriber.pump()
+
+    def _check_not_synced(self, subscriber: Subscriber, message: m.Sync) -> None:
+        if message.publisher in subscriber.synced:
+            raise m.PeerProtocolError("SYNC for a stream that flows already")
+
+    def _sync_is_stale(self, known: PublisherEntry, sender: str, message: m.Sync) -> bool:
+        return (
+            known.term > message.term
+            or (known.term == message.term and known.home != sender)
+            or known.incarnation > message.incarnation
+        )
+
+    def _deliver_entries(self, subscriber: Subscriber, sender: str, entries: m.Entries) -> None:
+        owed = IntervalSet(entries.owed)
+        for i, (tag, payload) in enumerate(zip(entries.tags, entries.payloads, strict=True)):
+            position = entries.position + i
+            self._deliver_entry(subscriber, sender, position, position in owed, tag, payload, entries.message_format)
+
+    def _deliver_entry(
+        self,
+        subscriber: Subscriber,
+        sender: str,
+        position: int,
+        token: bool,
+        tag: bytes,
+        payload: bytes | None,
+        message_format: int,
+    ) -> None:
+        delivery = subscriber.find(tag)
+        if delivery is None:
+            if payload is None and not token:  # protocol 7.5: it was freed early
+                delivery = Irregular(tag, State.ACCEPTED)
+            else:
+                delivery = Irregular(tag, State.QUEUED, payload, message_format)
+                subscriber.sync_queue.append(delivery)
+            subscriber.enter(delivery)
+        else:
+            subscriber.unbind(delivery)
+            if subscriber.fill(delivery, payload, message_format):
+                subscriber.sync_queue.append(delivery)
+            elif delivery.resume is Resume.PLACEHOLDER and payload is None and not token:
+                self.settle_irregular(subscriber, delivery)  # protocol 7.5: no router has its payload
+                return
+        delivery.ingress = sender
+        delivery.ingress_position = position
+        subscriber.by_sync.setdefault(sender, {})[position] = delivery
+        if token:
+            if delivery.state is State.ACCEPTED:
+                rejected = int(delivery.rejected)
+                self._accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, rejected)
+            else:
+                delivery.token = True
+
+    # ----------------------------------------------------------------------------------------------------- dispositions
+
+    def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None:
+        """The subscriber's outcome for the delivery-ids first..last (protocol 6.3, 6.4, 6.9)."""
+        if outcome is Outcome.RELEASED:
+            self._released(subscriber, first, last, settled)
+            return
+        accepted: list[Range] = []
+        plain = outcome is Outcome.ACCEPTED and not (settled or subscriber.settles_on_accept or subscriber.bound)
+        for run, low, high in subscriber.sent_ids.pieces(first, last + 1):
+            if plain:
+                accepted += subscriber.owes.remove(run.start + low, run.start + high)
+                continue
+            for start, stop in subscriber.unsettled.overlap(run.start + low, run.start + high):
+                removed = subscriber.owes.remove(start, stop)
+                if outcome is Outcome.REJECTED:
+                    self._reject(subscriber, removed)
+                accepted += removed
+                if settled:
+                    subscriber.settled_on_wire.add(start, stop)
+                elif subscriber.settles_on_accept:
+                    subscriber.settle_on_wire([(start, stop)])
+                    subscriber.settled_on_wire.add(start, stop)
+        if accepted:
+            if outcome is Outcome.ACCEPTED:
+                self.counters.subscriber_accepted += count(accepted)
+            self.release_tokens(accepted)
+        if subscriber.by_delivery_id:
+            for delivery in self._irregular_between(subscriber, first, last):
+                self.accept_irregular(subscriber, delivery, outcome is Outcome.REJECTED, settled)
+
+    def _irregular_between(self, subscriber: Subscriber, first: int, last: int) -> list[Irregular]:
+        if last - first < len(subscriber.by_delivery_id):
+            return [subscriber.by_delivery_id[i] for i in range(first, last + 1) if i in subscriber.by_delivery_id]
+        return [subscriber.by_delivery_id[i] for i in sorted(subscriber.by_delivery_id) if first <= i <= last]
+
+    def accept_irregular(self, subscriber: Subscriber, delivery: Irregular, rejected: bool, settled: bool) -> None:
+        """One delivery is accepted: its tokens are released (protocol 6.3)."""
+        if delivery.state is State.SENT:
+            delivery.state = State.ACCEPTED
+            delivery.payload = None
+            delivery.rejected = rejected
+            if rejected:
+                self.counters.subscriber_rejected += 1
+            else:
+                self.counters.subscriber_accepted += 1
+            self._release_tokens_of(subscriber, delivery)
+        if delivery.delivery_id >= 0 and (settled or subscriber.settles_on_accept):
+            if not settled:
+                subscriber.port.settle(delivery.delivery_id, delivery.delivery_id)
+            subscriber.clear_delivery_id(delivery)
+
+    def _release_tokens_of(self, subscriber: Subscriber, delivery: Irregular) -> None:
+        if delivery.position >= 0:
+            removed = subscriber.owes.remove(delivery.position, delivery.position + 1)
+            if delivery.rejected:
+                for position, _ in removed:
+                    self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+            self.release_tokens(removed)
+        if delivery.token:
+            delivery.token = False
+            assert delivery.ingress is not None
+            position = delivery.ingress_position
+            rejected = int(delivery.rejected)
+            self._accept_sync(delivery.ingress, subscriber.name, subscriber.term, position, position + 1, rejected)
+
+    def _reject(self, subscriber: Subscriber, ranges: list[Range]) -> None:
+        for start, stop in ranges:
+            subscriber.rejected.add(start, stop)
+            self.counters.subscriber_rejected += stop - start
+            for position in range(start, stop):
+                self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+
+    def _released(self, subscriber: Subscriber, first: int, last: int, settled: bool) -> None:
+        """The same subscription gets it again, up to `max_redeliveries` (protocol 6.4)."""
+        if subscriber.settled_mode:
+            return
+        if not self.address.config.max_redeliveries:
+            self.disposition(subscriber, first, last, Outcome.REJECTED, settled)
+            return
+        singles = self._irregular_between(subscriber, first, last) if subscriber.by_delivery_id else []
+        for run, low, high in subscriber.sent_ids.pieces(first, last + 1):
+            for a, b in subscriber.unsettled.overlap(run.start + low, run.start + high):
+                for start, stop in subscriber.owes.overlap(a, b):
+                    self._release_positions(subscriber, start, stop, settled)
+        for delivery in singles:
+            if delivery.state is not State.SENT:
+                continue
+            if delivery.redeliveries >= self.address.config.max_redeliveries:
+                self.accept_irregular(subscriber, delivery, True, settled)
+                continue
+            if not settled:
+                subscriber.port.settle(delivery.delivery_id, delivery.delivery_id)
+            subscriber.clear_delivery_id(delivery)
+            self.counters.subscriber_released += 1
+            subscriber.release(delivery)
+        subscriber.pump()
+
+    def _release_positions(self, subscriber: Subscriber, start: int, stop: int, settled: bool) -> None:
+        self.counters.subscriber_released += stop - start
+        first, _ = subscriber.delivery_ids_of([(start, stop)])[0]
+        if not settled:
+            subscriber.settle_on_wire([(start, stop)])  # the old delivery is settled first
+        for delivery in take_out(self.log, subscriber, start, stop, first):
+            position = start + delivery.order - first
+            delivery.position = position
+            subscriber.bound[position] = delivery
+            subscriber.release(delivery)
+            subscriber.classify(self.publishers[delivery.publisher_id])
+
+    # ------------------------------------------------------------------------------------------------------- acceptance
+
+    def release_tokens(self, ranges: list[Range]) -> None:
+        """Answers those of these open positions that no subscription here owes any more (protocol 6.3). A subscription
+        has just ceased to owe them."""
+        left = ranges
+        if self.blocker is not None:  # asked first: it usually still owes something
+            left = self.blocker.owes.missing(left)
+        if not left:
+            return
+        for subscriber in self.subscribers.values():
+            left = subscriber.owes.missing(left)
+            if not left:
+                self.blocker = subscriber
+                return
+        for run, start, stop in self.log.accepted(left):
+            self._accept(run, start, stop)
+        self.core.touch(self.address)
+
+    def _accept(self, run: ArrivalRun, start: int, stop: int) -> None:
+        pending = self._pending(run.ingress)
+        offset = run.position - run.start
+        if self.log.rejected:
+            for position in range(start, stop):
+                rejected = self.log.rejected.pop(position, 0)
+                if rejected:
+                    pending.rejected.append((position + offset, position + offset + 1, rejected))
+                else:
+                    pending.accepted.add(position + offset, position + offset + 1)
+        else:
+            pending.accepted.add(start + offset, stop + offset)
+        self.core.payload_bytes -= self.log.free(run, start, stop)
+
+    def _pending(self, ingress: str) -> Acceptance:
+        pending = self.accepts.get(ingress)
+        if pending is None:
+            pending = self.accepts[ingress] = Acceptance()
+        return pending
+
+    def _accept_sync(
+        self, ingress: str, name: m.SubscriptionName, term: Term, start: int, stop: int, rejected: int
+    ) -> None:
+        key = (ingress, name, term)
+        pending = self.sync_accepts.get(key)
+        if pending is None:
+            pending = self.sync_accepts[key] = Acceptance()
+        if rejected:
+            pending.rejected.append((start, stop, rejected))
+        else:
+            pending.accepted.add(start, stop)
+        self.core.touch(self.address)
+
+    def router_down(self, router: str) -> None:
+        """Drops acceptances that wait for that router: its session is over (protocol 8.6)."""
+        self.accepts.pop(router, None)
+        for key in [key for key in self.sync_accepts if key[0] == router]:
+            del self.sync_accepts[key]
+
+    def flush(self) -> None:
+        """Sends the pending ACCEPTs, gathered into ranges (protocol 9)."""
+        if self.accepts:
+            accepts, self.accepts = self.accepts, {}
+            for ingress, pending in accepts.items():
+                self.core.send_to(ingress, m.Accept(self.address.name, pending.ranges()))
+        if self.sync_accepts:
+            sync_accepts, self.sync_accepts = self.sync_accepts, {}
+            for (ingress, name, term), pending in sync_accepts.items():
+                self.core.send_to(ingress, m.AcceptSync(self.address.name, name, term, pending.ranges()))
+
+    # --------------------------------------------------------------------------------------------------------- settling
+
+    def on_settle(self, sender: str, message: m.Settle) -> None:
+        """An ingress settles by position, which every DATA and SYNC entry carries (protocol 6.6, 9)."""
+        for start, stop in message.ranges:
+            for run, low, high in self.log.local(sender, start, stop):
+                early = self.log.open.overlap(low, high)
+                for subscriber in self.subscribers.values():
+                    if early:
+                        subscriber.owes.remove(low, high)
+                    subscriber.settle_positions(low, high)
+                    if subscriber.bound:
+                        self._settle_bound(subscriber, low, high)
+                self.core.payload_bytes -= self.log.forget(run, low, high)
+            for subscriber in self.subscribers.values():
+                if subscriber.by_sync:
+                    self._settle_entries(subscriber, sender, start, stop)
+
+    def _settle_bound(self, subscriber: Subscriber, start: int, stop: int) -> None:
+        for delivery in [d for at, d in sorted(subscriber.bound.items()) if start <= at < stop]:
+            self.settle_irregular(subscriber, delivery)
+        subscriber.pump()
+
+    def _settle_entries(self, subscriber: Subscriber, sender: str, start: int, stop: int) -> None:
+        entries = subscriber.by_sync.get(sender)
+        if entries:
+            positions = range(start, stop) if stop - start < len(entries) else sorted(entries)
+            for position in positions:
+                if start <= position < stop and position in entries:
+                    self.settle_irregular(subscriber, entries[position])
+            subscriber.pump()
+
+    def on_settle_tags(self, sender: str, message: m.SettleTags) -> None:
+        """An ingress names expected tags that are not sent again: they are settled (protocol 6.6)."""
+        publisher = self.publishers.get(message.publisher)
+        if publisher is None or not self._is_present_ingress(publisher, sender, message.term):
+            return
+        for subscriber in list(self.subscribers.values()):
+            for tag in message.tags:
+                delivery = subscriber.find(tag)
+                if delivery is not None:
+                    self.settle_irregular(subscriber, delivery)
+            subscriber.pump()
+
+    def on_flush(self, sender: str, message: m.Flush) -> None:
+        """Nothing is sent again: deliveries not bound to a position of the ingress are settled (protocol 8.5)."""
+        publisher = self.publishers.get(message.publisher)
+        if publisher is None or not self._is_present_ingress(publisher, sender, message.term):
+            return
+        for subscriber in list(self.subscribers.values()):
+            if subscriber.synced.get(message.publisher) == (sender, message.term):
+                for delivery in list(subscriber.irregular.get(message.publisher, {}).values()):
+                    bound = delivery.position >= 0 or delivery.ingress is not None
+                    if not bound and delivery.within(message.incarnation):
+                        self.settle_irregular(subscriber, delivery)
+                subscriber.pump()
+
+    def settle_irregular(self, subscriber: Subscriber, delivery: Irregular) -> None:
+        """Settles one irregular delivery: its tokens are released, and it leaves the queue, is resumed as settled, or
+        the client is told (protocol 10.1)."""
+        self.counters.subscriber_settled += 1
+        self._release_tokens_of(subscriber, delivery)
+        in_place = delivery.position in subscriber.filled_placeholders
+        delivery_id = delivery.delivery_id
+        subscriber.remove(delivery)
+        publisher = self.publishers.get(delivery.publisher_id)
+        if publisher is not None:
+            subscriber.classify(publisher)
+        if delivery.state in (State.QUEUED, State.RELEASED):
+            delivery.state = State.REMOVED
+        elif not subscriber.answered:
+            # The map will not list it. If a SYNC has filled it, its place in the queue is skipped.
+            delivery.resume = Resume.NOTHING
+        elif delivery.resume is Resume.SETTLED:
+            pass  # it waits to be resumed as such
+        elif delivery.resume is not Resume.NOTHING:
+            if delivery.resume is Resume.PLACEHOLDER or in_place:
+                subscriber.to_resume.append(delivery)
+            delivery.resume = Resume.SETTLED
+        elif delivery_id >= 0:
+            subscriber.port.settle(delivery_id, delivery_id)
+        elif subscriber.listing_incomplete and delivery.from_map:
+            # protocol 7.7: it was not listed and has no delivery-id here; after the next attach no router would know it
+            delivery.resume = Resume.SETTLED
+            subscriber.to_resume.append(delivery)
+
+    def check_invariants(self) -> None:
+        core, publishers, subscribers = self.core, self.publishers, self.subscribers
+        self.log.check_invariants()
+        for name, subscriber in subscribers.items():
+            assert subscriber.name == name
+            subscriber.check_invariants()
+            assert all(router == core.name or router in core.up for router in (*subscriber.joined, *subscriber.waiting))
+            for publisher_id, (home, term) in subscriber.synced.items():
+                entry = publishers[publisher_id]
+                assert (entry.home, entry.term) == (home, term), "synced with a router that is not the ingress"
+            for publisher_id in subscriber.irregular:
+                assert publisher_id in publishers, "a delivery of a publisher that is forgotten"
+        owed = union([each.owes for each in subscribers.values()]).overlap(0, self.log.end)
+        assert owed == list(self.log.open), f"owed {owed}, open {self.log.open}"
+        assert all(subscribers.get(each.name) is each for each in self.ready)
+        assert all(ingress == core.name or ingress in core.up for ingress in self.accepts)
+        for entry in publishers.values():
+            assert all(subscribers.get(each.name) is each for each in entry.special_subscribers)
+            plain = [each for each in subscribers.values() if each not in entry.special_subscribers]
+            assert all(each.synced.get(entry.publisher_id) == (entry.home, entry.term) for each in plain)
+            assert not any(entry.publisher_id in each.irregular for each in plain)
+
+    def status(self) -> dict[str, object]:
+        return {
+            "arrived": self.log.alive.size,
+            "open": self.log.open.size,
+        }

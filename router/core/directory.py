@@ -1,0 +1,185 @@
+"""What every router knows of every publisher and subscription of an address (protocol 2.1, 2.2), and how both are
+named.
+
+Entries only. The rules by which they change are in `router.core.publisher_directory` and
+`router.core.subscription_directory`.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from router.core.intervals import OPEN, IntervalSet, Range
+from router.core.messages import SubscriptionName
+from router.core.ports import Term
+
+if TYPE_CHECKING:
+    from router.core.subscriber import Subscriber
+
+NO_TERM: Final[Term] = (0, "")
+"""Below every term: of a publisher that is known by a tag only (protocol 7.2)."""
+
+LONG_TAG: Final = 16
+PREFIX: Final = 16
+"""An outgoing tag begins with the publisher id (8 bytes) and the incarnation (8 bytes)."""
+
+
+def derive_publisher_id(container: str, name: str, address: str, unique_tags: bool) -> bytes:
+    """Returns the 8 bytes that name a publisher everywhere: BLAKE2b of its name, joined by zero bytes
+    (protocol 1.2)."""
+    name_parts = (container, name, address, "unique" if unique_tags else "")
+    return blake2b("\0".join(name_parts).encode(), digest_size=8).digest()
+
+
+def tag_prefix(publisher_id: bytes, incarnation: int) -> bytes:
+    return publisher_id + incarnation.to_bytes(8, "big")
+
+
+def outgoing_tags(prefix: bytes, tags: list[bytes]) -> list[bytes]:
+    """Returns the tags that subscribers see: at most 32 bytes, the same at every router (protocol 1.7)."""
+    if max(map(len, tags), default=0) > LONG_TAG:
+        tags = [t if len(t) <= LONG_TAG else blake2b(t, digest_size=16).digest() for t in tags]
+    return [prefix + tag for tag in tags]
+
+
+def refused_epoch(term: Term, incarnation: int) -> int:
+    """Returns what the next epoch of a refused publisher must exceed (protocol 5.3).
+
+    A publisher that is known by a tag only has no term yet, but its incarnation began as one of its epochs.
+    """
+    return max(term[0], incarnation)
+
+
+def incarnation_of(tag: bytes) -> int:
+    return int.from_bytes(tag[8:16], "big")
+
+
+class PublisherEntry:
+    """A publisher (protocol 2.1).
+
+    `special_subscribers` belongs to the egress: the local subscriptions to which the publisher's stream cannot be
+    delivered as ranges, because they are not synced or hold deliveries of it that are found by tag.
+    """
+
+    __slots__ = (
+        "closed",
+        "home",
+        "incarnation",
+        "newer_incarnation_since",
+        "publisher_id",
+        "real",
+        "since",
+        "special_subscribers",
+        "term",
+        "timeout_s",
+    )
+
+    def __init__(
+        self,
+        publisher_id: bytes,
+        incarnation: int,
+        term: Term,
+        home: str | None,
+        since: float,
+        real: bool,
+        timeout_s: float,
+    ) -> None:
+        self.publisher_id = publisher_id
+        self.incarnation = incarnation
+        self.term = term
+        self.home = home
+        self.since = since  # without a home since then
+        self.real = real
+        self.timeout_s = timeout_s  # the publisher_timeout that it was told when it attached (protocol 12.7)
+        self.closed = False  # under this incarnation and term
+        self.newer_incarnation_since: float | None = None  # when a map last showed a later incarnation (protocol 7.2)
+        self.special_subscribers: dict[Subscriber, None] = {}
+
+    def age(self, now: float) -> float:
+        """Returns for how many seconds it has had no home; 0 where it has one."""
+        return 0.0 if self.home is not None else max(0.0, now - self.since)
+
+    def expired(self, now: float) -> bool:
+        """Says whether it has had no home for longer than it was told (protocol 5.3)."""
+        return self.age(now) > self.timeout_s
+
+
+class SubscriptionEntry:
+    """A subscription (protocol 2.2).
+
+    `owed` and `syncing` belong to the ingress: positions of its log that the subscription must still get (with an open
+    tail while it is an orphan), and positions whose token of a SYNC entry under its term is out.
+    """
+
+    __slots__ = (
+        "born",
+        "created_at",
+        "declared",
+        "home",
+        "in_time",
+        "last_home",
+        "name",
+        "owed",
+        "since",
+        "syncing",
+        "term",
+        "timeout_s",
+    )
+
+    def __init__(
+        self,
+        name: SubscriptionName,
+        born: Term | None,
+        term: Term,
+        home: str | None,
+        since: float,
+        timeout_s: float,
+    ) -> None:
+        self.name = name
+        self.born = born
+        self.term = term
+        self.home = home
+        self.last_home = home
+        self.since = since  # an orphan since then
+        self.timeout_s = timeout_s  # how long an orphan is waited for (protocol 8.3)
+        # protocol 7.3: it was known here before its attach was answered, so nothing has been accepted without it
+        self.in_time = True
+        self.declared = False  # it never expires (protocol 2.7)
+        self.created_at = float("-inf")  # it is no older, as far as is known (protocol 7.3)
+        self.owed = IntervalSet()
+        self.syncing = IntervalSet()
+
+    def age(self, now: float) -> float:
+        """Returns for how many seconds it has been an orphan; 0 where it has a home."""
+        return 0.0 if self.home is not None else max(0.0, now - self.since)
+
+    def expired(self, now: float) -> bool:
+        """Says whether it has been an orphan for longer than its timeout (protocol 8.3)."""
+        return self.home is None and not self.declared and self.age(now) > self.timeout_s
+
+    def become_orphan(self, now: float, log_end: int) -> None:
+        """Its link is lost. Everything from the end of the ingress log on is owed to it, at no cost for a transfer."""
+        self.home = None
+        self.since = now
+        self.owed.add(log_end, OPEN)
+
+    def attached_at(self, home: str, log_end: int) -> None:
+        assert not self.syncing
+        self.home = self.last_home = home
+        self.owed.close(log_end)
+
+    def owe_syncing(self) -> list[Range]:
+        """The tokens of its SYNC entries are void: what they stood for is owed to it again."""
+        ranges = self.syncing.take()
+        self.owed.add_all(ranges)
+        return ranges
+
+    def check_invariants(self, log_end: int) -> None:
+        for each in (self.owed, self.syncing):
+            each.check_invariants()
+        assert not self.syncing.overlap(log_end, OPEN)
+        open_tail = self.owed.overlap(log_end, OPEN)
+        assert open_tail == ([] if self.home is not None else [(log_end, OPEN)]), f"{self.name}: {self.owed}"
+        assert not (self.home is None and self.syncing), f"{self.name}: tokens of an orphan"
+        assert not any(self.owed.overlap(start, stop) for start, stop in self.syncing)

@@ -1,0 +1,498 @@
+"""Subscriptions of one address attach here, are answered, resume, and go (protocol 7.1, 7.2, 7.6, 8.1, 8.2).
+
+It also does what follows for them when a publisher's ingress is lost, or another one claims it (protocol 5.5, 10.3).
+What flows to them is in `router.core.deliveries`; what every router knows of them is in
+`router.core.subscription_directory`. One subscription's state is in `router.core.subscriber`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.directory import NO_TERM, PREFIX, incarnation_of
+from router.core.irregular import Irregular, Resume, State, put_in_doubt
+from router.core.ports import (
+    MapState,
+    SubscriberAnswer,
+    SubscriberAttach,
+    SubscriberPort,
+    Term,
+)
+from router.core.subscriber import Subscriber
+from router.names import (
+    DETACH_FORCED,
+    EPOCH,
+    INVALID_FIELD,
+    STOLEN,
+    SUBSCRIPTION_BROKEN,
+    SUBSCRIPTION_REMOVED,
+    SUBSCRIPTION_UNDECLARED,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from router.core.address import Address
+
+    Condition = Callable[[Irregular], bool]
+
+
+LONGEST_S = 1e9  # that a message between routers can say: not known (protocol 12.2)
+
+
+class Egress:
+    """Subscriptions of one address at this router."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.core = address.core
+        self.deliveries = address.deliveries
+        self.subscribers = address.deliveries.subscribers  # attached here
+
+    def handlers(self) -> m.Handlers:
+        return {m.Joined: self.on_joined}
+
+    # -------------------------------------------------------------------------------------------------------- attaching
+
+    def attach(self, port: SubscriberPort, attach: SubscriberAttach) -> None:
+        """A subscription attaches: its map is entered, and all routers are told. It is answered when they have
+        JOINED (protocol 7.2)."""
+        core, address = self.core, self.address
+        name = (attach.container, attach.name)
+        if not core.startup.declarations.may_attach(address.name, name):
+            port.refuse(SUBSCRIPTION_UNDECLARED, self._undeclared(name), {})
+            core.touch(address)  # the address may be empty now
+            return
+        entry = address.subscriptions.entries.get(name)
+        if attach.epoch is not None and entry and entry.term >= (attach.epoch, ""):
+            self._refuse_stolen(port, entry.term[0])
+            return
+        if attach.epoch is not None:
+            later = core.map_parts.later((address.name, *name), attach.epoch)
+            if later is not None:
+                self._refuse_stolen(port, later)
+                return
+        presented = attach.unsettled
+        if attach.incomplete or core.map_parts:  # protocol 7.7: all parts are one map
+            if attach.incomplete and attach.epoch is None:
+                port.refuse(INVALID_FIELD, "a map in parts needs onceway:epoch", {})
+                return
+            presented = core.map_parts.collect(
+                (address.name, *name), attach.epoch, presented, attach.incomplete, core.now
+            )
+            if attach.incomplete:
+                port.answer_map_part()
+                return
+        older = self.subscribers.get(name)
+        if older:
+            self.drop(older, STOLEN, None)
+            core.drain()  # protocol 3.3: messages to oneself go before the rest
+            entry = address.subscriptions.entries.get(name)
+        if attach.epoch is not None:
+            term: Term = (attach.epoch, "")
+        else:
+            term = (max(core.clock_us(), entry.term[0] + 1 if entry else 0), core.name)
+        subscriber = Subscriber(address, port, attach, term, entry is not None and entry.declared)
+        subscriber.brought_map = presented is not None
+        self._decide_kind(subscriber, attach, presented is not None and len(presented) > 0)
+        self.subscribers[name] = subscriber
+        core.subscribers[port] = subscriber
+        for publisher in address.publishers.entries.values():
+            publisher.special_subscribers[subscriber] = None
+        self._enter_map(subscriber, presented or {})
+        attach.unsettled = None  # the port keeps the attach
+        attach.timeout_s = subscriber.granted_s
+        subscriber.waiting = core.members.everybody()
+        for router in core.up:
+            self._send_join(subscriber, router)
+        self._send_join(subscriber, core.name)
+
+    def _undeclared(self, name: m.SubscriptionName) -> str:
+        container, link = (each if len(each) <= 64 else f"{each[:64]}..." for each in name)
+        return (
+            f"address {self.address.name[:64]} takes declared subscriptions only: add {{container: {container}, name: "
+            f"{link}}} to its subscriptions in the topology file, or write other_subscriptions: allow"
+        )
+
+    def _refuse_stolen(self, port: SubscriberPort, epoch: int) -> None:
+        port.refuse(STOLEN, "the subscription has attached with a later epoch", {EPOCH: epoch})
+
+    def _decide_kind(self, subscriber: Subscriber, attach: SubscriberAttach, resumes: bool) -> None:
+        """The attach is fresh if the client created the subscription by it, resume if the client says that it has
+        attached before, else either (protocol 7.1)."""
+        subscriber.history = subscriber.brought_map
+        if attach.born is not None:
+            subscriber.born = (attach.born, "")
+        if attach.born is not None and attach.born == attach.epoch:
+            subscriber.kind = m.JoinKind.FRESH
+        elif attach.born is not None or resumes:
+            subscriber.kind = m.JoinKind.RESUME
+            subscriber.history = True
+        else:
+            subscriber.kind = m.JoinKind.EITHER
+
+    def _enter_map(self, subscriber: Subscriber, presented: Mapping[bytes, MapState]) -> None:
+        """Enters the deliveries of the client's map, as accepted or as sent (protocol 7.2). There may be a million, in
+        runs of one publisher."""
+        released, rejected = MapState.RELEASED, MapState.REJECTED
+        # protocol 7.6: its payload is missing, or may be incomplete
+        missing = [MapState.RECEIVED] if subscriber.brought_epoch else [MapState.RECEIVED, MapState.UNDECIDED]
+        prefix = b""
+        entered: dict[bytes, Irregular] | None = None  # of the publisher of this prefix; None: superseded
+        for tag, state in presented.items():
+            # not a tag of ours; a released delivery is sent again as new
+            if len(tag) < PREFIX or state is released:
+                continue
+            if tag[:PREFIX] != prefix:
+                prefix = tag[:PREFIX]
+                entered = None if self._is_superseded(prefix) else subscriber.irregular.setdefault(tag[:8], {})
+            if entered is None:
+                continue
+            final = state is MapState.ACCEPTED or state is rejected
+            delivery = entered[tag] = Irregular(tag, State.ACCEPTED if final else State.SENT)
+            delivery.rejected = state is rejected
+            delivery.from_map = True
+            delivery.resume = Resume.PLACEHOLDER if state in missing else Resume.PLAIN
+
+    def _is_superseded(self, prefix: bytes) -> bool:
+        """Says whether deliveries of this publisher and incarnation are settled, as a later one is known. Learns a
+        publisher, or a later incarnation, that is not known here."""
+        publishers = self.address.publishers
+        incarnation = incarnation_of(prefix)
+        known = publishers.entries.get(prefix[:8])
+        if known is None:
+            known = publishers.learn(prefix[:8], incarnation, NO_TERM, None, self.core.now, False)
+        if incarnation > known.incarnation:
+            publishers.note_newer_incarnation(known)
+        return incarnation < known.incarnation
+
+    def _send_join(self, subscriber: Subscriber, router: str, *, heard: bool = False) -> None:
+        kind, history = self._how_to_join(subscriber)
+        self.core.send_to(
+            router,
+            m.Join(
+                self.address.name,
+                subscriber.name,
+                subscriber.born,
+                subscriber.term,
+                kind,
+                history,
+                self._orphan_timeout(subscriber),
+                heard,
+                self._life(subscriber),
+            ),
+        )
+
+    def _life(self, subscriber: Subscriber) -> float:
+        """Returns how long ago the subscription was created, at most (protocol 7.2)."""
+        if subscriber.kind is m.JoinKind.FRESH and not subscriber.answered:
+            return 0.0
+        entry = self.address.subscriptions.entries.get(subscriber.name)
+        if entry is None or (subscriber.born is not None and entry.born != subscriber.born):
+            return LONGEST_S  # the entry is of another subscription: a late attach made it
+        return min(LONGEST_S, self.core.now - entry.created_at)
+
+    def _how_to_join(self, subscriber: Subscriber) -> tuple[m.JoinKind, bool]:
+        """Returns the kind of a JOIN and whether it asks for history: after the answer always resume, with history
+        (protocol 4.2)."""
+        if subscriber.answered:
+            return m.JoinKind.RESUME, True
+        return subscriber.kind, subscriber.history
+
+    def _orphan_timeout(self, subscriber: Subscriber) -> float:
+        """Returns the timeout of its orphan if its router dies (protocol 7.2, 8.3)."""
+        if subscriber.expiry_policy == "never":
+            return subscriber.longest_s
+        return subscriber.granted_s
+
+    def on_joined(self, sender: str, message: m.Joined) -> None:
+        """A router knows of the subscription, or says that it is broken or stale (protocol 7.3)."""
+        subscriber = self.subscribers.get(message.name)
+        if subscriber is None or subscriber.term != message.term:
+            return
+        if message.result in (m.JoinResult.OK, m.JoinResult.UNHEARD):
+            subscriber.known = subscriber.known or message.known
+            if message.mark is not None:
+                if self._mark_comes_late(subscriber, message.mark):
+                    self.drop(subscriber, DETACH_FORCED, None)
+                    return
+                subscriber.marks[message.mark] = None
+            subscriber.joined[sender] = None
+            if message.result is m.JoinResult.UNHEARD:
+                self._send_join(subscriber, sender, heard=True)
+                return
+            subscriber.waiting.pop(sender, None)
+            self.check_answered(subscriber)
+        elif message.result is m.JoinResult.BROKEN:
+            self.drop(subscriber, SUBSCRIPTION_BROKEN, None)
+        else:
+            self.drop(subscriber, STOLEN, message.other)
+
+    def _mark_comes_late(self, subscriber: Subscriber, mark: Term) -> bool:
+        """Says whether a mark arrives after the attach was answered without its router. Only the client knows whether
+        it has seen the mark in another answer, so it must attach again (protocol 7.3)."""
+        return subscriber.answered and mark not in subscriber.marks
+
+    def check_answered(self, subscriber: Subscriber) -> None:
+        """Answers the attach when all routers have JOINED, or gone down (protocol 7.6)."""
+        if (
+            subscriber.waiting
+            or subscriber.answered
+            or self.subscribers.get(subscriber.name) is not subscriber
+            or self._awaits_others()
+        ):
+            return
+        subscriber.answered = True
+        if subscriber.known and subscriber.kind is not m.JoinKind.FRESH:
+            self.address.counters.subscriptions_resumed += 1
+        listed = self._listed(subscriber)
+        # protocol 7.7: undecided deliveries first; if not all fit, the next attach lists others.
+        final = State.ACCEPTED
+        undecided = [delivery for delivery in listed if delivery.state is not final]
+        decided = [delivery for delivery in listed if delivery.state is final]
+        ordered = undecided + decided
+        listing: dict[bytes, MapState] | None = None
+        if subscriber.brought_map:
+            accepted, rejected = MapState.ACCEPTED, MapState.REJECTED
+            listing = dict.fromkeys([delivery.tag for delivery in undecided], MapState.UNDECIDED)
+            listing.update([(delivery.tag, rejected if delivery.rejected else accepted) for delivery in decided])
+        told = subscriber.port.answer(
+            SubscriberAnswer(
+                subscriber.term,
+                listing,
+                subscriber.known,
+                sorted(subscriber.marks),
+                subscriber.granted_s,
+                subscriber.expiry_policy,
+            )
+        )
+        # protocol 7.7: a delivery absent from the listing is not settled
+        subscriber.listing_incomplete = told < len(listed)
+        # Accepted deliveries can wait until other subscriptions accept them, which may wait for undecided ones here.
+        subscriber.resumes_only = any(delivery.state is not State.ACCEPTED for delivery in ordered[told:])
+        for delivery in ordered[told:]:
+            delivery.resume = Resume.NOTHING
+        plain, settled = Resume.PLAIN, Resume.SETTLED
+        for delivery in listed:
+            resume = delivery.resume
+            if (resume is plain or resume is settled) or (
+                subscriber.resumes_only and delivery.resume is Resume.FILLED  # else it would wait among new deliveries
+            ):
+                subscriber.to_resume.append(delivery)
+        subscriber.pump()
+
+    def _awaits_others(self) -> bool:
+        """Says whether a HELLO is missing from a router in session with an established one: that router is reachable,
+        but has not met this one since its start (protocol 7.2)."""
+        return bool(self.core.startup.awaited(self.address.name))
+
+    def check_all_answered(self) -> None:
+        for subscriber in list(self.subscribers.values()):
+            self.check_answered(subscriber)
+
+    def _listed(self, subscriber: Subscriber) -> list[Irregular]:
+        """Returns every delivery of the map that is not known to be settled, also those whose publisher is away
+        (protocol 7.6)."""
+        if not subscriber.brought_map:
+            return []
+        return [d for known in subscriber.irregular.values() for d in known.values() if d.from_map]
+
+    # ------------------------------------------------------------------------------------------------------- publishers
+
+    def ingress_lost(self, publisher_id: bytes) -> None:
+        """The publisher's ingress is lost or replaced: nothing is synced to it, queued copies are removed, and what was
+        sent or accepted stays in doubt, found by tag, without tokens and positions (protocol 10.3)."""
+        log = self.deliveries.log
+        for run in log.runs_of(publisher_id):
+            for start, stop in log.alive.overlap(run.start, run.stop):
+                for subscriber in self.subscribers.values():
+                    put_in_doubt(log, subscriber, start, stop)
+                self.core.payload_bytes -= log.invalidate(run, start, stop)
+        entry = self.address.publishers.entries.get(publisher_id)
+        for subscriber in self.subscribers.values():
+            subscriber.synced.pop(publisher_id, None)
+            known = subscriber.irregular.get(publisher_id)
+            if known:
+                for delivery in list(known.values()):
+                    if delivery.state in (State.QUEUED, State.RELEASED):
+                        delivery.state = State.REMOVED
+                        subscriber.remove(delivery)
+                    else:
+                        if delivery.resume is Resume.FILLED:  # waits for the next ingress to bring it in order
+                            delivery.resume = Resume.PLACEHOLDER
+                            delivery.payload = None
+                        subscriber.unbind(delivery)
+                if subscriber.sync_queue:
+                    waiting = (Resume.FILLED, Resume.SETTLED)
+                    subscriber.sync_queue = deque(
+                        d for d in subscriber.sync_queue if d.state is State.QUEUED or d.resume in waiting
+                    )
+            if entry is not None:
+                subscriber.classify(entry)
+
+    def holds_in_doubt(self, publisher_id: bytes) -> bool:
+        """Says of a publisher whose ingress is lost whether something of it is held here, in doubt (protocol 8.4)."""
+        return any(publisher_id in subscriber.irregular for subscriber in self.subscribers.values())
+
+    def settle_incarnations(self, publisher_id: bytes, below: int) -> None:
+        """Settles the deliveries of incarnations below that one (protocol 5.5, 5.6)."""
+        self.settle_where(publisher_id, lambda delivery: incarnation_of(delivery.tag) < below)
+
+    def settle_newer(self, publisher_id: bytes, above: int) -> None:
+        """Settles the deliveries of incarnations above that one, whose publisher was away for too long
+        (protocol 8.4)."""
+        self.settle_where(publisher_id, lambda delivery: incarnation_of(delivery.tag) > above)
+
+    def settle_where(self, publisher_id: bytes, condition: Condition) -> None:
+        """Settles the publisher's deliveries that fulfil the condition. All of them must be in doubt
+        (`ingress_lost`)."""
+        for subscriber in list(self.subscribers.values()):
+            known = subscriber.irregular.get(publisher_id)
+            if known:
+                for delivery in list(known.values()):
+                    if condition(delivery):
+                        self.deliveries.settle_irregular(subscriber, delivery)
+                subscriber.pump()
+
+    def on_claim(self, sender: str, message: m.Pub) -> None:
+        """A publisher has a new ingress. Deliveries settled by its PUB are settled at the local subscriptions, which
+        are synced with it where it covers them (protocol 5.5). What the old ingress has said is void already."""
+        publisher = self.address.publishers.entries[message.publisher]
+        expected = set(message.expected) if isinstance(message.expected, list) else None
+        for subscriber in list(self.subscribers.values()):
+            here = self._synced_by_pub(subscriber, sender, message)
+            infer = expected is not None and self._may_infer(subscriber, sender)
+            known = subscriber.irregular.get(message.publisher, {})
+            for delivery in list(known.values()):
+                if incarnation_of(delivery.tag) < message.incarnation or (
+                    infer
+                    and expected is not None
+                    and delivery.tag not in expected
+                    and delivery.within(message.incarnation)
+                ):
+                    self.deliveries.settle_irregular(subscriber, delivery)
+            if here:
+                subscriber.synced[message.publisher] = (sender, message.term)
+            subscriber.classify(publisher)
+            subscriber.pump()
+
+    def _synced_by_pub(self, subscriber: Subscriber, sender: str, message: m.Pub) -> bool:
+        """Says whether the PUB makes it synced, even with an unknown set: the sender covers subscriptions that it has
+        joined (protocol 5.5)."""
+        return sender in subscriber.joined and message.expected is not None
+
+    def _may_infer(self, subscriber: Subscriber, sender: str) -> bool:
+        """Says whether deliveries absent from the PUB are settled: not if the sender has not joined the subscription,
+        and so does not know what it holds (protocol 5.5)."""
+        return sender in subscriber.joined
+
+    # ------------------------------------------------------------------------------------------------------- going away
+
+    def detach(self, subscriber: Subscriber, closed: bool, expiring: bool) -> None:
+        """The subscription's link is gone (protocol 8.1); closed: for good (protocol 8.2).
+
+        expiring: the subscription's timeout starts now (protocol 8.3).
+        """
+        self.core.subscribers.pop(subscriber.port, None)
+        if closed or (expiring and subscriber.expiry_policy != "never" and subscriber.granted_s <= 0):
+            self._remove_link(subscriber, m.Leave(self.address.name, subscriber.name, subscriber.term))
+            return
+        timeout = subscriber.longest_s
+        if expiring and subscriber.expiry_policy != "never":
+            timeout = min(timeout, subscriber.granted_s)
+        self._remove_link(subscriber, m.Orphan(self.address.name, subscriber.name, subscriber.term, timeout))
+
+    def timeout_begins(self, attach: SubscriberAttach, term: Term) -> None:
+        """The session or connection that the expiry policy of a detached subscription names has ended: its timeout
+        starts now (protocol 8.3)."""
+        granted_s = attach.timeout_s
+        name = (attach.container, attach.name)
+        if granted_s <= 0:
+            self.core.broadcast(m.Leave(self.address.name, name, term))
+        else:
+            self.core.broadcast(m.Orphan(self.address.name, name, term, granted_s))
+
+    def drop(self, subscriber: Subscriber, condition: str, known: Term | None) -> None:
+        """Detaches it with an error: stolen, broken, or that it has to attach again (protocol 5.3, 7.3)."""
+        self.core.subscribers.pop(subscriber.port, None)
+        info = {EPOCH: known[0]} if known is not None else {}
+        if condition == STOLEN:
+            description = "the subscription has attached elsewhere"
+            closed = not (subscriber.brought_epoch or subscriber.brought_map)  # protocol 5.3: a plain client needs it
+        elif condition == DETACH_FORCED:
+            description = "a router that could not be asked says since when it knows this subscription: attach again"
+            closed = True
+        elif condition == SUBSCRIPTION_REMOVED:
+            description = "the topology file does not declare this subscription any more"
+            closed = True
+        else:
+            description = "deliveries may have been accepted without this subscription"
+            closed = True
+        if subscriber.answered:
+            subscriber.port.detach(condition, description, info, closed)
+        else:
+            subscriber.port.refuse(condition, description, info)
+        if condition == SUBSCRIPTION_BROKEN:
+            text = "subscription {container}/{link} to {address} broken: {description}"
+            container, link = subscriber.name
+            self.core.log.warning(
+                "subscription_broken",
+                text,
+                container=container,
+                link=link,
+                address=self.address.name,
+                description=description,
+            )
+            self._remove_link(subscriber, m.Leave(self.address.name, subscriber.name, subscriber.term, broken=True))
+        elif condition == SUBSCRIPTION_REMOVED:
+            self._remove_link(subscriber, m.Leave(self.address.name, subscriber.name, subscriber.term))
+        else:
+            self._remove_link(
+                subscriber,
+                m.Orphan(self.address.name, subscriber.name, subscriber.term, self._orphan_timeout(subscriber)),
+            )
+
+    def _remove_link(self, subscriber: Subscriber, announcement: m.Orphan | m.Leave) -> None:
+        # protocol 6.10: this subscription's acceptances count; the address holds only what no subscription has accepted
+        self.deliveries.flush()
+        del self.subscribers[subscriber.name]
+        subscriber.presettled.clear()
+        self.deliveries.ready.pop(subscriber, None)
+        if self.deliveries.blocker is subscriber:
+            self.deliveries.blocker = None
+        for publisher in self.address.publishers.entries.values():
+            publisher.special_subscribers.pop(subscriber, None)
+        self._announce_lost(announcement)
+        self._release_all_tokens(subscriber)
+
+    def _announce_lost(self, announcement: m.Orphan | m.Leave) -> None:
+        """Tells all before any of its tokens is released (protocol 8.1)."""
+        self.core.broadcast(announcement)
+
+    def _release_all_tokens(self, subscriber: Subscriber) -> None:
+        """Releases its tokens. Those of SYNC entries need no answer: their ingress has put them back when it heard of
+        the loss."""
+        log = self.deliveries.log
+        self.deliveries.release_tokens(
+            [piece for start, stop in subscriber.owes.take() for piece in log.open.overlap(start, stop)]
+        )
+        if not self.subscribers:  # without subscriptions here no SETTLE arrives
+            for run in list(log.runs.runs):
+                self.core.payload_bytes -= log.invalidate(run, run.start, run.stop)
+
+    def router_up(self, router: str) -> None:
+        """Sends the peer a JOIN for each subscription; open barriers wait for the peer, too (protocol 4.2)."""
+        for subscriber in self.subscribers.values():
+            if not subscriber.answered:
+                subscriber.waiting[router] = None
+            self._send_join(subscriber, router)
+
+    def router_down(self, router: str) -> None:
+        """No subscription is joined to that router, and barriers stop waiting for it (protocol 8.6)."""
+        for subscriber in self.subscribers.values():
+            subscriber.joined.pop(router, None)
+        for subscriber in list(self.subscribers.values()):
+            subscriber.waiting.pop(router, None)
+            self.check_answered(subscriber)

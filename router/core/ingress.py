@@ -1,0 +1,414 @@
+"""Publishers of one address attach here, prove themselves, claim, and go (protocol 5, 8.4).
+
+`router.core.records` keeps what they send, and `router.core.streams` decides which subscriptions get it. One
+publisher's state is in `router.core.publisher`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.directory import (
+    PublisherEntry,
+    derive_publisher_id,
+    outgoing_tags,
+    refused_epoch,
+    tag_prefix,
+)
+from router.core.ports import PublisherAttach, PublisherPort, Term, UniqueTags
+from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, Held, Phase, Publisher
+from router.core.waiting import WaitingPublishers
+from router.names import EPOCH, INVALID_FIELD, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+
+
+class Ingress:
+    """Publishers of one address at this router."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.core = address.core
+        self.publishers: dict[bytes, Publisher] = {}  # those that have claimed
+        self.proving: dict[Publisher, None] = {}  # attached, without a sign of life yet
+        self.waiting = WaitingPublishers(address)
+
+    def handlers(self) -> m.Handlers:
+        return {m.PubAck: self.on_puback}
+
+    # -------------------------------------------------------------------------------------------------------- attaching
+
+    def attach(self, port: PublisherPort, attach: PublisherAttach) -> None:
+        """Chooses the term and answers the attach (protocol 5.1), or refuses it (protocol 5.3). Nothing is claimed yet:
+        an attach proves nothing."""
+        core, address = self.core, self.address
+        unique = isinstance(attach.unsettled, UniqueTags)
+        publisher_id = derive_publisher_id(attach.container, attach.name, attach.address, unique)
+        known = address.publishers.entries.get(publisher_id)
+        if attach.epoch is not None and known and known.term >= (attach.epoch, ""):
+            self._refuse_stolen(port, refused_epoch(known.term, known.incarnation))
+            return
+        if attach.epoch is not None and (later := core.map_parts.later(publisher_id, attach.epoch)) is not None:
+            self._refuse_stolen(port, later)
+            return
+        presented = None if isinstance(attach.unsettled, UniqueTags) else attach.unsettled
+        if attach.incomplete or core.map_parts:  # protocol 7.7: all parts are one map
+            if attach.incomplete and attach.epoch is None:
+                port.refuse(INVALID_FIELD, "a map in parts needs onceway:epoch", {})
+                return
+            presented = core.map_parts.collect(publisher_id, attach.epoch, presented, attach.incomplete, core.now)
+            if attach.incomplete:
+                port.answer_map_part()
+                return
+        resumes = bool(presented)  # an empty map resumes nothing: with the old incarnation its tags could be used again
+        if resumes and attach.incarnation is None:
+            if not (known and known.real):
+                if not core.startup.is_recovered(address.name):
+                    core.defer_publisher(port, attach)
+                else:
+                    port.refuse(PUBLISHER_UNKNOWN, "no router knows this publisher's unsettled deliveries", {})
+                return
+            if known.expired(core.now):
+                port.refuse(PUBLISHER_EXPIRED, "this publisher was away for longer than publisher_timeout", {})
+                return
+        term = self._choose_term(attach, known.term if known else None)
+        publisher = Publisher(address, port, attach, publisher_id, unique, term)
+        publisher.resumes = resumes
+        in_time = known is not None and not known.closed and not known.expired(core.now)
+        publisher.was_known = in_time and publisher.may_resend
+        publisher.presented = presented or {}
+        attach.unsettled = None  # the port keeps the attach
+        if resumes:
+            address.counters.publishers_resumed += 1
+        self.proving[publisher] = None
+        core.publishers[port] = publisher
+        answered = attach.incarnation  # None: not known before the claim
+        if unique:
+            answered = 0
+        elif answered is None and not resumes:
+            answered = publisher.term[0]
+        port.answer(answered, publisher.term, credit=not (resumes and attach.incarnation is None))
+        core.window_changed(publisher)
+
+    def _choose_term(self, attach: PublisherAttach, known: Term | None) -> Term:
+        """Chooses the term before the proof, so that a later attach elsewhere gets a later term (protocol 5.1)."""
+        if attach.epoch is not None:
+            return (attach.epoch, "")
+        return (max(self.core.clock_us(), known[0] + 1 if known else 0), self.core.name)
+
+    def _refuse_stolen(self, port: PublisherPort, epoch: int) -> None:
+        port.refuse(STOLEN, "the publisher has attached with a later epoch", {EPOCH: epoch})
+
+    # --------------------------------------------------------------------------------------------------------- claiming
+
+    def proved(self, publisher: Publisher) -> None:
+        """The publisher claims in the same step as its sign of life arrives (protocol 5.2).
+
+        A sign of life counts only for JOINs processed before the message that it answers. Since then the publisher may
+        have moved to the router where a newer subscription was, and finished there. In that case it is asked again.
+        """
+        if publisher.phase is not Phase.PROVING:
+            return
+        if publisher.proof_outdated:
+            publisher.proof_outdated = False
+            publisher.asked_for_proof = True
+            publisher.port.ask()
+        else:
+            publisher.asked_for_proof = False
+            self._claim(publisher)
+
+    def question_answered(self, publisher: Publisher) -> None:
+        """The open question is answered: another sign of life, and a later proof (protocol 5.7)."""
+        self.proved(publisher)
+        self.address.streams.question_answered(publisher)
+
+    def _claim(self, publisher: Publisher) -> None:
+        """The publisher works here from now on, and all routers are told (protocol 5.4)."""
+        core, address = self.core, self.address
+        directory = address.publishers.entries
+        known = directory.get(publisher.publisher_id)
+        publisher.incarnation = publisher.brought_incarnation or 0
+        if known and (known.term >= publisher.term or self._goes_back(publisher, known)):
+            self._detach_stolen(publisher, refused_epoch(known.term, known.incarnation))
+            return
+        if self._is_too_late(publisher, known):
+            self._discard(publisher)
+            text = "its sign of life took longer than publisher_timeout"
+            publisher.port.detach(PUBLISHER_EXPIRED, text, {}, True)
+            return
+        older = self.publishers.get(publisher.publisher_id)
+        if older:
+            self.drop(older, refused_epoch(publisher.term, publisher.incarnation))
+            core.drain()  # protocol 3.3: messages to oneself go before the rest
+            known = directory.get(publisher.publisher_id)
+        incarnation = self._incarnation(publisher, known)
+        if incarnation is None:
+            self._discard(publisher)
+            text = "no router knows this publisher's unsettled deliveries"
+            publisher.port.detach(PUBLISHER_UNKNOWN, text, {}, True)
+            return
+        publisher.incarnation = incarnation
+        publisher.prefix = tag_prefix(publisher.publisher_id, publisher.incarnation)
+        undecided = [tag for tag, outcome in publisher.presented.items() if outcome is None]
+        publisher.expected = dict.fromkeys(outgoing_tags(publisher.prefix, undecided))
+        publisher.presented = {}
+        publisher.unknown = publisher.unique
+        publisher.tags = set() if publisher.unique else None
+        publisher.phase = Phase.CLAIMING
+        del self.proving[publisher]
+        self.publishers[publisher.publisher_id] = publisher
+        for entry in address.subscriptions.entries.values():
+            if entry.home is not None:
+                address.streams.cover(publisher, entry)
+        publisher.waiting = core.members.everybody()
+        expected = address.streams.expected(publisher)
+        core.broadcast(self._pub(publisher, expected))
+        for tag in publisher.settled_tags:
+            self.settled_tag(publisher, tag)
+        publisher.settled_tags.clear()
+
+    def _pub(self, publisher: Publisher, expected: m.Expected | None) -> m.Pub:
+        name = self.address.name
+        incarnation, timeout_s = publisher.incarnation, publisher.timeout_s
+        return m.Pub(name, publisher.publisher_id, incarnation, publisher.term, timeout_s, expected)
+
+    def note_known_publisher(self, publisher_id: bytes) -> None:
+        """A subscriber's map or another router names the publisher, which was unknown here when it attached
+        (protocol 5.4)."""
+        for publisher in self.proving:
+            if publisher.publisher_id == publisher_id:
+                publisher.was_known = publisher.may_resend
+
+    def overtaken_by_news(self, publisher_id: bytes) -> None:
+        """Another attachment becomes known after a term was chosen here by our clock (protocol 5.1).
+
+        No clock can tell which of the two is later, whatever their terms. A later sign of life of the publisher can,
+        and so can epochs that the client chose.
+        """
+        for publisher in self.proving:
+            if publisher.publisher_id == publisher_id and not publisher.brought_epoch:
+                publisher.proof_outdated = True
+
+    def _is_too_late(self, publisher: Publisher, known: PublisherEntry | None) -> bool:
+        """Says whether other routers may have settled what the publisher will send again while its sign of life was
+        awaited (protocol 5.4). A client that brings an incarnation knows by itself how long it has been away
+        (protocol 15)."""
+        return publisher.was_known and (known is None or known.expired(self.core.now))
+
+    def _goes_back(self, publisher: Publisher, known: PublisherEntry) -> bool:
+        """Says whether its incarnation is earlier than the known one, and others would refuse it. It is refused here
+        before it takes the link away from a later incarnation (protocol 5.4)."""
+        brought = publisher.brought_incarnation is not None
+        return brought and self._is_overtaken(publisher, known.term, known.incarnation)
+
+    def _incarnation(self, publisher: Publisher, known: PublisherEntry | None) -> int | None:
+        """Returns 0 with unique tags; the one brought; the directory's when it resumes; else the term's number
+        (protocol 5.4)."""
+        if publisher.unique:
+            return 0
+        if publisher.brought_incarnation is not None:
+            return publisher.brought_incarnation
+        if not publisher.resumes:
+            return publisher.term[0]
+        return known.incarnation if known and known.real else None
+
+    def on_puback(self, sender: str, message: m.PubAck) -> None:
+        """A router has noted the claim (protocol 5.4), or knows a later one (protocol 5.6)."""
+        publisher = self.publishers.get(message.publisher)
+        if message.stale is not None:
+            term, incarnation, real = message.stale
+            if publisher and publisher.term == message.term and self._is_overtaken(publisher, term, incarnation):
+                self.drop(publisher, refused_epoch(term, incarnation))
+                self.core.drain()  # protocol 3.3: messages to oneself go before the rest
+            self.address.publishers.learn_from_stale(message.publisher, term, incarnation, real)
+            return
+        if publisher and publisher.term == message.term:
+            publisher.waiting.pop(sender, None)
+            self.check_ready(publisher)
+
+    def _is_overtaken(self, publisher: Publisher, term: Term, incarnation: int) -> bool:
+        return publisher.term < term or publisher.incarnation < incarnation
+
+    def check_ready(self, publisher: Publisher) -> None:
+        """When all have answered the claim, the link is ready: held transfers are taken (protocol 5.4)."""
+        if publisher.waiting or publisher.phase is not Phase.CLAIMING:
+            return
+        publisher.phase = Phase.READY
+        held, publisher.held = publisher.held, []
+        publisher.held_count = publisher.held_bytes = 0
+        if publisher.link_gone is None:
+            self.address.streams.expect_until_flush(publisher)
+            publisher.port.ready()
+        for batch in held:
+            self.address.records.take(
+                publisher, batch.first_id, batch.tags, batch.payloads, batch.settled, batch.message_format
+            )
+        if publisher.link_gone is not None:  # protocol 6.9: its link was lost while the barrier was open
+            self._leave(publisher, closed=publisher.link_gone)
+            return
+        self.core.window_changed(publisher)
+        self.address.streams.ask(publisher)
+
+    # --------------------------------------------------------------------------------------------------- what they send
+
+    def transfers(
+        self,
+        publisher: Publisher,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        message_format: int,
+    ) -> None:
+        """Transfers are taken when the link is ready, and held before that, in order (protocol 5.1, 6.1)."""
+        self.core.window_changed(publisher)
+        if publisher.phase is Phase.READY:
+            self.address.records.take(publisher, first_id, tags, payloads, settled, message_format)
+            return
+        if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
+            self.proved(publisher)
+            self.core.drain()
+        if publisher.ready:  # no other router had to answer
+            self.address.records.take(publisher, first_id, tags, payloads, settled, message_format)
+        elif not publisher.dropped:  # the credit bounds them
+            publisher.hold(Held(first_id, tags, payloads, settled, message_format))
+
+    def settled_tag(self, publisher: Publisher, tag: bytes) -> None:
+        """The publisher says that it will not send an expected tag again (protocol 6.6)."""
+        if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
+            self.proved(publisher)
+            self.core.drain()
+        if publisher.phase is Phase.PROVING:
+            publisher.settled_tags.append(tag)
+            return
+        if publisher.dropped:
+            return
+        outgoing = outgoing_tags(publisher.prefix, [tag])
+        if outgoing[0] in publisher.expected:
+            del publisher.expected[outgoing[0]]
+            message = m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, outgoing)
+            self.core.broadcast(message)
+            return
+        self.address.records.settled_tag(publisher, outgoing[0])
+
+    # ---------------------------------------------------------------------------------------------------------- routers
+
+    def router_up(self, router: str) -> None:
+        """Sends the peer a PUB without expected set; open barriers wait for the peer, too (protocol 4.2)."""
+        for publisher in self.publishers.values():
+            if publisher.phase is Phase.CLAIMING:
+                publisher.waiting[router] = None
+            self.core.send_to(router, self._pub(publisher, None))
+
+    def router_down(self, router: str) -> None:
+        """Barriers stop waiting for that router (protocol 8.6)."""
+        for publisher in list(self.publishers.values()):
+            publisher.waiting.pop(router, None)
+            self.check_ready(publisher)
+
+    # ------------------------------------------------------------------------------------------------------- going away
+
+    def detach(self, publisher: Publisher, closed: bool) -> None:
+        """The publisher's link is gone; closed: for good (protocol 8.4)."""
+        self.core.publishers.pop(publisher.port, None)
+        if publisher.phase is Phase.PROVING:
+            if not self._detach_claims(publisher, closed):
+                self._discard(publisher)
+                return
+            publisher.port = DETACHED_PORT
+            self._claim(publisher)
+            self.core.drain()
+            if publisher.dropped:
+                return
+        publisher.port = DETACHED_PORT
+        if publisher.phase is Phase.CLAIMING and publisher.keep_presettled():
+            publisher.link_gone = closed
+            return
+        self._leave(publisher, closed=closed)
+
+    def _detach_claims(self, publisher: Publisher, closed: bool) -> bool:
+        """Says whether the detach claims: only a close with an epoch does, as others may have been pipelined
+        (protocol 5.2)."""
+        return closed and publisher.brought_epoch
+
+    def _leave(self, publisher: Publisher, *, closed: bool) -> None:
+        """Drops its records, and tells all routers that it no longer works here (protocol 8.4)."""
+        self._drop_records(publisher)
+        name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
+        if closed:
+            self.core.broadcast(m.PubClose(name, publisher_id, publisher.incarnation, term))
+        else:
+            self.core.broadcast(m.PubDown(name, publisher_id, term))
+
+    def drop(self, publisher: Publisher, epoch: int) -> None:
+        """Detaches a publisher as stolen that works elsewhere, or on another link here (protocol 5.3)."""
+        self._detach_stolen(publisher, epoch)
+        self.core.broadcast(m.PubDown(self.address.name, publisher.publisher_id, publisher.term))
+
+    def _detach_stolen(self, publisher: Publisher, epoch: int) -> None:
+        port = publisher.port
+        self.core.publishers.pop(port, None)
+        if publisher.phase is Phase.PROVING:
+            self._discard(publisher)
+        else:
+            self._drop_records(publisher)
+        closed = not (publisher.brought_epoch or publisher.brought_map)  # protocol 5.3: a plain client needs it
+        port.detach(STOLEN, "the publisher has attached elsewhere", {EPOCH: epoch}, closed)
+
+    def _discard(self, publisher: Publisher) -> None:
+        """Forgets a publisher that has claimed nothing."""
+        self.proving.pop(publisher, None)
+        self.core.publishers.pop(publisher.port, None)
+        publisher.phase = Phase.DROPPED
+        self.core.touch(self.address)  # the address may be empty now
+
+    def _drop_records(self, publisher: Publisher) -> None:
+        """The publisher's unsettled map is now the only authority (protocol 8.4)."""
+        # Send SETTLE while the positions are valid: after PUBDOWN these deliveries would stay in doubt.
+        self.address.records.flush()
+        publisher.phase = Phase.DROPPED
+        del self.publishers[publisher.publisher_id]
+        self.address.records.drop_all(publisher)
+
+    # ---------------------------------------------------------------------------------------------------------- windows
+
+    def all_windows_changed(self) -> None:
+        for publisher in (*self.publishers.values(), *self.proving):
+            self.core.window_changed(publisher)
+
+    def tell_window(self, publisher: Publisher) -> None:
+        """Tells the publisher's link how much may come (protocol 6.8)."""
+        messages, size, reason = publisher.window()
+        withheld = self._is_credit_withheld(publisher, reason)
+        could_not, publisher.credit_withheld = publisher.credit_withheld, withheld
+        if could_not and not withheld and publisher.flush_at is not None:
+            # protocol 8.5: without credit it could not send again what it has in doubt
+            self.address.streams.expect_until_flush(publisher)
+        if reason and not publisher.no_credit_reason:
+            publisher.no_credit_since = self.core.now
+        publisher.no_credit_reason = reason
+        waits = bool(reason) or (publisher.undone > 0 and not self.core.may_accept(self.address))
+        if waits or publisher in self.waiting:
+            self.waiting.note(publisher, waits)
+        publisher.port.set_window(messages, size, reason)
+
+    def _is_credit_withheld(self, publisher: Publisher, reason: str) -> bool:
+        """Says whether credit is withheld for another reason than new deliveries of this publisher: subscriptions may
+        accept those only after its flush (protocol 8.5)."""
+        used = publisher.undone or publisher.unsettled or publisher.held_count
+        return reason == NO_SUBSCRIBERS or bool(reason and (not used or self._is_resending(publisher)))
+
+    def _is_resending(self, publisher: Publisher) -> bool:
+        """A client sends what it has in doubt, in order, before anything new (protocol 8.5)."""
+        return bool(publisher.expected) and not publisher.sent_new
+
+    def check_invariants(self) -> None:
+        for publisher_id, publisher in self.publishers.items():
+            assert publisher.publisher_id == publisher_id
+            assert publisher.phase in (Phase.CLAIMING, Phase.READY)
+            publisher.check_invariants()
+        for publisher in self.proving:
+            assert publisher.phase is Phase.PROVING
+            publisher.check_invariants()

@@ -1,0 +1,238 @@
+"""Logs: tags and payloads by position, in segments, and runs that say what a stretch of positions is (protocol 9).
+
+A log knows positions only. Who awaits what is in the interval sets of its owner (`router.core.records`,
+`router.core.arrivals`). Every range given to these functions must lie inside what has been appended and not been
+forgotten.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from typing import Generic, TypeVar
+
+from router.core.intervals import IntervalSet
+
+BITS = 10
+SEGMENT = 1 << BITS
+
+
+class Segment:
+    """Up to 1,024 consecutive positions, from `start` to the end of their block.
+
+    `sizes` are sums: the bytes before each position, so that those of a stretch are a difference.
+    """
+
+    __slots__ = ("live", "payloads", "sizes", "start", "tags")
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self.tags: list[bytes] = []
+        self.payloads: list[bytes | None] = []
+        self.sizes: list[int] = [0]
+        self.live = 0
+
+
+class Segments:
+    """Tags and payloads of positions ..., `end` - 1. Positions are never used again."""
+
+    __slots__ = ("blocks", "end", "freed")
+
+    def __init__(self, start: int = 0) -> None:
+        self.blocks: dict[int, Segment] = {}
+        self.end = start
+        self.freed = IntervalSet()  # without payload, though not forgotten
+
+    @property
+    def live(self) -> int:
+        """Returns how many positions are not forgotten."""
+        return sum([segment.live for segment in self.blocks.values()])
+
+    def append(self, tags: list[bytes], payloads: list[bytes], counted: bool = True) -> int:
+        """Appends messages; returns the position of the first. Not counted: their size is 0."""
+        first = at = self.end
+        n = len(tags)
+        room = SEGMENT - (at & (SEGMENT - 1))
+        if n <= room:
+            self._fill(at, tags, payloads, counted)
+        else:
+            done = 0
+            while done < n:
+                part = min(room, n - done)
+                self._fill(at, tags[done : done + part], payloads[done : done + part], counted)
+                done += part
+                at += part
+                room = SEGMENT
+        self.end = first + n
+        return first
+
+    def _fill(self, at: int, tags: list[bytes], payloads: list[bytes], counted: bool) -> None:
+        segment = self.blocks.get(at >> BITS)
+        if segment is None:
+            segment = self.blocks[at >> BITS] = Segment(at)
+        segment.tags += tags
+        segment.payloads += payloads
+        sizes = segment.sizes
+        if counted:
+            sums = accumulate(map(len, payloads), initial=sizes[-1])
+            next(sums)
+            sizes.extend(sums)
+        else:
+            sizes += [sizes[-1]] * len(tags)
+        segment.live += len(tags)
+
+    def tags(self, start: int, stop: int) -> list[bytes]:
+        segment = self.blocks[start >> BITS]
+        if (stop - 1) >> BITS == start >> BITS:
+            return segment.tags[start - segment.start : stop - segment.start]
+        found: list[bytes] = []
+        for low, high, segment in self._split(start, stop):
+            found += segment.tags[low:high]
+        return found
+
+    def payloads(self, start: int, stop: int) -> list[bytes | None]:
+        """Returns the payloads; None where one is freed."""
+        segment = self.blocks[start >> BITS]
+        if (stop - 1) >> BITS == start >> BITS:
+            return segment.payloads[start - segment.start : stop - segment.start]
+        found: list[bytes | None] = []
+        for low, high, segment in self._split(start, stop):
+            found += segment.payloads[low:high]
+        return found
+
+    def size(self, start: int, stop: int) -> int:
+        """Returns how many bytes of payload are kept for these positions."""
+        size = self._size(start, stop)
+        if self.freed:
+            for low, high in self.freed.overlap(start, stop):
+                size -= self._size(low, high)
+        return size
+
+    def _size(self, start: int, stop: int) -> int:
+        segment = self.blocks[start >> BITS]
+        if (stop - 1) >> BITS == start >> BITS:
+            return segment.sizes[stop - segment.start] - segment.sizes[start - segment.start]
+        return sum([each.sizes[high] - each.sizes[low] for low, high, each in self._split(start, stop)])
+
+    def free(self, start: int, stop: int) -> int:
+        """Frees payload. Returns how many bytes it was."""
+        size = self.size(start, stop)
+        for low, high, segment in self._split(start, stop):
+            segment.payloads[low:high] = [None] * (high - low)
+        self.freed.add(start, stop)
+        return size
+
+    def forget(self, start: int, stop: int) -> int:
+        """Forgets positions. Returns how many bytes of payload went with them."""
+        size = self.size(start, stop)
+        if self.freed:
+            self.freed.remove(start, stop)
+        last = self.end >> BITS
+        for low, high, segment in self._split(start, stop):
+            segment.live -= high - low
+            if not segment.live and segment.start >> BITS != last:  # the last one may still be filled
+                del self.blocks[segment.start >> BITS]
+            else:
+                segment.payloads[low:high] = [None] * (high - low)
+        return size
+
+    def check_invariants(self) -> None:
+        self.freed.check_invariants()
+        for number, segment in self.blocks.items():
+            assert segment.start >> BITS == number
+            assert len(segment.tags) == len(segment.payloads) == len(segment.sizes) - 1
+            assert 0 <= segment.live <= len(segment.tags), f"{segment.live} live of {len(segment.tags)}"
+            assert segment.start + len(segment.tags) <= self.end
+            for low, high in self.freed.overlap(segment.start, segment.start + len(segment.tags)):
+                freed = segment.payloads[low - segment.start : high - segment.start]
+                assert freed == [None] * (high - low), "freed payload is still there"
+
+    def _split(self, start: int, stop: int) -> list[tuple[int, int, Segment]]:
+        if (stop - 1) >> BITS == start >> BITS:
+            segment = self.blocks[start >> BITS]
+            return [(start - segment.start, stop - segment.start, segment)]
+        parts: list[tuple[int, int, Segment]] = []
+        while start < stop:
+            segment = self.blocks[start >> BITS]
+            end = min(stop, ((start >> BITS) + 1) << BITS)
+            parts.append((start - segment.start, end - segment.start, segment))
+            start = end
+        return parts
+
+
+class Run:
+    """A stretch of positions start..stop-1 with something in common; `live` of them are not forgotten."""
+
+    __slots__ = ("live", "start", "stop")
+
+    def __init__(self, start: int, stop: int) -> None:
+        self.start = start
+        self.stop = stop
+        self.live = stop - start
+
+
+R = TypeVar("R", bound=Run)
+
+
+class RunList(Generic[R]):
+    """Runs in the order of a key of their first element: its position, its delivery-id, another log's position.
+
+    Along a run the key goes up by one with each position, so that one list answers both ways: what lies at these keys,
+    and (with another list over the same runs) what keys these positions have.
+    """
+
+    __slots__ = ("keys", "runs")
+
+    def __init__(self) -> None:
+        self.keys: list[int] = []
+        self.runs: list[R] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.runs)
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def append(self, key: int, run: R) -> None:
+        assert not self.keys or key >= self.keys[-1]
+        self.keys.append(key)
+        self.runs.append(run)
+
+    def pieces(self, start: int, stop: int) -> list[tuple[R, int, int]]:
+        """Returns what lies at the keys start..stop-1: (run, from, to), offsets into the run."""
+        keys = self.keys
+        if not keys:
+            return []
+        key = keys[-1]
+        if start >= key:  # in the last run, the usual case
+            run = self.runs[-1]
+            size = run.stop - run.start
+            if stop - key < size:
+                size = stop - key
+            return [(run, start - key, size)] if start - key < size else []
+        i = bisect_right(keys, start) - 1
+        if i < 0:
+            i = 0
+        found: list[tuple[R, int, int]] = []
+        while i < len(keys) and keys[i] < stop:
+            run, key = self.runs[i], keys[i]
+            size = run.stop - run.start
+            low = start - key if start > key else 0
+            high = stop - key if stop - key < size else size
+            if low < high:
+                found.append((run, low, high))
+            i += 1
+        return found
+
+    def check_invariants(self) -> None:
+        assert len(self.keys) == len(self.runs)
+        for run, key, following in zip(self.runs, self.keys, self.keys[1:], strict=False):
+            assert key + run.stop - run.start <= following, "runs overlap"
+        assert all(0 <= run.live <= run.stop - run.start for run in self.runs)
+
+    def drop(self, key: int, run: R) -> None:
+        """Takes out a run that is there. At the same key there may also be empty ones."""
+        i = bisect_left(self.keys, key)
+        while self.runs[i] is not run:
+            i += 1
+        del self.keys[i], self.runs[i]

@@ -1,0 +1,72 @@
+"""Unsettled maps that come in parts: attaches with incomplete-unsettled, all with one epoch (protocol 7.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TypeVar, cast
+
+from router.core.directory import derive_publisher_id
+from router.core.ports import PublisherAttach, SubscriberAttach
+
+Tag = bytes
+State = TypeVar("State")
+
+KEPT_S = 60.0  # so long parts of a map are kept (protocol 7.7)
+
+
+class MapParts:
+    """The parts that have come, by client. Nothing is claimed, joined or inferred from them."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: dict[Hashable, tuple[int, dict[Tag, object], float]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def collect(
+        self, key: Hashable, epoch: int | None, part: Mapping[Tag, State] | None, incomplete: bool, now: float
+    ) -> Mapping[Tag, State] | None:
+        """Adds a part. The part without the flag gets all of the same epoch as one map."""
+        known = self._parts.pop(key, None)
+        whole: dict[Tag, State] = {}
+        if known is not None and known[0] == epoch:
+            whole.update(cast("dict[Tag, State]", known[1]))
+        elif not incomplete:
+            return part
+        whole.update(part or {})
+        if incomplete:
+            assert epoch is not None
+            self._parts[key] = (epoch, dict(whole), now + KEPT_S)
+        return whole
+
+    def later(self, key: Hashable, epoch: int) -> int | None:
+        """Returns the epoch of the client's parts, where it is above this one.
+
+        An attach that was delayed in a buffer must not replace the parts of a later attach: the last of these would
+        then be taken for the whole map.
+        """
+        known = self._parts.get(key)
+        return known[0] if known is not None and known[0] > epoch else None
+
+    def expire(self, now: float) -> None:
+        """Forgets the parts of clients that have not come back with the rest."""
+        for key in [key for key, (_, _, until) in self._parts.items() if now >= until]:
+            del self._parts[key]
+
+    def entries(self) -> int:
+        return sum(len(part) for _, part, _ in self._parts.values())
+
+    def entries_of(self, attach: PublisherAttach | SubscriberAttach) -> int:
+        """Returns how many entries of its map have come before."""
+        if not self._parts:
+            return 0
+        key: Hashable = (attach.address, attach.container, attach.name)
+        if isinstance(attach, PublisherAttach):
+            key = derive_publisher_id(attach.container, attach.name, attach.address, False)
+        known = self._parts.get(key)
+        return 0 if known is None else len(known[1])
+
+    def deadlines(self) -> list[float]:
+        return [until for _, _, until in self._parts.values()]

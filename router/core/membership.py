@@ -1,0 +1,154 @@
+"""Which routers are in session, and what they have said of others (protocol 4.2, 4.4). This module decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from router.core.messages import Hello
+
+NEVER = float("inf")
+
+
+class LatestHello:
+    """What a peer has said of routers by its latest HELLO of the present session."""
+
+    __slots__ = ("all_recovered", "incarnation", "recovered", "routers", "settings_digest", "up")
+
+    def __init__(self, hello: Hello) -> None:
+        self.incarnation = hello.incarnation
+        self.all_recovered = hello.all_recovered
+        self.recovered = frozenset(hello.recovered)
+        self.routers = hello.routers
+        self.settings_digest = hello.settings_digest
+        self.up = hello.up
+
+    def knows(self, match: str, settings_digest: int) -> bool:
+        """Says whether the addresses of this entry are recovered there. An entry of the same name may match other
+        addresses in a file with other settings (protocol 4.4)."""
+        return self.all_recovered or (match in self.recovered and settings_digest == self.settings_digest)
+
+
+class Membership:
+    """Who `name` is in session with. `routers` are those of its topology file, beside the digest of its settings."""
+
+    __slots__ = (
+        "_expected",
+        "_hellos",
+        "_name",
+        "_own_file",
+        "_settings_digest",
+        "began",
+        "peers",
+        "together_since",
+        "up",
+    )
+
+    def __init__(self, name: str, routers: Iterable[str], settings_digest: int, now: float) -> None:
+        self._name = name
+        self._own_file: frozenset[str] = frozenset()
+        self._expected: frozenset[str] = frozenset()  # of our file, and of those of the routers in session
+        self._hellos: dict[str, LatestHello] = {}  # by those whose HELLO has come in the present session
+        self.up: dict[str, None] = {}
+        self.began: dict[str, float] = {}
+        """Peer -> when we began the session: it has sent nothing in it before."""
+        self.peers: tuple[str, ...] = ()  # the same, sorted
+        self.together_since = NEVER
+        """Since when every router of the topology file has been in session."""
+        self.reconfigure(routers, settings_digest, now)
+
+    def reconfigure(self, routers: Iterable[str], settings_digest: int, now: float) -> None:
+        """The topology file has these routers and settings now."""
+        self._own_file = frozenset(routers)
+        self._settings_digest = settings_digest
+        self._look(now)
+
+    def _look(self, now: float) -> None:
+        """Files differ while a change is on its way: a router counts if it is in one of them (protocol 12.8)."""
+        former, self._expected = self._expected, self._in_files() - {self._name}
+        if not self._expected <= self.up.keys():
+            self.together_since = NEVER
+        elif self.together_since == NEVER or not self._expected <= former:
+            self.together_since = now  # nobody has noted since when an added one has been in session
+
+    def _in_files(self) -> frozenset[str]:
+        return self._own_file.union(*(said.routers for said in self._hellos.values()))
+
+    def everybody(self) -> dict[str, None]:
+        """Returns this router and all in session: a barrier waits for their answers (protocol 5.4, 7.2)."""
+        return dict.fromkeys([*self.up, self._name])
+
+    def session_began(self, peer: str, now: float, began: float) -> None:
+        """A session with a router has begun: all of the topology file may be together now (protocol 2.5)."""
+        self.up[peer] = None
+        self.began[peer] = began
+        self.peers = tuple(sorted(self.up))
+        self._look(now)
+
+    def session_ended(self, peer: str, now: float) -> None:
+        """The session with a router has ended: its HELLO is void, and the network is not complete (protocol 2.5,
+        4.4)."""
+        self.up.pop(peer, None)
+        self.began.pop(peer, None)
+        self.peers = tuple(sorted(self.up))
+        self._hellos.pop(peer, None)
+        self._look(now)
+
+    def process_resumed(self, since: float) -> None:
+        """Our process was suspended: no session is known to have lasted meanwhile (protocol 8.4, 12)."""
+        self.together_since = max(self.together_since, since)
+
+    def doubt_hellos(self) -> None:
+        """What peers have said may be out of date: they count as not having said anything of routers (protocol 4.6)."""
+        for said in self._hellos.values():
+            said.incarnation, said.all_recovered, said.recovered = 0, False, frozenset()
+
+    def is_all_recovered(self, peer: str) -> bool:
+        """Says whether all is recovered at a peer, by its latest HELLO (protocol 4.4)."""
+        return peer in self._hellos and self._hellos[peer].all_recovered
+
+    def hello_received(self, sender: str, hello: Hello, now: float) -> bool:
+        """Notes a HELLO. Says whether it is the first of its session (protocol 4.4)."""
+        first = sender not in self._hellos
+        self._hellos[sender] = LatestHello(hello)
+        self._look(now)
+        return first
+
+    def all_said_hello(self) -> bool:
+        """Says whether the HELLO of every router of the topology file has come (protocol 4.1)."""
+        return self._expected <= self._hellos.keys()
+
+    def awaited(self, match: str) -> list[str]:
+        """Returns the routers that are in session with one at which this entry is recovered, and have not said HELLO to
+        us (protocol 4.4).
+
+        A router that has gone is awaited until those that were in session with it report its end. It may have told them
+        what it did not tell us; their next HELLO contains that.
+        """
+        lists = [said.up for said in self._hellos.values() if said.knows(match, self._settings_digest)]
+        return sorted({router for up in lists for router, life in up if not self.has_said_hello(router, life)})
+
+    def has_said_hello(self, router: str, incarnation: int) -> bool:
+        """Says whether that incarnation of a router has said HELLO to us. A later one does not know what it knew
+        (protocol 4.4)."""
+        said = self._hellos.get(router)
+        return router == self._name or (said is not None and said.incarnation == incarnation)
+
+    def is_recovered_elsewhere(self, match: str) -> bool:
+        """Says whether a router at which this entry is recovered has said HELLO to us (protocol 4.4)."""
+        return any(said.knows(match, self._settings_digest) for said in self._hellos.values())
+
+    def not_known_recovered(self) -> list[str]:
+        """Returns the routers in session at which not every address is known to be recovered (protocol 4.4)."""
+        return [peer for peer in self.peers if not (peer in self._hellos and self._hellos[peer].all_recovered)]
+
+    def up_list(self) -> tuple[tuple[str, int], ...]:
+        """Returns what HELLO lists: the routers in session, each with its incarnation, 0 before its HELLO
+        (protocol 4.2)."""
+        said = self._hellos
+        return tuple([(router, said[router].incarnation if router in said else 0) for router in self.peers])
+
+    def check_invariants(self) -> None:
+        assert self.peers == tuple(sorted(self.up))
+        assert self._name not in self.up
+        assert self._hellos.keys() <= self.up.keys(), "the HELLO of a session that is over"
+        assert (self.together_since < NEVER) == (self._expected <= self.up.keys())

@@ -1,0 +1,313 @@
+"""What routers say to each other about topics (protocol 3.4): one class for each message.
+
+Their bytes are in `router.peers.wire`. A message to oneself is handed over as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, Literal, NamedTuple
+
+from router.core.intervals import Range
+from router.core.ports import Term
+
+SubscriptionName = tuple[str, str]
+"""Container-id and link name; the address stands beside it."""
+
+Rejection = tuple[int, int, int]
+"""A range, and how many subscriptions rejected what is in it."""
+
+
+class PeerProtocolError(Exception):
+    """A peer's message breaks the protocol between routers. Its session must be reset."""
+
+
+class JoinKind(IntEnum):
+    """What a subscription attaches as (protocol 7.1)."""
+
+    FRESH = 0
+    RESUME = 1
+    EITHER = 2
+
+
+class JoinResult(IntEnum):
+    """What a router says of a JOIN (protocol 7.3)."""
+
+    OK = 0
+    BROKEN = 1
+    STALE = 2
+    UNHEARD = 3  # OK, if a second JOIN confirms that this answer was received
+
+
+class Unknown(IntEnum):
+    """In place of the expected tags: nothing may be inferred from their absence (protocol 5.4)."""
+
+    UNKNOWN = 1
+
+
+UNKNOWN: Final = Unknown.UNKNOWN
+Expected = list[bytes] | Literal[Unknown.UNKNOWN]
+
+
+@dataclass(slots=True)
+class PublisherNews:
+    """A publisher in a HELLO: address, publisher, incarnation, term, how long it is remembered, seconds since it has no
+    home (0: it has one)."""
+
+    address: str
+    publisher: bytes
+    incarnation: int
+    term: Term
+    timeout_s: float
+    age_s: float
+
+
+@dataclass(slots=True)
+class SubscriptionNews:
+    """A subscription in a HELLO."""
+
+    address: str
+    name: SubscriptionName
+    born: Term | None
+    term: Term
+    timeout_s: float
+    age_s: float
+
+
+class DeclaredAddress(NamedTuple):
+    """What a topology file declares of one address: its subscriptions, in order; closed: it takes no others."""
+
+    address: str
+    closed: bool
+    subscriptions: tuple[SubscriptionName, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a router's file declares (protocol 4.5). A later one of the same router has a greater version."""
+
+    router: str
+    version: int
+    addresses: tuple[DeclaredAddress, ...]
+
+
+@dataclass(slots=True)
+class Hello:
+    """What a router knows (protocol 4.2). `all_recovered`: every address is recovered at the sender; else `recovered`
+    are the entries of its file whose addresses are. `up`: the routers in session with the sender, each with the
+    incarnation of its HELLO, or 0 before its HELLO. `declarations`: the sender's own first.
+    `routers`: those of its topology file."""
+
+    incarnation: int
+    all_recovered: bool
+    recovered: tuple[str, ...]
+    settings_digest: int
+    topology_digest: int
+    declarations: list[Declaration]
+    routers: tuple[str, ...]
+    up: tuple[tuple[str, int], ...]
+    publishers: list[PublisherNews]
+    subscriptions: list[SubscriptionNews]
+
+
+@dataclass(slots=True)
+class Pub:
+    """A publisher works at the sender (protocol 5.4). `timeout_s`: the publisher_timeout that it was told. `expected`:
+    None when this is repeated for a new session (protocol 4.2)."""
+
+    address: str
+    publisher: bytes
+    incarnation: int
+    term: Term
+    timeout_s: float
+    expected: Expected | None
+
+
+@dataclass(slots=True)
+class PubAck:
+    """The claim is noted (protocol 5.5). `stale`: a later claim is known, with this term and incarnation, real or
+    not."""
+
+    address: str
+    publisher: bytes
+    term: Term
+    stale: tuple[Term, int, bool] | None
+
+
+@dataclass(slots=True)
+class PubDown:
+    """The publisher no longer works at the sender (protocol 8.4)."""
+
+    address: str
+    publisher: bytes
+    term: Term
+
+
+@dataclass(slots=True)
+class PubClose:
+    """The publisher has closed for good (protocol 8.4)."""
+
+    address: str
+    publisher: bytes
+    incarnation: int
+    term: Term
+
+
+@dataclass(slots=True)
+class Flush:
+    """The publisher will not send anything again (protocol 8.5)."""
+
+    address: str
+    publisher: bytes
+    incarnation: int
+    term: Term
+
+
+@dataclass(slots=True)
+class Join:
+    """A subscription is attached at the sender (protocol 7.2). `heard`: the answer to an earlier JOIN was received
+    before the attach was answered (protocol 7.3). `life_s`: the subscription was created no longer ago."""
+
+    address: str
+    name: SubscriptionName
+    born: Term | None
+    term: Term
+    kind: JoinKind
+    history: bool
+    timeout_s: float
+    heard: bool
+    life_s: float
+
+
+@dataclass(slots=True)
+class Joined:
+    """The subscription is noted, or the reason why not (protocol 7.3). `known` and `mark` answer EITHER; `other` is the
+    known term if the attach is stale."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    result: JoinResult
+    known: bool
+    mark: Term | None
+    other: Term | None
+
+
+@dataclass(slots=True)
+class Orphan:
+    """The subscription's link is lost (protocol 8.1). `timeout_s`: its timeout, from now on (protocol 8.3)."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class Leave:
+    """The subscription has gone for good (protocol 8.2). `broken`: every later attach is told so, too
+    (protocol 7.3)."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    broken: bool = False
+
+
+@dataclass(slots=True)
+class Entries:
+    """Consecutive records in a SYNC; `owed`: positions that carry a token."""
+
+    position: int
+    message_format: int
+    tags: list[bytes]
+    payloads: list[bytes | None]  # None: freed early (protocol 9.6)
+    owed: list[Range]
+
+
+@dataclass(slots=True)
+class Sync:
+    """What a subscription has to get before the publisher's stream (protocol 7.5)."""
+
+    address: str
+    publisher: bytes
+    incarnation: int
+    term: Term
+    name: SubscriptionName
+    subscription_term: Term
+    entries: list[Entries]
+    expected: Expected
+
+
+@dataclass(slots=True)
+class Data:
+    """New deliveries (protocol 6.1). settled: without token (protocol 6.9)."""
+
+    address: str
+    publisher: bytes
+    term: Term
+    position: int
+    message_format: int
+    settled: bool
+    tags: list[bytes]
+    payloads: list[bytes]
+
+
+@dataclass(slots=True)
+class Accept:
+    """Tokens of shared copies are answered (protocol 6.3)."""
+
+    address: str
+    ranges: list[Rejection]
+
+
+@dataclass(slots=True)
+class AcceptSync:
+    """Tokens of one subscription's SYNC entries are answered (protocol 6.3)."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    ranges: list[Rejection]
+
+
+@dataclass(slots=True)
+class Settle:
+    """Positions are settled (protocol 6.6)."""
+
+    address: str
+    ranges: list[Range]
+
+
+@dataclass(slots=True)
+class SettleTags:
+    """The publisher will not send these expected tags again (protocol 6.6)."""
+
+    address: str
+    publisher: bytes
+    term: Term
+    tags: list[bytes]
+
+
+AddressMessage = (
+    Pub
+    | PubAck
+    | PubDown
+    | PubClose
+    | Flush
+    | Join
+    | Joined
+    | Orphan
+    | Leave
+    | Sync
+    | Data
+    | Accept
+    | AcceptSync
+    | Settle
+    | SettleTags
+)
+Message = Hello | AddressMessage
+Handlers = dict[type[AddressMessage], Callable[[str, Any], None]]
+"""What each part of an address does on a message: sender and message."""

@@ -1,0 +1,206 @@
+"""What the protocol core and the links say to each other: the ports, and what an attach brings.
+
+A port is one attached (or attaching) link as the core sees it. The links (`router.links.publisher_link`,
+`router.links.subscriber_link`) implement it over the AMQP engine, tests over lists. The core calls a port only inside a
+handler that the links, a peer's message, `tick` or `flush` have called, and never after it has refused or detached it,
+or has been told that it is detached. A port is its own identity: it is compared with `is`, and hashed by `id`.
+
+The links know AMQP: modes, credit, echo, maps on the wire, conditions of their own. The core knows publishers,
+subscriptions, terms and tags. Delivery-ids are the engine's unwrapped ones. A tag is the client's own towards a
+publisher, and the outgoing tag towards a subscriber (protocol 1.7). Read `router.core.core` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+if TYPE_CHECKING:
+    from router.core.waiting import Waiting
+
+Term = tuple[int, str]
+"""Orders attachments: (microseconds or a client's epoch, router name or ""), on the wire [ulong, string]
+(protocol 1.4)."""
+
+ExpiryPolicy = Literal["link-detach", "session-end", "connection-close", "never"]
+
+
+NEVER_EXPIRES_S: Final = float(0xFFFFFFFF)
+"""The timeout that a declared subscription is granted: the largest that AMQP can say (protocol 7.8)."""
+
+
+class Outcome(IntEnum):
+    """A delivery's terminal state, as far as the protocol tells states apart (protocol 6.4)."""
+
+    ACCEPTED = 1
+    REJECTED = 2  # also modified with undeliverable-here
+    RELEASED = 3  # also modified without undeliverable-here
+
+
+class MapState(IntEnum):
+    """What a subscriber's unsettled map says of one delivery (protocol 7.2, 7.6, 15)."""
+
+    UNDECIDED = 0  # null: complete, and no outcome yet
+    RECEIVED = 1  # received: payload is needed
+    ACCEPTED = 2
+    REJECTED = 3
+    RELEASED = 4  # also modified: delivered again as new
+
+
+class UniqueTags:
+    """In place of an unsettled map: `onceway:unique-tags` = true."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "UNIQUE_TAGS"
+
+
+UNIQUE_TAGS: Final = UniqueTags()
+
+
+@dataclass(slots=True)
+class PublisherAttach:
+    """A sending client's attach, taken apart.
+
+    `unsettled` is its map (tag -> the outcome that it has been told, if any), None, or unique tags. `incomplete`: it is
+    a part of a map (protocol 7.7).
+    """
+
+    container: str
+    name: str
+    address: str
+    epoch: int | None = None
+    incarnation: int | None = None
+    unsettled: Mapping[bytes, Outcome | None] | UniqueTags | None = None
+    incomplete: bool = False
+    mode_first: bool = False  # rcv-settle-mode first was negotiated
+    unsettled_window: int | None = None  # of its user; None: the network's
+
+
+@dataclass(slots=True)
+class SubscriberAttach:
+    """A receiving client's attach, taken apart."""
+
+    container: str
+    name: str
+    address: str
+    epoch: int | None = None
+    born: int | None = None
+    unsettled: Mapping[bytes, MapState] | None = None
+    incomplete: bool = False
+    timeout_s: float = 0.0  # of the source; the core grants min(it, subscription_timeout)
+    expiry_policy: ExpiryPolicy = "session-end"
+    mode_first: bool = False  # rcv-settle-mode first was negotiated
+    settled_mode: bool = False  # snd-settle-mode settled was negotiated
+
+
+@dataclass(slots=True)
+class SubscriberAnswer:
+    """What the answering attach of a subscription says (protocol 7.6)."""
+
+    term: Term
+    listing: dict[bytes, MapState] | None  # None: no map was presented, ours is null; else in order of resumption
+    resumed: bool  # onceway:resumed
+    marks: list[Term] = field(default_factory=list)  # onceway:marks, sorted
+    timeout_s: float = 0.0  # granted
+    expiry_policy: ExpiryPolicy = "session-end"
+
+
+class PublisherPort(Protocol):
+    """A publisher's link, from the core's side (the router receives)."""
+
+    def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:
+        """Answers the attach, with an empty map and `onceway:incarnation` where it is given (protocol 5.1).
+
+        `set_window` follows. With credit False the link sends a flow with echo and without credit, whatever the window,
+        until `ready`. From here on it watches for the sign of life (protocol 5.2) and calls `core.proved` once.
+        """
+
+    def ready(self) -> None:
+        """The claim is complete (protocol 5.4): there is credit by the window from now on, also where it was
+        withheld."""
+
+    def set_window(self, messages: int, size: int, reason: str) -> None:
+        """Says what may still come from now on: messages, and bytes of payload (protocol 6.8).
+
+        0 messages: no credit; `reason` says why for the status page ("" when there is room). The link turns it into
+        credit. Called when it has changed.
+        """
+
+    def waiting(self, waiting: Waiting | None) -> None:
+        """Says why there has been no credit for some seconds; None: there is again, after it was told."""
+
+    def ask(self) -> None:
+        """Asks a question: one more credit, whatever the window, with echo (protocol 5.7).
+
+        When the link sees the answer it calls `core.question_answered`. No other question is asked before that.
+        """
+
+    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+        """Tells the outcome of the deliveries first..last (protocol 6.5).
+
+        REJECTED: `rejected` is how many subscriptions did, for the error's info map. settled: they are forgotten here
+        already, as the link is in rcv-settle-mode first.
+        """
+
+    def answer_map_part(self) -> None:
+        """Answers this part of a map with an empty one, then detaches, closed false (protocol 7.7). The port is gone
+        then."""
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        """Attaches with a null target, then detaches closed with the error (protocol 5.3). The port is gone then."""
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        """Detaches an answered link with the error (protocol 5.3). The port is gone then."""
+
+
+class SubscriberPort(Protocol):
+    """A subscription's link, from the core's side (the router sends)."""
+
+    def capacity(self) -> int:
+        """Returns how many transfers can be written now: the least of credit and the session's window."""
+
+    def answer(self, answer: SubscriberAnswer) -> int:
+        """Answers the attach (protocol 7.6). Returns how many entries of the listing were told.
+
+        Fewer than all: the answer is flagged incomplete (protocol 7.7), and the core resumes these, and sends nothing
+        new while the rest has no outcome.
+        """
+
+    def send(
+        self,
+        tags: list[bytes],
+        payloads: list[bytes],
+        message_format: int,
+        settled: bool,
+        position: int,
+        cache: dict[object, object],
+    ) -> int:
+        """Sends new deliveries, at most `capacity()` of them. Returns the first delivery-id; the others follow it.
+
+        `position` is that of the first in this address's arrival log. Equal lists at equal positions come for every
+        subscriber of one batch with one `cache`, in which encodings can be shared.
+        """
+
+    def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
+        """Sends a transfer with resume = true: without payload, or with the one that was missing (protocol 7.6).
+        Returns its delivery-id."""
+
+    def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
+        """Sends a delivery again after a release, as an ordinary transfer with `delivery_count` in its header
+        (protocol 6.4). The old one has been settled by `settle`. Returns its delivery-id."""
+
+    def settle(self, first_id: int, last_id: int) -> None:
+        """Sends a disposition with settled = true for these deliveries (protocol 10.1)."""
+
+    def answer_map_part(self) -> None:
+        """Answers this part of a map, then detaches, closed false (protocol 7.7). The port is gone then."""
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        """Attaches with a null source, then detaches closed with the error (protocol 5.3). The port is gone then."""
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        """Detaches an answered link with the error (protocol 5.3). The port is gone then."""

@@ -1,0 +1,97 @@
+"""Pre-settled transfers that wait for one subscription's credit: at most once, in a bounded queue (protocol 6.9)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from router.core.core import Core
+    from router.core.counters import Counters
+    from router.core.deliveries import Deliveries
+    from router.core.directory import PublisherEntry
+    from router.core.messages import Data
+
+
+class Batch:
+    """Messages that go out behind the arrival log's position `at`, and not before it has been sent."""
+
+    __slots__ = ("at", "message_format", "payloads", "tags")
+
+    def __init__(self, at: int, tags: list[bytes], payloads: list[bytes], message_format: int) -> None:
+        self.at = at
+        self.tags = tags
+        self.payloads = payloads
+        self.message_format = message_format
+
+
+class PreSettledQueue:
+    """One subscription's; its bytes count among the router's `presettled_bytes`."""
+
+    __slots__ = ("batches", "core", "count", "counters", "dropped", "size")
+
+    def __init__(self, core: Core, counters: Counters) -> None:
+        self.core = core
+        self.counters = counters
+        self.batches: deque[Batch] = deque()
+        self.count = 0
+        self.size = 0  # bytes of payload
+        self.dropped = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.batches)
+
+    def append(self, batch: Batch) -> None:
+        self.batches.append(batch)
+        self._add(len(batch.tags), sum(map(len, batch.payloads)))
+
+    def keep_within_bounds(self) -> None:
+        """Drops the oldest first, and counts them (protocol 6.9)."""
+        most = self.core.config.presettled_queue
+        while self.count > most:
+            self._drop(self.count - most)
+        while self.count > 1 and self.size > self.core.fair_share(self.core.presettled_bytes):
+            self._drop(max(self.count // 8, 1))
+
+    def _drop(self, most: int) -> None:
+        dropped = len(self.take(most)[0])
+        self.dropped += dropped
+        self.counters.presettled_dropped += dropped
+
+    def take(self, most: int) -> tuple[list[bytes], list[bytes]]:
+        """Returns tags and payloads of at most so many messages of the oldest batch, which leave the queue."""
+        assert most > 0
+        batch = self.batches[0]
+        n = min(most, len(batch.tags))
+        tags, payloads = batch.tags[:n], batch.payloads[:n]
+        if n == len(batch.tags):
+            self.batches.popleft()
+        else:
+            batch.tags, batch.payloads = batch.tags[n:], batch.payloads[n:]
+        self._add(-n, -sum(map(len, payloads)))
+        return tags, payloads
+
+    def clear(self) -> None:
+        self._add(-self.count, -self.size)
+        self.batches.clear()
+
+    def _add(self, count: int, size: int) -> None:
+        self.count += count
+        self.size += size
+        self.core.presettled_bytes += size
+
+    def check_invariants(self) -> None:
+        assert self.count == sum(len(batch.tags) for batch in self.batches)
+        size = sum(sum(map(len, batch.payloads)) for batch in self.batches)
+        assert self.size == size, f"{self.size} bytes counted, {size} wait"
+
+
+def take_presettled(deliveries: Deliveries, publisher: PublisherEntry, message: Data) -> None:
+    """Pre-settled transfers wait in a bounded queue of each subscription; the oldest are dropped first, and counted
+    (protocol 6.9)."""
+    for subscriber in deliveries.subscribers.values():
+        if subscriber.synced.get(message.publisher) != (publisher.home, message.term):
+            continue
+        subscriber.presettled.append(Batch(deliveries.log.end, message.tags, message.payloads, message.message_format))
+        subscriber.pump()
+        subscriber.presettled.keep_within_bounds()

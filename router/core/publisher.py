@@ -1,0 +1,330 @@
+"""One publisher attached here: what its ingress keeps of it (protocol 2.3). The rules are in `router.core.ingress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from router.core.directory import SubscriptionEntry
+from router.core.intervals import IntervalSet
+from router.core.log import Run, RunList
+from router.core.messages import SubscriptionName
+from router.core.ports import Outcome, PublisherAttach, PublisherPort, Term
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+    from router.core.waiting import Waiting
+
+NO_SUBSCRIBERS: Final = "no subscribers"
+FLUSH: Final = None
+"""Stands in `Publisher.needs_question` for the flush (protocol 8.5), beside the names of subscriptions."""
+
+
+class Phase(Enum):
+    PROVING = "waits for a sign of life"  # protocol 5.1
+    CLAIMING = "waits for the other routers"  # protocol 5.4
+    READY = "ready"
+    DROPPED = "gone"
+
+
+class IngressRun(Run):
+    """Positions of one publisher whose delivery-ids rise with them."""
+
+    __slots__ = ("first_id", "message_format", "publisher")
+
+    def __init__(self, start: int, stop: int, publisher: Publisher, first_id: int, message_format: int) -> None:
+        super().__init__(start, stop)
+        self.publisher = publisher
+        self.first_id = first_id
+        self.message_format = message_format
+
+
+class Held:
+    """Transfers that wait until the link is ready (protocol 5.1)."""
+
+    __slots__ = ("first_id", "message_format", "payloads", "settled", "tags")
+
+    def __init__(
+        self, first_id: int, tags: list[bytes], payloads: list[bytes], settled: bool, message_format: int
+    ) -> None:
+        self.first_id = first_id
+        self.tags = tags
+        self.payloads = payloads
+        self.settled = settled
+        self.message_format = message_format
+
+
+class Publisher:
+    """A publisher's attachment at this router."""
+
+    __slots__ = (
+        "address",
+        "asked_for_proof",
+        "brought_epoch",
+        "brought_incarnation",
+        "brought_map",
+        "container",
+        "covered",
+        "credit_withheld",
+        "destinations",
+        "expected",
+        "flush_at",
+        "held",
+        "held_bytes",
+        "held_count",
+        "incarnation",
+        "link_gone",
+        "live",
+        "mode_first",
+        "name",
+        "needs_question",
+        "no_credit_reason",
+        "no_credit_since",
+        "phase",
+        "port",
+        "prefix",
+        "presented",
+        "proof_outdated",
+        "publisher_id",
+        "questions_answered",
+        "questions_asked",
+        "repeats",
+        "resumes",
+        "runs",
+        "sent_new",
+        "settled_tags",
+        "tags",
+        "term",
+        "timeout_s",
+        "uncovered",
+        "undone",
+        "undone_bytes",
+        "unique",
+        "unknown",
+        "unsettled",
+        "unsettled_window",
+        "waiting",
+        "was_known",
+    )
+
+    def __init__(
+        self,
+        address: Address,
+        port: PublisherPort,
+        attach: PublisherAttach,
+        publisher_id: bytes,
+        unique: bool,
+        term: Term,
+    ) -> None:
+        self.address = address
+        self.port = port
+        self.container = attach.container
+        self.name = attach.name
+        self.brought_incarnation = attach.incarnation
+        self.brought_epoch = attach.epoch is not None
+        self.brought_map = attach.unsettled is not None and not unique
+        self.mode_first = attach.mode_first
+        self.unsettled_window = attach.unsettled_window or address.core.config.unsettled_window
+        self.publisher_id = publisher_id
+        self.unique = unique
+        self.term = term
+        self.timeout_s = address.config.publisher_expires_s  # as it is told (protocol 12.7)
+        self.phase = Phase.PROVING
+        # protocol 6.9: not None once its link has gone while pre-settled transfers were held; True if it was closed
+        self.link_gone: bool | None = None
+        # attaching
+        self.resumes = False
+        self.was_known = False  # it may send again what it has sent when it was here before (protocol 5.4)
+        self.presented: Mapping[bytes, Outcome | None] = {}
+        self.incarnation = 0
+        self.prefix = b""
+        self.waiting: dict[str, None] = {}  # routers whose PUBACK is missing
+        # A subscription or an attachment elsewhere has become known since the link was answered or last asked: the next
+        # sign of life is too old, and the publisher is asked again (protocol 5.2).
+        self.proof_outdated = False
+        self.asked_for_proof = False
+        self.settled_tags: list[bytes] = []  # expected tags that it has settled before it has claimed
+        self.held: list[Held] = []
+        self.held_count = 0
+        self.held_bytes = 0
+        # tags that it may still send again
+        self.expected: dict[bytes, None] = {}
+        self.unknown = False  # the expected tags are not known
+        self.flush_at: float | None = None
+        self.sent_new = False  # it has sent something new while there was something to send again
+        self.credit_withheld = False  # no credit, and not because of anything new that it has sent
+        # home -> subscriptions that get its stream; and attached subscriptions that do not get it
+        self.covered: dict[str, dict[SubscriptionName, None]] = {}
+        self.destinations: tuple[str, ...] = ()
+        self.uncovered: dict[SubscriptionEntry, None] = {}
+        # subscription (None: the flush) -> number of the first question that serves it (protocol 5.7)
+        self.needs_question: dict[SubscriptionName | None, int] = {}
+        self.questions_asked = 0
+        self.questions_answered = 0
+        # records
+        self.runs: RunList[IngressRun] = RunList()  # by delivery-id
+        self.live = IntervalSet()  # delivery-ids not settled
+        self.tags: set[bytes] | None = None  # with unique tags: those of the records
+        self.repeats: dict[int, list[int]] = {}  # position -> delivery-ids of its repeats
+        self.undone = 0
+        self.undone_bytes = 0
+        self.unsettled = 0  # done and not settled
+        self.no_credit_reason = ""
+        self.no_credit_since = 0.0
+
+    @property
+    def may_resend(self) -> bool:
+        """Says whether it may send again what it has sent before, without knowing how long it has been away
+        (protocol 5.4)."""
+        return self.brought_incarnation is None and (self.unique or self.resumes)
+
+    @property
+    def ready(self) -> bool:
+        return self.phase is Phase.READY
+
+    @property
+    def dropped(self) -> bool:
+        return self.phase is Phase.DROPPED
+
+    def cover(self, entry: SubscriptionEntry) -> None:
+        assert entry.home is not None
+        self.uncovered.pop(entry, None)
+        self.covered.setdefault(entry.home, {})[entry.name] = None
+        if entry.home not in self.destinations:
+            self.destinations = tuple(sorted(self.covered))
+
+    def uncover(self, entry: SubscriptionEntry) -> None:
+        if entry.home is None:
+            return
+        covered = self.covered.get(entry.home)
+        if covered is not None:
+            covered.pop(entry.name, None)
+            if not covered:
+                self.uncover_home(entry.home)
+
+    def uncover_home(self, home: str) -> None:
+        if self.covered.pop(home, None) is not None:
+            self.destinations = tuple(sorted(self.covered))
+
+    def hold(self, held: Held) -> None:
+        self.held.append(held)
+        self.held_count += len(held.tags)
+        self.held_bytes += sum(map(len, held.payloads))
+
+    def forget_held(self, first: int, last: int) -> None:
+        """Forgets held transfers that the publisher has settled before they could be taken (protocol 5.1)."""
+        left: list[Held] = []
+        for held in self.held:
+            low, high = max(first - held.first_id, 0), min(last + 1 - held.first_id, len(held.tags))
+            if held.settled or low >= high:
+                left.append(held)
+                continue
+            for a, b in ((0, low), (high, len(held.tags))):
+                if a < b:
+                    part = Held(held.first_id + a, held.tags[a:b], held.payloads[a:b], False, held.message_format)
+                    left.append(part)
+        self._keep(left)
+
+    def keep_presettled(self) -> bool:
+        """Drops all held transfers but pre-settled ones, which are forwarded when the barrier completes even if the
+        link has gone (protocol 6.9). Says whether there are any."""
+        self._keep([held for held in self.held if held.settled])
+        return bool(self.held)
+
+    def _keep(self, held: list[Held]) -> None:
+        self.held = held
+        self.held_count = sum(len(each.tags) for each in held)
+        self.held_bytes = sum(sum(map(len, each.payloads)) for each in held)
+
+    def forget_tags(self, tags: list[bytes]) -> None:
+        if self.tags is not None:
+            self.tags.difference_update(tags)
+
+    def positions(self, first: int, stop: int) -> list[tuple[int, int, int]]:
+        """Returns the stretches of positions of the delivery-ids first..stop-1, with their message format."""
+        return [
+            (run.start + low, run.start + high, run.message_format) for run, low, high in self.runs.pieces(first, stop)
+        ]
+
+    def window(self) -> tuple[int, int, str]:
+        """Returns how many messages and bytes may still be sent, and the reason if none (protocol 6.8)."""
+        address, core = self.address, self.address.core
+        if not address.subscriptions.entries and address.config.no_subscribers == "hold":
+            return (0, 0, NO_SUBSCRIBERS)
+        if core.payload_bytes >= core.config.memory_limit:
+            return (0, 0, "memory limit")
+        if self.unsettled >= self.unsettled_window:
+            return (0, 0, "unsettled window")
+        messages = min(
+            core.config.window_messages - self.undone - self.held_count,
+            self.unsettled_window - self.unsettled,
+        )
+        size = core.fair_share(core.payload_bytes) - self.undone_bytes - self.held_bytes
+        if messages <= 0:
+            return (0, 0, "window")
+        if size <= 0:
+            return (0, 0, "window of bytes")
+        return (messages, size, "")
+
+    def check_invariants(self) -> None:
+        for each in (self.live, self.runs):
+            each.check_invariants()
+        assert self.live.size == self.undone + self.unsettled
+        assert sum(run.live for run in self.runs.runs) == self.live.size
+        assert self.held_count == sum(len(each.tags) for each in self.held)
+        assert self.held_bytes == sum(sum(map(len, each.payloads)) for each in self.held)
+        assert self.destinations == tuple(sorted(self.covered))
+        assert all(self.covered.values()), "a home is covered without a subscription"
+        assert 0 <= self.questions_asked - self.questions_answered <= 1
+        assert all(question <= self.questions_asked + 1 for question in self.needs_question.values())
+        if self.phase is Phase.PROVING:
+            assert not self.covered, "covered before its claim"
+            assert not self.waiting
+            assert not self.live
+        if self.phase is Phase.READY:
+            assert not self.waiting, "ready while PUBACKs are missing"
+            assert not self.held
+
+    def status(self) -> dict[str, object]:
+        told = self.address.ingress.waiting.told(self)
+        return {
+            "container": self.container,
+            "name": self.name,
+            "term": list(self.term),
+            "state": self.phase.value,
+            "undone": self.undone,
+            "unsettled": self.unsettled,
+            "expected": "unknown" if self.unknown else len(self.expected),
+            "waits_for": sorted(self.waiting),
+            "no_credit": self.no_credit_reason,
+            "waiting": None if told is None else told.status(),
+            "no_credit_s": round(self.address.core.now - self.no_credit_since, 3) if self.no_credit_reason else 0.0,
+        }
+
+
+class _DetachedPort:
+    """The port of a publisher whose link went before its pre-settled transfers could be forwarded (protocol 6.9)."""
+
+    __slots__ = ()
+
+    def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None: ...
+
+    def ready(self) -> None: ...
+
+    def set_window(self, messages: int, size: int, reason: str) -> None: ...
+
+    def waiting(self, waiting: Waiting | None) -> None: ...
+
+    def ask(self) -> None: ...
+
+    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None: ...
+
+    def answer_map_part(self) -> None: ...
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None: ...
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None: ...
+
+
+DETACHED_PORT: Final = _DetachedPort()

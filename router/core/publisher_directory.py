@@ -1,0 +1,254 @@
+"""What a router knows of the publishers of one address, and how that changes (protocol 2.1, 5.5, 5.6, 8.4).
+
+An entry says where a publisher works, under which term and incarnation. Messages of ingresses change it, and so does
+time. What follows for local links is done by `router.core.ingress`, for local subscriptions by `router.core.egress`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.directory import PublisherEntry, refused_epoch
+from router.core.ports import Term
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+
+
+class PublisherDirectory:
+    """The publishers of one address, by publisher id."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.core = address.core
+        self.entries: dict[bytes, PublisherEntry] = {}
+
+    def handlers(self) -> m.Handlers:
+        return {m.Pub: self.on_pub, m.PubDown: self.on_pubdown, m.PubClose: self.on_pubclose}
+
+    # ---------------------------------------------------------------------------------------------------------- claims
+
+    def on_pub(self, sender: str, message: m.Pub) -> None:
+        """A publisher works at the sender from now on, unless this router knows better (protocol 5.5)."""
+        ingress = self.address.ingress
+        known = self.entries.get(message.publisher)
+        if known and self._pub_is_stale(known, sender, message):
+            self.send_stale(sender, known, message.term)
+            return
+        local = ingress.publishers.get(message.publisher)
+        if local and sender != self.core.name and local.term < message.term:
+            ingress.drop(local, refused_epoch(message.term, message.incarnation))
+        entry = self._enter(message.publisher, message.incarnation, message.term, sender, self.core.now, True)
+        entry.timeout_s = message.timeout_s
+        self.address.egress.on_claim(sender, message)
+        self.core.send_to(sender, m.PubAck(self.address.name, message.publisher, message.term, None))
+
+    def _pub_is_stale(self, known: PublisherEntry, sender: str, message: m.Pub) -> bool:
+        """Says whether the PUB is of an older attachment, or of an earlier incarnation, in any term (protocol 5.5)."""
+        return (
+            known.term > message.term
+            or (known.term == message.term and known.home not in (None, sender))
+            or known.incarnation > message.incarnation
+        )
+
+    def send_stale(self, sender: str, known: PublisherEntry, term: Term) -> None:
+        """Tells an ingress that a later claim than the one of its `term` exists (protocol 5.5)."""
+        stale = (known.term, known.incarnation, known.real)
+        self.core.send_to(sender, m.PubAck(self.address.name, known.publisher_id, term, stale))
+
+    # --------------------------------------------------------------------------------------------------------- learning
+
+    def learn_from_stale(self, publisher_id: bytes, term: Term, incarnation: int, real: bool) -> None:
+        """A later attachment exists somewhere: the entry gets the greater term and the greater incarnation
+        (protocol 5.6)."""
+        known = self.entries.get(publisher_id)
+        if known is not None:
+            if known.term >= term and known.incarnation >= incarnation:
+                return
+            if known.incarnation > incarnation:
+                incarnation, real = known.incarnation, known.real
+            term = max(term, known.term)
+        self.learn(publisher_id, incarnation, term, None, self.core.now, real)
+
+    def learn(
+        self, publisher_id: bytes, incarnation: int, term: Term, home: str | None, since: float, real: bool
+    ) -> PublisherEntry:
+        """Enters what is known of a publisher from elsewhere than its own PUB (protocol 5.6)."""
+        entry = self._enter(publisher_id, incarnation, term, home, since, real)
+        self.address.ingress.note_known_publisher(publisher_id)
+        self.address.egress.settle_incarnations(publisher_id, incarnation)
+        return entry
+
+    def _enter(
+        self, publisher_id: bytes, incarnation: int, term: Term, home: str | None, since: float, real: bool
+    ) -> PublisherEntry:
+        self.address.egress.ingress_lost(publisher_id)
+        entry = self.entries.get(publisher_id)
+        if home != self.core.name and (entry is None or entry.term < term):
+            self.address.ingress.overtaken_by_news(publisher_id)
+        if entry is None:
+            timeout_s = self.address.config.publisher_expires_s
+            entry = PublisherEntry(publisher_id, incarnation, term, home, since, real, timeout_s)
+            entry.special_subscribers = dict.fromkeys(self.address.deliveries.subscribers.values())
+            self.entries[publisher_id] = entry
+        entry.incarnation = incarnation
+        entry.term = term
+        entry.home = home
+        entry.since = since
+        entry.real = real
+        entry.closed = False
+        if home is None:
+            self._schedule(entry, entry.since)
+        return entry
+
+    def note_newer_incarnation(self, entry: PublisherEntry) -> None:
+        """A subscriber's map has deliveries of a later incarnation than is known here (protocol 7.2).
+
+        The routers that knew it have died or are cut off. Only the publisher in that incarnation can settle these
+        deliveries, so they wait for it as for a publisher without a home. Otherwise a publisher that works here under
+        an older incarnation would keep the entry for ever.
+        """
+        entry.newer_incarnation_since = self.core.now
+        self._schedule(entry, entry.newer_incarnation_since)
+
+    def learn_of_hello(self, news: m.PublisherNews) -> None:
+        """A HELLO names a publisher: the greater incarnation wins, then the greater term (protocol 4.3)."""
+        ingress = self.address.ingress
+        local = ingress.publishers.get(news.publisher)
+        if local and (local.incarnation, local.term) < (news.incarnation, news.term):
+            ingress.drop(local, refused_epoch(news.term, news.incarnation))
+        known = self.entries.get(news.publisher)
+        if known is None or (known.incarnation, known.term) < (news.incarnation, news.term):
+            term = max(news.term, known.term) if known else news.term
+            entry = self.learn(news.publisher, news.incarnation, term, None, self.core.now - news.age_s, True)
+            entry.timeout_s = news.timeout_s
+
+    def repeat_close(self, peer: str, news: m.PublisherNews) -> None:
+        """A HELLO names a publisher that is closed here: the peer gets the PUBCLOSE that it may have missed
+        (protocol 4.3)."""
+        known = self.entries.get(news.publisher)
+        if known is not None and known.closed and (known.incarnation, known.term) == (news.incarnation, news.term):
+            close = m.PubClose(self.address.name, known.publisher_id, known.incarnation, known.term)
+            self.core.send_to(peer, close)
+
+    def news(self) -> list[m.PublisherNews]:
+        """Returns what HELLO tells: the real publishers (protocol 4.2)."""
+        name, now = self.address.name, self.core.now
+        return [
+            m.PublisherNews(name, e.publisher_id, e.incarnation, e.term, e.timeout_s, e.age(now))
+            for e in self.entries.values()
+            if e.real
+        ]
+
+    # ------------------------------------------------------------------------------------------------------- going away
+
+    def on_pubdown(self, sender: str, message: m.PubDown) -> None:
+        """The publisher works at the sender no more, under that term (protocol 8.4)."""
+        known = self.entries.get(message.publisher)
+        if known and known.home == sender and known.term == message.term:
+            self._lose_home(known)
+
+    def _lose_home(self, known: PublisherEntry) -> None:
+        """The publisher has no home: what is held of it is in doubt until it has one again (protocol 8.4, 10.3)."""
+        known.home = None
+        known.since = self.core.now
+        self._schedule(known, known.since)
+        self.address.egress.ingress_lost(known.publisher_id)
+
+    def on_pubclose(self, sender: str, message: m.PubClose) -> None:
+        """The publisher has closed for good: its deliveries are settled (protocol 8.4).
+
+        Deliveries of a known later incarnation or term are not settled.
+        """
+        known = self.entries.get(message.publisher)
+        if known is None or (known.term <= message.term and known.incarnation <= message.incarnation):
+            below = message.incarnation + 1
+            if known is not None:
+                self._enter_closed(message)
+        else:
+            below = min(message.incarnation + 1, known.incarnation)
+        self.address.egress.settle_incarnations(message.publisher, below)
+
+    def _enter_closed(self, message: m.PubClose) -> None:
+        """The entry of a closed publisher stays: an older ingress may still speak on another stream (protocol 8.4)."""
+        entry = self._enter(message.publisher, message.incarnation, message.term, None, self.core.now, False)
+        entry.closed = True
+
+    def router_down(self, router: str) -> None:
+        """Publishers whose home was that router have none (protocol 8.6)."""
+        for known in list(self.entries.values()):
+            if known.home == router:
+                self._lose_home(known)
+
+    # ------------------------------------------------------------------------------------------------------------- time
+
+    def _forgotten_after(self, entry: PublisherEntry) -> float:
+        """Returns after how many seconds without a home a publisher is forgotten: not before the time that it was told,
+        nor before the one of the present topology file (protocol 8.4, 12.7)."""
+        config = self.address.config
+        return max(entry.timeout_s, config.publisher_expires_s) + config.margin_s
+
+    def _schedule(self, entry: PublisherEntry, since: float) -> None:
+        self.core.due(since + self._forgotten_after(entry))
+
+    def _may_work_out_of_sight(self, entry: PublisherEntry) -> bool:
+        """Says whether the publisher of deliveries in doubt may work at a router that is out of reach: a router of the
+        topology file has been out of session meanwhile. These deliveries are kept (protocol 8.4)."""
+        seen_for = self.core.now - self.core.members.together_since
+        return seen_for < self._forgotten_after(entry) and self.address.egress.holds_in_doubt(entry.publisher_id)
+
+    def tick(self) -> None:
+        """Settles and forgets what has been without a home for too long (protocol 8.4)."""
+        now, egress = self.core.now, self.address.egress
+        for known in list(self.entries.values()):
+            forgotten_after = self._forgotten_after(known)
+            lost = known.home is None and now >= known.since + forgotten_after
+            newer = known.newer_incarnation_since
+            newer_lost = newer is not None and now >= newer + forgotten_after
+            if not (lost or newer_lost) or self._may_work_out_of_sight(known):
+                continue
+            if lost:
+                egress.ingress_lost(known.publisher_id)
+                egress.settle_where(known.publisher_id, lambda delivery: True)
+                del self.entries[known.publisher_id]
+            else:
+                known.newer_incarnation_since = None
+                egress.settle_newer(known.publisher_id, known.incarnation)
+
+    def deadlines(self) -> list[float]:
+        """Returns when entries are to be forgotten, or looked at again."""
+        found = [self._checked_at(e, e.since) for e in self.entries.values() if e.home is None]
+        for e in self.entries.values():
+            if e.newer_incarnation_since is not None:
+                found.append(self._checked_at(e, e.newer_incarnation_since))
+        return found
+
+    def _checked_at(self, entry: PublisherEntry, since: float) -> float:
+        now, forgotten_after = self.core.now, self._forgotten_after(entry)
+        if since + forgotten_after > now:
+            return since + forgotten_after
+        together = self.core.members.together_since
+        return (together if together < now else now) + forgotten_after
+
+    def oldest_in_doubt_s(self) -> float | None:
+        """Returns for how long a publisher with deliveries in doubt here has been without a home; None if nothing is in
+        doubt."""
+        now = self.core.now
+        ages = [
+            self.entries[publisher_id].age(now) if publisher_id in self.entries else 0.0
+            for subscriber in self.address.deliveries.subscribers.values()
+            for publisher_id, known in subscriber.irregular.items()
+            if any(delivery.position < 0 and delivery.ingress is None for delivery in known.values())
+        ]
+        return round(max(ages), 3) if ages else None
+
+    def check_invariants(self) -> None:
+        core, attached = self.core, self.address.ingress.publishers
+        for publisher_id, entry in self.entries.items():
+            assert entry.publisher_id == publisher_id
+            assert entry.home is None or entry.home == core.name or entry.home in core.up, f"home {entry.home}"
+            if entry.home == core.name:
+                assert publisher_id in attached, "it is not attached here"
+                assert attached[publisher_id].term == entry.term
+            assert not entry.closed or (entry.home is None and not entry.real), "it is closed, and works somewhere"

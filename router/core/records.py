@@ -1,0 +1,499 @@
+"""The records of one address: what publishers sent here, and which subscriptions still have to accept it.
+
+Records are positions of one log (protocol 9). A position is also the token of the copy that all homes share. `awaited`
+says, home by home, which tokens are out; `SubscriptionEntry.owed` and `.syncing` say the same for single subscriptions.
+A record that is in none of these sets becomes done and leaves `undone`. Publishers attach and leave in
+`router.core.ingress`; one publisher's state is in `router.core.publisher`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.counters import Timeline
+from router.core.directory import SubscriptionEntry, outgoing_tags
+from router.core.intervals import IntervalSet, Range, union
+from router.core.log import RunList, Segments
+from router.core.ports import Outcome
+from router.core.publisher import IngressRun, Publisher
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+
+
+class Records:
+    """What was sent through this router and is not settled."""
+
+    def __init__(self, address: Address, first_position: int) -> None:
+        self.address = address
+        self.core = address.core
+        self.subscriptions = address.subscriptions.entries  # known in the network
+        self.log = Segments(first_position)
+        self.runs: RunList[IngressRun] = RunList()  # by position
+        self.undone = IntervalSet()
+        self.awaited: dict[str, IntervalSet] = {}  # home -> tokens of shared copies
+        self.owing: dict[SubscriptionEntry, None] = {}  # subscriptions with something owed or syncing
+        self.blocker = IntervalSet()  # the first set that held something back when records were last checked
+        self.rejected: dict[int, int] = {}  # position -> subscriptions that rejected it
+        self.settled = IntervalSet()  # to be told by SETTLE
+        self.reached: tuple[str, ...] = ()  # routers that a record may have reached
+        self.kept = IntervalSet()  # done and not settled, with their payload
+        self.kept_bytes = 0
+        self.counters = address.counters
+        self.taken_at = Timeline()
+
+    def handlers(self) -> m.Handlers:
+        return {m.Accept: self.on_accept, m.AcceptSync: self.on_accept_sync}
+
+    # -------------------------------------------------------------------------------------------------------- transfers
+
+    def take(
+        self,
+        publisher: Publisher,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        message_format: int,
+    ) -> None:
+        """Takes transfers of a publisher that is ready (protocol 6.1): settled ones pass through (protocol 6.9), and an
+        address without subscriptions may release them at once (protocol 6.10)."""
+        core, address = self.core, self.address
+        outgoing = outgoing_tags(publisher.prefix, tags)
+        if settled:
+            self.counters.received_settled += len(tags)
+            self.counters.received_bytes += sum(map(len, payloads))
+            if publisher.destinations:
+                data = m.Data(
+                    address.name, publisher.publisher_id, publisher.term, 0, message_format, True, outgoing, payloads
+                )
+                core.multicast(publisher.destinations, data)
+            return
+        if publisher.expected:
+            for tag in outgoing:
+                if tag in publisher.expected:
+                    del publisher.expected[tag]
+                else:
+                    publisher.sent_new = True
+        if publisher.tags is not None:
+            if not publisher.tags.isdisjoint(outgoing) or len(set(outgoing)) < len(outgoing):
+                self._take_repeats(publisher, first_id, outgoing, payloads, message_format)
+                return
+            publisher.tags.update(outgoing)
+        if not self.subscriptions and address.config.no_subscribers == "release" and core.may_accept(address):
+            publisher.forget_tags(outgoing)
+            self.counters.received += len(tags)
+            self.counters.released += len(tags)
+            publisher.port.outcome(first_id, first_id + len(tags) - 1, Outcome.RELEASED, 0, publisher.mode_first)
+            return
+        self._append(publisher, first_id, outgoing, payloads, message_format)
+
+    def _append(
+        self, publisher: Publisher, first_id: int, tags: list[bytes], payloads: list[bytes], message_format: int
+    ) -> None:
+        log = self.log
+        start = log.append(tags, payloads)
+        stop = log.end
+        self._note_run(publisher, start, stop, first_id, message_format)
+        n = stop - start
+        publisher.live.add(first_id, first_id + n)
+        size = log.size(start, stop)
+        counters = self.counters
+        counters.received += n
+        counters.received_bytes += size
+        self.taken_at.note(start, self.core.now)
+        publisher.undone += n
+        publisher.undone_bytes += size
+        self.core.payload_bytes += size
+        self.undone.add(start, stop)
+        for home in publisher.destinations:
+            self.awaited[home].add(start, stop)
+        for entry in publisher.uncovered:  # protocol 6.1: even if its home gets the record for another subscription
+            entry.owed.add(start, stop)
+            self.owing[entry] = None
+        if publisher.destinations:
+            name = self.address.name
+            data = m.Data(name, publisher.publisher_id, publisher.term, start, message_format, False, tags, payloads)
+            self.core.multicast(publisher.destinations, data)
+        elif not publisher.uncovered:
+            self.check([(start, stop)])
+
+    def _note_run(self, publisher: Publisher, start: int, stop: int, first_id: int, message_format: int) -> None:
+        if self.runs:
+            last = self.runs.runs[-1]
+            if (
+                last.publisher is publisher
+                and last.stop == start
+                and last.first_id + (start - last.start) == first_id
+                and last.message_format == message_format
+            ):
+                last.stop = stop
+                last.live += stop - start
+                return
+            if not last.live:
+                self._drop_run(last)
+        run = IngressRun(start, stop, publisher, first_id, message_format)
+        self.runs.append(start, run)
+        publisher.runs.append(first_id, run)
+
+    def _take_repeats(
+        self, publisher: Publisher, first_id: int, tags: list[bytes], payloads: list[bytes], message_format: int
+    ) -> None:
+        """A transfer with the tag of an existing record is a repeat: it gets that record's outcome (protocol 6.1)."""
+        assert publisher.tags is not None
+        for i, (tag, payload) in enumerate(zip(tags, payloads, strict=True)):
+            if tag not in publisher.tags:
+                publisher.tags.add(tag)
+                self._append(publisher, first_id + i, [tag], [payload], message_format)
+                continue
+            position = self.find(publisher, tag)
+            if position is None:
+                continue
+            if position in self.undone:
+                publisher.repeats.setdefault(position, []).append(first_id + i)
+            else:
+                rejected = self.rejected.get(position, 0)
+                outcome = Outcome.REJECTED if rejected else Outcome.ACCEPTED
+                publisher.port.outcome(first_id + i, first_id + i, outcome, rejected, publisher.mode_first)
+
+    def find(self, publisher: Publisher, tag: bytes) -> int | None:
+        for first, last in publisher.live:
+            for start, stop, _ in publisher.positions(first, last):
+                tags = self.log.tags(start, stop)
+                if tag in tags:
+                    return start + tags.index(tag)
+        return None
+
+    # ------------------------------------------------------------------------------------------------------- acceptance
+
+    def on_accept(self, sender: str, message: m.Accept) -> None:
+        """A home has accepted these copies, which all its subscriptions shared (protocol 6.3, 6.5)."""
+        awaited = self.awaited.get(sender)
+        if awaited is None:
+            return
+        removed: list[Range] = []
+        for start, stop, rejected in message.ranges:
+            found = awaited.remove(start, stop)
+            if rejected:
+                self._reject(found, rejected)
+            removed += found
+        self.check(removed)
+
+    def on_accept_sync(self, sender: str, message: m.AcceptSync) -> None:
+        """A subscription has accepted entries of a SYNC (protocol 6.3, 6.5)."""
+        entry = self.subscriptions.get(message.name)
+        if entry is None or entry.term != message.term or entry.home != sender:
+            return
+        removed: list[Range] = []
+        for start, stop, rejected in message.ranges:
+            found = entry.syncing.remove(start, stop)
+            if rejected:
+                self._reject(found, rejected)
+            removed += found
+        self.check(removed)
+
+    def _reject(self, ranges: list[Range], rejected: int) -> None:
+        for start, stop in ranges:
+            for position in range(start, stop):
+                self.rejected[position] = self.rejected.get(position, 0) + rejected
+
+    def check(self, ranges: list[Range]) -> None:
+        """Makes those of these undone positions done that are in no set any more (protocol 6.5); they have just been
+        removed from one. Without subscriptions the address may hold them instead (protocol 6.10)."""
+        if not ranges or not self.core.may_accept(self.address):
+            return
+        if not self.subscriptions and self.address.config.no_subscribers == "hold":
+            return
+        left = self.blocker.missing(ranges)
+        if not left:
+            return
+        for blocker in self._blockers():
+            left = blocker.missing(left)
+            if not left:
+                self.blocker = blocker
+                return
+        if not self.subscriptions and self.address.config.no_subscribers == "release":
+            self._release(left)
+        else:
+            self._done(left)
+
+    def check_all(self) -> None:
+        self.check(list(self.undone))
+
+    def _blockers(self) -> list[IntervalSet]:
+        if not self.owing:
+            return list(self.awaited.values())
+        blockers = list(self.awaited.values())
+        for entry in list(self.owing):
+            if entry.owed:
+                blockers.append(entry.owed)
+            if entry.syncing:
+                blockers.append(entry.syncing)
+            if not entry.owed and not entry.syncing:
+                del self.owing[entry]
+        return blockers
+
+    def _done(self, ranges: list[Range]) -> None:
+        core, counters = self.core, self.counters
+        self.address.accepted_at = core.now
+        for start, stop in ranges:
+            self.undone.remove(start, stop)
+            self.taken_at.observe(counters.acceptance, start, stop, core.now)
+            for run, low, high in self.runs.pieces(start, stop):
+                publisher, first, last = run.publisher, run.first_id + low, run.first_id + high
+                a, b = run.start + low, run.start + high
+                size = self.log.size(a, b)
+                publisher.undone -= b - a
+                publisher.undone_bytes -= size
+                if self.rejected or publisher.repeats:
+                    self._tell_singly(publisher, a, first, last)
+                else:
+                    counters.accepted += b - a
+                    publisher.port.outcome(first, last - 1, Outcome.ACCEPTED, 0, publisher.mode_first)
+                if publisher.mode_first:  # protocol 6.5: settled, and SETTLE goes out now
+                    publisher.live.remove(first, last)
+                    counters.settled += b - a
+                    self._forget(publisher, run, a, b)
+                else:
+                    publisher.unsettled += b - a
+                    self.kept.add(a, b)
+                    self.kept_bytes += size
+                core.window_changed(publisher)
+        if self.kept_bytes > self.core.done_bytes:
+            self._free_early()
+
+    def _tell_singly(self, publisher: Publisher, position: int, first: int, last: int) -> None:
+        """Tells the outcomes of a stretch in which some were rejected (protocol 6.4) or repeated (protocol 6.1)."""
+        settled = publisher.mode_first
+        for delivery_id in range(first, last):
+            rejected = self.rejected.get(position, 0)
+            outcome = Outcome.REJECTED if rejected else Outcome.ACCEPTED
+            if rejected:
+                self.counters.rejected += 1
+            else:
+                self.counters.accepted += 1
+            for each in (delivery_id, *publisher.repeats.pop(position, ())):
+                publisher.port.outcome(each, each, outcome, rejected, settled)
+            position += 1
+
+    def _release(self, ranges: list[Range]) -> None:
+        """Releases records for which no subscription is left (protocol 6.10)."""
+        for start, stop in ranges:
+            for run, low, high in self.runs.pieces(start, stop):
+                publisher, first, last = run.publisher, run.first_id + low, run.first_id + high
+                self.counters.released += last - first
+                publisher.port.outcome(first, last - 1, Outcome.RELEASED, 0, publisher.mode_first)
+                for a, b in publisher.live.remove(first, last):
+                    self._forget_undone(publisher, run, run.start + a - run.first_id, run.start + b - run.first_id)
+                self.core.window_changed(publisher)
+
+    def _free_early(self) -> None:
+        """Frees the oldest done payload above `done_bytes` (protocol 9)."""
+        while self.kept_bytes > self.core.done_bytes and self.kept:
+            start, stop = self.kept.starts[0], min(self.kept.stops[0], self.kept.starts[0] + 64)
+            self.kept.remove(start, stop)
+            freed = self.log.free(start, stop)
+            self.kept_bytes -= freed
+            self.core.payload_bytes -= freed
+
+    # ------------------------------------------------------------------------------------------------------- settlement
+
+    def publisher_settled(self, publisher: Publisher, first: int, last: int) -> None:
+        """The publisher has settled these deliveries: their records are forgotten, even if it was told no outcome yet
+        (protocol 6.6)."""
+        if publisher.held:
+            publisher.forget_held(first, last)
+        for low, high in publisher.live.remove(first, last + 1):
+            for run, a, b in publisher.runs.pieces(low, high):
+                self._settle_run(publisher, run, run.start + a, run.start + b)
+        self.core.window_changed(publisher)
+
+    def _settle_run(self, publisher: Publisher, run: IngressRun, start: int, stop: int) -> None:
+        self.counters.settled += stop - start
+        self.taken_at.observe(self.counters.settlement, start, stop, self.core.now)
+        early = self.undone.overlap(start, stop)
+        if not early:
+            publisher.unsettled -= stop - start
+            self._forget(publisher, run, start, stop)
+            return
+        for a, b in early:
+            self._forget_undone(publisher, run, a, b)
+        for a, b in IntervalSet(early).missing([(start, stop)]):
+            publisher.unsettled -= b - a
+            self._forget(publisher, run, a, b)
+
+    def _forget_undone(self, publisher: Publisher, run: IngressRun, start: int, stop: int) -> None:
+        """Forgets records that are not done. Their acceptance is no longer awaited."""
+        publisher.undone -= stop - start
+        publisher.undone_bytes -= self.log.size(start, stop)
+        self._unawait(start, stop)
+        self._forget(publisher, run, start, stop)
+
+    def _unawait(self, start: int, stop: int) -> None:
+        self.undone.remove(start, stop)
+        for blocker in self._blockers():
+            blocker.remove(start, stop)
+
+    def _forget(self, publisher: Publisher, run: IngressRun, start: int, stop: int, *, tell: bool = True) -> None:
+        for a, b in self.kept.remove(start, stop):
+            self.kept_bytes -= self.log.size(a, b)
+        if tell:
+            self.settled.add(start, stop)
+            self.core.touch(self.address)
+        if publisher.tags:
+            publisher.forget_tags(self.log.tags(start, stop))
+        if self.rejected or publisher.repeats:
+            for position in range(start, stop):
+                self.rejected.pop(position, None)
+                publisher.repeats.pop(position, None)
+        self.core.payload_bytes -= self.log.forget(start, stop)
+        run.live -= stop - start
+        if not run.live and (run is not self.runs.runs[-1] or publisher.dropped):  # the last one may grow
+            self._drop_run(run)
+
+    def _drop_run(self, run: IngressRun) -> None:
+        self.runs.drop(run.start, run)
+        run.publisher.runs.drop(run.first_id, run)
+
+    def flush(self) -> None:
+        """Sends SETTLE by position to every router that may have received one of them. A subscription may have moved
+        away, but its old link may still hold the delivery (protocol 6.6)."""
+        if not self.settled:
+            return
+        ranges = self.settled.take()
+        if self.reached:
+            self.core.multicast(self.reached, m.Settle(self.address.name, ranges))
+            publishers = self.address.ingress.publishers.values()
+            if len(self.reached) > 1 and not any(publisher.live for publisher in publishers):
+                self.reached = tuple(sorted({home for publisher in publishers for home in publisher.covered}))
+
+    def settled_tag(self, publisher: Publisher, tag: bytes) -> None:
+        """The publisher settles a tag: its record, if it has one, is settled (protocol 6.6)."""
+        position = self.find(publisher, tag)
+        if position is not None:
+            ((run, low, _),) = self.runs.pieces(position, position + 1)
+            self.publisher_settled(publisher, run.first_id + low, run.first_id + low)
+
+    def drop_all(self, publisher: Publisher) -> None:
+        """The publisher's link is lost or closed: its records are dropped without a SETTLE (protocol 8.4)."""
+        self.counters.abandoned += publisher.live.size
+        for first, last in publisher.live:
+            for run, low, high in publisher.runs.pieces(first, last):
+                start, stop = run.start + low, run.start + high
+                if self.undone.overlap(start, stop):
+                    self._unawait(start, stop)
+                self._forget(publisher, run, start, stop, tell=False)
+        for run in [run for run in publisher.runs.runs if not run.live]:
+            self._drop_run(run)
+        publisher.live.take()
+        publisher.held.clear()
+
+    # ---------------------------------------------------------------------------------------- what is owed to whom
+
+    def expect_home(self, home: str) -> None:
+        """Records go to that router from now on, and it has to answer for them."""
+        assert home == self.core.name or home in self.core.up
+        if home not in self.awaited:
+            self.awaited[home] = IntervalSet()
+        if home not in self.reached:
+            self.reached = tuple(sorted((*self.reached, home)))
+
+    def entries_for(self, publisher: Publisher, entry: SubscriptionEntry) -> list[m.Entries]:
+        """Returns the entries of a SYNC: all records of the publisher in order, each with a token of its own where the
+        subscription is owed it (protocol 7.5)."""
+        entries: list[m.Entries] = []
+        for first, last in publisher.live:
+            for start, stop, message_format in publisher.positions(first, last):
+                owed = entry.owed.remove(start, stop)
+                entry.syncing.add_all(owed)
+                entries.append(
+                    m.Entries(start, message_format, self.log.tags(start, stop), self.log.payloads(start, stop), owed)
+                )
+        if entry.syncing:
+            self.owing[entry] = None
+        return entries
+
+    def owe_all(self, entry: SubscriptionEntry) -> None:
+        """Every record that is not done is owed to the subscription (protocol 4.3, 7.4)."""
+        entry.owed.add_all(self.undone)
+        if entry.owed:
+            self.owing[entry] = None
+
+    def owe_again(self, entry: SubscriptionEntry) -> None:
+        """Every record for which the subscription's home still owes a token, shared or its own, is owed to the
+        subscription again (protocol 7.4, 8.1)."""
+        entry.owe_syncing()
+        if entry.home is not None and entry.home in self.awaited:
+            entry.owed.add_all(self.awaited[entry.home])
+        if entry.owed:
+            self.owing[entry] = None
+
+    def orphan(self, entry: SubscriptionEntry) -> None:
+        """Every record from now on is owed to the orphan (protocol 6.1)."""
+        entry.become_orphan(self.core.now, self.log.end)
+        self.owing[entry] = None
+
+    def owe_nothing(self, entry: SubscriptionEntry) -> None:
+        """The subscription has left the directory and is owed nothing: records that waited for it alone are done
+        (protocol 8.2, 8.3)."""
+        freed: list[Range] = []
+        for start, stop in entry.owed.take() + entry.syncing.take():
+            freed += self.undone.overlap(start, stop)
+        self.owing.pop(entry, None)
+        self.check(freed)
+
+    def discard_owed(self, entry: SubscriptionEntry) -> None:
+        """Forgets what is owed to a subscription whose replacement is owed the same."""
+        entry.owed.take()
+        entry.syncing.take()
+        self.owing.pop(entry, None)
+
+    def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None:
+        """Records with a token at that router are owed to each subscription whose home it was (protocol 8.6)."""
+        awaited = self.awaited.pop(router, None)
+        ranges = awaited.take() if awaited is not None else []
+        for entry in orphans:
+            entry.owed.add_all(ranges)
+            entry.owe_syncing()
+            self.orphan(entry)
+        self.reached = tuple([home for home in self.reached if home != router])
+        self.check_all()
+
+    # ----------------------------------------------------------------------------------------------------------- status
+
+    @property
+    def counted_bytes(self) -> int:
+        """Returns how many bytes of payload are kept here."""
+        publishers = self.address.ingress.publishers.values()
+        ranges = [piece for each in publishers for first, stop in each.live for piece in each.positions(first, stop)]
+        return sum(self.log.size(start, stop) for start, stop, _ in ranges)
+
+    def check_invariants(self) -> None:
+        subscriptions = self.subscriptions
+        publishers = self.address.ingress.publishers.values()
+        for each in (self.undone, self.kept, self.settled, *self.awaited.values()):
+            each.check_invariants()
+        self.log.check_invariants()
+        self.runs.check_invariants()
+        assert sum(run.live for run in self.runs.runs) == self.log.live == sum(p.live.size for p in publishers)
+        assert sum(p.undone for p in publishers) == self.undone.size
+        assert sum(p.undone_bytes for p in publishers) == sum(self.log.size(a, b) for a, b in self.undone)
+        assert self.kept_bytes == sum(self.log.size(a, b) for a, b in self.kept)
+        assert not any(self.undone.overlap(start, stop) for start, stop in self.kept), "kept records are not done"
+        for entry in subscriptions.values():
+            entry.check_invariants(self.log.end)
+            assert entry in self.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
+        assert all(subscriptions.get(entry.name) is entry for entry in self.owing), "`owing` names one that has left"
+        holders = [*self.awaited.values(), *(s for entry in self.owing for s in (entry.owed, entry.syncing))]
+        held_up = IntervalSet(union(holders).overlap(0, self.log.end))
+        assert held_up.within(self.undone), f"a done record is awaited: undone {self.undone}, awaited {held_up}"
+        if self.core.may_accept(self.address) and (subscriptions or self.address.config.no_subscribers != "hold"):
+            assert self.undone == held_up, f"an undone record is not awaited: undone {self.undone}, awaited {held_up}"
+
+    def status(self) -> dict[str, object]:
+        return {
+            "undone": self.undone.size,
+            "unsettled": self.log.live,
+            "awaited": {home: tokens.size for home, tokens in sorted(self.awaited.items()) if tokens},
+        }

@@ -1,0 +1,61 @@
+"""What a router says of itself: all but its addresses at once, and each address in pieces.
+
+A router may have a hundred thousand addresses, and an address thousands of links. A report of one address is a
+generator that yields after each link, so that its reader can let other work run in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+    from router.core.core import Core
+
+Report = dict[str, Any]
+REPORT_PIECE: Final = 500  # deliveries to count at once
+
+
+def of_core(core: Core) -> Report:
+    """Everything but addresses. Takes time for the routers in session, and for nothing else."""
+    return {
+        **core.startup.status(),
+        "up": list(core.members.peers),
+        "payload_bytes": core.payload_bytes,
+        "presettled_bytes": core.presettled_bytes,
+        "deferred": core.deferred,
+    }
+
+
+def of_address(address: Address) -> Generator[None, None, Report]:
+    """One address; yields after each link and subscription. Links may come and go meanwhile."""
+    publishers = []
+    for publisher in (*address.ingress.publishers.values(), *address.ingress.proving):
+        publishers.append(publisher.status())
+        yield
+    subscribers = []
+    for subscriber in list(address.deliveries.subscribers.values()):
+        subscribers.append((yield from subscriber.report()))
+        yield
+    subscriptions = []
+    for entry in list(address.subscriptions.entries.values()):
+        subscriptions.append(address.subscriptions.status_of(entry))
+        yield
+    return {
+        "ingress": {**address.records.status(), "publishers": publishers},
+        "egress": {**address.deliveries.status(), "subscribers": subscribers},
+        "subscriptions": subscriptions,
+        "established": address.established,
+        "publishers_known": len(address.publishers.entries),
+        "oldest_in_doubt_s": address.publishers.oldest_in_doubt_s(),
+    }
+
+
+def at_once(report: Generator[None, None, Report]) -> Report:
+    """A report without pauses."""
+    while True:
+        try:
+            next(report)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]

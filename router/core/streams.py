@@ -1,0 +1,165 @@
+"""Which subscriptions get the stream of a publisher that is attached here, and what needs a later proof of it.
+
+A subscription is covered for a publisher when DATA for it goes to its home (protocol 6.1). It becomes covered by SYNC.
+That may need the answer to a question first: an ingress with a half-open connection may not know that its publisher
+works elsewhere (protocol 5.7). FLUSH, by which an ingress says that nothing is sent again, needs an answer, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.directory import SubscriptionEntry
+from router.core.publisher import FLUSH, Phase, Publisher
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+
+
+class Streams:
+    """Which subscriptions get what the publishers of one address send at this router."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.core = address.core
+
+    # -------------------------------------------------------------------------------------------------------- questions
+
+    def ask(self, publisher: Publisher) -> None:
+        """Asks a question if one is needed and none is open (protocol 5.7)."""
+        if (
+            publisher.phase is Phase.READY
+            and publisher.needs_question
+            and publisher.questions_asked == publisher.questions_answered
+        ):
+            publisher.questions_asked += 1
+            publisher.port.ask()
+
+    def question_answered(self, publisher: Publisher) -> None:
+        """The open question is answered. It serves only what was waiting when it was asked (protocol 5.7)."""
+        if publisher.phase is not Phase.READY or publisher.questions_asked == publisher.questions_answered:
+            return
+        publisher.questions_answered = publisher.questions_asked
+        for name, question in list(publisher.needs_question.items()):
+            if question > publisher.questions_answered or publisher.needs_question.pop(name, None) is None:
+                continue
+            if name is FLUSH:
+                self._flush(publisher)
+            else:
+                entry = self.address.subscriptions.entries.get(name)
+                if entry is not None and entry.home is not None:
+                    self.sync(publisher, entry)
+        self.ask(publisher)
+
+    # -------------------------------------------------------------------------------------------------------- coverage
+
+    def synchronise(self, entry: SubscriptionEntry, history: bool) -> None:
+        """A subscription has joined: every publisher here is synchronised to it, with history only after the answer to
+        a question (protocol 7.4).
+
+        A subscription without history holds nothing that an outdated ingress could settle wrongly. Publishers that are
+        still proving are asked for their sign of life again.
+        """
+        ingress = self.address.ingress
+        if history:
+            for publisher in ingress.proving:
+                publisher.proof_outdated = True
+        for publisher in list(ingress.publishers.values()):
+            publisher.uncovered[entry] = None
+            if history:
+                publisher.needs_question[entry.name] = publisher.questions_asked + 1
+                self.ask(publisher)
+            else:
+                self.sync(publisher, entry)
+
+    def sync(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
+        """SYNC: from here on the publisher's stream flows to the subscription, at its home (protocol 7.5)."""
+        assert entry.home is not None
+        entries = self.address.records.entries_for(publisher, entry)
+        self.cover(publisher, entry)
+        self.core.send_to(
+            entry.home,
+            m.Sync(
+                self.address.name,
+                publisher.publisher_id,
+                publisher.incarnation,
+                publisher.term,
+                entry.name,
+                entry.term,
+                entries,
+                self.expected(publisher),
+            ),
+        )
+
+    def expected(self, publisher: Publisher) -> m.Expected:
+        """Returns the expected set for PUB and SYNC. Unknown is not empty (protocol 5.4)."""
+        return m.UNKNOWN if publisher.unknown else list(publisher.expected)
+
+    def cover(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
+        assert entry.home is not None
+        publisher.cover(entry)
+        self.address.records.expect_home(entry.home)
+
+    def uncover(self, entry: SubscriptionEntry) -> None:
+        """The subscription is covered nowhere, and questions for it are void (protocol 8.1)."""
+        for publisher in self.address.ingress.publishers.values():
+            publisher.needs_question.pop(entry.name, None)
+            publisher.uncovered.pop(entry, None)
+            publisher.uncover(entry)
+
+    def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None:
+        """That router covers nothing any more (protocol 8.6)."""
+        for entry in orphans:
+            self.uncover(entry)
+        for publisher in self.address.ingress.publishers.values():
+            publisher.uncover_home(router)
+
+    # ------------------------------------------------------------------------------------------------------------ flush
+
+    def expect_until_flush(self, publisher: Publisher) -> None:
+        """Starts the time in which the publisher may send again what it has in doubt (protocol 8.5)."""
+        publisher.flush_at = self.core.now + publisher.timeout_s
+        self.core.due(publisher.flush_at)
+
+    def flush_due(self, publisher: Publisher) -> None:
+        """The publisher's time to send again is over. The FLUSH still needs a later proof (protocol 8.5)."""
+        publisher.flush_at = None
+        if publisher.phase is not Phase.READY or not (publisher.unknown or publisher.expected):
+            return
+        if publisher.credit_withheld:
+            self.expect_until_flush(publisher)
+            return
+        publisher.needs_question[FLUSH] = publisher.questions_asked + 1
+        self.ask(publisher)
+
+    def _flush(self, publisher: Publisher) -> None:
+        publisher.unknown = False
+        publisher.expected = {}
+        flush = m.Flush(self.address.name, publisher.publisher_id, publisher.incarnation, publisher.term)
+        self.core.broadcast(flush)
+
+    def tick(self) -> None:
+        for publisher in list(self.address.ingress.publishers.values()):
+            if publisher.flush_at is not None and self.core.now >= publisher.flush_at:
+                self.flush_due(publisher)
+
+    def deadlines(self) -> list[float]:
+        return [p.flush_at for p in self.address.ingress.publishers.values() if p.flush_at is not None]
+
+    def check_invariants(self) -> None:
+        subscriptions = self.address.subscriptions.entries
+        for publisher in self.address.ingress.publishers.values():
+            covered = {(home, name) for home, names in publisher.covered.items() for name in names}
+            homes = {entry.home for entry in subscriptions.values()}
+            assert all(home in homes for home in publisher.covered)
+            for entry in subscriptions.values():
+                at_home = (entry.home, entry.name) in covered
+                covered.discard((entry.home, entry.name))
+                assert at_home + (entry in publisher.uncovered) == (entry.home is not None), (
+                    f"{entry.name} at {entry.home}, covered {publisher.covered}"
+                )
+            assert not covered, f"covered where they are not: {covered}"
+            assert all(subscriptions.get(entry.name) is entry for entry in publisher.uncovered)
+            assert all(home in self.address.records.awaited for home in publisher.covered)
+            assert all(name is FLUSH or name in subscriptions for name in publisher.needs_question)

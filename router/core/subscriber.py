@@ -1,0 +1,492 @@
+"""One subscription attached here: what its egress keeps of it, and what goes out on its link (protocol 2.4, 7.6, 9).
+
+A subscription is a cursor into the address's arrival log. `owes` are the log positions that it has not accepted (an
+open tail, less what is not for it). Its queue is `owes` from the cursor on, less `skip`. `unsettled` is what it has
+been sent and nobody has settled; accepted is `unsettled` less `owes`. Deliveries that do not fit are `Irregular`.
+
+It decides the order on the link: resumptions, then what was released, then what a SYNC brought, then the log. The rules
+by which deliveries come and go are in `router.core.deliveries` and `router.core.egress`.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Generator
+from typing import TYPE_CHECKING
+
+from router.core.counters import age_s
+from router.core.directory import PublisherEntry
+from router.core.intervals import OPEN, IntervalSet, Range, count
+from router.core.irregular import Irregular, Resume, State
+from router.core.log import Run, RunList
+from router.core.messages import JoinKind, SubscriptionName
+from router.core.ports import NEVER_EXPIRES_S, ExpiryPolicy, MapState, SubscriberAttach, SubscriberPort, Term
+from router.core.presettled import PreSettledQueue
+from router.core.reports import REPORT_PIECE, at_once
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+
+
+class SentRun(Run):
+    """Log positions that were sent, and whose delivery-ids rise with them."""
+
+    __slots__ = ("first_id",)
+
+    def __init__(self, start: int, stop: int, first_id: int) -> None:
+        super().__init__(start, stop)
+        self.first_id = first_id
+
+
+class Subscriber:
+    """A subscription's attachment at this router."""
+
+    __slots__ = (
+        "address",
+        "answered",
+        "born",
+        "bound",
+        "brought_epoch",
+        "brought_map",
+        "by_delivery_id",
+        "by_sync",
+        "cursor",
+        "deliveries",
+        "expiry_policy",
+        "filled_placeholders",
+        "granted_s",
+        "history",
+        "irregular",
+        "joined",
+        "kind",
+        "known",
+        "listing_incomplete",
+        "longest_s",
+        "marks",
+        "name",
+        "owes",
+        "port",
+        "presettled",
+        "rejected",
+        "released",
+        "resumes_only",
+        "sent_ids",
+        "sent_positions",
+        "settled_mode",
+        "settled_on_wire",
+        "settles_on_accept",
+        "skip",
+        "sync_queue",
+        "synced",
+        "term",
+        "to_resume",
+        "unsettled",
+        "waiting",
+    )
+
+    def __init__(
+        self, address: Address, port: SubscriberPort, attach: SubscriberAttach, term: Term, declared: bool
+    ) -> None:
+        self.address = address
+        self.deliveries = address.deliveries
+        self.port = port
+        self.name: SubscriptionName = (attach.container, attach.name)
+        self.term = term
+        self.born: Term | None = None
+        self.kind = JoinKind.EITHER
+        self.history = False
+        self.brought_epoch = attach.epoch is not None
+        self.brought_map = attach.unsettled is not None
+        self.expiry_policy: ExpiryPolicy = "never" if declared else attach.expiry_policy  # protocol 7.8
+        self.longest_s = address.config.subscription_timeout_s  # as of this attach (protocol 12.6)
+        self.granted_s = NEVER_EXPIRES_S if declared else min(attach.timeout_s, self.longest_s)
+        self.settled_mode = attach.settled_mode
+        # protocol 6.9: settled on the wire at acceptance; tag and state stay until SETTLE
+        self.settles_on_accept = (
+            attach.mode_first
+            or attach.settled_mode
+            or (not self.brought_epoch and not self.brought_map and self.granted_s <= 0)
+        )
+        # attaching
+        self.joined: dict[str, None] = {}  # routers that have JOINED
+        self.waiting: dict[str, None] = {}  # routers whose JOINED is missing
+        self.answered = False
+        self.listing_incomplete = False  # our map did not fit (protocol 7.7)
+        self.resumes_only = False  # deliveries left out of it have no outcome yet: nothing new is sent (protocol 7.7)
+        self.known = False  # some router knew the subscription
+        self.marks: dict[Term, None] = {}
+        # streams
+        self.synced: dict[bytes, tuple[str, Term]] = {}  # publisher -> (ingress, term) whose stream flows to it
+        # the log
+        end = address.deliveries.log.end
+        self.cursor = end
+        self.owes = IntervalSet([(end, OPEN)])
+        self.unsettled = IntervalSet()
+        self.settled_on_wire = IntervalSet()  # of unsettled: the subscriber has settled them
+        self.rejected = IntervalSet()  # of unsettled: the subscriber has rejected them (protocol 6.4)
+        self.skip = IntervalSet()  # from the cursor on: known by tag, not to be sent as new
+        self.sent_ids: RunList[SentRun] = RunList()
+        self.sent_positions: RunList[SentRun] = RunList()
+        # irregular deliveries
+        self.irregular: dict[bytes, dict[bytes, Irregular]] = {}  # publisher -> tag ->
+        self.by_delivery_id: dict[int, Irregular] = {}
+        self.bound: dict[int, Irregular] = {}  # by log position
+        self.by_sync: dict[str, dict[int, Irregular]] = {}  # ingress -> its position ->
+        self.to_resume: deque[Irregular] = deque()  # goes out first
+        self.released: list[Irregular] = []  # then these, in order
+        self.sync_queue: deque[Irregular] = deque()  # then what SYNC brought, then the log
+        self.filled_placeholders: dict[int, Irregular] = {}  # by DATA: they go out in their place in the log
+        # at most once
+        self.presettled = PreSettledQueue(address.core, address.counters)
+
+    # --------------------------------------------------------------------------------------------- irregular deliveries
+
+    def find(self, tag: bytes) -> Irregular | None:
+        known = self.irregular.get(tag[:8])
+        return known.get(tag) if known else None
+
+    def enter(self, delivery: Irregular) -> None:
+        self.irregular.setdefault(delivery.publisher_id, {})[delivery.tag] = delivery
+
+    def set_delivery_id(self, delivery: Irregular, delivery_id: int) -> None:
+        """Notes the delivery-id that it has on this link now."""
+        delivery.delivery_id = delivery_id
+        if delivery.order < 0:
+            delivery.order = delivery_id
+        self.by_delivery_id[delivery_id] = delivery
+
+    def clear_delivery_id(self, delivery: Irregular) -> None:
+        if delivery.delivery_id >= 0:
+            del self.by_delivery_id[delivery.delivery_id]
+            delivery.delivery_id = -1
+
+    def unbind(self, delivery: Irregular) -> None:
+        """Its token and position are void, or about to be replaced (protocol 10.3)."""
+        if delivery.position >= 0:
+            self.bound.pop(delivery.position, None)
+            self.filled_placeholders.pop(delivery.position, None)
+            self.skip.remove(delivery.position, delivery.position + 1)
+            delivery.position = -1
+        if delivery.ingress is not None:
+            entries = self.by_sync[delivery.ingress]
+            entries.pop(delivery.ingress_position, None)
+            if not entries:
+                del self.by_sync[delivery.ingress]
+            delivery.ingress = None
+            delivery.ingress_position = -1
+        delivery.token = False
+
+    def remove(self, delivery: Irregular) -> None:
+        """Takes it out of all tables. Its queue drops it when its turn comes."""
+        known = self.irregular[delivery.publisher_id]
+        del known[delivery.tag]
+        if not known:
+            del self.irregular[delivery.publisher_id]
+        self.unbind(delivery)
+        self.clear_delivery_id(delivery)
+
+    def fill(self, delivery: Irregular, payload: bytes | None, message_format: int) -> bool:
+        """SYNC or DATA brings the payload of a placeholder (protocol 7.6). Says whether it was one, to be sent in its
+        place among what is new."""
+        if delivery.state in (State.SENT, State.RELEASED) and delivery.payload is None and payload is not None:
+            delivery.payload = payload  # may be needed again (protocol 6.4)
+            delivery.message_format = message_format
+            if delivery.state is State.RELEASED:
+                self._queue_released(delivery)
+        if delivery.resume is not Resume.PLACEHOLDER:
+            return False
+        if delivery.payload is None:
+            return False
+        delivery.resume = Resume.FILLED
+        if self.resumes_only:
+            self.to_resume.append(delivery)
+        return not self.resumes_only
+
+    def release(self, delivery: Irregular) -> None:
+        """Queues a released delivery to be sent again, in order, ahead of everything not yet sent (protocol 6.4)."""
+        delivery.state = State.RELEASED
+        delivery.redeliveries += 1
+        if delivery.payload is not None:  # else when SYNC or DATA brings it
+            self._queue_released(delivery)
+
+    def _queue_released(self, delivery: Irregular) -> None:
+        insort(self.released, delivery, key=lambda each: each.order)
+
+    def classify(self, entry: PublisherEntry) -> None:
+        """Notes whether this publisher's stream can be delivered to it as ranges."""
+        if self.synced.get(entry.publisher_id) == (entry.home, entry.term) and entry.publisher_id not in self.irregular:
+            entry.special_subscribers.pop(self, None)
+        else:
+            entry.special_subscribers[self] = None
+
+    # ---------------------------------------------------------------------------------------------------- what goes out
+
+    def pump(self, cache: dict[object, object] | None = None) -> None:
+        """Sends what may be sent: nothing before the attach is answered (protocol 10.2), and in the order of the
+        streams (protocol 6.7)."""
+        if not self.answered:
+            return
+        deliveries = self.deliveries
+        room = self.port.capacity()
+        if room <= 0:
+            deliveries.ready.pop(self, None)
+            return
+        deliveries.ready[self] = None
+        if self.to_resume or self.released or self.sync_queue:
+            room = self._pump_irregular(room)
+            if room <= 0 or self.to_resume:
+                return
+        if self.resumes_only:
+            return
+        if cache is None:
+            cache = {}
+        end, presettled = deliveries.log.segments.end, self.presettled.batches
+        while room > 0:
+            limit = end
+            if presettled:
+                batch = presettled[0]
+                if batch.at <= self.cursor:
+                    tags, payloads = self.presettled.take(room)
+                    self.port.send(tags, payloads, batch.message_format, True, -1, {})
+                    room -= len(tags)
+                    continue
+                limit = batch.at
+            if self.cursor >= limit:
+                return
+            room -= self._send_next(limit, room, cache)
+
+    def _send_next(self, limit: int, room: int, cache: dict[object, object]) -> int:
+        """Sends the next stretch of the log below `limit`, and moves the cursor. Returns how many were sent."""
+        found = self.owes.following(self.cursor)
+        if found is None or found[0] >= limit:
+            self.cursor = limit
+            return 0
+        start, stop = found
+        if stop > limit:
+            stop = limit
+        if self.skip:
+            skipped = self.skip.following(start)
+            if skipped is not None and skipped[0] == start:
+                return self._skip_known(start, min(skipped[1], limit))
+            if skipped is not None and skipped[0] < stop:
+                stop = skipped[0]
+        if stop - start > room:
+            stop = start + room
+        log = self.deliveries.log
+        message_format = 0
+        if log.mixed:
+            ((run, _, high),) = log.runs.pieces(start, stop)[:1]
+            message_format = run.message_format
+            stop = run.start + high
+        self._send_log(start, stop, message_format, cache)
+        return stop - start
+
+    def _send_log(self, start: int, stop: int, message_format: int, cache: dict[object, object]) -> None:
+        tags, payloads = self.deliveries.log.slices(start, stop, cache)
+        first_id = self.port.send(tags, payloads, message_format, self.settled_mode, start, cache)
+        self.cursor = stop
+        self.unsettled.add(start, stop)
+        runs = self.sent_ids.runs
+        last = runs[-1] if runs else None
+        if last is not None and last.stop == start and last.first_id + start - last.start == first_id:
+            last.stop = stop
+        else:
+            run = SentRun(start, stop, first_id)
+            self.sent_ids.append(first_id, run)
+            self.sent_positions.append(start, run)
+        if self.settled_mode:  # protocol 6.9: accepts when written
+            self.settled_on_wire.add(start, stop)
+            self.deliveries.release_tokens(self.owes.remove(start, stop))
+
+    def _skip_known(self, start: int, stop: int) -> int:
+        """Passes over positions that are known by tag, but for placeholders that wait in their place (protocol 7.6).
+        Returns how many were sent."""
+        sent = 0
+        if self.filled_placeholders:
+            waiting = next(iter(self.filled_placeholders))  # they were noted in order
+            if start <= waiting < stop:
+                stop = waiting + 1
+                self._resume(self.filled_placeholders.pop(waiting))
+                sent = 1
+        self.skip.remove(start, stop)
+        self.cursor = stop
+        return sent
+
+    def _pump_irregular(self, room: int) -> int:
+        """Sends resumptions first, then what was released, then what SYNC brought (protocol 7.6). Returns the room that
+        is left."""
+        while room > 0 and self.to_resume:
+            delivery = self.to_resume.popleft()
+            # a placeholder lacks payload once its ingress is lost
+            if delivery.resume not in (Resume.NOTHING, Resume.PLACEHOLDER):
+                self._resume(delivery)
+                room -= 1
+        if self.to_resume or self.resumes_only:
+            return room
+        while room > 0 and self.released:
+            delivery = self.released.pop(0)
+            if delivery.state is State.RELEASED:
+                assert delivery.payload is not None
+                delivery.state = State.SENT
+                delivery_id = self.port.redeliver(
+                    delivery.tag, delivery.payload, delivery.message_format, delivery.redeliveries
+                )
+                self.set_delivery_id(delivery, delivery_id)
+                room -= 1
+        while room > 0 and self.sync_queue:
+            delivery = self.sync_queue[0]
+            if delivery.state is State.QUEUED:
+                room -= self._send_from_sync(room)
+                continue
+            self.sync_queue.popleft()
+            if delivery.resume is not Resume.NOTHING:
+                self._resume(delivery)
+                room -= 1
+        return room
+
+    def _send_from_sync(self, room: int) -> int:
+        """Sends a stretch of new deliveries that a SYNC brought. Returns how many were sent."""
+        batch: list[Irregular] = []
+        message_format = self.sync_queue[0].message_format
+        while self.sync_queue and len(batch) < room:
+            delivery = self.sync_queue[0]
+            if delivery.state is not State.QUEUED or delivery.message_format != message_format:
+                break
+            batch.append(self.sync_queue.popleft())
+        payloads = [delivery.payload or b"" for delivery in batch]
+        tags = [delivery.tag for delivery in batch]
+        first_id = self.port.send(tags, payloads, message_format, self.settled_mode, -1, {})
+        for i, delivery in enumerate(batch):
+            delivery.state = State.SENT
+            if self.settled_mode:
+                self.deliveries.accept_irregular(self, delivery, False, True)
+            else:
+                self.set_delivery_id(delivery, first_id + i)
+        return len(batch)
+
+    def _resume(self, delivery: Irregular) -> None:
+        resume, delivery.resume = delivery.resume, Resume.NOTHING
+        settled = resume is Resume.SETTLED
+        payload = delivery.payload if resume is Resume.FILLED else None
+        state = MapState.UNDECIDED
+        if delivery.state is State.ACCEPTED:
+            state = MapState.REJECTED if delivery.rejected else MapState.ACCEPTED
+        delivery_id = self.port.resume(delivery.tag, state, payload, delivery.message_format, settled)
+        if not settled:
+            self.set_delivery_id(delivery, delivery_id)
+
+    # --------------------------------------------------------------------------------------------------------- settling
+
+    def delivery_ids_of(self, ranges: list[Range]) -> list[Range]:
+        """Returns the delivery-ids of sent log positions."""
+        found: list[Range] = []
+        for start, stop in ranges:
+            for run, low, high in self.sent_positions.pieces(start, stop):
+                found.append((run.first_id + low, run.first_id + high))
+        return found
+
+    def settle_positions(self, start: int, stop: int) -> None:
+        """Settles log positions, whose tokens have been released (protocol 10.1)."""
+        held = self.unsettled.remove(start, stop)
+        if not held:
+            return
+        self.deliveries.counters.subscriber_settled += count(held)
+        if self.settled_on_wire:
+            self.settle_on_wire(held)
+            for low, high in held:
+                self.settled_on_wire.remove(low, high)
+        else:
+            port = self.port
+            for a, b in held:
+                for run, low, high in self.sent_positions.pieces(a, b):
+                    port.settle(run.first_id + low, run.first_id + high - 1)
+        if self.rejected:
+            self.rejected.remove(start, stop)
+        if len(self.sent_positions.runs) > 1:
+            self.trim()
+
+    def settle_on_wire(self, ranges: list[Range]) -> None:
+        """Sends dispositions with settled = true for log positions, less what is settled on the wire already."""
+        for first, stop in self.delivery_ids_of(self.settled_on_wire.missing(ranges)):
+            self.port.settle(first, stop - 1)
+
+    @property
+    def undecided(self) -> int:
+        """Returns how many deliveries were sent on this link and have no outcome yet."""
+        in_log = sum(count(self.owes.overlap(start, stop)) for start, stop in self.unsettled)
+        return in_log + sum(delivery.state is State.SENT for delivery in self.by_delivery_id.values())
+
+    def trim(self) -> None:
+        """Drops runs of which nothing is unsettled any more."""
+        first = self.unsettled.first()
+        runs = self.sent_positions.runs
+        n = 0
+        while n < len(runs) - 1 and runs[n].stop <= first:  # the last one may grow
+            n += 1
+        if n:
+            for each in (self.sent_positions, self.sent_ids):
+                del each.runs[:n], each.keys[:n]
+
+    def check_invariants(self) -> None:
+        log = self.deliveries.log
+        for each in (self.owes, self.unsettled, self.settled_on_wire, self.rejected, self.skip):
+            each.check_invariants()
+        for runs in (self.sent_ids, self.sent_positions):
+            runs.check_invariants()
+        assert self.cursor <= log.end
+        assert self.unsettled.within(log.alive), f"unsettled {self.unsettled}, alive {log.alive}"
+        assert self.unsettled.overlap(0, self.cursor) == list(self.unsettled), "unsettled, but not sent yet"
+        assert self.settled_on_wire.within(self.unsettled)
+        assert self.rejected.within(self.unsettled)
+        assert not any(self.owes.overlap(start, stop) for start, stop in self.rejected)
+        owed = IntervalSet(self.owes.overlap(0, log.end))
+        assert owed.within(log.open), f"owes {owed}, open {log.open}"
+        taken = IntervalSet(self.unsettled)
+        for position in self.bound:
+            taken.add(position, position + 1)
+        assert not taken.missing(owed.overlap(0, self.cursor)), "owed, but passed over by the cursor"
+        known = [delivery for tags in self.irregular.values() for delivery in tags.values()]
+        assert all(self.irregular.values())
+        assert all(self.find(delivery.tag) is delivery for delivery in known)
+        by_delivery_id = {d.delivery_id: d for d in known if d.delivery_id >= 0}
+        assert self.by_delivery_id == by_delivery_id, "a delivery-id of another delivery, or of none"
+        assert self.bound == {d.position: d for d in known if d.position >= 0}
+        by_sync = {(d.ingress, d.ingress_position): d for d in known if d.ingress is not None}
+        assert by_sync == {(name, at): d for name, held in self.by_sync.items() for at, d in held.items()}
+        assert all(d.ingress is not None and d.state is not State.ACCEPTED for d in known if d.token)
+        assert all(self.bound.get(at) is d for at, d in self.filled_placeholders.items())
+        assert not (self.answered and self.waiting), "it was answered before all have joined"
+        self.presettled.check_invariants()
+
+    def status(self) -> dict[str, object]:
+        """Returns what the status page shows of it."""
+        return at_once(self.report())
+
+    def report(self) -> Generator[None, None, dict[str, object]]:
+        """The same in pieces: it may hold a hundred thousand irregular deliveries."""
+        irregular = in_doubt = placeholders = not_accepted = 0
+        for known in list(self.irregular.values()):
+            for delivery in list(known.values()):
+                irregular += 1
+                in_doubt += delivery.position < 0 and delivery.ingress is None
+                placeholders += delivery.resume is Resume.PLACEHOLDER
+                not_accepted += delivery.state is not State.ACCEPTED
+                if not irregular % REPORT_PIECE:
+                    yield
+        deliveries = self.deliveries
+        owed = self.owes.overlap(0, deliveries.log.end)
+        return {
+            "container": self.name[0],
+            "name": self.name[1],
+            "term": list(self.term),
+            "answered": self.answered,
+            "waits_for": sorted(self.waiting),
+            "unsettled": self.unsettled.size + irregular,
+            "in_doubt": in_doubt,
+            "placeholders": placeholders,
+            "queued": count(self.owes.overlap(self.cursor, deliveries.log.end)),
+            "not_accepted": count(owed) + not_accepted,
+            "oldest_s": age_s(owed, deliveries.arrived_at, deliveries.core.now),
+            "presettled_dropped": self.presettled.dropped,
+        }

@@ -1,0 +1,415 @@
+"""What a router knows of the subscriptions of one address, and how that changes (protocol 2.2, 7.3, 7.4, 8.1 to 8.3).
+
+An entry says where a subscription is attached, or since when it is an orphan, and since when this router knows it. What
+is owed to a subscription is kept by `router.core.records`, its streams by `router.core.streams`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.counters import age_s
+from router.core.directory import NO_TERM, SubscriptionEntry
+from router.core.intervals import count
+from router.core.ports import Term
+from router.names import STOLEN, SUBSCRIPTION_REMOVED
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+
+DRIFT = 1e-3  # of two routers' clocks: more than any real ones have
+LONGEST_S = 1e9  # that a message between routers can say: not known (protocol 12.2)
+NEVER_BEFORE = float("-inf")
+
+
+class SubscriptionDirectory:
+    """The subscriptions of one address, by name."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.core = address.core
+        self.entries: dict[m.SubscriptionName, SubscriptionEntry] = {}
+
+    def handlers(self) -> m.Handlers:
+        return {m.Join: self.on_join, m.Orphan: self.on_orphan, m.Leave: self.on_leave}
+
+    # --------------------------------------------------------------------------------------------------------- attached
+
+    def on_join(self, sender: str, message: m.Join) -> None:
+        """A subscription is attached at the sender: it is resumed, entered, or refused (protocol 7.3, 7.4)."""
+        core, address = self.core, self.address
+        entry = self.entries.get(message.name)
+        if entry and self._join_is_stale(entry, sender, message):
+            self._answer(sender, message, m.JoinResult.STALE, other=entry.term)
+            return
+        local = address.deliveries.subscribers.get(message.name)
+        if local and sender != core.name and local.term < message.term:
+            address.egress.drop(local, STOLEN, message.term)
+        if message.heard:
+            self._on_join_heard(sender, message, entry)
+            return
+        known = entry if entry is not None and self._is_known(entry, message) else None
+        if known and message.kind is not m.JoinKind.FRESH and self._orphaned_too_long(known, message):
+            if message.kind is m.JoinKind.RESUME:
+                self._answer(sender, message, m.JoinResult.BROKEN)
+                return
+            known.born = message.term  # protocol 7.3: other routers may have forgotten it already
+        created_at = self._created_at(sender, message)
+        if not known and message.kind is m.JoinKind.RESUME and self._may_have_a_gap(message.born, created_at):
+            self._answer(sender, message, m.JoinResult.BROKEN)
+            return
+        resumed = known is not None and message.kind is not m.JoinKind.FRESH
+        if known:
+            self._tell_old_home(known, sender, message.term)
+            if known.home is not None:
+                address.records.owe_again(known)
+                address.streams.uncover(known)
+            known.term = message.term
+            known.timeout_s = message.timeout_s
+            known.attached_at(sender, address.records.log.end)
+            entry = known
+        else:
+            entry = self._new_subscription(sender, message, entry, created_at)
+        # protocol 7.3: the mark says since when this router knows the subscription of a client without epochs
+        mark = entry.born if message.born is None else None
+        result = m.JoinResult.OK if entry.in_time else m.JoinResult.UNHEARD
+        self._answer(sender, message, result, known=resumed, mark=mark)
+        address.streams.synchronise(entry, message.history)
+
+    def _join_is_stale(self, entry: SubscriptionEntry, sender: str, message: m.Join) -> bool:
+        """Says whether the subscription has attached later, or elsewhere in the same term (protocol 7.3)."""
+        return entry.term > message.term or (entry.term == message.term and entry.home not in (None, sender))
+
+    def _tell_old_home(self, entry: SubscriptionEntry, sender: str, later: Term) -> None:
+        """Tells the subscription's old home of the later term, on the stream that carries its DATA. From there on the
+        subscription is not covered there any more (protocol 7.3).
+
+        Otherwise the old home would pass on deliveries that come for others, and miss those in between. The sender
+        needs no message, nor does a home that receives the JOIN itself on the session that carries the DATA.
+        """
+        home = entry.home
+        if home is None or home == sender or self.core.name in (home, sender):
+            return
+        stale = m.Joined(self.address.name, entry.name, entry.term, m.JoinResult.STALE, False, None, later)
+        self.core.send_to(home, stale)
+
+    def _on_join_heard(self, sender: str, message: m.Join, entry: SubscriptionEntry | None) -> None:
+        """The attaching router confirms that it had our answer before it answered the attach: the entry is in time
+        (protocol 7.3)."""
+        if entry is None or entry.term != message.term or entry.home != sender:  # it has been elsewhere meanwhile
+            other = message.term if entry is None else entry.term
+            self._answer(sender, message, m.JoinResult.STALE, other=other)
+            return
+        entry.in_time = True
+        self._answer(sender, message, m.JoinResult.OK)
+
+    def _new_subscription(
+        self, sender: str, message: m.Join, replaced: SubscriptionEntry | None, created_at: float
+    ) -> SubscriptionEntry:
+        """Enters a subscription. The backlog is owed to it, or order would break at the next failover
+        (protocol 7.3, 7.4)."""
+        born = message.born
+        if born is None:
+            born = replaced.born if replaced else None
+            if message.kind is m.JoinKind.EITHER and self._may_have_a_gap(born, created_at):
+                born = message.term  # born now: it lacks what was accepted before
+        if replaced:
+            self._tell_old_home(replaced, sender, message.term)
+            self._forget_replaced(replaced)
+        entry = SubscriptionEntry(message.name, born, message.term, sender, self.core.now, message.timeout_s)
+        entry.in_time = self._is_in_time(sender, created_at)
+        entry.created_at = created_at
+        entry.declared = self._is_declared(entry.name)
+        self._add(entry)
+        self.address.records.owe_all(entry)
+        return entry
+
+    def _add(self, entry: SubscriptionEntry) -> None:
+        first = not self.entries
+        self.entries[entry.name] = entry
+        if first:  # protocol 6.10: there is a subscription now
+            self.address.ingress.all_windows_changed()
+
+    def _forget_replaced(self, entry: SubscriptionEntry) -> None:
+        """Another subscription of the same name takes its place, to which at least as much is owed."""
+        self.address.streams.uncover(entry)
+        self.address.records.discard_owed(entry)
+
+    def _is_in_time(self, sender: str, created_at: float) -> bool:
+        """Says whether a new entry is known before its attach is answered (protocol 7.3).
+
+        If this router may have told accepted, the JOIN may belong to a session that the attaching router has given up,
+        and that router may have answered the attach without us.
+        """
+        return sender == self.core.name or not self._may_have_missed(created_at)
+
+    def _is_known(self, entry: SubscriptionEntry, message: m.Join) -> bool:
+        """Says whether nothing can have been accepted here without the subscription. Of a declared one that holds in
+        all of its lives (protocol 7.3, 7.8)."""
+        return entry.in_time and (self._stays(entry) or self._is_the_same(entry, message))
+
+    def _is_the_same(self, entry: SubscriptionEntry, message: m.Join) -> bool:
+        """Says whether name and born match. An entry made by a stale attach does not match (protocol 7.3)."""
+        return message.born is None or entry.born == message.born
+
+    def _created_at(self, sender: str, message: m.Join) -> float:
+        """Returns a time before which the subscription was not created: it was told in this session how old it is
+        (protocol 7.3)."""
+        core = self.core
+        sent_at = core.now if sender == core.name else core.members.began.get(sender, NEVER_BEFORE)
+        return NEVER_BEFORE if message.life_s >= LONGEST_S else sent_at - message.life_s * (1 + DRIFT)
+
+    def _may_have_missed(self, created_at: float) -> bool:
+        """Says whether this router may have told accepted without an unknown subscription, which was not created before
+        that time (protocol 7.3)."""
+        accepted_at = self.address.accepted_at
+        return accepted_at is not None and accepted_at >= created_at
+
+    def _may_have_a_gap(self, born: Term | None, created_at: float) -> bool:
+        """Says whether something may have been accepted without a subscription that is unknown here; born None: of a
+        client without epochs (protocol 7.3)."""
+        return self._may_have_missed(created_at) or (self.address.established and self._may_have_expired(born))
+
+    def _may_have_expired(self, born: Term | None) -> bool:
+        """Says whether it may have expired here. Routers that accepted without it since may be dead (protocol 7.3)."""
+        latest = self.core.latest_expired_born
+        return latest is not None and (born is None or born <= latest)
+
+    def _orphaned_too_long(self, entry: SubscriptionEntry, message: m.Join) -> bool:
+        """Says whether it has been an orphan for longer than its timeout (protocol 7.3, 8.3).
+
+        A HELLO lists attached subscriptions as orphans, too. A JOIN of the same attachment shows that the subscription
+        has never been away, however short its timeout.
+        """
+        return entry.expired(self.core.now) and not (entry.last_home is None and entry.term == message.term)
+
+    def _answer(
+        self,
+        sender: str,
+        message: m.Join,
+        result: m.JoinResult,
+        *,
+        known: bool = False,
+        mark: Term | None = None,
+        other: Term | None = None,
+    ) -> None:
+        joined = m.Joined(self.address.name, message.name, message.term, result, known, mark, other)
+        self.core.send_to(sender, joined)
+
+    # -------------------------------------------------------------------------------------------------- lost and closed
+
+    def on_orphan(self, sender: str, message: m.Orphan) -> None:
+        """The subscription's link is lost: what its home owes is owed to it, and its clock starts (protocol 8.1)."""
+        entry = self.entries.get(message.name)
+        if entry is None or entry.term != message.term:
+            return
+        if entry.home is None and entry.last_home == sender:  # protocol 8.3: its own timeout has begun
+            left = entry.since + entry.timeout_s - self.core.now
+            entry.timeout_s = min(entry.timeout_s, entry.timeout_s - left + message.timeout_s)
+            self._schedule(entry)
+        if entry.home != sender:
+            return
+        entry.timeout_s = message.timeout_s
+        self._become_orphan(entry)
+
+    def _stays(self, entry: SubscriptionEntry) -> bool:
+        """Says whether it outlives its links: what a declared subscription has not accepted stays owed to it
+        (protocol 8.2, 8.3)."""
+        return entry.declared
+
+    def _become_orphan(self, entry: SubscriptionEntry) -> None:
+        self.address.records.owe_again(entry)
+        self.address.streams.uncover(entry)
+        self.address.records.orphan(entry)
+        self._schedule(entry)
+
+    def on_leave(self, sender: str, message: m.Leave) -> None:
+        """The subscription has gone for good: its acceptance is no longer awaited (protocol 8.2)."""
+        entry = self.entries.get(message.name)
+        if entry is None or entry.term > message.term:
+            return
+        if self._stays(entry):
+            if entry.home == sender:
+                self._become_orphan(entry)
+            return
+        self._tell_old_home(entry, sender, message.term)
+        if message.broken:
+            self._raise_latest_expired_born(entry)
+        elif entry.home is None or entry.timeout_s <= 0:  # protocol 8.3: expired at once, or perhaps closed
+            self._note_expired(entry, self.core.now if entry.home is not None else entry.since)
+        self._forget(entry)
+
+    def drop(self, entry: SubscriptionEntry) -> None:
+        """An operator gives up a subscription that has no link anywhere. Its client is told so when it comes back
+        (protocol 8.2)."""
+        assert entry.home is None
+        assert not entry.declared
+        assert self.address.established
+        self.core.broadcast(m.Leave(self.address.name, entry.name, entry.term, broken=True))
+        self.core.drain()
+
+    def _note_expired(self, entry: SubscriptionEntry, since: float) -> None:
+        """It has expired, unless it is attached at a router that has been out of session since (protocol 8.3)."""
+        if self.core.members.together_since <= since:
+            self._raise_latest_expired_born(entry)
+
+    def _raise_latest_expired_born(self, entry: SubscriptionEntry) -> None:
+        """Remembers the newest expired subscription: unknown ones born at or before it are refused (protocol 7.3).
+
+        So a subscription that left before it could read that it is broken is told again.
+        """
+        self.core.latest_expired_born = max(self.core.latest_expired_born or NO_TERM, entry.born or NO_TERM)
+
+    def _forget(self, entry: SubscriptionEntry) -> None:
+        del self.entries[entry.name]
+        self.address.streams.uncover(entry)
+        self.address.records.owe_nothing(entry)
+        if not self.entries:
+            self.address.ingress.all_windows_changed()  # protocol 6.10: there is no subscription now
+            self.core.touch(self.address)  # the address may be empty now
+
+    def router_down(self, router: str) -> None:
+        """Subscriptions whose home was that router become orphans (protocol 8.6)."""
+        orphans = [e for e in self.entries.values() if e.home == router]
+        self.address.streams.router_down(router, orphans)
+        self.address.records.router_down(router, orphans)
+        for entry in orphans:
+            self._schedule(entry)
+
+    # --------------------------------------------------------------------------------------------------------- declared
+
+    def _is_declared(self, name: m.SubscriptionName) -> bool:
+        return name in self.core.startup.declarations.subscriptions(self.address.name)
+
+    def declared_changed(self) -> None:
+        """Other subscriptions are declared now, or others may not attach any more (protocol 4.5, 8.7)."""
+        declarations = self.core.startup.declarations
+        declared = declarations.subscriptions(self.address.name)
+        for name in declared:
+            entry = self.entries.get(name)
+            if entry is None:
+                self._enter_declared(name)
+            else:
+                entry.declared = True
+        closed = declarations.is_closed(self.address.name)
+        for entry in list(self.entries.values()):
+            if entry.name not in declared and (entry.declared or closed):
+                self._remove(entry)
+
+    def _enter_declared(self, name: m.SubscriptionName) -> None:
+        """Enters a subscription that has never attached as far as this router knows (protocol 2.7)."""
+        records, config = self.address.records, self.address.config
+        entry = SubscriptionEntry(name, None, NO_TERM, None, self.core.now, config.subscription_timeout_s)
+        entry.declared = True
+        entry.in_time = not self._may_have_missed(NEVER_BEFORE)
+        self._add(entry)
+        records.owe_all(entry)
+        records.orphan(entry)
+
+    def _remove(self, entry: SubscriptionEntry) -> None:
+        """The files declare it no more: what was owed to it is done, and its link is detached (protocol 8.7)."""
+        entry.declared = False
+        if entry.home not in (None, self.core.name):
+            return  # its home detaches it, or has done so already and this is an attach that came after
+        local = self.address.deliveries.subscribers.get(entry.name)
+        if local is not None:
+            self.address.egress.drop(local, SUBSCRIPTION_REMOVED, None)
+            self.core.drain()
+        if self.entries.get(entry.name) is entry:
+            self._forget(entry)
+
+    # ------------------------------------------------------------------------------------------------------------ HELLO
+
+    def learn_of_hello(self, sender: str, news: m.SubscriptionNews) -> None:
+        """A HELLO names a subscription that is unknown here, or earlier: it is entered as an orphan, and every record
+        that is not done is owed to it (protocol 4.3)."""
+        address = self.address
+        local = address.deliveries.subscribers.get(news.name)
+        if local and local.term < news.term:
+            address.egress.drop(local, STOLEN, news.term)
+        known = self.entries.get(news.name)
+        if known is not None:
+            if known.term >= news.term:
+                return
+            self._tell_old_home(known, sender, news.term)
+            self._forget_replaced(known)
+        elif self.core.startup.declarations.is_closed(address.name):
+            return  # its home has not removed it yet (protocol 8.7)
+        since = self.core.now - news.age_s
+        entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
+        if known is not None and (known.declared or known.born == news.born):
+            entry.declared, entry.in_time, entry.born = known.declared, known.in_time, known.born
+            entry.created_at = known.created_at
+        else:  # a router that was suspended has accepted before; the JOIN, if one comes, says more (protocol 4.6)
+            entry.in_time = not self._may_have_missed(NEVER_BEFORE)
+        self._add(entry)
+        address.records.owe_all(entry)
+        address.records.orphan(entry)
+        entry.since = since
+        self._schedule(entry)
+
+    def news(self) -> list[m.SubscriptionNews]:
+        """Returns what HELLO tells: all subscriptions (protocol 4.2)."""
+        name, now = self.address.name, self.core.now
+        return [
+            m.SubscriptionNews(name, e.name, e.born, e.term, e.timeout_s, e.age(now)) for e in self.entries.values()
+        ]
+
+    # ------------------------------------------------------------------------------------------------------------- time
+
+    def _forgotten_after(self, entry: SubscriptionEntry) -> float:
+        """Returns after how many seconds an orphan is forgotten: a margin after the time from which it is refused, so
+        that no router forgets it while another would still resume it (protocol 8.3)."""
+        return entry.timeout_s + self.address.config.margin_for(entry.timeout_s)
+
+    def _schedule(self, entry: SubscriptionEntry) -> None:
+        if not entry.declared:
+            self.core.due(entry.since + self._forgotten_after(entry))
+
+    def tick(self) -> None:
+        """Forgets orphans that have expired (protocol 8.3)."""
+        now = self.core.now
+        for entry in list(self.entries.values()):
+            if entry.home is None and not self._stays(entry) and now >= entry.since + self._forgotten_after(entry):
+                self._note_expired(entry, entry.since)
+                self._log_expired(entry)
+                self._forget(entry)
+
+    def _log_expired(self, entry: SubscriptionEntry) -> None:
+        text = "subscription {container}/{link} to {address} expired: it was away for {timeout_s} s"
+        container, link = entry.name
+        self.core.log.info(
+            "subscription_expired",
+            text,
+            container=container,
+            link=link,
+            address=self.address.name,
+            timeout_s=entry.timeout_s,
+        )
+
+    def deadlines(self) -> list[float]:
+        return [e.since + self._forgotten_after(e) for e in self.entries.values() if e.home is None and not e.declared]
+
+    def check_invariants(self) -> None:
+        core, attached = self.core, self.address.deliveries.subscribers
+        for name, entry in self.entries.items():
+            assert entry.name == name
+            assert entry.home is None or entry.home == core.name or entry.home in core.up, f"{name} at {entry.home}"
+            if entry.home == core.name:
+                assert name in attached, f"{name} is not attached here"
+                assert attached[name].term == entry.term
+
+    def status_of(self, entry: SubscriptionEntry) -> dict[str, object]:
+        records = self.address.records
+        owed = entry.owed.overlap(0, records.log.end)
+        return {
+            "container": entry.name[0],
+            "name": entry.name[1],
+            "home": entry.home,
+            "away_s": round(entry.age(self.core.now), 3),
+            "declared": entry.declared,
+            "timeout_s": None if entry.declared else entry.timeout_s,
+            "owed": count(owed),
+            "oldest_s": age_s(owed, records.taken_at, self.core.now),
+        }

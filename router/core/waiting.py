@@ -1,0 +1,159 @@
+"""Why a publisher waits: what its link is told when it has had no credit for some seconds (protocol 6.8).
+
+`Waiting` is made only then, because finding out whom a publisher waits for takes time in proportion to subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Final
+
+from router.core.publisher import NO_SUBSCRIBERS, Phase, Publisher
+from router.names import WaitingReason
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+    from router.core.directory import SubscriptionEntry
+
+TOLD_AFTER_S: Final = 5.0  # without credit; it is told again when the reason has changed, looked at as often
+MOST_NAMED: Final = 8  # subscriptions
+
+_REASONS: Final[dict[str, WaitingReason]] = {
+    NO_SUBSCRIBERS: "no-subscribers",
+    "memory limit": "memory-limit",
+    "unsettled window": "unsettled-window",
+    "window": "window",
+    "window of bytes": "window",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a publisher has no credit, or no outcome.
+
+    Attributes:
+        reason: One of `router.names.WaitingReason`.
+        count: How many subscriptions hold what it has sent.
+        subscriptions: The first of them: container-id, link name, router ("" while it is away).
+        seconds: How long it may take at most, where that is known.
+        setting: The setting that these seconds come from.
+    """
+
+    reason: WaitingReason
+    count: int = 0
+    subscriptions: tuple[tuple[str, str, str], ...] = ()
+    seconds: float | None = None
+    setting: str = ""
+
+    def is_like(self, other: Waiting | None) -> bool:
+        """Says whether only the time has gone on."""
+        return other is not None and (self.reason, self.subscriptions, self.setting) == (
+            other.reason,
+            other.subscriptions,
+            other.setting,
+        )
+
+    def status(self) -> dict[str, object]:
+        return {
+            "reason": self.reason,
+            "count": self.count,
+            "subscriptions": [list(each) for each in self.subscriptions],
+            "seconds": self.seconds,
+            "setting": self.setting,
+        }
+
+
+def why(publisher: Publisher) -> Waiting | None:
+    """Returns what the publisher waits for; None if it has credit, and outcomes may come."""
+    address = publisher.address
+    core = address.core
+    reason = publisher.no_credit_reason
+    if not core.may_accept(address) and (publisher.undone or reason):
+        recovery = address.recovery()
+        seconds = round(recovery.left_s, 3) if recovery is not None and core.booted else None
+        return Waiting("recovering", seconds=seconds, setting="subscription_timeout")
+    if not reason:
+        return None
+    code = _REASONS[reason]
+    if code == "window" and not publisher.undone:
+        code = "memory-limit"  # no bytes are left of its share of memory_limit
+    if code != "window":
+        return Waiting(code)
+    holders = list(_holders(address))
+    now = core.now
+    left = [inf if entry.declared else entry.timeout_s - entry.age(now) for entry in holders if entry.home is None]
+    seconds = round(max(0.0, *left), 3) if left and all(map(isfinite, left)) else None
+    return Waiting(
+        code,
+        len(holders),
+        tuple((*entry.name, entry.home or "") for entry in holders[:MOST_NAMED]),
+        seconds,
+        "" if seconds is None else "subscription_timeout",
+    )
+
+
+def _holders(address: Address) -> Iterator[SubscriptionEntry]:
+    """Subscriptions that have yet to accept something, as far as this router knows: those that are away first.
+
+    Of copies that are out at another router, only that router knows which of its subscriptions hold them.
+    """
+    records, core = address.records, address.core
+    end = records.log.end
+    entries = address.subscriptions.entries.values()
+    for entry in sorted(entries, key=lambda each: each.home is not None):
+        if entry.owed.overlap(0, end) or entry.syncing:
+            yield entry
+        elif entry.home == core.name:
+            local = address.deliveries.subscribers.get(entry.name)
+            if local is not None and local.owes.overlap(0, address.deliveries.log.end):
+                yield entry
+        elif entry.home is not None and records.awaited.get(entry.home):
+            yield entry
+
+
+class WaitingPublishers:
+    """Publishers of one address without credit: since when, and what they were told."""
+
+    __slots__ = ("_since", "_told", "address")
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._since: dict[Publisher, float] = {}
+        self._told: dict[Publisher, Waiting] = {}
+
+    def __contains__(self, publisher: Publisher) -> bool:
+        return publisher in self._since
+
+    def told(self, publisher: Publisher) -> Waiting | None:
+        """Returns what the publisher was told and still holds."""
+        return self._told.get(publisher)
+
+    def note(self, publisher: Publisher, waits: bool) -> None:
+        """Its window was looked at."""
+        core = self.address.core
+        if waits:
+            if publisher not in self._since:
+                self._since[publisher] = core.now
+                core.due(core.now + TOLD_AFTER_S)
+        elif self._since.pop(publisher, None) is not None and self._told.pop(publisher, None) is not None:
+            publisher.port.waiting(None)
+
+    def tick(self) -> None:
+        now = self.address.core.now
+        for publisher, since in list(self._since.items()):
+            if publisher.phase is Phase.DROPPED:
+                del self._since[publisher]
+                self._told.pop(publisher, None)
+            elif now >= since + TOLD_AFTER_S:
+                self._since[publisher] = now
+                waiting = why(publisher)
+                if waiting is None:
+                    self.note(publisher, False)
+                elif not waiting.is_like(self._told.get(publisher)):
+                    self._told[publisher] = waiting
+                    publisher.port.waiting(waiting)
+
+    def deadlines(self) -> list[float]:
+        return [min(self._since.values()) + TOLD_AFTER_S] if self._since else []

@@ -1,0 +1,489 @@
+"""One client's connection in the router: engine events to links, links' output back to the engine.
+
+Owns the `amqp10.Connection` and the ports of its links. Turns attaches into ports or refusals, and the end of a link,
+session or connection into calls of the core. Bytes and time come from the owner of the transport (`onceway.server`, or
+the simulator). Read `router.router` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp10.connection import Connection
+from amqp10.errors import (
+    DETACH_FORCED,
+    FRAME_SIZE_TOO_SMALL,
+    RESOURCE_LIMIT_EXCEEDED,
+    FrameTooLarge,
+    RemoteProtocolError,
+)
+from amqp10.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Dispositions,
+    Event,
+    LinkAttached,
+    LinkAttaching,
+    LinkDetached,
+    LinkFlow,
+    ResumedTransfer,
+    SessionBegun,
+    SessionEnded,
+    SessionFlow,
+    Transfers,
+)
+from amqp10.link import Link
+from amqp10.performatives import Error
+from amqp10.receiver import ReceiverLink
+from amqp10.sender import SenderLink
+from amqp10.settings import ConnectionSettings
+from amqp10.types import Symbol, ULong
+from router.config import RouterConfig
+from router.links.client_log import ClientLog
+from router.links.limits import ANONYMOUS, MEMORY, UNREAD
+from router.links.negotiation import MAX_NAME, check_name, read_publisher, read_subscriber, strip
+from router.links.proof import STALL
+from router.links.publisher_link import PublisherLink
+from router.links.subscriber_link import Loss, PendingExpiries, PendingExpiry, SubscriberLink
+
+if TYPE_CHECKING:
+    from router.core.core import Core
+    from router.router import Router
+
+SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no connection
+OUTPUT_LIMIT: Final = 4 << 20  # bytes waiting in the engine, above which nothing is sent to subscribers
+
+
+class ClientConnection:
+    """Bytes and time in, bytes out. When `closed`, write what `data_to_send` has left and close the transport."""
+
+    __slots__ = (
+        "_incomplete_bytes",
+        "_outputs",
+        "connection",
+        "container",
+        "limits",
+        "log",
+        "pending_expiries",
+        "output_paused",
+        "ports",
+        "router",
+        "unread_bytes",
+        "user",
+        "watched",
+        "writes",
+    )
+
+    def __init__(self, router: Router, settings: ConnectionSettings, now: float, address: str = "") -> None:
+        """address: host:port of the client, for the log."""
+        self.router = router
+        self.log = ClientLog(router.log, address)
+        self.connection = Connection(settings, server=True, now=now)
+        self.connection.context = self
+        self.container = ""
+        self.user: str | None = None  # under which it is counted, once admitted
+        self.limits = router.config.limits
+        self.unread_bytes = 0  # in its transport's buffer while output is paused
+        self.ports: dict[PublisherLink | SubscriberLink, None] = {}
+        self.watched: dict[PublisherLink, None] = {}  # with an open proof: any frame may be the sign of life
+        self.pending_expiries = PendingExpiries()
+        self.output_paused = False  # the transport's buffer is full
+        self.writes = 0  # how often output has been fetched
+        self._incomplete_bytes = 0  # of messages and frames, as counted in the router's sum
+        self._outputs: dict[SubscriberLink, None] = {}  # those that wait for output to drain
+
+    # --- for the owner of the transport
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        self.router.enter(now)
+        connection = self.connection
+        frames = connection.frames_read
+        events = connection.receive_data(data, now)
+        handlers = _HANDLERS
+        urgent = not events
+        for event in events:
+            kind = event.__class__
+            handlers[kind](self, event, now)
+            if kind not in _QUIET and not (isinstance(event, LinkFlow) and not event.flow.echo):
+                urgent = True
+        if self.watched and connection.frames_read != frames:
+            for port in list(self.watched):
+                port.on_frame(now)
+        if connection.incomplete_size + connection.buffered_size != self._incomplete_bytes:
+            self._count_incomplete(now)
+        if urgent:
+            self.output_ready()
+        else:
+            self.output_can_wait()
+
+    def delayed(self, since: float, now: float) -> None:
+        """What is read next may have waited since then, so it may be older than it seems (protocol 12)."""
+        if now - since > self.config.proof_after_s * STALL:
+            for port in self.watched:
+                port.proof.stalled(now)
+
+    def receive_eof(self, now: float) -> None:
+        self.router.enter(now)
+        self._handle(self.connection.receive_eof(now), now)
+        self._count_incomplete(now)
+        self.output_ready()
+
+    def handle_timer(self, now: float) -> None:
+        self.router.enter(now)
+        self._handle(self.connection.handle_timer(now), now)
+        self._count_incomplete(now)
+        self.output_ready()
+
+    def next_deadline(self) -> float | None:
+        return self.connection.next_deadline()
+
+    def data_to_send(self) -> bytes:
+        self.router.deferred_output.pop(self, None)
+        data = self.connection.data_to_send()
+        if data:
+            self.writes += 1
+            for port in self.watched:
+                port.proof.written()
+        if self._outputs and not self.full:
+            self.router.output_has_drained(self)
+        return data
+
+    def pause_output(self) -> None:
+        """The transport's buffer is above its high-water mark: subscribers have no capacity until it drains."""
+        self.output_paused = True
+
+    def output_waits(self, size: int) -> None:
+        """The transport's buffer holds this many bytes."""
+        if self.output_paused:
+            self.router.unread_bytes += size - self.unread_bytes
+            if size > self.limits.unread_output >= self.unread_bytes:
+                self.router.admission.count_refusal(UNREAD)
+            self.unread_bytes = size
+            if self.router.unread_bytes > self.config.memory_limit:
+                self.router.disconnect_slowest_reader()
+
+    @property
+    def reads(self) -> bool:
+        """False while the client leaves too much output unread: nothing is read from it until that drains."""
+        return self.unread_bytes <= self.limits.unread_output
+
+    def resume_output(self) -> None:
+        self.output_paused = False
+        self.router.unread_bytes -= self.unread_bytes
+        self.unread_bytes = 0
+        if self._outputs:
+            self.router.output_has_drained(self)
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    # --- for the router
+
+    def output_drained(self, now: float) -> None:
+        ports, self._outputs = self._outputs, {}
+        for port in ports:
+            if not port.detached:
+                self.core.subscriber_credit(port, now)
+
+    def close(self, error: Error | None) -> None:
+        if not self.connection.closing:
+            self.connection.close(error)
+        self.output_ready()
+
+    def reconfigured(self) -> None:
+        """The limits may have changed. What open told the client stays with the connection."""
+        if self.user is None:
+            self.limits = self.config.limits
+            return
+        self.limits = self.router.limits_of(self.user)
+        for port in self.ports:
+            publisher = self.core.publishers.get(port) if isinstance(port, PublisherLink) else None
+            if publisher is not None:
+                publisher.unsettled_window = self.limits.unsettled_window or self.config.unsettled_window
+
+    def close_link(self, port: PublisherLink | SubscriberLink, description: str, now: float) -> None:
+        """Detach a link for the operator: its client may attach again."""
+        self._lost(port, Loss.DETACHED, now)
+        self.detach(port.link, DETACH_FORCED, description, {}, True)
+
+    def lost(self, now: float) -> None:
+        """The connection has ended, and every link with it."""
+        for port in list(self.ports):
+            self._lost(port, Loss.CONNECTION, now)
+        self._start_timeouts(self.pending_expiries.connection_lost(), now)
+
+    # --- for the ports
+
+    @property
+    def core(self) -> Core:
+        return self.router.core
+
+    @property
+    def config(self) -> RouterConfig:
+        return self.router.config
+
+    @property
+    def now(self) -> float:
+        return self.router.now
+
+    @property
+    def full(self) -> bool:
+        return self.output_paused or self.connection.output_size > OUTPUT_LIMIT
+
+    def output_ready(self) -> None:
+        """There is output to write now."""
+        self.router.dirty[self] = None
+
+    def output_can_wait(self) -> None:
+        """Output that is not urgent may be waiting: it is written with the next urgent output, or a little later."""
+        self.router.defer_output(self)
+
+    def watch(self, port: PublisherLink) -> None:
+        self.watched[port] = None
+        self.router.watching[self] = None
+
+    def unwatch(self, port: PublisherLink) -> None:
+        self.watched.pop(port, None)
+        if not self.watched:
+            self.router.watching.pop(self, None)
+
+    def credit_changed(self, port: PublisherLink) -> None:
+        self.router.credits[port] = None
+
+    def drain(self, port: SubscriberLink) -> None:
+        self.router.draining[port] = None
+
+    def wait_for_output(self, port: SubscriberLink) -> None:
+        self._outputs[port] = None
+
+    def forget(self, port: SubscriberLink) -> None:
+        self._outputs.pop(port, None)
+
+    def attach(self, link: Link, **arguments: Any) -> bool:
+        """Answer the peer's attach. False if the link has ended, or the answer exceeds the peer's max-frame-size."""
+        if link.detached:
+            return False
+        try:
+            link.attach(**arguments)
+        except FrameTooLarge as error:
+            self.fail(str(error))
+            return False
+        self.log.attached(self, link)
+        self.output_ready()
+        return True
+
+    def fail(self, reason: str) -> None:
+        """An answer exceeds the peer's max-frame-size: close, as that link cannot even be refused."""
+        self.close(Error(Symbol(FRAME_SIZE_TOO_SMALL), f"an answer exceeds your max-frame-size, raise it: {reason}"))
+        self.router.failed[self] = None
+
+    def answer_part(self, link: Link, **arguments: Any) -> None:
+        """Answer one part of an unsettled map: attach, then detach, not closed (protocol 7.7)."""
+        if self.attach(link, **arguments):
+            link.detach(None, closed=False)
+
+    def refuse(self, link: Link, condition: str, description: str, info: Mapping[str, int]) -> None:
+        if link.detached:
+            return
+        self.log.refused(self, link, condition, description)
+        try:
+            link.refuse(condition, description, _as_fields(info))
+        except FrameTooLarge as error:
+            self.fail(str(error))
+        self.output_ready()
+
+    def detach(self, link: Link, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        if not link.detached:
+            self.log.ended(self, link, condition, description)
+            link.detach(Error(Symbol(condition), description, _as_fields(info)), closed=closed)
+            self.output_ready()
+
+    # --- events
+
+    def _handle(self, events: list[Event], now: float) -> None:
+        for event in events:
+            _HANDLERS[type(event)](self, event, now)
+
+    def _opened(self, event: ConnectionOpened, now: float) -> None:
+        user = self.connection.user or ANONYMOUS
+        self.limits = self.router.limits_of(user)
+        reason = self.router.admission.admit(self, user)
+        if reason is not None:
+            self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), reason))
+            return
+        self.user = user
+        try:
+            self.container = check_name(event.open.container_id, "open.container-id")
+        except RemoteProtocolError as error:
+            self.close(Error(Symbol(error.condition), error.description))
+            return
+        self.log.connected(self)
+        event.open.properties = None  # not needed, and may be large
+        event.open.offered_capabilities = event.open.desired_capabilities = ()
+        if self.router.drain is not None:
+            self.router.drain.dismiss(self)
+
+    def _attaching(self, event: LinkAttaching, now: float) -> None:
+        link = event.link
+        remote = link.remote_attach
+        assert remote is not None
+        admission = self.router.admission
+        if self.router.drain is not None:
+            self.refuse(link, DETACH_FORCED, "this router is being drained", {})
+            self.router.drain.leave(self, now)
+            return
+        try:
+            admission.check_links(self)
+            if isinstance(link, ReceiverLink):
+                publisher, modes = read_publisher(remote, self.container, self.config)
+                publisher.unsettled_window = self.limits.unsettled_window
+                admission.check_map(self, publisher, len(remote.unsettled or ()), now)
+                strip(remote)
+                sending = PublisherLink(self, link, publisher, modes)
+                link.context = sending
+                self.ports[sending] = None
+                if self.router.windows_closed:
+                    self.router.close_window(link.session)
+                self.core.attach_publisher(sending, publisher, now)
+            else:
+                assert isinstance(link, SenderLink)
+                subscriber, modes = read_subscriber(remote, self.container, self.config)
+                admission.check_map(self, subscriber, len(remote.unsettled or ()), now)
+                strip(remote)
+                receiving = SubscriberLink(self, link, subscriber, modes)
+                link.context = receiving
+                self.ports[receiving] = None
+                self.core.attach_subscriber(receiving, subscriber, now)
+        except RemoteProtocolError as error:
+            strip(remote)
+            self.refuse(link, error.condition, error.description, {})
+            link.name = remote.name = link.name[:MAX_NAME]  # kept until the peer's detach
+            if link.local_attach is not None:
+                link.local_attach.name = link.name
+
+    def _transfers(self, event: Transfers, now: float) -> None:
+        port = event.link.context
+        if port is not None and not port.detached:
+            port.on_transfers(event, now)
+
+    def _resumed_transfer(self, event: ResumedTransfer, now: float) -> None:
+        port = event.link.context
+        if port is not None and not port.detached:
+            port.on_resumed_transfer(event, now)
+
+    def _flow(self, event: LinkFlow, now: float) -> None:
+        port = event.link.context
+        if port is not None and not port.detached:
+            port.on_flow(event, now)
+
+    def _dispositions(self, event: Dispositions, now: float) -> None:
+        port = event.link.context
+        if port is not None and not port.detached:
+            port.on_dispositions(event, now)
+
+    def _detached(self, event: LinkDetached, now: float) -> None:
+        port = event.link.context
+        if event.local:
+            self.router.admission.count_engine_error(event.error)
+        if port is not None:
+            if not port.detached:  # else it was logged before
+                self.log.detached(self, event)
+            self._lost(port, Loss.CLOSED if event.closed and not event.local else Loss.DETACHED, now)
+
+    def _session_flow(self, event: SessionFlow, now: float) -> None:
+        for link in event.session.links:
+            port = link.context
+            if isinstance(port, SubscriberLink) and port.answered and not port.detached:
+                self.core.subscriber_credit(port, now)
+
+    def _session_ended(self, event: SessionEnded, now: float) -> None:
+        for link in event.session.links:
+            if link.context is not None:
+                self._lost(link.context, Loss.SESSION, now)
+        self._start_timeouts(self.pending_expiries.session_ended(event.session), now)
+
+    def _closed(self, event: ConnectionClosed, now: float) -> None:
+        if event.local and not event.lost:
+            self.router.admission.count_engine_error(event.error)
+        self.log.closed(self, event)
+        self.router.admission.disconnected(self, self.user)
+        self.user = None
+        self.resume_output()
+        self.lost(now)
+
+    def _begun(self, event: SessionBegun, now: float) -> None:
+        begin = event.session.remote_begin
+        assert begin is not None
+        begin.properties = None
+        begin.offered_capabilities = begin.desired_capabilities = ()
+
+    def _nothing(self, event: LinkAttached, now: float) -> None:
+        """The router attaches no links of its own to clients."""
+
+    # --- helpers
+
+    def _lost(self, port: PublisherLink | SubscriberLink, end: Loss, now: float) -> None:
+        self.ports.pop(port, None)
+        if isinstance(port, PublisherLink):
+            port.lost(end is Loss.CLOSED, now)
+            return
+        term = port.lost(end, now)
+        if term is not None:
+            self.pending_expiries.add(PendingExpiry(port.attach, term, port.link.session, port.expires_at))
+
+    def _start_timeouts(self, pending_expiries: list[PendingExpiry], now: float) -> None:
+        for one in pending_expiries:
+            self.core.subscription_expiring(one.attach, one.term, now)
+
+    def _count_incomplete(self, now: float) -> None:
+        """Count the bytes of incomplete messages. Beyond the router's limit, detach this connection's largest."""
+        router, connection = self.router, self.connection
+        self._recount_incomplete()
+        if router.incomplete_bytes <= router.incomplete_limit:
+            return
+        router.admission.count_refusal(MEMORY)
+        holders = [p for p in self.ports if isinstance(p, PublisherLink) and p.link.incomplete_size]
+        for port in sorted(holders, key=lambda port: port.link.incomplete_size, reverse=True):
+            port.detach_with_error(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"limit memory_limit: this router holds {router.incomplete_limit} bytes of incomplete messages",
+                now,
+            )
+            self._recount_incomplete()
+            if router.incomplete_bytes <= router.incomplete_limit:
+                return
+        if connection.buffered_size > SMALL_FRAME:
+            text = f"limit memory_limit: this router holds {router.incomplete_limit} bytes of incomplete frames"
+            self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), text))
+            connection.stop_reading()
+            self._recount_incomplete()
+
+    def _recount_incomplete(self) -> None:
+        incomplete = self.connection.incomplete_size + self.connection.buffered_size
+        self.router.incomplete_bytes += incomplete - self._incomplete_bytes
+        self._incomplete_bytes = incomplete
+
+
+def _as_fields(info: Mapping[str, int]) -> Mapping[str, ULong] | None:
+    return {Symbol(key): ULong(value) for key, value in info.items()} or None
+
+
+# After these events the engine's own output is flows, which can wait; the core's output marks its connections itself.
+_QUIET: Final = frozenset((Transfers, Dispositions))
+
+_HANDLERS: Final[dict[type, Callable[[ClientConnection, Any, float], None]]] = {
+    ConnectionOpened: ClientConnection._opened,
+    ConnectionClosed: ClientConnection._closed,
+    SessionBegun: ClientConnection._begun,
+    SessionEnded: ClientConnection._session_ended,
+    SessionFlow: ClientConnection._session_flow,
+    LinkAttaching: ClientConnection._attaching,
+    LinkAttached: ClientConnection._nothing,
+    LinkFlow: ClientConnection._flow,
+    Transfers: ClientConnection._transfers,
+    ResumedTransfer: ClientConnection._resumed_transfer,
+    Dispositions: ClientConnection._dispositions,
+    LinkDetached: ClientConnection._detached,
+}

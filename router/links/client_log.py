@@ -1,0 +1,125 @@
+"""What the log says of one client: its connection and its links come, go, and are refused.
+
+Every line has the client's address, user and container, by which operators choose clients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from amqp10.errors import CONNECTION_FORCED, DETACH_FORCED
+from router.links.limits import ANONYMOUS
+from router.names import STOLEN
+
+if TYPE_CHECKING:
+    from amqp10.events import ConnectionClosed, LinkDetached
+    from amqp10.link import Link
+    from amqp10.performatives import Error
+    from router.links.client_connection import ClientConnection
+    from router.reporting import Log
+
+# These end links and connections where nobody has done anything wrong.
+EXPECTED: Final = frozenset((CONNECTION_FORCED, DETACH_FORCED, STOLEN))
+
+
+class ClientLog:
+    """The log of one client's connection."""
+
+    __slots__ = ("_log", "address")
+
+    def __init__(self, log: Log, address: str) -> None:
+        """address: host:port of the client."""
+        self._log = log
+        self.address = address
+
+    # --- the connection
+
+    def connected(self, connection: ClientConnection) -> None:
+        self._log.info("client_connected", "client {container} connected from {client}", **self._who(connection))
+
+    def closed(self, connection: ClientConnection, event: ConnectionClosed) -> None:
+        """The connection has ended; before `user` is forgotten."""
+        who = {**self._who(connection), **_error(event.error)}
+        admitted = connection.user is not None
+        if event.local and event.error is not None:
+            if not admitted:
+                self._log.warning("client_refused", "client at {client} refused: {description}", **who)
+            elif event.error.condition in EXPECTED:
+                text = "client {container} disconnected: {description}"
+                self._log.info("client_disconnected", text, **who)
+            else:
+                text = "client {container} at {client} disconnected: {description}"
+                self._log.warning("client_disconnected", text, **who)
+        elif not admitted:  # a probe of the port
+            self._log.debug("client_left", "a connection from {client} ended before it was open", **who)
+        elif event.lost:
+            self._log.info("client_lost", "connection of client {container} at {client} lost", **who)
+        else:
+            self._log.info("client_closed", "client {container} closed its connection", **who)
+
+    def reads_too_slowly(self, connection: ClientConnection, unread_bytes: int) -> None:
+        who = self._who(connection)
+        text = "client {container} at {client} disconnected: {unread_bytes} bytes of output unread, the most of all"
+        self._log.warning("client_too_slow", text, unread_bytes=unread_bytes, **who)
+
+    # --- links
+
+    def attached(self, connection: ClientConnection, link: Link) -> None:
+        what = self._link(connection, link)
+        self._log.debug("link_attached", "{role} {link} of {container} attached to {address}", **what)
+
+    def refused(self, connection: ClientConnection, link: Link, condition: str, description: str) -> None:
+        what = self._link(connection, link)
+        info_or_warning = self._log.info if condition in EXPECTED else self._log.warning
+        info_or_warning(
+            "link_refused",
+            "{role} {link} of {container} refused at {address}: {description}",
+            condition=condition,
+            description=description,
+            **what,
+        )
+
+    def ended(self, connection: ClientConnection, link: Link, condition: str, description: str) -> None:
+        """The router has detached it."""
+        what = self._link(connection, link)
+        info_or_warning = self._log.info if condition in EXPECTED else self._log.warning
+        info_or_warning(
+            "link_ended",
+            "{role} {link} of {container} detached from {address}: {description}",
+            condition=condition,
+            description=description,
+            **what,
+        )
+
+    def detached(self, connection: ClientConnection, event: LinkDetached) -> None:
+        """The client has detached it, or the engine for a fault of the client."""
+        if event.local and event.error is not None:
+            self.ended(connection, event.link, event.error.condition, event.error.description or "")
+            return
+        what = {**self._link(connection, event.link), **_error(event.error), "closed": event.closed}
+        self._log.debug("link_detached", "{container} detached {role} {link} from {address}", **what)
+
+    # --- helpers
+
+    def _who(self, connection: ClientConnection) -> dict[str, Any]:
+        open_ = connection.connection.remote_open
+        return {
+            "container": connection.container or ("" if open_ is None else open_.container_id),
+            "user": connection.user or ANONYMOUS,
+            "client": self.address,
+        }
+
+    def _link(self, connection: ClientConnection, link: Link) -> dict[str, Any]:
+        remote, port = link.remote_attach, link.context
+        address = "" if port is None else port.attach.address
+        if port is None and remote is not None:  # refused before it was read
+            terminus = remote.source if remote.role else remote.target
+            address = getattr(terminus, "address", None) or ""
+        role = "subscriber" if remote is not None and remote.role else "publisher"
+        return {**self._who(connection), "link": link.name, "role": role, "address": address}
+
+
+def _error(error: Error | None) -> dict[str, Any]:
+    if error is None:
+        return {"condition": None, "description": ""}
+    return {"condition": str(error.condition), "description": error.description or str(error.condition)}

@@ -1,0 +1,155 @@
+"""Sends a router's clients away before it stops, connection by connection.
+
+A connection leaves in two steps. First its publishers' credit is withdrawn and its subscribers get nothing more, until
+every delivery that is under way on it has its outcome, or its time is up. Then it is closed with
+`amqp:connection:forced`, and the error's info names another router; each client is given the next one. Nothing is lost
+whenever a connection is closed: clients resume elsewhere with their maps. Waiting spares clients without memory
+repeats and doubt.
+
+`Router.flush` calls `step`. New connections are dropped before their open: proton begins its list of routers anew
+whenever a router's open has come, and would not get beyond a drained one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from amqp10.errors import CONNECTION_FORCED
+from amqp10.performatives import Error
+from amqp10.types import Symbol, UShort
+from router.links.publisher_link import PublisherLink
+from router.links.subscriber_link import SubscriberLink
+
+if TYPE_CHECKING:
+    from router.links.client_connection import ClientConnection
+    from router.router import Router
+
+STEP_S: Final = 0.02  # between looks at the connections that are leaving
+SPREAD_S: Final = 0.5  # over which the first step of all connections is spread, at least; and at most
+PER_SECOND: Final = 200  # so many of them
+WITH_MEMORY_S: Final = 0.25  # for the outcomes of clients that resume with their maps
+SUBSCRIBER_S: Final = (
+    1.0  # for those of other subscribers, whom publishers wait for; other publishers have all the time
+)
+
+
+GOODBYE_S: Final = 0.1  # for the client's close. proton does not answer, and reconnects when the transport is closed
+
+
+class Place(NamedTuple):
+    """Where clients of another router connect to."""
+
+    router: str
+    host: str
+    port: int
+
+
+class Cut(NamedTuple):
+    """A link whose connection was closed although deliveries on it had no outcome."""
+
+    address: str
+    role: str
+    container: str
+    name: str
+    deliveries: int
+
+
+class Drain:
+    """One drain of a router. The last client is told to leave at `until` at the latest."""
+
+    def __init__(self, router: Router, elsewhere: Sequence[Place], now: float, within_s: float) -> None:
+        self.router = router
+        self.elsewhere = list(elsewhere)
+        self.within_s = within_s
+        self.until = now + within_s
+        self.cut: list[Cut] = []
+        count = len(router.connections)
+        spread_s = min(max(SPREAD_S, count / PER_SECOND), within_s / 2)
+        # connection -> when it begins to leave
+        self._staying = {each: now + spread_s * i / count for i, each in enumerate(router.connections)}
+        # connection -> when it is closed: at the earliest; at the latest
+        self._leaving: dict[ClientConnection, tuple[float, float]] = {}
+        self._closing: dict[ClientConnection, float] = {}  # -> when it is dropped if the client has not answered
+        self._next_step = now
+        self._given = 0
+
+    @property
+    def done(self) -> bool:
+        """No client is left."""
+        return not self.router.connections
+
+    def next_deadline(self) -> float | None:
+        return self._next_step if self._staying or self._leaving or self._closing else None
+
+    def step(self, now: float) -> None:
+        """Call it after the core's flush, which writes outcomes."""
+        if now < self._next_step:
+            return
+        self._next_step = now + STEP_S
+        for connection, at in list(self._staying.items()):
+            if now < min(at, self.until):
+                break
+            self.leave(connection, now)
+        for connection, (earliest, latest) in list(self._leaving.items()):
+            if now < earliest:
+                continue
+            under_way = [port for port in connection.ports if port.under_way]
+            if not under_way or now >= min(latest, self.until):
+                self.cut += map(_cut, under_way)
+                self.dismiss(connection)
+
+        for connection, at in list(self._closing.items()):
+            if now >= at or connection.closed:
+                del self._closing[connection]
+                connection.receive_eof(now)
+
+    def leave(self, connection: ClientConnection, now: float) -> None:
+        """It is this connection's turn, or it has asked for a new link."""
+        if self._staying.pop(connection, None) is None or connection.connection.closing:
+            return
+        if connection.user is None:  # it has not opened
+            connection.receive_eof(now)
+            return
+        latest = now + max((self._patience_s(port) for port in connection.ports), default=0.0)
+        self._leaving[connection] = now + STEP_S, latest
+        for port in connection.ports:
+            port.pause()
+
+    def dismiss(self, connection: ClientConnection) -> None:
+        """Closes the connection and names another router."""
+        self._staying.pop(connection, None)
+        self._leaving.pop(connection, None)
+        info: dict[str, Any] | None = None
+        text = f"router {self.router.config.name} is being drained"
+        if self.elsewhere:
+            place = self.elsewhere[self._given % len(self.elsewhere)]
+            self._given += 1
+            text += f", connect to router {place.router}"
+            info = {
+                Symbol("hostname"): place.host,
+                Symbol("network-host"): place.host,
+                Symbol("port"): UShort(place.port),
+            }
+        connection.close(Error(Symbol(CONNECTION_FORCED), text, info))
+        self._closing[connection] = self.router.now + GOODBYE_S
+        self.router.failed[connection] = None  # its links are lost now, whenever the client answers
+
+    def undo(self) -> None:
+        """The connections that are still there stay."""
+        for connection in self._leaving:
+            for port in connection.ports:
+                port.resume_flow()
+
+    def status(self, now: float) -> dict[str, Any]:
+        return {"connections": len(self.router.connections), "left_s": round(max(self.until - now, 0.0), 3)}
+
+    def _patience_s(self, port: PublisherLink | SubscriberLink) -> float:
+        if port.attach.epoch is not None:
+            return WITH_MEMORY_S
+        return SUBSCRIBER_S if isinstance(port, SubscriberLink) else self.within_s
+
+
+def _cut(port: PublisherLink | SubscriberLink) -> Cut:
+    role = "publisher" if isinstance(port, PublisherLink) else "subscription"
+    return Cut(port.attach.address, role, port.attach.container, port.attach.name, port.under_way)

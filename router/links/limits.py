@@ -1,0 +1,220 @@
+"""What one listener, one user and one connection may take of a router, and what counts towards it.
+
+`Limits` are values. `Admission` counts connections, checks attaches, and says which limit has been reached, by its name
+in the configuration. `Bookkeeping` estimates what names and unsettled maps take. Limits that are AMQP's own (sessions,
+frame size, idle time) are told to the client in open and begin and enforced by the engine; the others are checked by
+`router.links.client_connection`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, RemoteProtocolError
+from router.config import Limits, UserLimits
+
+if TYPE_CHECKING:
+    from amqp10.performatives import Error
+    from router.core.address import Address
+    from router.core.core import Core
+    from router.core.ports import PublisherAttach, SubscriberAttach
+    from router.links.client_connection import ClientConnection
+
+ANONYMOUS: Final = "anonymous"
+"""The user of clients without an identity: with SASL ANONYMOUS or without a SASL layer."""
+
+# The names under which refusals are counted.
+HALF_OPEN: Final = "half_open"
+LINKS: Final = "links"
+CONNECTIONS: Final = "connections"
+MEMORY: Final = "memory_limit"
+UNREAD: Final = "unread_output"
+MAP: Final = "unsettled_map"
+MESSAGE_SIZE: Final = "max_message_size"
+COUNTED: Final = (
+    HALF_OPEN,
+    "handshake_timeout",
+    CONNECTIONS,
+    "sessions",
+    LINKS,
+    MAP,
+    MESSAGE_SIZE,
+    "max_frame_size",
+    "idle_timeout",
+    UNREAD,
+    MEMORY,
+)
+ENGINE_LIMITS: Final = {
+    "handshake-timeout": "handshake_timeout",
+    "idle-time-out": "idle_timeout",
+    "channel-max": "sessions",
+    "handle-max": "links",
+    "max-frame-size": "max_frame_size",
+    "max-message-size": MESSAGE_SIZE,
+}
+"""The name of a limit in the engine's error texts -> in the configuration."""
+NO_LIMITS: Final = UserLimits()
+
+ENTRY_COST: Final = 1024  # bytes that a known name, or an entry of a map with its delivery, takes at most
+ADDRESS_COST: Final = 8  # entries
+BOOKKEEPING_SHARE: Final = 2  # the part of memory_limit for entries: one half
+RECOUNT_S: Final = 1.0
+RECOUNT_AFTER: Final = 4096  # entries
+
+
+class Admission:
+    """The connections of one router, counted by user, and refusals, counted by limit."""
+
+    def __init__(self, limits: Limits, users: Mapping[str, UserLimits]) -> None:
+        self.limits = limits
+        self.users = users
+        self.half_open: dict[ClientConnection, None] = {}  # in arrival order
+        self.opened: dict[str, int] = {}  # user -> connections
+        self.total = 0
+        self.refused: dict[str, int] = {}  # limit -> how often it was reached
+
+    def count_refusal(self, limit: str) -> None:
+        """For status and metrics."""
+        self.refused[limit] = self.refused.get(limit, 0) + 1
+
+    def count_engine_error(self, error: Error | None) -> None:
+        """The engine has ended something with this error: count it if the reason is a limit."""
+        text = error.description if error is not None else None
+        for name, limit in ENGINE_LIMITS.items():
+            if text and name in text:
+                self.count_refusal(limit)
+                return
+
+    def connected(self, connection: ClientConnection) -> ClientConnection | None:
+        """A transport is open, its AMQP open is to come. Returns the connection to drop in its favour, if any: the
+        oldest half-open one, as handshakes are short and in a flood the newest are the most likely to complete."""
+        self.half_open[connection] = None
+        if len(self.half_open) <= self.limits.half_open:
+            return None
+        oldest = next(iter(self.half_open))
+        del self.half_open[oldest]
+        self.count_refusal(HALF_OPEN)
+        return oldest
+
+    def admit(self, connection: ClientConnection, user: str) -> str | None:
+        """Its open has arrived. Returns None if it is admitted, else the reason to tell it."""
+        self.half_open.pop(connection, None)
+        of_user = self.users.get(user, NO_LIMITS).connections
+        if self.total >= self.limits.connections:
+            reason = f"limit connections: this router takes {self.limits.connections}"
+        elif of_user is not None and self.opened.get(user, 0) >= of_user:
+            reason = f"limit connections: user {user!r:.60} may have {of_user}"
+        else:
+            self.opened[user] = self.opened.get(user, 0) + 1
+            self.total += 1
+            return None
+        self.count_refusal(CONNECTIONS)
+        return reason
+
+    def check_links(self, connection: ClientConnection) -> None:
+        """One more link is being attached. Raises RemoteProtocolError if it is one too many."""
+        most = connection.limits.links
+        if len(connection.ports) >= most:
+            self.count_refusal(LINKS)
+            raise RemoteProtocolError(RESOURCE_LIMIT_EXCEEDED, f"limit links: a connection may have {most} of them")
+
+    def check_map(
+        self, connection: ClientConnection, attach: PublisherAttach | SubscriberAttach, entries: int, now: float
+    ) -> None:
+        """Enters an attach and the entries of its map in the bookkeeping. Raises RemoteProtocolError if there are too
+        many, all parts of the map together, or the router keeps too much."""
+        core, bookkeeping, most = connection.core, connection.router.bookkeeping, connection.limits.unsettled_map
+        if entries and entries + core.map_parts.entries_of(attach) > most:
+            self.count_refusal(MAP)
+            raise RemoteProtocolError(
+                RESOURCE_LIMIT_EXCEEDED, f"limit unsettled_map: a map may have {most} entries, all its parts together"
+            )
+        cost = 1 + entries if attach.address in core.addresses else ADDRESS_COST + 1 + entries
+        if not bookkeeping.add(cost, now):
+            self.count_refusal(MEMORY)
+            raise RemoteProtocolError(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"limit memory_limit: this router keeps {bookkeeping.limit} names and deliveries",
+            )
+
+    def disconnected(self, connection: ClientConnection, user: str | None) -> None:
+        """user: the one under which it was admitted; None if it was not."""
+        self.half_open.pop(connection, None)
+        if user is not None:
+            self.total -= 1
+            left = self.opened[user] - 1
+            if left:
+                self.opened[user] = left
+            else:
+                del self.opened[user]
+
+    def limits_of(self, user: str) -> Limits:
+        """The limits of this user's connections."""
+        own = self.users.get(user)
+        return self.limits if own is None else own.over(self.limits)
+
+    def status(self) -> dict[str, object]:
+        return {
+            "half_open": len(self.half_open),
+            "connections": dict(self.opened),
+            "refused": dict(self.refused),
+        }
+
+
+class Bookkeeping:
+    """What one router keeps beside payload: names and entries of clients' maps, estimated now and then.
+
+    A name stays known for minutes after its client has gone (protocol 8.3, 8.4), so without a limit a client that keeps
+    attaching under new names would make the directory grow for ever.
+    """
+
+    __slots__ = ("_counted_at", "_core", "_counted", "_added", "limit")
+
+    def __init__(self, core: Core, memory_limit: int) -> None:
+        self._core = core
+        self._counted = 0
+        self._added = 0
+        self._counted_at = -RECOUNT_S
+        self.set_limit(memory_limit)
+
+    def set_limit(self, memory_limit: int) -> None:
+        self.limit = max(memory_limit // BOOKKEEPING_SHARE // ENTRY_COST, 1)
+
+    def entries(self, now: float) -> int:
+        """The last count, which is a second old at most, and what has been added since."""
+        if now - self._counted_at >= RECOUNT_S or self._added >= RECOUNT_AFTER:
+            self._counted_at = now
+            self._counted = self._count()
+            self._added = 0
+        return self.last_count
+
+    @property
+    def last_count(self) -> int:
+        """The last count, however old, and what has been added since: for those who may not cause another."""
+        return self._counted + self._added
+
+    def add(self, entries: int, now: float) -> bool:
+        """Whether so many entries of an attach fit; if so they count from now on."""
+        if self.entries(now) + entries > self.limit:
+            return False
+        self._added += entries
+        return True
+
+    def _count(self) -> int:
+        """Known names, and deliveries that are found by tag."""
+        core = self._core
+        found = core.map_parts.entries() + core.deferred
+        for address in core.addresses.values():
+            found += entries_of(address)
+        return found
+
+
+def entries_of(address: Address) -> int:
+    """What the bookkeeping counts of one address."""
+    found = ADDRESS_COST + len(address.publishers.entries) + len(address.subscriptions.entries)
+    for publisher in (*address.ingress.publishers.values(), *address.ingress.proving):
+        found += 1 + len(publisher.presented) + len(publisher.expected)
+    for subscriber in address.deliveries.subscribers.values():
+        found += 1 + sum(map(len, subscriber.irregular.values()))
+    return found

@@ -1,0 +1,388 @@
+"""A client's attach: what it asks for, what it is granted, and the termini and properties of the answer.
+
+The settle modes ask for a guarantee; it is granted or refused, never silently lowered. Everything here is a function of
+the attach frame and the configuration; whether the publisher or subscription is known is for the core to say. What
+cannot be granted raises RemoteProtocolError, which `router.links.client_connection` makes a refusal (protocol 5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from amqp10.codec import encode_value
+from amqp10.errors import INVALID_FIELD, NOT_ALLOWED, NOT_IMPLEMENTED, RemoteProtocolError
+from amqp10.outcomes import (
+    ACCEPTED,
+    RELEASED,
+    Accepted,
+    DeliveryState,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    shortened_state,
+)
+from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
+from amqp10.termini import EXPIRE_SESSION_END, Coordinator, Source, Target
+from amqp10.types import Symbol, Timestamp, ULong
+from router import names
+from router.config import AddressConfig, RouterConfig
+from router.core.ports import (
+    UNIQUE_TAGS,
+    ExpiryPolicy,
+    MapState,
+    Outcome,
+    PublisherAttach,
+    SubscriberAnswer,
+    SubscriberAttach,
+    Term,
+    UniqueTags,
+)
+from router.names import Guarantee
+
+BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
+
+MAX_NAME: Final = 1024
+"""Bytes of a container-id, link name or address."""
+MAX_EPOCH: Final = 1 << 63
+
+TOPIC: Final = Symbol("topic")
+COPY: Final = Symbol("copy")
+OUTCOMES: Final = tuple(Symbol(f"amqp:{name}:list") for name in ("accepted", "rejected", "released", "modified"))
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """The settle modes of the answering attach, and the guarantee that follows from them."""
+
+    snd: int
+    rcv: int
+    guarantee: Guarantee
+
+    @property
+    def first(self) -> bool:
+        return self.rcv == RCV_FIRST
+
+    @property
+    def settled(self) -> bool:
+        return self.snd == SND_SETTLED
+
+
+def negotiate_modes(attach: Attach, best: Guarantee, *, router_sends: bool) -> Modes:
+    """The modes for this attach. snd-settle-mode mixed, most clients' default, asks for no more than the address gives:
+    the router sends unsettled, or settled where the address is at-most-once."""
+    snd, rcv = attach.snd_settle_mode, attach.rcv_settle_mode
+    asked: Guarantee
+    if snd == SND_SETTLED:
+        asked = "at-most-once"
+    elif rcv == RCV_SECOND:
+        asked = "exactly-once"
+    elif snd == SND_MIXED and BEST[best] < BEST["at-least-once"]:
+        asked, snd = "at-most-once", SND_SETTLED
+    else:
+        asked = "at-least-once"
+    if BEST[asked] > BEST[best]:
+        raise RemoteProtocolError(
+            NOT_ALLOWED, f"the settle modes ask for {asked}, this address is configured for {best} at best"
+        )
+    if snd == SND_MIXED and router_sends:
+        snd = SND_UNSETTLED
+    return Modes(snd, rcv, asked)
+
+
+def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tuple[PublisherAttach, Modes]:
+    """The attach of a publisher: a client's sending link."""
+    check_name(attach.name, "attach.name")
+    target = attach.target
+    if isinstance(target, Coordinator):
+        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.target: transactions are not supported, no coordinator")
+    if target is None:
+        raise RemoteProtocolError(INVALID_FIELD, "attach.target: is null, name an address")
+    if target.dynamic:
+        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.target: dynamic nodes are not supported")
+    if target.address is None:
+        raise RemoteProtocolError(
+            NOT_IMPLEMENTED, "attach.target.address: is null, and anonymous targets are not supported: name an address"
+        )
+    address = _address(target.address, "target")
+    modes = negotiate_modes(attach, _topic(config, address).guarantee, router_sends=False)
+    epoch = read_epoch(attach.properties)
+    _check_parts(attach, epoch)
+    unsettled: Mapping[bytes, Outcome | None] | UniqueTags | None = None
+    if read_flag(attach.properties, names.UNIQUE_TAGS):
+        if attach.unsettled:
+            raise RemoteProtocolError(
+                INVALID_FIELD,
+                f"attach.properties: {names.UNIQUE_TAGS} is for publishers without an unsettled map, this one has "
+                f"{len(attach.unsettled)} entries",
+            )
+        unsettled = UNIQUE_TAGS
+    elif attach.unsettled is not None:
+        accepted = Outcome.ACCEPTED
+        unsettled = {
+            tag: None if state is None else accepted if state is ACCEPTED else _outcome_of(state)
+            for tag, state in attach.unsettled.items()
+        }
+    return (
+        PublisherAttach(
+            container,
+            attach.name,
+            address,
+            epoch=epoch,
+            incarnation=read_number(attach.properties, names.INCARNATION),
+            unsettled=unsettled,
+            incomplete=attach.incomplete_unsettled,
+            mode_first=modes.first,
+        ),
+        modes,
+    )
+
+
+def read_subscriber(attach: Attach, container: str, config: RouterConfig) -> tuple[SubscriberAttach, Modes]:
+    """The attach of a subscription: a client's receiving link."""
+    check_name(attach.name, "attach.name")
+    source = attach.source
+    if source is None:
+        raise RemoteProtocolError(INVALID_FIELD, "attach.source: is null, name an address")
+    if source.dynamic:
+        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source: dynamic nodes are not supported")
+    address = _address(source.address, "source")
+    modes = negotiate_modes(attach, _topic(config, address).guarantee, router_sends=True)
+    epoch = read_epoch(attach.properties)
+    _check_parts(attach, epoch)
+    unsettled = None
+    if attach.unsettled is not None:
+        undecided, accepted = MapState.UNDECIDED, MapState.ACCEPTED
+        unsettled = {
+            tag: undecided if state is None else accepted if state is ACCEPTED else _map_state_of(state)
+            for tag, state in attach.unsettled.items()
+        }
+    _outcome_of(source.default_outcome, "attach.source.default-outcome")
+    return (
+        SubscriberAttach(
+            container,
+            attach.name,
+            address,
+            epoch=epoch,
+            born=read_number(attach.properties, names.BORN),
+            unsettled=unsettled,
+            incomplete=attach.incomplete_unsettled,
+            timeout_s=float(source.timeout),
+            expiry_policy=_expiry_policy(source.expiry_policy),
+            mode_first=modes.first,
+            settled_mode=modes.settled,
+        ),
+        modes,
+    )
+
+
+def default_outcome(attach: Attach) -> Outcome:
+    """The outcome of a settlement without a terminal state on this link (protocol 6.4)."""
+    state = attach.source.default_outcome if attach.source is not None else None
+    return _outcome_of(state) or Outcome.RELEASED
+
+
+def answer_target(attach: Attach, config: RouterConfig) -> Target:
+    """The target of a publisher's answer: its timeout says how long the network waits for this publisher."""
+    asked = attach.target
+    assert isinstance(asked, Target)
+    return Target(
+        address=asked.address,
+        durable=asked.durable,
+        expiry_policy=asked.expiry_policy,
+        timeout=int(config.address(str(asked.address)).publisher_expires_s),
+        capabilities=_capabilities(asked.capabilities),
+    )
+
+
+def answer_source(attach: Attach, answer: SubscriberAnswer) -> Source:
+    """The source of a subscription's answer: what was granted (protocol 7.6). It has no filters, as
+    none are applied (AMQP 3.5.3)."""
+    asked = attach.source
+    assert asked is not None
+    return Source(
+        address=asked.address,
+        durable=asked.durable,
+        expiry_policy=Symbol(answer.expiry_policy),
+        timeout=int(answer.timeout_s),
+        distribution_mode=COPY,
+        default_outcome=asked.default_outcome,
+        outcomes=OUTCOMES,
+        capabilities=_capabilities(asked.capabilities),
+    )
+
+
+MAP_STATES: Final[dict[MapState, DeliveryState | None]] = {
+    MapState.UNDECIDED: None,
+    MapState.RECEIVED: Received(section_number=0, section_offset=0),
+    MapState.ACCEPTED: ACCEPTED,
+    MapState.REJECTED: Rejected(),
+    MapState.RELEASED: RELEASED,
+}
+"""The wire form in the answer's unsettled map and in resumed transfers."""
+
+
+def terminal_outcome(state: DeliveryState | None) -> Outcome | None:
+    """The outcome that a disposition's state stands for (protocol 6.4); None where it is not terminal."""
+    if isinstance(state, Accepted):
+        return Outcome.ACCEPTED
+    if isinstance(state, Rejected):
+        return Outcome.REJECTED
+    if isinstance(state, Released):
+        return Outcome.RELEASED
+    if isinstance(state, Modified):
+        return Outcome.REJECTED if state.undeliverable_here else Outcome.RELEASED
+    return None
+
+
+def strip(attach: Attach) -> None:
+    """Drop what neither the answer nor the link needs: the attach is kept as long as the link."""
+    attach.unsettled = attach.properties = None
+    attach.offered_capabilities = attach.desired_capabilities = ()
+    source, target = attach.source, attach.target
+    if source is not None:
+        attach.source = Source(
+            source.address if isinstance(source.address, str) and len(source.address) <= MAX_NAME else None,
+            source.durable,
+            source.expiry_policy if len(source.expiry_policy) <= MAX_NAME else EXPIRE_SESSION_END,
+            source.timeout,
+            default_outcome=shortened_state(source.default_outcome),
+            capabilities=_capabilities(source.capabilities),
+        )
+    if isinstance(target, Target):
+        attach.target = Target(
+            target.address if isinstance(target.address, str) and len(target.address) <= MAX_NAME else None,
+            target.durable,
+            target.expiry_policy if len(target.expiry_policy) <= MAX_NAME else EXPIRE_SESSION_END,
+            target.timeout,
+            capabilities=_capabilities(target.capabilities),
+        )
+    elif target is not None:
+        attach.target = Coordinator()
+
+
+# Link properties
+
+
+def read_number(properties: Mapping[Any, Any] | None, key: str) -> int | None:
+    """An optional link property of type ulong; other integer types are accepted if the value fits."""
+    value = (properties or {}).get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool | Timestamp) or not 0 <= value < 1 << 64:
+        raise RemoteProtocolError(INVALID_FIELD, f"attach.properties: {key} must be a ulong, not {value!r:.60}")
+    return int(value)
+
+
+def read_epoch(properties: Mapping[Any, Any] | None) -> int | None:
+    """The link property `onceway:epoch`: below 2**63, so that a later one always exists."""
+    value = read_number(properties, names.EPOCH)
+    if value is not None and value >= MAX_EPOCH:
+        raise RemoteProtocolError(INVALID_FIELD, f"attach.properties: {names.EPOCH} must be below 2**63, not {value}")
+    return value
+
+
+def read_flag(properties: Mapping[Any, Any] | None, key: str) -> bool:
+    """An optional link property that is a boolean; absent means false."""
+    value = (properties or {}).get(key)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise RemoteProtocolError(INVALID_FIELD, f"attach.properties: {key} must be a boolean, not {value!r:.60}")
+    return value
+
+
+def answer_properties(
+    *,
+    guarantee: str,
+    term: Term | None = None,
+    incarnation: int | None = None,
+    resumed: bool | None = None,
+    marks: list[Term] | None = None,
+) -> dict[Symbol, Any]:
+    """The properties of an answering attach; what is None is left out."""
+    answer: dict[Symbol, Any] = {Symbol(names.GUARANTEE): Symbol(guarantee)}
+    if term is not None:
+        answer[Symbol(names.TERM)] = [ULong(term[0]), term[1]]
+    if incarnation is not None:
+        answer[Symbol(names.INCARNATION)] = ULong(incarnation)
+    if resumed is not None:
+        answer[Symbol(names.RESUMED)] = resumed
+    if marks is not None:
+        answer[Symbol(names.MARKS)] = [[ULong(time), router] for time, router in marks]
+    return answer
+
+
+def publisher_annotation(container: str, name: str) -> bytes:
+    """The encoded value of the annotation `x-opt-onceway-publisher`: list [container-id, link name]."""
+    return encode_value([container, name])
+
+
+# Helpers
+
+
+def _topic(config: RouterConfig, address: str) -> AddressConfig:
+    found = config.address(address)
+    if found.type != "topic":
+        raise RemoteProtocolError(NOT_IMPLEMENTED, f"address {address!r:.80} is a {found.type}, only topics work")
+    return found
+
+
+def check_name(value: str, where: str) -> str:
+    """Refuse long names: every router keeps them."""
+    size = len(value.encode())
+    if size > MAX_NAME:
+        raise RemoteProtocolError(INVALID_FIELD, f"{where}: has {size} bytes, at most {MAX_NAME} are allowed")
+    return value
+
+
+def _address(value: Any, terminus: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise RemoteProtocolError(INVALID_FIELD, f"attach.{terminus}.address: must be a string, not {value!r:.60}")
+    return check_name(str(value), f"attach.{terminus}.address")
+
+
+def _check_parts(attach: Attach, epoch: int | None) -> None:
+    if attach.incomplete_unsettled and (epoch is None or attach.unsettled is None):
+        # protocol 7.7: parts belong to one map by their epoch
+        raise RemoteProtocolError(
+            INVALID_FIELD, f"attach.incomplete-unsettled: needs an unsettled map and the property {names.EPOCH}"
+        )
+
+
+def _outcome_of(state: DeliveryState | None, field: str = "attach.unsettled") -> Outcome | None:
+    outcome = terminal_outcome(state)
+    if outcome is None and state is not None and not isinstance(state, Received):
+        raise RemoteProtocolError(INVALID_FIELD, f"{field}: {state!r:.80} is no delivery-state that is known here")
+    return outcome
+
+
+_TO_MAP_STATE: Final = {
+    Outcome.ACCEPTED: MapState.ACCEPTED,
+    Outcome.REJECTED: MapState.REJECTED,
+    Outcome.RELEASED: MapState.RELEASED,
+}
+
+
+def _map_state_of(state: DeliveryState | None) -> MapState:
+    outcome = _outcome_of(state)
+    if outcome is not None:
+        return _TO_MAP_STATE[outcome]
+    return MapState.UNDECIDED if state is None else MapState.RECEIVED
+
+
+def _expiry_policy(value: str) -> ExpiryPolicy:
+    policies = get_args(ExpiryPolicy)
+    for policy in policies:
+        if value == policy:
+            found: ExpiryPolicy = policy
+            return found
+    raise RemoteProtocolError(
+        INVALID_FIELD, f"attach.source.expiry-policy: must be one of {', '.join(policies)}, not {value!r:.60}"
+    )
+
+
+def _capabilities(asked: Sequence[str]) -> tuple[Symbol, ...]:
+    return (TOPIC,) if TOPIC in asked else ()

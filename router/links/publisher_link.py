@@ -1,0 +1,331 @@
+"""A publisher's link between the engine and the core: attach, credit, proof, transfers in, outcomes out.
+
+The engine's events arrive through `on_*`, the core's commands through the methods of `PublisherPort`. The link decides
+nothing about deliveries; it adds what is AMQP: the answering attach, credit from windows (`router.links.credit`),
+evidence that the publisher is there (`router.links.proof`), and the message annotation that names the publisher
+(protocol 6.1). After `detached` is set, calls from both sides have no effect. Read `router.links.subscriber_link` next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from amqp10.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, DecodeError
+from amqp10.events import Dispositions, LinkFlow, ResumedTransfer, Transfers
+from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
+from amqp10.performatives import RCV_SECOND
+from amqp10.receiver import ReceiverLink
+from amqp10.sections import with_message_annotations
+from amqp10.types import Symbol, UInt
+from router import names
+from router.core.ports import Outcome, PublisherAttach, Term
+from router.core.waiting import Waiting
+from router.links.credit import Credit
+from router.links.limits import MEMORY
+from router.links.negotiation import Modes, answer_properties, answer_target, publisher_annotation
+from router.links.proof import Proof
+
+if TYPE_CHECKING:
+    from router.links.client_connection import ClientConnection
+
+_STATES: dict[Outcome, DeliveryState] = {Outcome.ACCEPTED: ACCEPTED, Outcome.RELEASED: RELEASED}
+
+
+class PublisherLink:
+    """One attached (or attaching) publisher: the core's PublisherPort."""
+
+    __slots__ = (
+        "_asked",
+        "_modes",
+        "_publisher",
+        "_window",
+        "attach",
+        "connection",
+        "credit",
+        "detached",
+        "link",
+        "paused",
+        "proof",
+        "proved",
+        "credit_withheld",
+    )
+
+    def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
+        self.connection = connection
+        self.link = link
+        self.attach = attach
+        self.credit = Credit(link.delivery_count)
+        self.proof = Proof()
+        self.proved = False
+        self.credit_withheld = True  # not answered yet, or answered without credit (protocol 5.1)
+        self.paused = False  # the router is being drained
+        self._window = 0, 0  # that the core has told
+        self.detached = False
+        self._asked = False  # the open proof is for a question (protocol 5.7), not for the first sign of life
+        self._modes = modes
+        self._publisher = publisher_annotation(attach.container, attach.name)
+
+    # --- PublisherPort: what the core says
+
+    def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:
+        remote = self.link.remote_attach
+        assert remote is not None
+        answered = self.connection.attach(
+            self.link,
+            source=remote.source,
+            target=answer_target(remote, self.connection.config),
+            unsettled={},
+            properties=answer_properties(guarantee=self._modes.guarantee, term=term, incarnation=incarnation),
+            snd_settle_mode=self._modes.snd,
+            rcv_settle_mode=self._modes.rcv,
+            max_message_size=self.connection.connection.settings.max_message_size,
+        )
+        if not answered:
+            return
+        # protocol 5.1: a flow with echo, with or without credit; a publisher that answers it has read our attach
+        before = self.link.delivery_count
+        self.proof.start(self.connection.now, threshold=before, seen=(before,))
+        self.link.grant(0, echo=True)
+        self.credit_withheld = not credit
+        self.connection.watch(self)
+        self.connection.credit_changed(self)
+
+    def ready(self) -> None:
+        self.credit_withheld = False
+        self.connection.credit_changed(self)
+
+    def set_window(self, messages: int, size: int, reason: str) -> None:
+        self._window = messages, size
+        if not self.paused:
+            self.credit.window(messages, size)
+        self.connection.credit_changed(self)
+
+    def waiting(self, waiting: Waiting | None) -> None:
+        link = self.link
+        if not self.credit_withheld and not link.detached:
+            link.flow_properties = {Symbol(names.WAITING): None if waiting is None else _on_the_wire(self, waiting)}
+            link.grant(max(link.credit, 0))
+            self.connection.output_ready()
+
+    def ask(self) -> None:
+        if self.link.detached:
+            return
+        credit = self.credit
+        threshold, seen = credit.highest_limit, credit.granted
+        more = credit.ask(self.link.delivery_count)
+        self.proof.start(self.connection.now, threshold=threshold, seen=seen)
+        self.proof.granted(credit.limit)
+        self._asked = True
+        self.link.grant(more, echo=True)
+        self.connection.watch(self)
+        self.connection.output_ready()
+
+    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+        if self.link.detached:
+            return
+        if outcome is Outcome.REJECTED:
+            state = Rejected(
+                Error(
+                    Symbol(names.REJECTED),
+                    f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}",
+                    {Symbol(names.REJECTED): UInt(rejected)},
+                )
+            )
+            self.link.dispose(first_id, last_id, state, settled)
+        else:
+            self.link.dispose(first_id, last_id, _STATES[outcome], settled)
+        self.proof.outcome(first_id, last_id)
+        self.connection.output_ready()
+
+    def answer_map_part(self) -> None:
+        remote = self.link.remote_attach
+        assert remote is not None
+        self._mark_detached()
+        self.connection.answer_part(
+            self.link,
+            source=remote.source,
+            target=answer_target(remote, self.connection.config),
+            unsettled={},
+            properties=answer_properties(guarantee=self._modes.guarantee),
+            snd_settle_mode=self._modes.snd,
+            rcv_settle_mode=self._modes.rcv,
+        )
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        self._mark_detached()
+        self.connection.refuse(self.link, condition, description, info)
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        self._mark_detached()
+        self.connection.detach(self.link, condition, description, info, closed)
+
+    # --- the engine's events
+
+    def on_transfers(self, event: Transfers, now: float) -> None:
+        tags, payloads = event.tags, event.payloads
+        self.credit.sizes.observe(payloads)
+        self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
+        if self.detached:
+            return
+        router = self.connection.router
+        if router.is_far_over_memory_limit:
+            # protocol 6.8: at the limit windows close and credit is withdrawn; at twice the limit publishers are
+            # detached
+            router.admission.count_refusal(MEMORY)
+            text = f"limit memory_limit: this router holds twice its {router.config.memory_limit} bytes of payload"
+            self.detach_with_error(RESOURCE_LIMIT_EXCEEDED, text, now)
+            return
+        error = None
+        if not event.message_format:
+            try:
+                payloads = with_message_annotations(payloads, names.PUBLISHER_ANNOTATION, self._publisher)
+            except DecodeError:
+                payloads, error = self._annotate_readable(payloads)
+                tags = tags[: len(payloads)]
+        if tags:
+            self.connection.core.transfers(
+                self, event.first_id, tags, payloads, event.settled, event.message_format or 0, now
+            )
+        if error is not None and not self.detached:
+            tag = event.tags[len(tags)].hex()
+            self.detach_with_error(error.condition, f"delivery {tag} is no message: {error}", now)
+
+    def on_resumed_transfer(self, event: ResumedTransfer, now: float) -> None:
+        self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
+        if self.detached:
+            return
+        self.connection.credit_changed(self)  # it used credit, and may not be a message that changes the window
+        if event.aborted:
+            return
+        if event.resume and event.settled:
+            # protocol 6.6: an expected tag that will not be sent again
+            self.connection.core.publisher_settled_tag(self, event.tag, now)
+            self._echo_settled(event.delivery_id, event.delivery_id)
+        elif event.payload is not None:
+            # protocol 15: our answering map was empty, so this is an ordinary repeat; egresses know it by its tag
+            self.on_transfers(
+                Transfers(
+                    self.link, event.delivery_id, [event.tag], [event.payload], event.settled, event.message_format
+                ),
+                now,
+            )
+        else:
+            description = f"delivery {event.tag.hex()} is resumed without payload: send it whole, our map was empty"
+            self.detach_with_error(INVALID_FIELD, description, now)
+
+    def on_flow(self, event: LinkFlow, now: float) -> None:
+        proof = self.proof
+        self._evidence(proof.open and proof.flow(event.flow.delivery_count, event.flow.link_credit), now)
+
+    def on_dispositions(self, event: Dispositions, now: float) -> None:
+        if not event.settled:
+            return
+        self._evidence(self.proof.open and self.proof.settlement(event.first_id, event.last_id), now)
+        if self.detached:
+            return
+        self.connection.core.publisher_settled(self, event.first_id, event.last_id, now)
+        self._echo_settled(event.first_id, event.last_id)
+
+    def on_frame(self, now: float) -> None:
+        """A frame of any kind was read on the connection. It proves nothing of a client with epochs, which answers
+        every echo at once (protocol 15): the frame may have been unread for long."""
+        if self.attach.epoch is None:
+            self._evidence(self.proof.frame(now, self.connection.config.proof_after_s), now)
+
+    def lost(self, closed: bool, now: float) -> None:
+        """The link has ended, and not at the core's request."""
+        if not self.detached:
+            self._mark_detached()
+            self.connection.core.detach_publisher(self, closed, now)
+
+    def detach_with_error(self, condition: str, description: str, now: float) -> None:
+        """Detach for a reason that the core does not know of."""
+        self.connection.core.detach_publisher(self, False, now)
+        self.detach(condition, description, {}, True)
+
+    # --- credit
+
+    def grant(self) -> None:
+        """Grant credit for the window; once per flush, when the core has counted everything."""
+        link = self.link
+        if self.credit_withheld or link.detached:
+            return
+        again = self.credit.ask_again(link.delivery_count)
+        credit = again if again is not None else self.credit.change(link.delivery_count)
+        if credit is not None:
+            link.grant(credit, echo=again is not None)
+            self.proof.granted(self.credit.limit)
+            self.connection.output_ready()
+
+    # --- draining
+
+    @property
+    def under_way(self) -> int:
+        """How many deliveries have no outcome yet."""
+        return self.connection.core.without_outcome(self)
+
+    def pause(self) -> None:
+        """The router is being drained: credit is withdrawn, except that of an open question."""
+        self.paused = True
+        self.credit.window(0, 0)
+        self.grant()
+        self.waiting(Waiting("draining"))
+
+    def resume_flow(self) -> None:
+        self.paused = False
+        self.waiting(None)
+        self.credit.window(*self._window)
+        self.connection.credit_changed(self)
+
+    # --- helpers
+
+    def _evidence(self, proved: bool, now: float) -> None:
+        if not proved:
+            return
+        self.connection.unwatch(self)
+        self.credit.answered()
+        if self._asked:
+            self._asked = False
+            self.connection.core.question_answered(self, now)
+            self.connection.credit_changed(self)
+        else:
+            self.proved = True
+            self.connection.core.proved(self, now)
+
+    def _annotate_readable(self, payloads: list[bytes]) -> tuple[list[bytes], DecodeError | None]:
+        """The payloads before the first malformed one, annotated; and what is wrong with that one."""
+        annotated: list[bytes] = []
+        for payload in payloads:
+            try:
+                annotated += with_message_annotations([payload], names.PUBLISHER_ANNOTATION, self._publisher)
+            except DecodeError as error:
+                return annotated, error
+        return annotated, None
+
+    def _echo_settled(self, first_id: int, last_id: int) -> None:
+        # rhea as a sender in mode second forgets a delivery only when the receiver has settled it too
+        if self._modes.rcv == RCV_SECOND and not self.link.detached:
+            self.link.dispose(first_id, last_id, None, True)
+            self.connection.output_can_wait()
+
+    def _mark_detached(self) -> None:
+        self.detached = True
+        self.credit_withheld = True
+        self.proof.open = False
+        self.connection.unwatch(self)
+
+
+def _on_the_wire(port: PublisherLink, waiting: Waiting) -> dict[Symbol, object]:
+    told: dict[Symbol, object] = {
+        Symbol("reason"): Symbol(waiting.reason),
+        Symbol("address"): port.attach.address,
+        Symbol("count"): UInt(waiting.count),
+        Symbol("subscriptions"): [list(each) for each in waiting.subscriptions],
+    }
+    if waiting.seconds is not None:
+        told[Symbol("seconds")] = UInt(math.ceil(waiting.seconds))
+    if waiting.setting:
+        told[Symbol("setting")] = waiting.setting
+    return told

@@ -1,0 +1,326 @@
+"""A subscription's link between the engine and the core: attach with its maps, transfers out, outcomes in, drain.
+
+Counterpart of `router.links.publisher_link`. The expiry policies of a source (AMQP 3.5.6) are applied here: the core is
+told that a link was lost, that it was closed, or that the subscription's timeout begins. Read
+`router.links.client_connection` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from amqp10.events import Dispositions, LinkFlow
+from amqp10.sections import with_delivery_count
+from amqp10.sender import SenderLink
+from amqp10.session import Session
+from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
+from router.links.negotiation import (
+    MAP_STATES,
+    Modes,
+    answer_properties,
+    answer_source,
+    default_outcome,
+    terminal_outcome,
+)
+
+if TYPE_CHECKING:
+    from router.links.client_connection import ClientConnection
+
+MAX_BURST: Final = 1_024  # transfers per write
+MAX_BURST_BYTES: Final = 4 << 20  # per write, estimated from earlier sizes: unread output may exceed its mark by this
+
+
+class Loss(IntEnum):
+    """How a link ended. Each kind implies those before it."""
+
+    CLOSED = 0  # the client detached it with closed = true
+    DETACHED = 1
+    SESSION = 2
+    CONNECTION = 3
+    NEVER = 4
+
+
+EXPIRES_AT: Final = {
+    "link-detach": Loss.DETACHED,
+    "session-end": Loss.SESSION,
+    "connection-close": Loss.CONNECTION,
+    "never": Loss.NEVER,
+}
+"""Expiry policy -> the end at which the subscription's timeout begins (AMQP 3.5.6, protocol 8.3)."""
+
+
+class PendingExpiry(NamedTuple):
+    """A subscription whose link has ended, and whose timeout begins only when its session or connection ends too."""
+
+    attach: SubscriberAttach
+    term: Term
+    session: Session
+    expires_at: Loss
+
+
+class PendingExpiries:
+    """The pending expiries of one connection."""
+
+    __slots__ = ("_by_link",)
+
+    def __init__(self) -> None:
+        self._by_link: dict[tuple[str, str], PendingExpiry] = {}  # by link name and address
+
+    def add(self, one: PendingExpiry) -> None:
+        """Replaces an earlier expiry of the same link, whose term is no longer the current one."""
+        self._by_link[one.attach.name, one.attach.address] = one
+
+    def session_ended(self, session: Session) -> list[PendingExpiry]:
+        """Removes and returns those whose timeout begins with the end of this session."""
+        items = self._by_link.items()
+        ended = [key for key, one in items if one.session is session and one.expires_at <= Loss.SESSION]
+        return [self._by_link.pop(key) for key in ended]
+
+    def connection_lost(self) -> list[PendingExpiry]:
+        """Removes and returns all: no policy names more than the connection."""
+        found, self._by_link = self._by_link, {}
+        return list(found.values())
+
+
+class SubscriberLink:
+    """One attached (or attaching) subscription: the core's SubscriberPort."""
+
+    __slots__ = (
+        "_allowance",
+        "_modes",
+        "_size",
+        "_write",
+        "answered",
+        "attach",
+        "connection",
+        "counters",
+        "default_outcome",
+        "expiry_policy",
+        "detached",
+        "link",
+        "paused",
+    )
+
+    def __init__(self, connection: ClientConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes) -> None:
+        assert link.remote_attach is not None
+        self.connection = connection
+        self.link = link
+        self.attach = attach
+        self.counters = connection.core.counters.of(attach.address)
+        self.answered = False
+        self.detached = False
+        self.paused = False  # the router is being drained
+        self.default_outcome = default_outcome(link.remote_attach)
+        self.expiry_policy = attach.expiry_policy
+        self._modes = modes
+        self._size = MAX_BURST_BYTES // MAX_BURST  # of a transfer, with its frame
+        self._allowance = MAX_BURST
+        self._write = connection.writes
+
+    # --- SubscriberPort: what the core says
+
+    def capacity(self) -> int:
+        if not self.answered or self.detached or self.paused:
+            return 0
+        link, connection = self.link, self.connection
+        if connection.full:
+            connection.wait_for_output(self)
+            return 0
+        if self._write != connection.writes:
+            self._write = connection.writes
+            self._allowance = max(min(MAX_BURST, MAX_BURST_BYTES // self._size), 1)
+        elif self._allowance <= 0:  # the last burst has not been written yet
+            connection.wait_for_output(self)
+            return 0
+        return min(link.capacity(), self._allowance)
+
+    def answer(self, answer: SubscriberAnswer) -> int:
+        remote = self.link.remote_attach
+        assert remote is not None
+        arguments: dict[str, Any] = {
+            "source": answer_source(remote, answer),
+            "target": remote.target,
+            "properties": answer_properties(
+                guarantee=self._modes.guarantee, term=answer.term, resumed=answer.resumed, marks=answer.marks
+            ),
+            "snd_settle_mode": self._modes.snd,
+            "rcv_settle_mode": self._modes.rcv,
+        }
+        self.expiry_policy = answer.expiry_policy
+        if answer.listing is None:
+            self.answered = self.connection.attach(self.link, **arguments)
+            return 0
+        listing = {tag: MAP_STATES[state] for tag, state in answer.listing.items()}
+        if self.link.detached:
+            return len(listing)
+        try:
+            parts = self.link.split_unsettled(listing, **arguments) if listing else [listing]
+        except ValueError as error:  # not even one entry fits
+            self.connection.fail(str(error))
+            return len(listing)
+        # protocol 7.7: entries that exceed the peer's max-frame-size follow at its next attach
+        self.answered = self.connection.attach(
+            self.link, unsettled=parts[0], incomplete_unsettled=len(parts) > 1, **arguments
+        )
+        return len(parts[0])
+
+    def send(
+        self,
+        tags: list[bytes],
+        payloads: list[bytes],
+        message_format: int,
+        settled: bool,
+        position: int,
+        cache: dict[object, object],
+    ) -> int:
+        self._wrote(len(tags))
+        engine = self.connection.connection
+        before = engine.output_size
+        first_id = self.link.send(
+            tags,
+            payloads,
+            settled=settled,
+            message_format=message_format,
+            id_hint=position & 0xFFFFFFFF if position >= 0 else None,  # -1: not in the log (settled or a repeat)
+            cache=cache,
+            position=position,
+        )
+        size = engine.output_size - before
+        counters = self.counters
+        counters.delivered_bytes += size
+        if settled:
+            counters.delivered_settled += len(tags)
+        else:
+            counters.delivered += len(tags)
+        size = size // len(tags) + 1
+        self._size = size if size > self._size else (3 * self._size + size) // 4
+        return first_id
+
+    def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
+        self._wrote(1)
+        if not settled:
+            self.counters.redelivered += 1
+        return self.link.resume(
+            tag,
+            state=None if state is MapState.RECEIVED else MAP_STATES[state],
+            payload=payload,
+            settled=settled,
+            message_format=message_format,
+        )
+
+    def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
+        self._wrote(1)
+        self.counters.delivered += 1
+        self.counters.redelivered += 1
+        self.link.write_dispositions()  # protocol 6.4: the old delivery of this tag is settled first
+        if not message_format:
+            payload = with_delivery_count(payload, delivery_count)
+        return self.link.send([tag], [payload], message_format=message_format)
+
+    def settle(self, first_id: int, last_id: int) -> None:
+        if not self.link.detached:
+            self.link.settle(first_id, last_id)
+            self.connection.output_can_wait()
+
+    def answer_map_part(self) -> None:
+        remote = self.link.remote_attach
+        assert remote is not None
+        self._mark_detached()
+        self.connection.answer_part(
+            self.link,
+            source=remote.source,
+            target=remote.target,
+            properties=answer_properties(guarantee=self._modes.guarantee),
+            snd_settle_mode=self._modes.snd,
+            rcv_settle_mode=self._modes.rcv,
+        )
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        self._mark_detached()
+        self.connection.refuse(self.link, condition, description, info)
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        self._mark_detached()
+        self.connection.detach(self.link, condition, description, info, closed)
+
+    # --- the engine's events
+
+    def on_flow(self, event: LinkFlow, now: float) -> None:
+        if self.detached:
+            return
+        if self.link.drain:
+            self.connection.drain(self)
+        if self.answered:
+            self.connection.core.subscriber_credit(self, now)
+
+    def on_dispositions(self, event: Dispositions, now: float) -> None:
+        if self.detached:
+            return
+        outcome = terminal_outcome(event.state)
+        if outcome is None:
+            if not event.settled:
+                return  # protocol 6.4: `received` changes nothing
+            outcome = self.default_outcome
+        self.connection.core.subscriber_disposition(self, event.first_id, event.last_id, outcome, event.settled, now)
+
+    def lost(self, end: Loss, now: float) -> Term | None:
+        """The link has ended, and not at the core's request. Returns the term if the subscription's timeout is to begin
+        later, when the session or connection named by its expiry policy ends (protocol 8.3)."""
+        if self.detached:
+            return None
+        self._mark_detached()
+        expiring = self.expires_with(end)
+        term = self.connection.core.detach_subscriber(self, end is Loss.CLOSED, now, expiring)
+        return None if expiring or end is Loss.CLOSED or self.expiry_policy == "never" else term
+
+    # --- draining
+
+    @property
+    def under_way(self) -> int:
+        """How many deliveries have no outcome yet."""
+        return self.connection.core.undecided(self)
+
+    def pause(self) -> None:
+        """The router is being drained: send nothing more."""
+        self.paused = True
+
+    def resume_flow(self) -> None:
+        self.paused = False
+        self.connection.core.subscriber_credit(self, self.connection.now)
+
+    # --- expiry
+
+    def expires_with(self, end: Loss) -> bool:
+        """Whether the subscription's timeout begins with this end (AMQP 3.5.6)."""
+        return end >= self.expires_at
+
+    @property
+    def expires_at(self) -> Loss:
+        """The end at which the subscription's timeout begins."""
+        return EXPIRES_AT[self.expiry_policy]
+
+    # --- helpers
+
+    def drained(self) -> bool:
+        """Answer `drain` once everything has been sent: use up the remaining credit (AMQP 2.6.7). Called once per
+        flush; False while something may still be sent on this credit."""
+        link = self.link
+        if self.detached or link.detached or not link.drain:
+            return True
+        if link.credit and not self.capacity():
+            return False  # the session's window or the transport may hold deliveries up
+        link.drained()
+        self.connection.output_ready()
+        return True
+
+    def _wrote(self, count: int) -> None:
+        self._allowance -= count
+        if self._allowance <= 0:
+            self.connection.wait_for_output(self)
+        self.connection.output_ready()
+
+    def _mark_detached(self) -> None:
+        self.detached = True
+        self.connection.forget(self)

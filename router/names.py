@@ -1,0 +1,50 @@
+"""The names that Onceway adds to AMQP: link properties, conditions, the message annotation, and the guarantees.
+
+The router, the client and Spark share them; docs/wire.md gives their types and defaults. This module imports nothing of
+the router, and the client imports nothing else of the router.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+from amqp10 import errors
+
+Guarantee = Literal["exactly-once", "at-least-once", "at-most-once"]
+GUARANTEES: Final[tuple[Guarantee, ...]] = get_args(Guarantee)  # the best first
+
+# Link properties. EPOCH is also the key in the info map of STOLEN: what the next epoch has to be above.
+EPOCH: Final = "onceway:epoch"
+INCARNATION: Final = "onceway:incarnation"
+BORN: Final = "onceway:born"
+UNIQUE_TAGS: Final = "onceway:unique-tags"
+TERM: Final = "onceway:term"
+RESUMED: Final = "onceway:resumed"
+WAITING: Final = "onceway:waiting"
+"""Property of a flow: why a publisher has no credit."""
+WaitingReason = Literal["no-subscribers", "window", "unsettled-window", "memory-limit", "recovering", "draining"]
+MARKS: Final = "onceway:marks"
+GUARANTEE: Final = "onceway:guarantee"
+
+# Properties of a trunk's open, beside INCARNATION. TRUNK is its version, and the address of a trunk's links.
+NETWORK: Final = "onceway:network"
+ROUTER: Final = "onceway:router"
+TRUNK: Final = "onceway:trunk"
+
+# Conditions.
+REJECTED: Final = "onceway:rejected"
+"""Of a rejected publication, and the key in its info map: how many subscriptions rejected it."""
+PUBLISHER_UNKNOWN: Final = "onceway:publisher-unknown"
+PUBLISHER_EXPIRED: Final = "onceway:publisher-expired"
+SUBSCRIPTION_BROKEN: Final = "onceway:subscription-broken"
+SUBSCRIPTION_REMOVED: Final = "onceway:subscription-removed"
+"""The topology file does not declare the subscription any more."""
+SUBSCRIPTION_UNDECLARED: Final = "onceway:subscription-undeclared"
+"""The address takes declared subscriptions only, and this is none."""
+# AMQP's own, for the core, which imports nothing else of AMQP.
+STOLEN: Final = errors.STOLEN
+DETACH_FORCED: Final = errors.DETACH_FORCED
+INVALID_FIELD: Final = errors.INVALID_FIELD
+
+PUBLISHER_ANNOTATION: Final = "x-opt-onceway-publisher"
+"""Message annotation: list [container-id, link name] of the publisher."""

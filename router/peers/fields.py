@@ -1,0 +1,233 @@
+"""The fields of messages between routers: strings, terms, tags, payloads, ranges, as bytes.
+
+Big-endian. Strings and tags follow their length; lists follow their number, lengths packed and items joined, so that a
+batch costs the same few calls whatever its size. `Reader` trusts nothing: every length is checked against the bytes
+that are left before anything is built. `router.peers.wire` says which fields a message has.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import accumulate
+from typing import Final
+
+from router.core.intervals import OPEN, Range
+from router.core.messages import UNKNOWN, Expected, PeerProtocolError, Rejection, SubscriptionName
+from router.core.ports import Term
+
+MAX_TAG: Final = 32
+_NO_PAYLOAD: Final = 0xFFFFFFFF
+_FOREVER: Final = 1e9  # seconds; longer durations are refused
+
+U16 = struct.Struct(">H")
+U32 = struct.Struct(">I")
+U64 = struct.Struct(">Q")
+F64 = struct.Struct(">d")
+_RANGE = struct.Struct(">QQ")
+_REJECTION = struct.Struct(">QQI")
+
+
+def write_string(value: str) -> bytes:
+    data = value.encode()
+    return U16.pack(len(data)) + data
+
+
+def write_term(term: Term) -> bytes:
+    return U64.pack(term[0]) + write_string(term[1])
+
+
+def write_maybe_term(term: Term | None) -> bytes:
+    return b"\0" if term is None else b"\1" + write_term(term)
+
+
+def write_name(name: SubscriptionName) -> bytes:
+    return write_string(name[0]) + write_string(name[1])
+
+
+def write_tags(tags: list[bytes]) -> bytes:
+    """Number, lengths (one byte where they are all equal), the tags joined."""
+    n = len(tags)
+    lengths = bytes(map(len, tags))
+    if n and lengths.count(lengths[0]) == n:
+        return U32.pack(n) + lengths[:1] + b"".join(tags)
+    return U32.pack(n) + b"\xff" + lengths + b"".join(tags)
+
+
+def write_payloads(payloads: list[bytes]) -> bytes:
+    """As many as there are tags: lengths (one where they are all equal), the payloads joined."""
+    lengths = list(map(len, payloads))
+    if lengths and lengths.count(lengths[0]) == len(lengths):
+        return b"\1" + U32.pack(lengths[0]) + b"".join(payloads)
+    return b"\0" + struct.pack(f">{len(lengths)}I", *lengths) + b"".join(payloads)
+
+
+def write_sparse_payloads(payloads: list[bytes | None]) -> bytes:
+    lengths = [_NO_PAYLOAD if payload is None else len(payload) for payload in payloads]
+    return struct.pack(f">{len(lengths)}I", *lengths) + b"".join([payload for payload in payloads if payload])
+
+
+def write_ranges(ranges: list[Range]) -> bytes:
+    return U32.pack(len(ranges)) + b"".join([_RANGE.pack(*item) for item in ranges])
+
+
+def write_rejections(ranges: list[Rejection]) -> bytes:
+    return U32.pack(len(ranges)) + b"".join([_REJECTION.pack(*item) for item in ranges])
+
+
+def write_expected(expected: Expected | None) -> bytes:
+    if expected is None:
+        return b"\0"
+    return b"\1" if expected is UNKNOWN else b"\2" + write_tags(expected)
+
+
+class Reader:
+    """Reads a message; raises PeerProtocolError for anything malformed."""
+
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, length: int) -> bytes:
+        start = self.at
+        stop = start + length
+        if stop > len(self.data):
+            raise PeerProtocolError(f"message ends after {len(self.data)} bytes, {stop} are needed")
+        self.at = stop
+        return self.data[start:stop]
+
+    def fields(self, form: struct.Struct) -> tuple[int, ...]:
+        try:
+            values = form.unpack_from(self.data, self.at)
+        except struct.error:
+            raise PeerProtocolError(f"message ends after {len(self.data)} bytes, inside a field") from None
+        self.at += form.size
+        return values
+
+    def u8(self, limit: int = 255) -> int:
+        data, at = self.data, self.at
+        if at >= len(data):
+            raise PeerProtocolError(f"message ends after {len(data)} bytes, {at + 1} are needed")
+        value = data[at]
+        if value > limit:
+            raise PeerProtocolError(f"{value} at {at} is above {limit}")
+        self.at = at + 1
+        return value
+
+    def flag(self) -> bool:
+        return self.u8(1) == 1
+
+    def u32(self) -> int:
+        return self.fields(U32)[0]
+
+    def u64(self) -> int:
+        return self.fields(U64)[0]
+
+    def seconds(self) -> float:
+        value = float(self.fields(F64)[0])
+        if not 0 <= value <= _FOREVER:
+            raise PeerProtocolError(f"{value} is no duration")
+        return value
+
+    def string(self) -> str:
+        data = self.binary()
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            raise PeerProtocolError("a string is not UTF-8") from None
+
+    def binary(self) -> bytes:
+        """Length and bytes. Written out, as most fields of most messages are names."""
+        data, start = self.data, self.at + 2
+        if start > len(data):
+            raise PeerProtocolError(f"message ends after {len(data)} bytes, inside a field")
+        stop = start + (data[start - 2] << 8 | data[start - 1])
+        if stop > len(data):
+            raise PeerProtocolError(f"message ends after {len(data)} bytes, {stop} are needed")
+        self.at = stop
+        return data[start:stop]
+
+    def term(self) -> Term:
+        return (self.fields(U64)[0], self.string())
+
+    def maybe_term(self) -> Term | None:
+        return self.term() if self.flag() else None
+
+    def name(self) -> SubscriptionName:
+        return (self.string(), self.string())
+
+    def publisher(self) -> bytes:
+        return self.take(8)
+
+    def many(self, size: int) -> int:
+        """The number of entries, which take at least `size` bytes each: never more than there is room for."""
+        n = self.u32()
+        if n * size > len(self.data) - self.at:
+            raise PeerProtocolError(f"{n} entries announced, {len(self.data) - self.at} bytes left")
+        return n
+
+    def tags(self) -> list[bytes]:
+        n = self.u32()
+        length = self.u8()
+        if length != 0xFF:
+            if length > MAX_TAG or (length == 0 and n > 1):
+                raise PeerProtocolError(f"{n} tags of {length} bytes")
+            joined = self.take(n * length)
+            if not length:
+                return [b""] * n
+            return [joined[i : i + length] for i in range(0, n * length, length)]
+        lengths = self.take(n)
+        if n and max(lengths) > MAX_TAG:
+            raise PeerProtocolError(f"a tag of {max(lengths)} bytes")
+        ends = list(accumulate(lengths))
+        joined = self.take(ends[-1] if ends else 0)
+        return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    def payloads(self, n: int) -> list[bytes]:
+        if self.flag():
+            length = self.u32()
+            joined = self.take(n * length)
+            if not length:
+                return [b""] * n
+            return [joined[i : i + length] for i in range(0, n * length, length)]
+        lengths = struct.unpack(f">{n}I", self.take(4 * n))
+        ends = list(accumulate(lengths))
+        joined = self.take(ends[-1] if ends else 0)
+        return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    def sparse_payloads(self, n: int) -> list[bytes | None]:
+        lengths = struct.unpack(f">{n}I", self.take(4 * n))
+        return [None if length == _NO_PAYLOAD else self.take(length) for length in lengths]
+
+    def range(self) -> Range:
+        start, stop = self.fields(_RANGE)
+        return _checked(start, stop)
+
+    def ranges(self) -> list[Range]:
+        return [self.range() for _ in range(self.many(_RANGE.size))]
+
+    def rejections(self) -> list[Rejection]:
+        found: list[Rejection] = []
+        for _ in range(self.many(_REJECTION.size)):
+            start, stop, rejected = self.fields(_REJECTION)
+            found.append((*_checked(start, stop), rejected))
+        return found
+
+    def expected(self) -> Expected | None:
+        match self.u8(2):
+            case 0:
+                return None
+            case 1:
+                return UNKNOWN
+        return self.tags()
+
+    def end(self) -> None:
+        if self.at != len(self.data):
+            raise PeerProtocolError(f"{len(self.data) - self.at} bytes behind the message")
+
+
+def _checked(start: int, stop: int) -> Range:
+    if not start < stop < OPEN:
+        raise PeerProtocolError(f"{start}..{stop} is no range")
+    return (start, stop)

@@ -1,0 +1,271 @@
+"""The bytes of the messages between routers (protocol 3.5).
+
+`encode` and `decode` are each other's inverse. `decode` trusts nothing: malformed bytes raise PeerProtocolError, and
+the owner of the session resets it. The form is one byte for the kind, the address, then the fields
+(`router.peers.fields`).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, Final
+
+from router.core.intervals import OPEN
+from router.core.messages import (
+    Accept,
+    AcceptSync,
+    Data,
+    Declaration,
+    DeclaredAddress,
+    Entries,
+    Flush,
+    Hello,
+    Join,
+    Joined,
+    JoinKind,
+    JoinResult,
+    Leave,
+    Message,
+    Orphan,
+    PeerProtocolError,
+    Pub,
+    PubAck,
+    PubClose,
+    PubDown,
+    PublisherNews,
+    Settle,
+    SettleTags,
+    SubscriptionNews,
+    Sync,
+)
+from router.peers.fields import (
+    F64,
+    U16,
+    U32,
+    U64,
+    Reader,
+    write_expected,
+    write_maybe_term,
+    write_name,
+    write_payloads,
+    write_ranges,
+    write_rejections,
+    write_sparse_payloads,
+    write_string,
+    write_tags,
+    write_term,
+)
+
+_DATA = struct.Struct(">QI?I")  # position, message format, settled, how many
+
+
+def _encode_hello(m: Hello) -> bytes:
+    parts = [b"\0\0", U64.pack(m.incarnation), b"\1" if m.all_recovered else b"\0", U16.pack(len(m.recovered))]
+    parts += [write_string(match) for match in m.recovered]
+    parts += [U64.pack(m.settings_digest), U64.pack(m.topology_digest)]
+    # what is declared is told once for all routers that declare the same
+    contents = list(dict.fromkeys(each.addresses for each in m.declarations))
+    parts.append(U16.pack(len(contents)))
+    for content in contents:
+        parts.append(U32.pack(len(content)))
+        for address, closed, names in content:
+            parts += [write_string(address), b"\1" if closed else b"\0", U32.pack(len(names)), *map(write_name, names)]
+    parts.append(U16.pack(len(m.declarations)))
+    for d in m.declarations:
+        parts += [write_string(d.router), U64.pack(d.version), U16.pack(contents.index(d.addresses))]
+    parts += [U16.pack(len(m.routers)), *map(write_string, m.routers), U16.pack(len(m.up))]
+    parts += [write_string(router) + U64.pack(incarnation) for router, incarnation in m.up]
+    parts.append(U32.pack(len(m.publishers)))
+    for p in m.publishers:
+        parts += [write_string(p.address), p.publisher, U64.pack(p.incarnation), write_term(p.term)]
+        parts += [F64.pack(p.timeout_s), F64.pack(p.age_s)]
+    parts.append(U32.pack(len(m.subscriptions)))
+    for s in m.subscriptions:
+        parts += [write_string(s.address), write_name(s.name), write_maybe_term(s.born), write_term(s.term)]
+        parts += [F64.pack(s.timeout_s), F64.pack(s.age_s)]
+    return b"".join(parts)
+
+
+def _decode_hello(r: Reader, address: str) -> Hello:
+    incarnation, all_recovered = r.u64(), r.flag()
+    recovered = tuple([r.string() for _ in range(r.fields(U16)[0])])
+    settings, topology = r.u64(), r.u64()
+    contents = [_decode_declared(r) for _ in range(r.fields(U16)[0])]
+    declarations: list[Declaration] = []
+    for _ in range(r.fields(U16)[0]):
+        router, version, place = r.string(), r.u64(), r.fields(U16)[0]
+        if place >= len(contents):
+            raise PeerProtocolError(f"declaration {place} of {len(contents)}")
+        declarations.append(Declaration(router, version, contents[place]))
+    routers = tuple([r.string() for _ in range(r.fields(U16)[0])])
+    up = tuple([(r.string(), r.u64()) for _ in range(r.fields(U16)[0])])
+    publishers = [
+        PublisherNews(r.string(), r.publisher(), r.u64(), r.term(), r.seconds(), r.seconds()) for _ in range(r.many(44))
+    ]
+    subscriptions = [
+        SubscriptionNews(r.string(), r.name(), r.maybe_term(), r.term(), r.seconds(), r.seconds())
+        for _ in range(r.many(33))
+    ]
+    return Hello(
+        incarnation, all_recovered, recovered, settings, topology, declarations, routers, up, publishers, subscriptions
+    )
+
+
+def _decode_declared(r: Reader) -> tuple[DeclaredAddress, ...]:
+    return tuple(
+        [DeclaredAddress(r.string(), r.flag(), tuple([r.name() for _ in range(r.many(4))])) for _ in range(r.many(7))]
+    )
+
+
+def _encode_puback(m: PubAck) -> bytes:
+    head = write_string(m.address) + m.publisher + write_term(m.term)
+    if m.stale is None:
+        return head + b"\0"
+    term, incarnation, real = m.stale
+    return head + b"\1" + write_term(term) + U64.pack(incarnation) + (b"\1" if real else b"\0")
+
+
+def _decode_puback(r: Reader, address: str) -> PubAck:
+    publisher, term = r.publisher(), r.term()
+    return PubAck(address, publisher, term, (r.term(), r.u64(), r.flag()) if r.flag() else None)
+
+
+def _encode_join(m: Join) -> bytes:
+    head = write_string(m.address) + write_name(m.name) + write_maybe_term(m.born) + write_term(m.term)
+    return head + bytes([m.kind, m.history, m.heard]) + F64.pack(m.timeout_s) + F64.pack(m.life_s)
+
+
+def _decode_join(r: Reader, address: str) -> Join:
+    name, born, term = r.name(), r.maybe_term(), r.term()
+    kind, history, heard = JoinKind(r.u8(2)), r.flag(), r.flag()
+    return Join(address, name, born, term, kind, history, r.seconds(), heard, r.seconds())
+
+
+def _encode_sync(m: Sync) -> bytes:
+    parts = [write_string(m.address), m.publisher, U64.pack(m.incarnation), write_term(m.term), write_name(m.name)]
+    parts += [write_term(m.subscription_term), write_expected(m.expected), U32.pack(len(m.entries))]
+    for e in m.entries:
+        parts += [U64.pack(e.position), U32.pack(e.message_format), write_tags(e.tags)]
+        parts += [write_sparse_payloads(e.payloads), write_ranges(e.owed)]
+    return b"".join(parts)
+
+
+def _decode_sync(r: Reader, address: str) -> Sync:
+    publisher, incarnation, term = r.publisher(), r.u64(), r.term()
+    name, subscription_term, expected = r.name(), r.term(), r.expected()
+    if expected is None:
+        raise PeerProtocolError("SYNC without expected tags")
+    entries: list[Entries] = []
+    for _ in range(r.many(21)):
+        position, message_format, tags = r.u64(), r.u32(), r.tags()
+        if position + len(tags) >= OPEN or not tags:
+            raise PeerProtocolError(f"{len(tags)} entries at position {position}")
+        entry = Entries(position, message_format, tags, r.sparse_payloads(len(tags)), r.ranges())
+        for start, stop in entry.owed:
+            if start < position or stop > position + len(tags):
+                raise PeerProtocolError(f"tokens {start}..{stop} outside of the entries at {position}")
+        entries.append(entry)
+    return Sync(address, publisher, incarnation, term, name, subscription_term, entries, expected)
+
+
+def _encode_data(m: Data) -> bytes:
+    head = _DATA.pack(m.position, m.message_format, m.settled, len(m.tags))
+    return b"".join(
+        [write_string(m.address), m.publisher, write_term(m.term), head, write_tags(m.tags), write_payloads(m.payloads)]
+    )
+
+
+def _decode_data(r: Reader, address: str) -> Data:
+    publisher, term = r.publisher(), r.term()
+    position, message_format, settled, n = r.fields(_DATA)
+    tags = r.tags()
+    if len(tags) != n or not n or position + n >= OPEN:
+        raise PeerProtocolError(f"DATA of {n} messages at {position} with {len(tags)} tags")
+    return Data(address, publisher, term, position, message_format, bool(settled), tags, r.payloads(n))
+
+
+def _encode_accept(m: Accept) -> bytes:
+    return write_string(m.address) + write_rejections(m.ranges)
+
+
+def _decode_accept(r: Reader, address: str) -> Accept:
+    return Accept(address, r.rejections())
+
+
+def _encode_settle(m: Settle) -> bytes:
+    return write_string(m.address) + write_ranges(m.ranges)
+
+
+def _decode_settle(r: Reader, address: str) -> Settle:
+    return Settle(address, r.ranges())
+
+
+FieldType = tuple[Callable[[Any], bytes], Callable[[Reader], Any]]
+"""How a field is written and read."""
+Kind = tuple[type[Message], Callable[[Any], bytes], Callable[[Reader, str], Message]]
+
+_PUBLISHER: Final[FieldType] = (bytes, Reader.publisher)
+_U64: Final[FieldType] = (U64.pack, Reader.u64)
+_TERM: Final[FieldType] = (write_term, Reader.term)
+_MAYBE_TERM: Final[FieldType] = (write_maybe_term, Reader.maybe_term)
+_NAME: Final[FieldType] = (write_name, Reader.name)
+_SECONDS: Final[FieldType] = (F64.pack, Reader.seconds)
+_FLAG: Final[FieldType] = (lambda value: b"\1" if value else b"\0", Reader.flag)
+_TAGS: Final[FieldType] = (write_tags, Reader.tags)
+_EXPECTED: Final[FieldType] = (write_expected, Reader.expected)
+_REJECTIONS: Final[FieldType] = (write_rejections, Reader.rejections)
+_JOIN_RESULT: Final[FieldType] = (lambda value: bytes((value,)), lambda r: JoinResult(r.u8(3)))
+
+
+def _in_order(cls: Any, *types: FieldType) -> Kind:
+    """A message whose fields are on the wire in the order of the class: the address, then these."""
+    get = attrgetter(*[each.name for each in fields(cls)[1:]])
+    writers, readers = zip(*types, strict=True)
+
+    def encode(m: Any) -> bytes:
+        return write_string(m.address) + b"".join([write(value) for write, value in zip(writers, get(m), strict=True)])
+
+    def decode(r: Reader, address: str) -> Any:
+        return cls(address, *[read(r) for read in readers])
+
+    return cls, encode, decode
+
+
+# A message's kind is its place here. The most frequent ones are written and read by functions of their own.
+_KINDS: Final[list[Kind]] = [
+    (Hello, _encode_hello, _decode_hello),
+    _in_order(Pub, _PUBLISHER, _U64, _TERM, _SECONDS, _EXPECTED),
+    (PubAck, _encode_puback, _decode_puback),
+    _in_order(PubDown, _PUBLISHER, _TERM),
+    _in_order(PubClose, _PUBLISHER, _U64, _TERM),
+    _in_order(Flush, _PUBLISHER, _U64, _TERM),
+    (Join, _encode_join, _decode_join),
+    _in_order(Joined, _NAME, _TERM, _JOIN_RESULT, _FLAG, _MAYBE_TERM, _MAYBE_TERM),
+    _in_order(Orphan, _NAME, _TERM, _SECONDS),
+    _in_order(Leave, _NAME, _TERM, _FLAG),
+    (Sync, _encode_sync, _decode_sync),
+    (Data, _encode_data, _decode_data),
+    (Accept, _encode_accept, _decode_accept),
+    _in_order(AcceptSync, _NAME, _TERM, _REJECTIONS),
+    (Settle, _encode_settle, _decode_settle),
+    _in_order(SettleTags, _PUBLISHER, _TERM, _TAGS),
+]
+_ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
+_DECODERS: Final = [decoder for _, _, decoder in _KINDS]
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of a message."""
+    kind, encoder = _ENCODERS[message.__class__]
+    return kind + encoder(message)
+
+
+def decode(data: bytes) -> Message:
+    """The message of these bytes, all of them.  Raises PeerProtocolError."""
+    reader = Reader(data)
+    message = _DECODERS[reader.u8(len(_DECODERS) - 1)](reader, reader.string())
+    reader.end()
+    return message

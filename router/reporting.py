@@ -1,0 +1,25 @@
+"""How the layers without input and output say what has happened: `onceway.logs` in the product, nothing elsewhere."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+
+class Log(Protocol):
+    """Takes an event's stable name, a text for people with `{field}` in it, and the fields.
+
+    Called when something changes, never for a delivery."""
+
+    def debug(self, event: str, text: str, /, **fields: object) -> None: ...
+    def info(self, event: str, text: str, /, **fields: object) -> None: ...
+    def warning(self, event: str, text: str, /, **fields: object) -> None: ...
+
+
+class _NoLog:
+    def debug(self, event: str, text: str, /, **fields: object) -> None:
+        pass
+
+    info = warning = debug
+
+
+NO_LOG: Final[Log] = _NoLog()

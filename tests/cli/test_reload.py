@@ -1,0 +1,126 @@
+"""`onceway reload` and SIGHUP on running routers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cli.conftest import COMMAND, onceway
+from tests.live import LiveNetwork, free_port, wait_until
+from tests.running import Program
+
+
+def ports() -> dict[str, int]:
+    return {key: free_port() for key in ("amqp", "interrouter", "admin")}
+
+
+class File:
+    """A topology file that is edited, and the state directory of its network."""
+
+    def __init__(self, directory: Path, names: str) -> None:
+        self.path = directory / "net.yaml"
+        self.state = directory / "state"
+        self.says: dict[str, Any] = {
+            "network": "test",
+            "settings": {"memory_limit": "64MiB", "max_message_size": "1MiB"},
+            "routers": {name: ports() for name in names},
+            "links": [f"{one} - {other}" for one, other in itertools.pairwise(names)],
+        }
+        self.write()
+
+    def write(self) -> None:
+        self.path.write_text(yaml.safe_dump(self.says))
+
+    def onceway(self, *arguments: object) -> tuple[int, str, str]:
+        done = onceway(*arguments, env={"ONCEWAY_STATE_DIR": str(self.state)})
+        return done.returncode, done.stdout, done.stderr
+
+    def up(self, *options: str) -> Program:
+        command = [*COMMAND, "up", str(self.path), "--log-format", "json", *options]
+        return Program(command, {**os.environ, "ONCEWAY_STATE_DIR": str(self.state)})
+
+
+def events(up: Program, name: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in list(up._errors) if line.startswith("{")]
+    return [line for line in lines if line["event"] == name]
+
+
+def test_reload_shows_the_plan_and_applies_it_to_every_router(tmp_path: Path) -> None:
+    file = File(tmp_path, "abc")
+    with file.up() as up:
+        assert up.line() == "network test ready: 3 routers, 2 links"
+        pids = {line["router"]: line["pid"] for line in events(up, "router_started")}
+        file.says["settings"]["memory_limit"] = "128MiB"
+        file.says["routers"]["a"]["admin"] = free_port()
+        file.says["routers"]["d"] = ports()
+        del file.says["routers"]["c"]
+        file.says["links"] = ["a - b", "b - d"]
+        file.write()
+        plan = file.onceway("reload", "--dry-run", file.path)
+        assert plan[0] == 0
+        assert "changed settings.memory_limit 64MiB -> 128MiB\nremoved router c\nadded router d\n" in plan[1]
+        code, shown, _ = file.onceway("reload", file.path)
+        assert code == 0
+        assert shown.startswith(plan[1])
+        assert "router a: follows the file; needs a restart: changed admin" in shown
+        assert shown.endswith("router b: follows the file\nrouter c: stopped\nrouter d: started\n")
+        assert up.line() == "network test ready: 3 routers, 2 links"
+        now = {line["router"]: line["pid"] for line in events(up, "router_started")}
+        assert now == {**pids, "d": now["d"]}
+
+        # a router that dies while the file is broken starts with the one last checked
+        file.path.write_text("network: [")
+        code, _, said = file.onceway("reload", file.path)
+        assert code == 2
+        assert "net.yaml:1:" in said
+        os.kill(up.process.pid, signal.SIGHUP)
+        wait_until(lambda: events(up, "reload_refused"), "SIGHUP with a broken file to be refused")
+        os.kill(pids["a"], signal.SIGKILL)
+        assert up.line() == "network test ready: 3 routers, 2 links"
+        assert len([line for line in events(up, "router_started") if line["router"] == "a"]) == 2
+
+        # and now it listens where the file says
+        file.says["addresses"] = [{"match": "orders"}]
+        file.write()
+        os.kill(up.process.pid, signal.SIGHUP)
+        wait_until(lambda: len(events(up, "reloaded")) >= 7, "all to follow the file")
+        assert file.onceway("status", file.path)[0] == 0
+        up.process.terminate()
+        up.rest()
+    assert file.onceway("reload", file.path)[0] == 1  # nobody runs
+
+
+def test_what_running_routers_cannot_change_to_is_refused_by_all(tmp_path: Path) -> None:
+    file = File(tmp_path, "ab")
+    with file.up() as up:
+        up.line()
+        file.says["settings"] |= {"heartbeat": "5s", "dead_after": "20s"}
+        file.write()
+        code, shown, said = file.onceway("reload", file.path)
+        assert (code, shown) == (2, "")
+        assert "change heartbeat by at most a factor of 3 at a time" in said
+        assert "nothing has changed" in said
+        assert not events(up, "reloaded")
+
+
+def test_a_router_by_itself_follows_reload_and_sighup_and_names_who_does_not(tmp_path: Path) -> None:
+    with LiveNetwork(tmp_path, ["a", "b"], [("a", "b")]) as network:
+        network.start()
+        path = network.topology_path
+        says = yaml.safe_load(path.read_text())
+        says["addresses"] = [{"match": "more"}]
+        path.write_text(yaml.safe_dump(says))
+        (router := network["a"].process) and router.send_signal(signal.SIGHUP)
+        wait_until(lambda: "follows" in network["a"].log_tail(), "a to follow the file")
+        before, after = (network[name].status()["file"] for name in "ba")
+        assert before != after
+        done = onceway("reload", path, env={"ONCEWAY_STATE_DIR": str(tmp_path / "state")})
+        assert done.returncode == 0
+        assert done.stdout == "added address more\nrouter a: follows the file\nrouter b: follows the file\n"
+        assert network["b"].status()["file"] == after

@@ -1,0 +1,38 @@
+"""docs/operating/metrics.md names every metric of a router, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from onceway.metrics import Metrics
+from onceway.overview import Measured
+from onceway.status import Sums, summarize
+from router.core.counters import CountersByAddress, Histogram
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = re.compile(r"\bonceway_[a-z_]+\b")
+
+
+def metric_names() -> set[str]:
+    """As Prometheus stores them; a histogram by its name without _bucket, _sum and _count."""
+    counters = CountersByAddress()
+    counters.of("orders")
+    body: list[bytes] = []
+    measured = Measured(counters.by_label, Histogram())
+    for _ in Metrics().render(summarize({"name": "a"}, Sums(), None), Sums(), measured, "", body):
+        pass
+    return set(re.findall(r"^# TYPE (onceway_[a-z_]+) ", b"".join(body).decode(), re.MULTILINE))
+
+
+def test_every_metric_stands_in_the_documents_and_every_one_there_is_in_the_code() -> None:
+    described = set(re.findall(r"^\| `(onceway_[a-z_]+)` \|", (ROOT / "docs/operating/metrics.md").read_text(), re.M))
+    assert metric_names() - described == set(), "describe these in docs/operating/metrics.md"
+    assert described - metric_names() == set(), "docs/operating/metrics.md describes what is not in the code"
+
+
+def test_other_documents_name_only_metrics_that_exist() -> None:
+    known = metric_names()
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for name in NAME.findall(page.read_text()):
+            assert name in known, f"{page.relative_to(ROOT)} names {name}"

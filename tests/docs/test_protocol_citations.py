@@ -1,0 +1,151 @@
+"""What cites docs/protocol.md, and what it cites: sections, schedules, pictures.
+
+A section that holds no rule says so by the comment `<!-- no rules -->` below its heading.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from chaos.simulation.scenarios import SCENARIOS
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ("amqp10", "router", "interrouter", "onceway", "chaos", "tests", "bench")
+RULED = ("router", "interrouter", "onceway/client")  # one of these does what a rule says
+PAGE = ROOT / "docs" / "protocol.md"
+
+NUMBER = r"\d+(?:\.\d+)*"
+LIST = rf"{NUMBER}(?:(?:, (?:and )?| and | or | to |/){NUMBER})*"
+CITATION = re.compile(rf"\bprotocol ({LIST})", re.IGNORECASE)
+OTHERS = re.compile(rf"\b(?:protocol|AMQP|contract|RFC|Python|Spark|version)[ -]{LIST}|https?://\S+", re.IGNORECASE)
+FORMER = re.compile(r"\bPROTOCOL\b|\bcontract G\d")
+UNIT = r"(?! ?(?:us|ms|s|seconds|KiB|MiB|GiB|%|times|of)\b)"
+BARE = re.compile(rf"(?<![\w.$-])(\d+\.\d+)(?![\w.]*\d|%){UNIT}")
+CHAPTER = re.compile(r'(?:(?<=[ \n])\(|^# |^""")(\d+)(?:\)|: )')
+STARTS = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)  # of a statement
+HEADING = re.compile(r"^(#{2,3}) (\d+(?:\.\d+)?) .*\n(?:\n<!-- (no rules) -->)?", re.MULTILINE)
+RULE = re.compile(r"^\*\*(\d+(?:\.\d+)+)\*\* ", re.MULTILINE)
+
+
+@cache
+def page() -> str:
+    return PAGE.read_text()
+
+
+def numbers() -> set[str]:
+    """Of all chapters, sections and rules."""
+    return {number for _, number, _ in HEADING.findall(page())} | set(RULE.findall(page()))
+
+
+def sections_with_rules() -> set[str]:
+    """Those without sections of their own, but for what says that it has no rules."""
+    found = {number: prose for _, number, prose in HEADING.findall(page())}
+    parents = {number.split(".")[0] for number in found if "." in number}
+    return {number for number, prose in found.items() if number not in parents and not prose}
+
+
+def sources(*places: str) -> Iterator[Path]:
+    for place in places:
+        yield from (path for path in sorted((ROOT / place).rglob("*.py")) if path != Path(__file__))
+
+
+def pages() -> list[Path]:
+    return [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def listed(text: str) -> Iterator[str]:
+    """The numbers of a list such as "5.3, 6.2 to 6.4 and 9"."""
+    found = re.findall(NUMBER, text)
+    yield from found
+    for first, last in re.findall(rf"({NUMBER}) to ({NUMBER})", text):
+        chapter, _, start = first.partition(".")
+        yield from (f"{chapter}.{n}" for n in range(int(start or 0) + 1, int(last.partition(".")[2] or 0)))
+
+
+def joined(text: str) -> str:
+    """Without line breaks, which may part a citation."""
+    return re.sub(r"\s*\n\s*(?:#:? )?", " ", text)
+
+
+def cited(path: Path) -> Iterator[str]:
+    for text in CITATION.findall(joined(path.read_text())):
+        yield from listed(text)
+
+
+def prose(path: Path) -> Iterator[tuple[int, str]]:
+    """The comments and docstrings of a module, with their lines."""
+    before = tokenize.NEWLINE
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        docstring = token.type == tokenize.STRING and before in STARTS
+        if docstring or token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+        if token.type not in (tokenize.COMMENT, tokenize.NL, tokenize.ENCODING):
+            before = token.type
+
+
+def test_numbers_of_rules_go_up_by_one_within_their_section() -> None:
+    before: tuple[int, ...] = ()
+    for number in RULE.findall(page()):
+        this = tuple(map(int, number.split(".")))
+        assert this in ((*before[:-1], before[-1] + 1) if before else (), (*this[:-1], 1)), number
+        before = this
+
+
+def test_what_is_cited_is_there() -> None:
+    known = numbers()
+    places = (*sources(*SOURCES), *pages())
+    wrong = {str(path.relative_to(ROOT)): sorted(set(cited(path)) - known) for path in places}
+    assert {place: unknown for place, unknown in wrong.items() if unknown} == {}
+
+
+def test_every_section_with_a_rule_is_cited_where_it_is_done() -> None:
+    found = {".".join(number.split(".")[:2]) for path in sources(*RULED) for number in cited(path)}
+    found |= {number.split(".")[0] for number in found}
+    assert sorted(sections_with_rules() - found) == []
+
+
+def test_citations_have_one_form() -> None:
+    sections = sections_with_rules()
+    wrong: list[str] = []
+    for path in (*sources(*SOURCES), *pages()):
+        place = path.relative_to(ROOT)
+        for line, text in enumerate(path.read_text().splitlines(), 1):
+            if FORMER.search(text):
+                wrong.append(f"{place}:{line}: {text.strip()}")
+        if path.suffix != ".py" or "amqp10" in place.parts:  # a number there is a section of AMQP
+            continue
+        for line, text in prose(path):
+            text = OTHERS.sub("", joined(text))
+            bare = [number for number in (*BARE.findall(text), *CHAPTER.findall(text)) if number in sections]
+            wrong += [f"{place}:{line}: {number} of what?" for number in bare]
+    assert wrong == []
+
+
+def test_schedules_that_the_page_names_are_there() -> None:
+    table = page().partition("## 11 ")[2].partition("\n## 12 ")[0]
+    rows = re.findall(r"^\| (\d.*?) \| .* \| (.*?) \|$", table, re.MULTILINE)
+    assert len(rows) > 50
+    named = {name for _, names in rows for name in re.findall(r"`(\w+)`", names)}
+    assert sorted(named - SCENARIOS.keys()) == []
+    rules = {number for rule, _ in rows for number in re.findall(r"\d+\.\d+(?:\.\d+)?", rule)}
+    assert sorted(rules - numbers()) == []
+
+
+def test_pictures_are_as_their_texts_say() -> None:
+    folder = ROOT / "docs" / "diagrams"
+    spec = importlib.util.spec_from_file_location("make", folder / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    make = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make)
+    texts = sorted(folder.glob("*.txt"))
+    assert len(texts) == 5
+    for text in texts:
+        assert text.with_suffix(".svg").read_text() == make.Picture(text.read_text()).svg(), text.name
+        assert f"diagrams/{text.stem}.svg" in page()

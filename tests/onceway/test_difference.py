@@ -1,0 +1,124 @@
+"""What changes from one topology file to the next."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from onceway.topology import loads
+from onceway.topology.difference import WHEN, difference
+from onceway.topology.limits import LIMITS
+from onceway.topology.sections import ADDRESS_KEYS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
+from onceway.topology.values import format_size, read_size
+
+OLD = """
+network: n
+settings: {memory_limit: 512MiB}
+addresses:
+  - match: orders
+    subscriptions: [billing]
+  - match: old
+routers:
+  a: {amqp: 5671, interrouter: 7671, admin: 8671}
+  b: {amqp: 5672, interrouter: 7672, admin: 8672}
+links: [a - b]
+"""
+
+
+def changed(*replacements: tuple[str, str]) -> list[str]:
+    new = OLD
+    for before, after in replacements:
+        assert before in new
+        new = new.replace(before, after)
+    return [str(change) for change in difference(loads(OLD), loads(new))]
+
+
+def test_nothing_changes() -> None:
+    assert changed() == []
+
+
+@pytest.mark.parametrize(
+    ("replaced", "lines"),
+    [
+        (("512MiB", "1GiB"), ["changed settings.memory_limit 512MiB -> 1GiB"]),
+        (("match: old", "match: new"), ["removed address old", "added address new"]),
+        (("- match: old", "- {match: new, subscriptions: [{container: spark, name: lake}]}\n  - match: old"), [
+            "added address new",
+            "added address new.subscriptions spark lake",
+        ]),
+        (("[billing]", "[audit]"), [
+            "removed address orders.subscriptions billing",
+            "added address orders.subscriptions audit",
+        ]),
+        (("- match: old", "- match: old\n    subscription_timeout: 2m"), [
+            "changed address old.subscription_timeout 1m -> 2m",
+            "changed address old.publisher_timeout 2m -> 3m",
+        ]),
+        (("amqp: 5672", "amqp: 5682"), ["router b: changed amqp 127.0.0.1:5672 -> 127.0.0.1:5682: needs a restart"]),
+        (("admin: 8672}", "admin: 8672, limits: {links: 5}}"), ["router b: changed limits.links 1024 -> 5"]),
+        (("[a - b]", "[{between: [a, b], cost: 2}]"), ["changed link a - b: cost 1 -> 2"]),
+        (("[a - b]", "[{between: [a, b], via: 9000}]"), ["changed link a - b: via (none) -> 127.0.0.1:9000"]),
+        (("network: n\n", "network: n\nlimits: {connections: 5}\nusers: {anonymous: {limits: {links: 7}}}\n"), [
+            "changed limits.connections 10000 -> 5",
+            "changed users.anonymous.limits.links (none) -> 7",
+        ]),
+    ],
+)  # fmt: skip
+def test_a_change_is_one_line(replaced: tuple[str, str], lines: list[str]) -> None:
+    assert changed(replaced) == lines
+
+
+def test_an_added_router_and_its_link() -> None:
+    more = "  c: {amqp: 5673, interrouter: 7673, admin: 8673}\nlinks: [a - b, b - c]"
+    assert changed(("links: [a - b]", more)) == ["added router c", "added link b - c"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ("heartbeat: 2s, dead_after: 20s", "by at most a factor of 3"),
+        ("heartbeat: 1500ms, dead_after: 2s", None),  # the file itself is wrong
+        ("dead_after: 1s", ""),
+        ("heartbeat: 200ms, dead_after: 500ms", "would take those with heartbeat 500ms for dead"),
+    ],
+)
+def test_timers_change_only_where_no_router_takes_another_for_dead(settings: str, why: str | None) -> None:
+    if why is None:
+        with pytest.raises(ValueError, match="two heartbeats"):
+            changed(("memory_limit: 512MiB", settings))
+        return
+    new = OLD.replace("memory_limit: 512MiB", settings)
+    refused = [change.refused for change in difference(loads(OLD), loads(new)) if change.refused]
+    assert bool(refused) == bool(why)
+    assert all(why in each for each in refused)
+
+
+def test_another_network_is_refused() -> None:
+    new = OLD.replace("network: n", "network: m")
+    assert difference(loads(OLD), loads(new))[0].refused
+
+
+@pytest.mark.parametrize("size", [0, 1, 512, 1024, 1 << 20, 3 << 29, 5 << 30, 1500])
+def test_sizes_are_read_back_as_they_were_written(size: int) -> None:
+    assert read_size(format_size(size)) == size
+
+
+def test_every_key_says_when_a_change_takes_effect() -> None:
+    assert WHEN["top level"].keys() == set(TOP_KEYS)
+    assert WHEN["routers"].keys() == set(ROUTER_KEYS)
+    assert WHEN["links"].keys() == set(LINK_KEYS)
+    assert WHEN["addresses"].keys() == set(ADDRESS_KEYS)
+    assert WHEN["settings"].keys() == set(SETTINGS)
+    assert WHEN["limits"].keys() == set(LIMITS)
+
+
+def test_the_documentation_says_the_same() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "topology.md").read_text()
+    section = page.split("## Changes while routers run", 1)[1].split("\n## ", 1)[0]
+    found: dict[str, dict[str, str]] = {}
+    for kind, keys, when in re.findall(r"^\| ([a-z ]+) \| (`[^|]+`) \| ([a-z ]+) \|$", section, re.M):
+        for key in re.findall(r"`([a-z_]+)`", keys):
+            found.setdefault(kind, {})[key] = when
+    assert found == WHEN

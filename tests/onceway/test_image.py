@@ -1,0 +1,59 @@
+"""The Dockerfile makes what the rendered Compose file and the objects of Kubernetes expect. `make image` builds it."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatch
+from importlib.metadata import version
+from pathlib import Path
+
+from onceway.render.kubernetes import USER
+from onceway.render.placed import STATE
+from onceway.state import ENVIRONMENT
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    """The instructions of each stage, after its FROM."""
+    text = re.sub(r"\\\n\s*", " ", re.sub(r"^#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE))
+    found: list[list[tuple[str, str]]] = []
+    for line in filter(None, text.splitlines()):
+        instruction, _, rest = line.partition(" ")
+        if instruction == "FROM":
+            found.append([])
+        elif found:
+            found[-1].append((instruction, rest))
+    return found
+
+
+def last(instruction: str) -> str:
+    (found,) = (rest for name, rest in stages()[-1] if name == instruction)
+    return found
+
+
+def test_the_last_stage_gets_what_the_first_has_installed_and_no_tool() -> None:
+    assert len(stages()) == 2
+    runs = " ".join(rest for name, rest in stages()[-1] if name == "RUN")
+    assert not re.search(r"\b(pip|apt|apt-get|gcc|make|curl)\b", runs)
+    assert last("COPY").startswith("--from=build ")
+
+
+def test_the_image_is_that_of_the_rendered_files() -> None:
+    assert last("USER") == f"{USER}:{USER}"
+    assert f"--uid {USER} --gid {USER}" in last("RUN")
+    assert last("VOLUME") == STATE
+    assert f"{ENVIRONMENT}={STATE} " in last("ENV")
+    assert last("ENTRYPOINT") == '["onceway"]'
+
+
+def test_the_image_says_how_it_is_asked_and_stopped() -> None:
+    assert last("STOPSIGNAL") == "SIGTERM"
+    assert last("HEALTHCHECK").endswith('CMD ["sh", "-c", "exec onceway status \\"$ONCEWAY_STATUS\\""]')
+    assert "ONCEWAY_STATUS=http://127.0.0.1:8671" in last("ENV")
+
+
+def test_only_the_wheel_goes_into_the_build() -> None:
+    rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert rules == ["*", "!dist/onceway-*-py3-none-any.whl"]
+    assert fnmatch(f"dist/onceway-{version('onceway')}-py3-none-any.whl", rules[1].removeprefix("!"))

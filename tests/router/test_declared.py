@@ -1,0 +1,108 @@
+"""Declared subscriptions and the recovery of single addresses, at cores without a network (protocol 4.4, 4.5, 7.8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from router.config import AddressConfig, RouterConfig
+from router.core.core import Core
+from router.core.recovery import Recovery
+from tests.router.harness import Mesh
+
+LATER = AddressConfig(subscription_timeout_s=60.0)
+SOON = AddressConfig(match="soon", subscription_timeout_s=4.0)
+CLOSED = AddressConfig(match="topic", subscriptions=(("s", "in"),), other_subscriptions="refuse")
+
+
+def core(*addresses: AddressConfig, fresh: bool = False, **named: Any) -> Core:
+    config = RouterConfig("a", ("a",), addresses=addresses, defaults=LATER)
+    return Core(config, "a", 1, lambda peers, message: None, 100.0, lambda: 1, fresh, **named)
+
+
+def test_each_address_waits_for_its_own_timeout_only() -> None:
+    router = core(SOON, CLOSED)
+    soon, later, closed = (router.address(name) for name in ("soon", "later", "topic"))
+    assert soon.recovery() == Recovery("soon", 6.0, 4.0)
+    assert later.recovery() == Recovery("later", 70.0, 60.0)
+    assert closed.recovery() is None
+    assert not router.established
+    router.tick(106.0)
+    assert (soon.established, later.established, closed.established) == (True, False, True)
+    assert router.status()["recovering_s"] == pytest.approx(64.0)
+    router.tick(170.0)
+    assert router.address("later").established
+    assert router.established
+
+
+def test_a_router_of_closed_addresses_is_established_when_it_is_booted() -> None:
+    config = RouterConfig("a", ("a",), addresses=(CLOSED, replace(CLOSED, match="other")), defaults=LATER)
+    everything = replace(config, addresses=(*config.addresses, replace(SOON, match="*")))
+    router = Core(everything, "a", 1, lambda peers, message: None, 100.0, lambda: 1)
+    assert not router.established, "any other address is open"
+    assert router.address("other").established
+    assert router.recovering_s() == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize(("age_s", "left_s"), [(0.0, 6.0), (5.0, 1.0), (90.0, 0.0)])
+def test_the_time_for_which_the_network_was_dead_counts_as_waited(age_s: float, left_s: float) -> None:
+    router = core(SOON, recover_age_s=age_s)
+    if left_s == 0.0:
+        router.tick(100.0)
+        assert router.address("soon").recovery() is None
+    else:
+        assert router.address("soon").recovery() == Recovery("soon", left_s, 4.0)
+
+
+def test_a_fresh_router_waits_for_nothing() -> None:
+    router = core(SOON, fresh=True)
+    assert router.established
+    assert router.status()["recovery"] == []
+
+
+def test_a_declared_subscription_is_there_before_anybody_attaches_and_stays() -> None:
+    router = core(CLOSED)
+    assert list(router.addresses) == ["topic"]
+    router.flush(100.0)
+    router.tick(10_000.0)
+    (shown,) = router.status()["addresses"]["topic"]["subscriptions"]  # type: ignore[index]
+    assert (shown["container"], shown["declared"], shown["timeout_s"], shown["home"]) == ("s", True, None, None)
+
+
+def test_files_that_differ_are_shown_with_both_digests() -> None:
+    mesh = Mesh("ab", address=LATER)
+    assert mesh.cores["a"].status()["file_differences"] == []
+    config = mesh.cores["b"].config
+    mesh.cores["b"].reconfigure(replace(config, addresses=(CLOSED,), proof_after_s=1.0), mesh.now)
+    mesh.run()
+    found = mesh.cores["a"].status()["file_differences"]
+    assert [each["what"] for each in found] == ["declarations", "settings"]  # type: ignore[index, attr-defined]
+    theirs = mesh.cores["b"].status()["file_differences"]
+    assert [(each["ours"], each["theirs"]) for each in found] == [  # type: ignore[index, attr-defined]
+        (each["theirs"], each["ours"])
+        for each in theirs  # type: ignore[index, attr-defined]
+    ]
+
+
+def test_files_that_differ_are_logged_once_and_when_they_agree_again() -> None:
+    mesh = Mesh("ab", address=LATER)
+    logged: list[tuple[object, ...]] = []
+
+    class Noted:
+        def debug(self, event: str, text: str, /, **fields: object) -> None:
+            logged.append((event, fields.get("peer"), fields.get("what")))
+
+        info = warning = debug
+
+    mesh.cores["a"].log = Noted()
+    former = mesh.cores["b"].config
+    for config in (replace(former, addresses=(CLOSED,)), replace(former, addresses=(CLOSED,)), former):
+        mesh.cores["b"].reconfigure(config, mesh.now)
+        mesh.run()
+    assert logged == [
+        ("file_differs", "b", "declarations"),
+        ("file_differs", "b", "settings"),
+        ("files_agree", None, None),
+    ]

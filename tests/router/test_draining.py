@@ -1,0 +1,173 @@
+"""A router sends its clients away: what is under way gets its outcome first, and each is given another router."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqp10.events import ConnectionClosed, ConnectionOpened
+from router.links.draining import SUBSCRIBER_S, WITH_MEMORY_S, Cut, Place
+from tests.router.links import Client, Clients, attached, deliver, send, symbols
+
+ELSEWHERE = [Place("b", "host-b", 5672), Place("c", "host-c", 5673)]
+PLAIN_S = 10.0
+
+
+def drain(clients: Clients, elsewhere: list[Place] = ELSEWHERE, within_s: float = PLAIN_S) -> None:
+    clients.router.start_drain(elsewhere, clients.now, within_s)
+    clients.exchange()
+
+
+def passes(clients: Clients, seconds: float) -> None:
+    end = clients.now + seconds
+    while clients.now < end:
+        clients.now += 0.01
+        clients.router.tick(clients.now)
+        clients.exchange()
+
+
+def sent_to(client: Client) -> str | None:
+    """The host that the close has named; None while the connection is open."""
+    if not client.connection.closed:
+        return None
+    (closed,) = client.seen(ConnectionClosed)
+    error = closed.error
+    assert error is not None
+    assert error.condition == "amqp:connection:forced"
+    info = error.info or {}
+    assert info.get("hostname") == info.get("network-host")
+    return str(info.get("network-host"))
+
+
+def test_clients_are_told_where_to_go_and_are_spread(clients: Clients, core: Any) -> None:
+    many = [clients.connect(f"c{n}") for n in range(6)]
+    drain(clients)
+    passes(clients, 0.1)
+    left = sum(sent_to(client) is not None for client in many)
+    assert 0 < left < 6, "all at once"
+    passes(clients, 1.0)
+    hosts = [sent_to(client) for client in many]
+    assert hosts.count("host-b") == hosts.count("host-c") == 3
+    assert clients.router.drain is not None
+    assert clients.router.drain.done
+    assert clients.router.drain.next_deadline() is None
+    assert clients.router.drain.status(clients.now) == {"connections": 0, "left_s": pytest.approx(8.9, abs=0.1)}
+
+
+def test_where_no_other_router_is_known_nothing_is_named(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    drain(clients, [])
+    passes(clients, 0.1)
+    assert sent_to(client) == "None"
+
+
+def test_a_publisher_loses_its_credit_and_leaves_when_it_has_its_outcomes(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    publisher = client.sender()
+    send(client, publisher)
+    port = core.publishers[0]
+    core.under_way[port] = 1
+    drain(clients)
+    assert publisher.credit == 0
+    port.set_window(500, 1 << 20, "")
+    passes(clients, 5.0)
+    assert publisher.credit == 0
+    assert sent_to(client) is None, "it would not know whether its message arrived"
+    port.outcome(0, 0, 1, 0, True)
+    core.under_way.clear()
+    passes(clients, 0.1)
+    assert sent_to(client) == "host-b"
+    assert core.named("detach_publisher")
+
+
+def test_a_subscriber_gets_nothing_more_and_leaves_when_it_has_decided(clients: Clients, core: Any) -> None:
+    client, _, port = attached(clients, core)
+    deliver(port, 1)
+    core.under_way[port] = 1
+    drain(clients)
+    passes(clients, 0.1)
+    assert port.capacity() == 0
+    assert sent_to(client) is None
+    core.under_way.clear()
+    passes(clients, 0.1)
+    assert sent_to(client) == "host-b"
+    assert core.named("detach_subscriber") == [(port, False, True)]
+
+
+@pytest.mark.parametrize(("properties", "patience_s"), [({}, SUBSCRIBER_S), ({"onceway_epoch": 1}, WITH_MEMORY_S)])
+def test_publishers_do_not_wait_long_for_a_subscriber_that_does_not_decide(
+    clients: Clients, core: Any, properties: dict[str, Any], patience_s: float
+) -> None:
+    client, _, port = attached(clients, core, properties=symbols(**properties))
+    core.under_way[port] = 3
+    drain(clients)
+    passes(clients, patience_s - 0.1)
+    assert sent_to(client) is None
+    passes(clients, 0.2)
+    assert sent_to(client) == "host-b"
+    assert clients.router.drain is not None
+    assert clients.router.drain.cut == [Cut("orders", "subscription", "client", "in", 3)]
+
+
+def test_the_time_of_the_drain_bounds_every_wait(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    client.sender()
+    core.under_way[core.publishers[0]] = 1
+    drain(clients, within_s=2.0)
+    passes(clients, 1.9)
+    assert sent_to(client) is None
+    passes(clients, 0.2)
+    assert sent_to(client) == "host-b"
+    assert clients.router.drain is not None
+    assert clients.router.drain.cut == [Cut("orders", "publisher", "client", "out", 1)]
+
+
+def test_links_are_refused_and_their_connection_leaves_at_once(clients: Clients, core: Any) -> None:
+    first, client = clients.connect("first"), clients.connect()
+    core.under_way[first] = 1
+    drain(clients)
+    assert sent_to(client) is None
+    refused = client.receiver()
+    error = client.detached(refused).error
+    assert error is not None
+    assert error.condition == "amqp:link:detach-forced"
+    passes(clients, 0.04)
+    assert sent_to(client) is not None
+
+
+def test_who_comes_to_a_drained_router_gets_no_open(clients: Clients, core: Any) -> None:
+    drain(clients)
+    client = clients.connect()
+    assert client.served.closed
+    assert not client.seen(ConnectionOpened)
+    clients.router.undo_drain(clients.now)
+    assert clients.connect().seen(ConnectionOpened)
+
+
+def test_a_client_that_does_not_answer_the_close_is_dropped(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    clients.clients.remove(client)
+    drain(clients)
+    passes(clients, 0.3)
+    assert client.served.closed
+    assert clients.router.drain is not None
+    assert clients.router.drain.done
+
+
+def test_a_drain_that_is_undone_gives_credit_again(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    publisher = client.sender()
+    client.receiver(credit=10)
+    credit = publisher.credit
+    assert credit > 0
+    core.under_way[core.publishers[0]] = 1
+    drain(clients)
+    assert publisher.credit == 0
+    assert core.subscribers[0].capacity() == 0
+    clients.router.undo_drain(clients.now)
+    clients.exchange()
+    assert publisher.credit == credit
+    assert core.subscribers[0].capacity() == 10
+    passes(clients, 20.0)
+    assert sent_to(client) is None
