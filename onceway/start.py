@@ -22,6 +22,7 @@ Wanted = Literal["fresh", "recover"]
 
 CONNECT_WITHIN_S: Final = 1.0
 ANSWER_WITHIN_S: Final = 5.0
+ASK_AGAIN_S: Final = 0.05
 TOGETHER_S: Final = 60.0  # routers that are started fresh within that time are started together
 
 
@@ -90,12 +91,16 @@ async def refuse_fresh_beside(topology: Topology, names: Collection[str]) -> Non
 async def _reason(topology: Topology, name: str, probe: Probe) -> str:
     """Why router `name` counts as up; empty if it does not."""
     place = topology.routers[name]
-    listening = await asyncio.gather(*(_listens(reachable(at)) for at in (place.admin, place.amqp, place.interrouter)))
-    if not any(listening):
-        return ""
-    status = await probe.summary(admin_url(topology, name)) if listening[0] else None
-    if status is None:
-        return "listens, and does not answer"
+    ports = [reachable(at) for at in (place.admin, place.amqp, place.interrouter)]
+    loop = asyncio.get_running_loop()
+    end = loop.time() + ANSWER_WITHIN_S
+    # A router that starts opens its ports one after the other; the one that answers is the last.
+    while (status := await probe.summary(admin_url(topology, name))) is None:
+        if not any(await asyncio.gather(*(_listens(at) for at in ports))):
+            return ""
+        if loop.time() > end:
+            return "listens, and does not answer"
+        await asyncio.sleep(ASK_AGAIN_S)
     if status.get("network") != topology.network:
         return ""
     if status.get("started_fresh") and status.get("uptime_s", 0) < TOGETHER_S:
