@@ -1,0 +1,129 @@
+"""The store of the edges: append-only streams with positions, and a table of keys, changed together.
+
+One interface, two forms: embedded (one host) and PostgreSQL (several hosts). What one `commit` changes is durable as a
+whole or not at all; many commits share one write to the disk. Readers never block writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from onceway.errors import OncewayError
+
+
+class StoreError(OncewayError):
+    """The store cannot go on: the message names the place and the remedy."""
+
+
+class StoreFull(StoreError):
+    """The disk, or the store's own limit, is full. Nothing of the batch was written."""
+
+
+class Conflict(StoreError):
+    """A key was not as the batch expected. Nothing of the batch was written.
+
+    Attributes:
+        key: The first such key.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"the value of {key!r} is another one")
+        self.key = key
+
+
+class Record(NamedTuple):
+    """One entry of a stream."""
+
+    position: int  # ascending from 0 within a stream; never used again, also after a trim
+    time_us: int  # microseconds since the epoch at which it was appended; never less than that of the one before
+    payload: bytes
+
+
+class Bounds(NamedTuple):
+    """What a stream holds: the positions first, first + 1 ... next - 1."""
+
+    first: int
+    next: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes that become durable together, in this order."""
+
+    expected: dict[str, bytes | None] = field(default_factory=dict)
+    values: dict[str, bytes | None] = field(default_factory=dict)
+    appended: dict[str, list[bytes]] = field(default_factory=dict)
+    trimmed: dict[str, int | None] = field(default_factory=dict)
+
+    def expect(self, key: str, value: bytes | None) -> None:
+        """Write nothing of this batch unless the key has this value; None: unless it has none."""
+        self.expected[key] = value
+
+    def put(self, key: str, value: bytes) -> None:
+        self.values[key] = value
+
+    def delete(self, key: str) -> None:
+        self.values[key] = None
+
+    def append(self, stream: str, payloads: Sequence[bytes]) -> None:
+        """A stream exists once something was appended to it."""
+        self.appended.setdefault(stream, []).extend(payloads)
+
+    def trim(self, stream: str, before: int | None = None) -> None:
+        """Remove the records before this position; None: all that the stream had before this batch."""
+        self.trimmed[stream] = before
+
+
+class Committed(NamedTuple):
+    """What a commit did."""
+
+    positions: dict[str, range]  # by stream: where the batch's records are
+    removed: dict[str, int]  # by stream: how many records a trim removed
+
+
+class Store(Protocol):
+    """For one asyncio loop. Every method raises StoreError; none blocks the loop."""
+
+    async def commit(self, batch: Batch) -> Committed:
+        """Returns once it is durable. Commits happen in the order of the calls.
+
+        Raises:
+            Conflict: A key was not as expected.
+            StoreFull: Nothing was written; the store goes on, and takes again what frees room.
+        """
+        ...
+
+    async def read(self, stream: str, first: int, *, records: int = 1000, octets: int = 1 << 20) -> list[Record]:
+        """Records from this position on (from the oldest that is left, if that is later), at most so many and so large
+        together; at least one if there is one."""
+        ...
+
+    async def bounds(self, stream: str) -> Bounds:
+        """(0, 0) for a stream that does not exist."""
+        ...
+
+    async def position_at(self, stream: str, time_us: int) -> int:
+        """The position of the first record at or after this time; `next` if there is none."""
+        ...
+
+    async def grown(self, stream: str, position: int) -> None:
+        """Returns once the stream has a record at or after this position."""
+        ...
+
+    async def get(self, key: str) -> bytes | None: ...
+
+    async def scan(self, prefix: str) -> list[tuple[str, bytes]]:
+        """(key, value) with this prefix, in the order of their keys."""
+        ...
+
+    async def streams(self, prefix: str = "") -> list[str]: ...
+
+    async def used(self) -> int:
+        """Octets on the disk."""
+        ...
+
+    async def close(self) -> None:
+        """Makes durable what was committed, and closes."""
+        ...
