@@ -80,6 +80,8 @@ class Hosts:
         """All hosts with their routers, ready; `first` is host a. In the end they die."""
         with ExitStack() as stack:
             running = [stack.enter_context(first)]
+            # A fresh start beside routers that are up is refused.
+            wait_until(lambda: "listening: amqp" in first.errors, "the first host to listen")
             running += [stack.enter_context(self.up(host, "--only", host)) for host in HOSTS[1:]]
             for program in running:
                 assert program.line() == "network shop ready: 1 router, 0 links"
