@@ -188,8 +188,8 @@ class Heart:
             "beat": self._beats,
             "ended": ended,
             "boot": now.boot,
-            "since_boot_s": round(now.since_boot_s, 3),
-            "wall_s": round(now.wall_s, 3),
+            "since_boot_s": now.since_boot_s,
+            "wall_s": now.wall_s,
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(now.wall_s)),
         }
         body = json.dumps(document).encode()

@@ -90,6 +90,15 @@ def test_the_age_is_the_time_since_the_last_beat_of_the_router_that_lived_longes
     assert age(tmp_path, later(1.0), "ab") == 0.0, "less than the slack"
 
 
+def test_a_router_that_was_alive_in_this_very_moment_was_not_alive_in_the_future(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = Clocks("boot", 1000.0006, 1_700_000_000.0006)
+    monkeypatch.setattr("onceway.last_life.clocks", lambda: moment)
+    heart(tmp_path).beat()
+    assert age(tmp_path, moment) == 0.0
+
+
 def test_in_the_same_boot_the_wall_clock_does_not_matter(tmp_path: Path) -> None:
     heart(tmp_path).beat()
     assert age(tmp_path, later(100.0, wall_s=0.0)) == about(100.0)
