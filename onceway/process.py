@@ -25,7 +25,7 @@ from onceway.start import Start
 from onceway.status import state_of
 from onceway.topology import ConfigError, Topology, format_host_port
 
-LOOK_EVERY_S = 0.05  # between checks of our own state until it is ready; then
+LOOK_EVERY_S = {"starting": 0.05, "recovering": 0.2}  # between checks of our own state; in any other
 CALM_S = 1.0
 
 
@@ -176,4 +176,4 @@ class RouterProcess:
             last = state
             self.notifier.status(reason or state)
             self.notifier.alive()
-            await asyncio.sleep(CALM_S if state == "ready" else LOOK_EVERY_S)
+            await asyncio.sleep(LOOK_EVERY_S.get(state, CALM_S))

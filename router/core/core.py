@@ -69,7 +69,8 @@ class Core:
         self.publishers: dict[PublisherPort, Publisher] = {}
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
         self.map_parts = MapParts()
-        self.members = Membership(name, config.routers, settings_digest(config), now)
+        digest = settings_digest(config)
+        self.members = Membership(name, config.routers, digest, now)
         self.up = self.members.up
         self.established = False  # every address is
         # entry of the configuration -> when a forgotten address of it last told a publisher accepted (protocol 7.3)
@@ -85,7 +86,7 @@ class Core:
         self._over_limit = False
         self._first_position = 0  # ingress logs of new addresses start here: behind those of forgotten addresses
         self._resumed_at = now
-        self.startup = Startup(self, fresh, recover_age_s)
+        self.startup = Startup(self, fresh, recover_age_s, digest)
         self._deadline = min(self.startup.deadlines())
         self.startup.begin()
 
@@ -225,10 +226,11 @@ class Core:
             if times:
                 self.accepted_at[entry.match] = max(times)
         self.done_bytes = _done_bytes(config)
-        self.members.reconfigure(config.routers, settings_digest(config), now)
+        digest = settings_digest(config)
+        self.members.reconfigure(config.routers, digest, now)
         for address in list(self.addresses.values()):
             address.reconfigured()
-        self.startup.reconfigure(former)
+        self.startup.reconfigure(former, digest)
         self.drain()
         self.startup.check_booted()
         self.due(now)  # deadlines follow from settings

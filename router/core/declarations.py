@@ -44,7 +44,7 @@ def _settings_of(address: AddressConfig) -> tuple[object, ...]:
 class Declarations:
     """What is declared, by router, and what is in force because of it."""
 
-    def __init__(self, config: RouterConfig, clock_us: Callable[[], int]) -> None:
+    def __init__(self, config: RouterConfig, settings_digest: int, clock_us: Callable[[], int]) -> None:
         self._name = config.name
         self._clock_us = clock_us
         self._known: dict[str, Declaration] = {}  # by router; of those out of session the latest that is known
@@ -53,7 +53,7 @@ class Declarations:
         self._closed: frozenset[str] = frozenset()
         self._own_digests = (0, 0)
         self.own = Declaration(config.name, 0, ())
-        self.reconfigure(config, ())
+        self.reconfigure(config, settings_digest, ())
 
     # ------------------------------------------------------------------------------------------------- what is in force
 
@@ -90,12 +90,12 @@ class Declarations:
 
     # -------------------------------------------------------------------------------------------------- what changes it
 
-    def reconfigure(self, config: RouterConfig, in_session: Iterable[str]) -> list[str]:
+    def reconfigure(self, config: RouterConfig, settings_digest: int, in_session: Iterable[str]) -> list[str]:
         """This router's file is read, or has changed. Routers that have left it and are out of session count no more.
         Returns the addresses for which something else is in force now."""
         version = max(self._clock_us(), self.own.version + 1)
         self.own = Declaration(self._name, version, declared_by(config))
-        self._own_digests = (settings_digest(config), config.topology_digest)
+        self._own_digests = (settings_digest, config.topology_digest)
         counted = {*config.routers, *in_session}
         self._known = {router: said for router, said in self._known.items() if router in counted}
         return self._compute()

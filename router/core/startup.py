@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class Startup:
     """From the start of one router until all of its addresses are recovered, and what HELLO says from then on."""
 
-    def __init__(self, core: Core, fresh: bool, recover_age_s: float | None) -> None:
+    def __init__(self, core: Core, fresh: bool, recover_age_s: float | None, settings_digest: int) -> None:
         self.core = core
         self.fresh = fresh
         self.booted = False
-        self.declarations = Declarations(core.config, core.clock_us)
+        self.declarations = Declarations(core.config, settings_digest, core.clock_us)
         self.times = RecoveryTimes(core.config, core.now, recover_age_s)
         self.publishers: dict[PublisherPort, PublisherAttach] = {}  # deferred
         self.subscribers: dict[SubscriberPort, SubscriberAttach] = {}
@@ -234,11 +234,11 @@ class Startup:
             self.core.address(name).subscriptions.declared_changed()
         self._update_established()
 
-    def reconfigure(self, former: RouterConfig) -> None:
+    def reconfigure(self, former: RouterConfig, settings_digest: int) -> None:
         """The topology file has changed (protocol 4.5, 12.6). Others are told."""
         core = self.core
         self.times.reconfigure(former, core.config)
-        self._declared(self.declarations.reconfigure(core.config, core.up))
+        self._declared(self.declarations.reconfigure(core.config, settings_digest, core.up))
         self._update_established()
         self._tell_all()
         self.check_awaited()
