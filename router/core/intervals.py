@@ -146,6 +146,10 @@ class IntervalSet:
                 absent.append((start, stop))
         return absent
 
+    def among(self, ranges: list[Range]) -> list[Range]:
+        """Returns what of these ranges is there."""
+        return [piece for start, stop in ranges for piece in self.overlap(start, stop)] if self.starts else []
+
     def following(self, start: int) -> Range | None:
         """Returns the first range at or behind `start`, cut there; None when there is nothing."""
         stops = self.stops

@@ -32,6 +32,7 @@ class Records:
         self.log = Segments(first_position)
         self.runs: RunList[IngressRun] = RunList()  # by position
         self.undone = IntervalSet()
+        self.accepted_by_leavers = IntervalSet()  # undone, but a subscription that has left since had accepted it
         self.awaited: dict[str, IntervalSet] = {}  # home -> tokens of shared copies
         self.owing: dict[SubscriptionEntry, None] = {}  # subscriptions with something owed or syncing
         self.blocker = IntervalSet()  # the first set that held something back when records were last checked
@@ -203,8 +204,9 @@ class Records:
         removed from one. Without subscriptions the address may hold them instead (protocol 6.10)."""
         if not ranges or not self.core.may_accept(self.address):
             return
-        if not self.subscriptions and self.address.config.no_subscribers == "hold":
-            return
+        nobody = "" if self.subscriptions else self.address.config.no_subscribers
+        if nobody == "hold":
+            ranges = self.accepted_by_leavers.among(ranges)
         left = self.blocker.missing(ranges)
         if not left:
             return
@@ -213,17 +215,16 @@ class Records:
             if not left:
                 self.blocker = blocker
                 return
-        if not self.subscriptions and self.address.config.no_subscribers == "release":
-            self._release(left)
-        else:
+        if nobody == "release":
+            self._release(self.accepted_by_leavers.missing(left))
+            left = self.accepted_by_leavers.among(left)
+        if left:
             self._done(left)
 
     def check_all(self) -> None:
         self.check(list(self.undone))
 
     def _blockers(self) -> list[IntervalSet]:
-        if not self.owing:
-            return list(self.awaited.values())
         blockers = list(self.awaited.values())
         for entry in list(self.owing):
             if entry.owed:
@@ -239,6 +240,7 @@ class Records:
         self.address.accepted_at = core.now
         for start, stop in ranges:
             self.undone.remove(start, stop)
+            self.accepted_by_leavers.remove(start, stop)
             self.taken_at.observe(counters.acceptance, start, stop, core.now)
             for run, low, high in self.runs.pieces(start, stop):
                 publisher, first, last = run.publisher, run.first_id + low, run.first_id + high
@@ -331,9 +333,8 @@ class Records:
         self._forget(publisher, run, start, stop)
 
     def _unawait(self, start: int, stop: int) -> None:
-        self.undone.remove(start, stop)
-        for blocker in self._blockers():
-            blocker.remove(start, stop)
+        for each in (self.undone, self.accepted_by_leavers, *self._blockers()):
+            each.remove(start, stop)
 
     def _forget(self, publisher: Publisher, run: IngressRun, start: int, stop: int, *, tell: bool = True) -> None:
         for a, b in self.kept.remove(start, stop):
@@ -436,10 +437,11 @@ class Records:
 
     def owe_nothing(self, entry: SubscriptionEntry) -> None:
         """The subscription has left the directory and is owed nothing: records that waited for it alone are done
-        (protocol 8.2, 8.3)."""
-        freed: list[Range] = []
-        for start, stop in entry.owed.take() + entry.syncing.take():
-            freed += self.undone.overlap(start, stop)
+        (protocol 8.2, 8.3). What it was not owed any more it had accepted (protocol 6.10)."""
+        accepted = entry.owed.missing(entry.syncing.missing(list(self.undone)))
+        shared = self.awaited.get(entry.home or "")
+        self.accepted_by_leavers.add_all(shared.missing(accepted) if shared else accepted)
+        freed = self.undone.among(entry.owed.take() + entry.syncing.take())
         self.owing.pop(entry, None)
         self.check(freed)
 
@@ -451,8 +453,7 @@ class Records:
 
     def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None:
         """Records with a token at that router are owed to each subscription whose home it was (protocol 8.6)."""
-        awaited = self.awaited.pop(router, None)
-        ranges = awaited.take() if awaited is not None else []
+        ranges = self.awaited.pop(router, IntervalSet()).take()
         for entry in orphans:
             entry.owed.add_all(ranges)
             entry.owe_syncing()
@@ -465,15 +466,15 @@ class Records:
     @property
     def counted_bytes(self) -> int:
         """Returns how many bytes of payload are kept here."""
-        publishers = self.address.ingress.publishers.values()
-        ranges = [piece for each in publishers for first, stop in each.live for piece in each.positions(first, stop)]
-        return sum(self.log.size(start, stop) for start, stop, _ in ranges)
+        lives = [(each, live) for each in self.address.ingress.publishers.values() for live in each.live]
+        return sum(self.log.size(start, stop) for each, live in lives for start, stop, _ in each.positions(*live))
 
     def check_invariants(self) -> None:
         subscriptions = self.subscriptions
         publishers = self.address.ingress.publishers.values()
-        for each in (self.undone, self.kept, self.settled, *self.awaited.values()):
+        for each in (self.undone, self.accepted_by_leavers, self.kept, self.settled, *self.awaited.values()):
             each.check_invariants()
+        assert self.accepted_by_leavers.within(self.undone)
         self.log.check_invariants()
         self.runs.check_invariants()
         assert sum(run.live for run in self.runs.runs) == self.log.live == sum(p.live.size for p in publishers)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from router.config import AddressConfig
 from router.core.directory import derive_publisher_id
 from router.core.ports import Outcome
-from tests.router.harness import TOPIC, Mesh
+from tests.router.harness import SHORT, TOPIC, Mesh
 
 BODIES = [f"m{i}" for i in range(40)]
 
@@ -265,6 +267,41 @@ def test_what_a_subscription_accepts_as_it_leaves_counts() -> None:
     )
     subscriber.leave(closed=True)
     assert publisher.accepted() == [0, 1]
+
+
+@pytest.mark.parametrize("policy", ["hold", "release", "accept"])
+def test_what_a_subscription_accepts_while_its_router_recovers_counts_when_it_has_left(policy: str) -> None:
+    mesh = Mesh("ab", fresh=False, address=replace(SHORT, no_subscribers=policy))  # type: ignore[arg-type]
+    publisher = mesh.publisher("a")
+    subscriber = mesh.subscriber("b", accepts=False)
+    publisher.send("m0", "m1")
+    subscriber.accept(subscriber.got[0].id)
+    subscriber.leave(closed=True)
+    assert publisher.outcomes == {}
+    mesh.pass_time(13.0)
+    assert mesh.cores["a"].established
+    assert publisher.outcomes[0] == (Outcome.ACCEPTED, 0, False)
+    others = {"hold": {}, "release": {1: (Outcome.RELEASED, 0, False)}, "accept": {1: (Outcome.ACCEPTED, 0, False)}}
+    assert publisher.outcomes == {0: (Outcome.ACCEPTED, 0, False), **others[policy]}
+    publisher.settle(0)
+    if policy == "hold":
+        assert mesh.subscriber("b", "s1").bodies() == ["m1"]
+    publisher.settle(1)
+    mesh.assert_settled()
+
+
+def test_what_one_that_left_had_accepted_is_not_held_when_another_leaves_too() -> None:
+    mesh = Mesh("ab")
+    here, there = mesh.subscriber("a", "s0", accepts=False), mesh.subscriber("b", "s1", accepts=False)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1")
+    here.accept(here.got[0].id)
+    here.leave(closed=True)
+    assert publisher.told == []
+    there.leave(closed=True)
+    assert publisher.accepted() == [0]
+    publisher.settle(0)
+    assert mesh.subscriber("b", "s2").bodies() == ["m1"]
 
 
 def test_what_a_publisher_settles_as_it_leaves_is_settled_everywhere() -> None:

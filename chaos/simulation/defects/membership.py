@@ -6,6 +6,7 @@ from chaos.simulation.defects.taking import Patch, always
 from router.core import messages as m
 from router.core.core import Core
 from router.core.egress import Egress
+from router.core.intervals import IntervalSet
 from router.core.membership import Membership
 from router.core.subscription_directory import SubscriptionDirectory
 
@@ -47,6 +48,8 @@ ON_JOINED = Egress.on_joined
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 4.3: A, restarted, does not know that it has to wait for S
     "restarted_router_does_not_know_orphans": ([(SubscriptionDirectory, "news", lambda directory: [])], "G1"),
+    # protocol 6.10: A holds it for whoever comes next
+    "accepted_by_one_who_has_left": ([(IntervalSet, "among", lambda ranges, these: [])], "G4"),
     # protocol 4.4: nobody knows of S, so nobody waits
     "all_routers_at_once": ([(Core, "may_accept", always(True))], "G1"),
     # protocol 4.4: C knows nothing of S, whom B has been told of after its HELLO, and lets P's message be accepted

@@ -11,6 +11,7 @@ from chaos.simulation.scenarios.schedule import ACCEPT, P, S, Schedule, Worlds
 from chaos.simulation.world.clients import PLAIN
 from chaos.simulation.world.world import World
 from interrouter.events import PeerMessage
+from router.config import AddressConfig
 from router.peers.wire import decode
 
 
@@ -46,6 +47,18 @@ def taken_before_the_subscription_was_known(world: Worlds) -> None:
     s.attach("p0@A")
     s.send("p0").run()
     s.release().run().finish()
+
+
+def accepted_by_one_who_has_left(world: Worlds) -> None:
+    """A, restarted, waits for C. S, the only one, accepts at B what came by A, and leaves for good (protocol 6.10)."""
+    s = Schedule(world("ABC", [P()], [S()], address=AddressConfig(no_subscribers="hold"))).up("s0@B")
+    s.hold(("up", "A", "C"), ("up", "C", "A")).step("crash", "A").step("restart", "A").run()
+    s.pass_time(1.5).attach("p0@A")
+    s.send("p0").run()
+    assert not s.w.site("A").router.core.established
+    s.step("close", "s0").run()
+    assert s.w.publisher("p0").unsettled
+    s.finish()
 
 
 # ---------------------------------------------------------------------- who starts, and what is known from hearsay
