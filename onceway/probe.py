@@ -1,21 +1,24 @@
 """Reads the /status of routers' admin listeners, for `up`, `status` and the demo.
 
-A router that does not answer gives None, never an exception: it may be starting, dying or on another host.
+A router that does not answer gives None, never an exception: it may be starting, dying or on another host. A router of
+this host whose admin listener cannot be reached is asked through its control socket.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
+from urllib.parse import urlencode
 
 import aiohttp
 
 from onceway.topology import HostPort, Topology, format_host_port
 
 Status = dict[str, Any]
+LOCAL: Final = "local:"  # and a name, in place of a URL: a router that is asked through its control socket alone
 ANSWER_WITHIN_S = 2.0
 ROUTER_WITHIN_S = 1.0  # for commands that ask all routers: one that stands still must not hold them up
 PAGE = 500  # addresses to a request
@@ -24,7 +27,9 @@ PAGE = 500  # addresses to a request
 class Probe:
     """`async with Probe() as probe`; one HTTP session for all routers."""
 
-    def __init__(self, answer_within_s: float = ANSWER_WITHIN_S) -> None:
+    def __init__(self, answer_within_s: float = ANSWER_WITHIN_S, sockets: Mapping[str, Path] | None = None) -> None:
+        """sockets: by URL, the control sockets of routers on this host."""
+        self._sockets = sockets or {}
         self._timeout = aiohttp.ClientTimeout(total=answer_within_s)
         self._session: aiohttp.ClientSession | None = None
         self.why: dict[str, str] = {}  # by URL: why the last question had no answer
@@ -68,6 +73,26 @@ class Probe:
         return document
 
     async def _document(self, url: str, query: Mapping[str, str], page: str = "/status") -> Status | None:
+        if not url.startswith(LOCAL):
+            document = await self._from_listener(url, query, page)
+            if document is not None or url not in self._sockets or self.why[url].startswith("hangs"):
+                return document
+        return await self._from_socket(url, query, page)
+
+    async def _from_socket(self, url: str, query: Mapping[str, str], page: str) -> Status | None:
+        from onceway.control import ControlError, call
+
+        assert self._timeout.total is not None
+        try:
+            document = await call(
+                self._sockets[url], "GET", f"{page}?{urlencode(query)}", timeout_s=self._timeout.total
+            )
+        except ControlError as error:
+            self.why.setdefault(url, str(error))
+            return None
+        return document if isinstance(document, dict) and "name" in document else None
+
+    async def _from_listener(self, url: str, query: Mapping[str, str], page: str) -> Status | None:
         assert self._session is not None
         try:
             async with self._session.get(url.rstrip("/") + page, params=query) as response:
@@ -84,28 +109,9 @@ class Probe:
             return None
         return document
 
-    async def summaries(self, topology: Topology) -> dict[str, Status | None]:
-        """Of all routers at once."""
-        return await self._of_all(topology, self.summary)
-
-    async def statuses(self, topology: Topology) -> dict[str, Status | None]:
-        """Of all routers at once, with all addresses."""
-        return await self._of_all(topology, self.status)
-
-    async def traces(self, topology: Topology, query: Mapping[str, str]) -> dict[str, Status | None]:
-        """What all routers know of one delivery (`onceway.admin`)."""
-        return await self._of_all(topology, lambda url: self.trace(url, query))
-
     async def trace(self, url: str, query: Mapping[str, str]) -> Status | None:
-        """What the router with this URL knows of it, or None."""
+        """What the router with this URL knows of one delivery (`onceway.admin`), or None."""
         return await self._document(url, query, "/trace")
-
-    async def _of_all(
-        self, topology: Topology, ask: Callable[[str], Awaitable[Status | None]]
-    ) -> dict[str, Status | None]:
-        names = list(topology.routers)
-        answers = await asyncio.gather(*(ask(admin_url(topology, name)) for name in names))
-        return dict(zip(names, answers, strict=True))
 
 
 def admin_url(topology: Topology, name: str) -> str:

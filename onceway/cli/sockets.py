@@ -11,8 +11,10 @@ import click
 
 from onceway import state
 from onceway.cli.options import say, state_dir_option
-from onceway.control import SUPERVISOR
+from onceway.control import SUPERVISOR, socket_path
 from onceway.errors import UsageError
+from onceway.probe import admin_url
+from onceway.topology import Topology
 from onceway.topology.document import suggest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -48,6 +50,13 @@ def routers_here(network: str | None, state_dir: Path | None, router: str | None
         raise UsageError(f"several networks run on this host: give --network, one of {', '.join(having)}")
     (sockets,) = having.values()
     return sockets if router is None else {router: sockets[router]}
+
+
+def sockets_by_url(network: Topology, state_dir: Path | None) -> dict[str, Path]:
+    """The control sockets of those of its routers that run on this host, by the URL of the admin listener."""
+    directory = state.state_dir(network.network, state_dir)
+    paths = {admin_url(network, name): socket_path(directory, name) for name in network.routers}
+    return {url: path for url, path in paths.items() if path.is_socket()}
 
 
 def _sockets(directory: Path) -> dict[str, Path]:

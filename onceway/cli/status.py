@@ -8,13 +8,16 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from onceway import topology
-from onceway.probe import Probe, Status, admin_url
+from onceway.cli.options import state_dir_option
+from onceway.cli.sockets import network_option, routers_here, sockets_by_url
+from onceway.probe import LOCAL, Probe, Status, admin_url
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,7 +38,7 @@ Columns, with the short form for terminals of less than 110 columns:
 
 
 @click.command("status", epilog=COLUMNS)
-@click.argument("target", metavar="FILE|URL")
+@click.argument("target", metavar="[FILE|URL]", required=False)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -54,8 +57,19 @@ Columns, with the short form for terminals of less than 110 columns:
     metavar="SECONDS",
     help="With --watch: how long to wait in between.",
 )
-def command(target: str, timeout: float, as_json: bool, watch: bool, interval: float) -> None:
+@state_dir_option
+@network_option
+def command(
+    target: str | None,
+    timeout: float,
+    as_json: bool,
+    watch: bool,
+    interval: float,
+    state_dir: Path | None,
+    network: str | None,
+) -> None:
     """Ask every router of a topology FILE, or the one whose admin listener is at URL (http://host:port, or host:port).
+    Without either, ask the routers that run on this host, through their control sockets.
 
     A line for each router, and below what keeps deliveries from completing: publishers without credit, subscriptions
     that are away and waited for, links that are down.
@@ -64,12 +78,13 @@ def command(target: str, timeout: float, as_json: bool, watch: bool, interval: f
     """
     from onceway.loop import run
 
-    watching = _Watch(target, timeout, interval, as_json)
+    asked = Asked(target, timeout, as_json, state_dir, network)
+    watching = _Watch(asked, interval)
     try:
         if watch:
             run(watching.run())
         else:
-            statuses, silent = run(ask(target, timeout, with_addresses=as_json))
+            statuses, silent = run(asked.ask())
             watching.statuses = statuses
             if as_json:
                 click.echo(json.dumps(statuses, indent=2))
@@ -88,38 +103,57 @@ def admin_address(target: str) -> str | None:
     return target.removesuffix("/status") if target.startswith(("http://", "https://")) else None
 
 
-async def ask(
-    target: str, timeout_s: float, *, with_addresses: bool
-) -> tuple[Mapping[str, Status | None], Mapping[str, str]]:
-    """The routers' documents, and why the others gave none."""
-    async with Probe(timeout_s) as probe:
-        url = admin_address(target)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Who is asked, and for what."""
+
+    target: str | None  # a file, or the URL of an admin listener; None: the routers on this host
+    timeout_s: float
+    with_addresses: bool
+    state_dir: Path | None = None
+    network: str | None = None
+
+    async def ask(self) -> tuple[Mapping[str, Status | None], Mapping[str, str]]:
+        """The routers' documents, and by name why an admin listener gave none."""
+        url = None if self.target is None else admin_address(self.target)
         if url is not None:
-            status = await (probe.status(url) if with_addresses else probe.summary(url))
-            return {target if status is None else str(status["name"]): status}, {target: probe.why.get(url, "")}
-        network = topology.load(target)
-        statuses = await (probe.statuses(network) if with_addresses else probe.summaries(network))
-        return statuses, {name: probe.why.get(admin_url(network, name), "") for name in network.routers}
+            statuses, why = await self._ask({url: url}, {})
+            (status,) = statuses.values()
+            return {str(self.target) if status is None else str(status["name"]): status}, {str(self.target): why[url]}
+        if self.target is not None:
+            network = topology.load(self.target)
+            urls = {name: admin_url(network, name) for name in network.routers}
+            return await self._ask(urls, sockets_by_url(network, self.state_dir))
+        sockets = routers_here(self.network, self.state_dir)
+        return await self._ask(
+            {name: LOCAL + name for name in sockets}, {LOCAL + name: path for name, path in sockets.items()}
+        )
+
+    async def _ask(
+        self, urls: Mapping[str, str], sockets: Mapping[str, Path]
+    ) -> tuple[dict[str, Status | None], dict[str, str]]:
+        async with Probe(self.timeout_s, sockets) as probe:
+            ask = probe.status if self.with_addresses else probe.summary
+            found = await asyncio.gather(*map(ask, urls.values()))
+            return dict(zip(urls, found, strict=True)), {name: probe.why.get(url, "") for name, url in urls.items()}
 
 
 class _Watch:
     """Asks again and again. On a terminal the answers replace each other; elsewhere they follow each other."""
 
-    def __init__(self, target: str, timeout_s: float, interval_s: float, as_json: bool) -> None:
+    def __init__(self, asked: Asked, interval_s: float) -> None:
         self.statuses: Mapping[str, Status | None] = {}
-        self._target = target
-        self._timeout_s = timeout_s
+        self._asked = asked
         self._interval_s = interval_s
-        self._as_json = as_json
 
     async def run(self) -> None:
         from rich.live import Live
 
         console = _console()
-        if not console.is_terminal or self._as_json:
+        if not console.is_terminal or self._asked.with_addresses:
             while True:
                 await self._ask()
-                if self._as_json:
+                if self._asked.with_addresses:
                     click.echo(json.dumps(self.statuses))
                 else:
                     console.print(self._shown(console.width), soft_wrap=True)
@@ -131,7 +165,7 @@ class _Watch:
                 await asyncio.sleep(self._interval_s)
 
     async def _ask(self) -> None:
-        self.statuses, self._silent = await ask(self._target, self._timeout_s, with_addresses=self._as_json)
+        self.statuses, self._silent = await self._asked.ask()
 
     def _shown(self, width: int) -> RenderableType:
         title = f"{time.strftime('%H:%M:%S')}, every {self._interval_s:g} s, until Ctrl-C"
@@ -163,6 +197,8 @@ def shown(
         state = str(status.get("state", ""))
         style = "green" if state == "ready" else "yellow"
         rows.append((name, Text(state, style=style), [str(status.get("pid", "")), *count_cells(status)]))
+        if silent.get(name):
+            said_by.setdefault(f"the admin listener {silent[name]}; asked through the control socket", []).append(name)
         for line in _concerns(status):
             said_by.setdefault(line, []).append(name)
     table = router_table([Column("pid", "pid", only_wide=True), *COUNTS], rows, width, title)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
 
 from onceway import topology
+from onceway.cli.options import state_dir_option
+from onceway.cli.sockets import sockets_by_url
 from onceway.cli.status import admin_address
-from onceway.probe import ROUTER_WITHIN_S, Probe
+from onceway.probe import ROUTER_WITHIN_S, Probe, admin_url
 
 PREFIX = 16  # bytes of an outgoing tag before the publisher's own
 FINAL = ("accepted", "rejected")
@@ -36,8 +40,12 @@ Found = Mapping[str, Any]
     " the tag that subscribers see, in hexadecimal. Default: hex if it begins with 0x, else text.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what each router says.")
-def command(target: str, address: str, publisher: str, tag: str, form: str | None, as_json: bool) -> None:
-    """Ask every router of a topology FILE, or the one at URL, for one delivery.
+@state_dir_option
+def command(
+    target: str, address: str, publisher: str, tag: str, form: str | None, as_json: bool, state_dir: Path | None
+) -> None:
+    """Ask every router of a topology FILE, or the one at URL, for one delivery. Routers of this host whose admin
+    listener does not answer are asked through their control sockets.
 
     The delivery is that of the publisher with this container-id and link name (as `onceway status --json` shows them;
     one word stands for both) at ADDRESS, with the delivery-tag TAG.
@@ -56,7 +64,7 @@ def command(target: str, address: str, publisher: str, tag: str, form: str | Non
         "name": name or container,
         "tag": _tag(tag, form).hex(),
     }
-    answers = run(_ask(target, query))
+    answers = run(_ask(target, query, state_dir))
     if as_json:
         click.echo(json.dumps(answers, indent=2))
     else:
@@ -65,12 +73,16 @@ def command(target: str, address: str, publisher: str, tag: str, form: str | Non
     sys.exit(0 if None not in answers.values() and any(map(_knows, answers.values())) else 1)
 
 
-async def _ask(target: str, query: Mapping[str, str]) -> dict[str, Found | None]:
-    async with Probe(ROUTER_WITHIN_S) as probe:
-        url = admin_address(target)
-        if url is not None:
+async def _ask(target: str, query: Mapping[str, str], state_dir: Path | None) -> dict[str, Found | None]:
+    url = admin_address(target)
+    if url is not None:
+        async with Probe(ROUTER_WITHIN_S) as probe:
             return {url: await probe.trace(url, query)}
-        return dict(await probe.traces(topology.load(target), query))
+    network = topology.load(target)
+    async with Probe(ROUTER_WITHIN_S, sockets_by_url(network, state_dir)) as probe:
+        names = list(network.routers)
+        answers = await asyncio.gather(*(probe.trace(admin_url(network, name), query) for name in names))
+        return dict(zip(names, answers, strict=True))
 
 
 def _tag(text: str, form: str | None) -> bytes:

@@ -6,10 +6,12 @@ import asyncio
 import json
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import onceway as library
-from onceway.cli.status import ask
+from onceway import topology
+from onceway.cli.status import Asked
 from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.live import LiveNetwork
 from tests.running import Program
@@ -33,11 +35,34 @@ def test_a_router_that_hangs_is_waited_for_one_second() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         began = time.monotonic()
-        assert asyncio.run(ask(url, 1.0, with_addresses=False)) == ({url: None}, {url: "hangs: no answer within 1 s"})
+        assert asyncio.run(Asked(url, 1.0, with_addresses=False).ask()) == (
+            {url: None},
+            {url: "hangs: no answer within 1 s"},
+        )
         assert time.monotonic() - began < 1.8
         done = onceway("status", url)
         assert done.returncode == 1
         assert "hangs: no answer within 1 s" in done.stdout
+
+
+def test_a_router_of_this_host_whose_admin_listener_is_taken_away_is_asked_through_its_control_socket(
+    tmp_path: Path,
+) -> None:
+    path = LiveNetwork(tmp_path, ["a"]).topology_path
+    with Program([*COMMAND, "up", str(path), "--state-dir", str(tmp_path)]) as up:
+        assert up.line() == "network live ready: 1 router, 0 links"
+        text = path.read_text()
+        admin = topology.load(path).routers["a"].admin[1]
+        path.write_text(text.replace(str(admin), "1"))  # as if it could not be reached
+        for target in ([path], []):
+            done = onceway("status", *target, "--state-dir", tmp_path, "--timeout", "60")
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert " ready " in done.stdout
+            said = "[a] the admin listener does not answer: nobody listens; asked through the control socket"
+            assert (said in done.stdout) is bool(target)
+        done = onceway("trace", path, "orders", "p/p", "0", "--state-dir", tmp_path)
+        assert done.stdout.startswith("no router knows a publisher p/p of orders")
+        assert onceway("status", path, "--state-dir", tmp_path / "other").returncode == 1
 
 
 def test_a_delivery_whose_publisher_vanished_is_in_doubt_and_its_age_is_told(router: LiveNetwork) -> None:
