@@ -13,6 +13,7 @@ engine       encoding and decoding AMQP alone
 interrouter  the network of routers alone
 spark        rows a second into Spark
 wal          the Spark source's log alone
+store        the store of the edges alone
 
 `python -m bench PROGRAM --help` lists the options of one, and explains its figures.
 """
@@ -24,7 +25,7 @@ from importlib import import_module
 
 from bench import compare
 
-PROGRAMS = ("watch", "unsettled", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal")
+PROGRAMS = ("watch", "unsettled", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal", "store")
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ whole or not at all; many commits share one write to the disk. Readers never blo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -48,14 +48,22 @@ class Bounds(NamedTuple):
     next: int
 
 
+class Retention(NamedTuple):
+    """How much a stream keeps. What is older or more is removed in the background, in blocks, oldest first."""
+
+    age_s: float | None = None
+    octets: int | None = None
+
+
 @dataclass(slots=True)
 class Batch:
-    """Changes that become durable together, in this order."""
+    """Changes that become durable together, in this order: expected, values, trimmed, kept, appended."""
 
     expected: dict[str, bytes | None] = field(default_factory=dict)
     values: dict[str, bytes | None] = field(default_factory=dict)
     appended: dict[str, list[bytes]] = field(default_factory=dict)
     trimmed: dict[str, int | None] = field(default_factory=dict)
+    kept: dict[str, Retention] = field(default_factory=dict)
 
     def expect(self, key: str, value: bytes | None) -> None:
         """Write nothing of this batch unless the key has this value; None: unless it has none."""
@@ -75,6 +83,10 @@ class Batch:
         """Remove the records before this position; None: all that the stream had before this batch."""
         self.trimmed[stream] = before
 
+    def keep(self, stream: str, retention: Retention) -> None:
+        """Keep so much of the stream from now on; without this it keeps everything."""
+        self.kept[stream] = retention
+
 
 class Committed(NamedTuple):
     """What a commit did."""
@@ -86,8 +98,8 @@ class Committed(NamedTuple):
 class Store(Protocol):
     """For one asyncio loop. Every method raises StoreError; none blocks the loop."""
 
-    async def commit(self, batch: Batch) -> Committed:
-        """Returns once it is durable. Commits happen in the order of the calls.
+    def commit(self, batch: Batch) -> Awaitable[Committed]:
+        """Done once it is durable. Commits happen in the order of the calls, whether or not they are awaited.
 
         Raises:
             Conflict: A key was not as expected.
@@ -127,3 +139,14 @@ class Store(Protocol):
     async def close(self) -> None:
         """Makes durable what was committed, and closes."""
         ...
+
+
+def open_store(place: str, *, limit_octets: int | None = None) -> Store:
+    """Opens the store at `place`: a path, or `sqlite:PATH`. To be called in the loop that uses it.
+
+    Raises:
+        StoreError: It cannot be opened.
+    """
+    from edges.store.embedded import EmbeddedStore
+
+    return EmbeddedStore(place.removeprefix("sqlite:"), limit_octets=limit_octets)

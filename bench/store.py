@@ -1,0 +1,117 @@
+"""What the edges' store costs: appends in batches, and four readers of one stream, beside LMDB.
+
+    .venv/bin/python -m bench.store [--records 300000] [--octets 100] [--dir /tmp]
+
+LMDB (`pip install lmdb`) is measured where it is installed: the same blocks, written in one transaction for each group,
+with its own fsync. CPU is that of the process, of all its threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from edges.store import Batch, Store, open_store
+from edges.store.blocks import decode, encode
+
+OUTSTANDING = 64  # commits that are not awaited yet
+READERS = 4
+
+
+async def measured(what: str, records: int, work: Awaitable[None]) -> None:
+    wall, cpu = time.perf_counter(), time.process_time()
+    await work
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    print(f"{what:<44} {records / wall:>12,.0f} records/s {cpu / records * 1e6:>8.2f} us of CPU each", flush=True)
+
+
+async def append(store: Store, records: int, size: int, payload: bytes) -> None:
+    room = asyncio.Semaphore(OUTSTANDING)
+
+    async def one() -> None:
+        batch = Batch()
+        batch.append("a", [payload] * size)
+        await store.commit(batch)
+        room.release()
+
+    tasks = []
+    for _ in range(records // size):
+        await room.acquire()
+        tasks.append(asyncio.create_task(one()))
+    await asyncio.gather(*tasks)
+
+
+async def read(store: Store, readers: int) -> None:
+    async def one() -> None:
+        position, end = await store.bounds("a")
+        while position < end:
+            position += len(await store.read("a", position, records=5000))
+
+    await asyncio.gather(*(one() for _ in range(readers)))
+
+
+async def store(place: Path, options: argparse.Namespace) -> None:
+    payload = bytes(options.octets)
+    for size in (1, 100, 1000):
+        records = options.records // (20 if size == 1 else 1)
+        opened = open_store(str(place / f"store-{size}"))
+        await measured(f"SQLite: append, {size} a commit", records, append(opened, records, size, payload))
+        if size == 1000:
+            await measured("SQLite: 1 reader", records, read(opened, 1))
+            await measured(f"SQLite: {READERS} readers at once, all of them", READERS * records, read(opened, READERS))
+        await opened.close()
+
+
+def lmdb_append(environment: Any, records: int, size: int, payload: bytes) -> None:
+    group = OUTSTANDING * size
+    for first in range(0, records, group):
+        with environment.begin(write=True) as transaction:
+            for at in range(first, min(records, first + group), 1000):
+                transaction.put(at.to_bytes(8, "big"), encode([payload] * min(1000, group)))
+
+
+def lmdb_read(environment: Any) -> None:
+    with environment.begin(buffers=False) as transaction:
+        for _, body in transaction.cursor():
+            decode(body)
+
+
+async def lmdb(place: Path, options: argparse.Namespace) -> None:
+    try:
+        import lmdb
+    except ImportError:
+        print("LMDB: not measured, `pip install lmdb`")
+        return
+    payload = bytes(options.octets)
+    for size in (1, 100, 1000):
+        records = options.records // (20 if size == 1 else 1)
+        environment = lmdb.open(str(place / f"lmdb-{size}"), map_size=1 << 32)
+
+        def run(work: Callable[..., None], *arguments: Any) -> Awaitable[None]:
+            return asyncio.to_thread(work, *arguments)
+
+        work = run(lmdb_append, environment, records, size, payload)
+        await measured(f"LMDB: append, {size} a commit, {OUTSTANDING} a group", records, work)
+        if size == 1000:
+            await measured("LMDB: 1 reader", records, run(lmdb_read, environment))
+        environment.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=300_000)
+    parser.add_argument("--octets", type=int, default=100)
+    parser.add_argument("--dir", help="where the files go: on the disk that is to be measured")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.dir) as directory:
+        asyncio.run(store(Path(directory), options))
+        asyncio.run(lmdb(Path(directory), options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The SQLite file of the embedded store: its tables, its lock, and what is asked of it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from edges.store import Record, StoreError, StoreFull
+from edges.store.blocks import take
+
+FORMAT: Final = 1
+APPLICATION_ID: Final = 0x4F6E6377  # "Oncw"
+
+_DAMAGE: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+_SCHEMA: Final = """
+CREATE TABLE keys (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, first INTEGER NOT NULL, next INTEGER NOT NULL,
+    time_us INTEGER NOT NULL, octets INTEGER NOT NULL, keep_us INTEGER, keep_octets INTEGER);
+CREATE TABLE blocks (
+    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, last INTEGER NOT NULL, first INTEGER NOT NULL,
+    time_us INTEGER NOT NULL, body BLOB NOT NULL);
+CREATE UNIQUE INDEX block_by_position ON blocks (stream, last);
+CREATE INDEX block_by_time ON blocks (stream, time_us);
+"""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    # check_same_thread: closed by another thread than the one that used it
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+
+def open_file(path: Path, limit_octets: int | None) -> sqlite3.Connection:
+    database = connect(path)
+    try:
+        application, version, tables = (
+            int(database.execute(query).fetchone()[0])
+            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        )
+        if not tables and not application:
+            database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("BEGIN IMMEDIATE")
+            for statement in _SCHEMA.split(";"):
+                database.execute(statement)
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            database.execute(f"PRAGMA user_version = {FORMAT}")
+            database.execute("COMMIT")
+        elif application != APPLICATION_ID:
+            raise StoreError(f"{path}: this is not a store of edges; name another file")
+        elif version != FORMAT:
+            raise StoreError(
+                f"{path}: the store has format {version}, this version of onceway reads format {FORMAT}; "
+                "use the version that wrote it"
+            )
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA wal_autocheckpoint = 4000")
+        database.execute("PRAGMA journal_size_limit = 67108864")
+        if limit_octets is not None:
+            (size,) = database.execute("PRAGMA page_size").fetchone()
+            database.execute(f"PRAGMA max_page_count = {max(1, limit_octets // int(size))}")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+@contextmanager
+def own_errors(path: Path) -> Iterator[None]:
+    """Errors of SQLite become the store's."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            raise StoreFull(f"{path}: the disk or the store's limit is full; make room") from error
+        remedy = "put a whole copy back" if code in _DAMAGE else "look at the disk and the permissions"
+        raise StoreError(f"{path}: {error}; {remedy}") from error
+
+
+def read(database: sqlite3.Connection, stream: str, first: int, records: int, octets: int) -> list[Record]:
+    found: list[Record] = []
+    taken = 0
+    for block_first, time_us, body, oldest in database.execute(
+        "SELECT blocks.first, blocks.time_us, body, streams.first "
+        "FROM streams JOIN blocks ON blocks.stream = streams.id "
+        "WHERE name = ? AND last >= max(?, streams.first) ORDER BY last",
+        (stream, first),
+    ):
+        whole = take(found, body, block_first, time_us, max(first, oldest), records - len(found), octets - taken)
+        taken += len(body)
+        if not whole or len(found) == records or taken > octets:
+            break
+    return found
+
+
+def position_at(database: sqlite3.Connection, stream: str, time_us: int) -> int | None:
+    row = database.execute(
+        "SELECT blocks.first FROM streams JOIN blocks ON blocks.stream = streams.id "
+        "WHERE name = ? AND blocks.time_us >= ? ORDER BY blocks.time_us, blocks.id LIMIT 1",
+        (stream, time_us),
+    ).fetchone()
+    return None if row is None else int(row[0])
+
+
+def get(database: sqlite3.Connection, key: str) -> bytes | None:
+    row = database.execute("SELECT value FROM keys WHERE key = ?", (key,)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def lock(path: Path) -> int:
+    """A descriptor that keeps other processes from the store."""
+    place = path.with_name(path.name + ".lock")
+    try:
+        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"{place}: {error.strerror}; is the directory there, and may it be written?") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise StoreError(
+            f"{path}: process {owner or '?'} has the store open; stop it, or give this one another place"
+        ) from None
+    try:
+        os.pwrite(descriptor, b"%-20d" % os.getpid(), 0)
+    except OSError:
+        pass  # a full disk: only another process's error message lacks the number
+    return descriptor

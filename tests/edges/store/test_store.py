@@ -1,0 +1,235 @@
+"""What every form of the store does."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from edges.store import Batch, Bounds, Conflict, Retention, Store, StoreError
+from tests.edges.store.conftest import With, append
+
+
+def test_positions_go_up_from_0_in_each_stream(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        assert (await append(store, "a", b"1", b"2")).positions == {"a": range(2)}
+        assert (await append(store, "b", b"x")).positions == {"b": range(1)}
+        assert (await append(store, "a", b"3")).positions == {"a": range(2, 3)}
+        assert await store.bounds("a") == Bounds(0, 3)
+        assert await store.bounds("none") == Bounds(0, 0)
+        assert await store.streams() == ["a", "b"]
+        assert [(record.position, record.payload) for record in await store.read("a", 0)] == [
+            (0, b"1"),
+            (1, b"2"),
+            (2, b"3"),
+        ]
+        assert await store.read("none", 0) == []
+        assert await store.read("a", 3) == []
+
+    with_store(test)
+
+
+def test_what_was_committed_is_there_when_it_is_opened_again(with_store: With) -> None:
+    async def first(store: Store) -> None:
+        batch = Batch()
+        batch.append("a", [b"1", b"", b"3"])
+        batch.put("key", b"value")
+        await store.commit(batch)
+
+    async def second(store: Store) -> None:
+        assert [record.payload for record in await store.read("a", 0)] == [b"1", b"", b"3"]
+        assert await store.get("key") == b"value"
+        assert (await append(store, "a", b"4")).positions == {"a": range(3, 4)}
+
+    with_store(first)
+    with_store(second)
+
+
+def test_a_batch_with_another_value_than_expected_changes_nothing(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        batch = Batch()
+        batch.expect("leader", None)
+        batch.put("leader", b"me")
+        await store.commit(batch)
+        with pytest.raises(Conflict) as caught:
+            batch.append("a", [b"1"])
+            await store.commit(batch)
+        assert caught.value.key == "leader"
+        assert await store.bounds("a") == Bounds(0, 0)
+        batch = Batch()
+        batch.expect("leader", b"me")
+        batch.delete("leader")
+        batch.append("a", [b"1"])
+        await store.commit(batch)
+        assert await store.get("leader") is None
+        assert await store.bounds("a") == Bounds(0, 1)
+
+    with_store(test)
+
+
+def test_commits_that_are_not_awaited_happen_in_order_and_a_conflict_spoils_no_other(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        answers = []
+        for number in range(500):
+            batch = Batch()
+            if number % 7 == 3:
+                batch.expect("missing", b"something")
+            batch.append("a", [b"%d" % number])
+            answers.append(asyncio.ensure_future(store.commit(batch)))
+        results = await asyncio.gather(*answers, return_exceptions=True)
+        good = [number for number in range(500) if number % 7 != 3]
+        assert [number for number, result in enumerate(results) if not isinstance(result, Conflict)] == good
+        assert [int(record.payload) for record in await store.read("a", 0, records=10_000)] == good
+        assert [result.positions["a"] for result in results if not isinstance(result, BaseException)] == [
+            range(at, at + 1) for at in range(len(good))
+        ]
+
+    with_store(test)
+
+
+def test_reads_end_where_their_bounds_are_and_give_one_record_at_least(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        await append(store, "a", *(b"%04d" % number for number in range(2500)))
+        await append(store, "a", b"x" * 5000, b"y")
+        assert [record.position for record in await store.read("a", 999, records=3)] == [999, 1000, 1001]
+        assert len(await store.read("a", 10, octets=20)) == 5
+        assert len(await store.read("a", 10, octets=1)) == 1
+        assert [len(record.payload) for record in await store.read("a", 2500, octets=100)] == [5000]
+        assert [record.position for record in await store.read("a", 1, records=5000)] == list(range(1, 2502))
+
+    with_store(test)
+
+
+def test_a_trim_says_how_much_it_removed_and_positions_go_on(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        await append(store, "a", *(b"%d" % number for number in range(1500)))
+        batch = Batch()
+        batch.trim("a", 1200)
+        assert (await store.commit(batch)).removed == {"a": 1200}
+        assert (await store.commit(batch)).removed == {"a": 0}
+        assert await store.bounds("a") == Bounds(1200, 1500)
+        assert (await store.read("a", 0, records=1))[0].position == 1200
+        batch = Batch()
+        batch.append("a", [b"new"])
+        batch.trim("a")
+        assert (await store.commit(batch)).removed == {"a": 300}
+        assert [tuple(record[::2]) for record in await store.read("a", 0)] == [(1500, b"new")]
+        batch = Batch()
+        batch.trim("none")
+        assert (await store.commit(batch)).removed == {"none": 0}
+
+    with_store(test)
+
+    async def again(store: Store) -> None:
+        assert await store.bounds("a") == Bounds(1500, 1501)
+
+    with_store(again)
+
+
+def test_keys_are_found_by_their_prefix_in_order(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        batch = Batch()
+        for key in ("b/2", "a", "b/10", "b%", "b", "c", "b/é"):
+            batch.put(key, key.encode())
+        await store.commit(batch)
+        assert [key for key, _ in await store.scan("b/")] == ["b/10", "b/2", "b/é"]
+        assert [key for key, _ in await store.scan("b%")] == ["b%"]
+        assert len(await store.scan("")) == 7
+        assert await store.scan("d") == []
+
+    with_store(test)
+
+
+def test_who_waits_for_a_position_is_woken_when_it_is_there(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        early = asyncio.ensure_future(store.grown("a", 0))
+        late = asyncio.ensure_future(store.grown("a", 2))
+        await append(store, "a", b"1", b"2")
+        await asyncio.wait_for(early, 60)
+        assert not late.done()
+        await append(store, "a", b"3")
+        await asyncio.wait_for(late, 60)
+        await asyncio.wait_for(store.grown("a", 1), 60)
+        gone = asyncio.ensure_future(store.grown("a", 99))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await append(store, "a", b"4")
+
+    with_store(test)
+
+
+def test_a_position_is_found_by_time(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        await append(store, "a", b"1", b"2")
+        await append(store, "a", b"3")
+        records = await store.read("a", 0)
+        times = [record.time_us for record in records]
+        assert times == sorted(times)
+        assert await store.position_at("a", 0) == 0
+        assert await store.position_at("a", times[2]) == (2 if times[2] > times[0] else 0)
+        assert await store.position_at("a", times[2] + 1) == 3
+        assert await store.position_at("none", 0) == 0
+
+    with_store(test)
+
+
+def test_a_stream_is_held_to_its_size(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        batch = Batch()
+        batch.keep("a", Retention(octets=300_000))
+        await store.commit(batch)
+        for number in range(100):
+            await append(store, "a", b"%05d" % number * 2000)
+        bounds = await store.bounds("a")
+        assert bounds.next == 100
+        assert 70 < bounds.first < 72
+        assert [record.position for record in await store.read("a", 0)] == list(range(bounds.first, 100))
+
+    with_store(test)
+
+
+def test_a_stream_is_held_to_its_age(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        batch = Batch()
+        batch.append("a", [b"1", b"2"])
+        batch.keep("a", Retention(age_s=0.0))
+        await store.commit(batch)
+        while (await store.bounds("a")).first < 2:  # noqa: ASYNC110 the store has no event for it
+            await asyncio.sleep(0.05)  # the background looks once in a second; the test's time limit is the bound
+        assert await store.read("a", 0) == []
+        assert (await append(store, "a", b"3")).positions == {"a": range(2, 3)}
+
+    with_store(test)
+
+
+def test_room_is_used_again(with_store: With) -> None:
+    async def test(store: Store) -> None:
+        most = 0
+        for _ in range(30):
+            await append(store, "a", *[b"x" * 10_000] * 20)
+            batch = Batch()
+            batch.trim("a")
+            await store.commit(batch)
+            most = max(most, await store.used())
+        assert most < 3_000_000
+
+    with_store(test)
+
+
+def test_nothing_works_after_it_is_closed(with_store: With) -> None:
+    kept: list[Store] = []
+
+    async def test(store: Store) -> None:
+        kept.append(store)
+        waiting = asyncio.ensure_future(store.grown("a", 0))
+        await asyncio.sleep(0)
+        await store.close()
+        await store.close()
+        with pytest.raises(StoreError, match="closed"):
+            await waiting
+        with pytest.raises(StoreError, match="closed"):
+            await store.commit(Batch())
+        with pytest.raises(StoreError, match="closed"):
+            await store.get("key")
+
+    with_store(test)
