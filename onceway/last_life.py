@@ -95,6 +95,19 @@ def last_life(directory: Path, routers: Iterable[str], now: Callable[[], Clocks]
     return LastLife(age_s=max(0.0, age - SLACK_S), stopped=all(beat["ended"] == "stopped" for beat in beats.values()))
 
 
+def died(directory: Path, routers: Iterable[str]) -> bool:
+    """Says whether one of these routers ran on this host and was not stopped: it has died, or lives."""
+    for file in [directory / f"{name}{SUFFIX}" for name in routers]:
+        try:
+            if _read(file)["ended"] != "stopped":
+                return True
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):  # it was not in order
+            return True
+    return False
+
+
 def _age(beat: dict[str, Any], now: Clocks) -> float:
     if beat["boot"] == now.boot != "":
         return now.since_boot_s - float(beat["since_boot_s"])

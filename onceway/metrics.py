@@ -205,6 +205,11 @@ def _of_the_network(document: Document) -> Iterator[Metric]:
     for one in document.get("file_differences", ()):
         differs.add_metric([one["router"], one["what"], one["ours"], one["theirs"]], 1.0)
     yield differs
+    yield _gauge(
+        "onceway_file_broken",
+        "1 while the topology file has errors and the one last checked is used in its place",
+        float(bool(document.get("broken_file"))),
+    )
 
 
 def _of_addresses(sums: Sums) -> Iterator[Metric]:

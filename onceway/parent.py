@@ -53,6 +53,8 @@ def router_command(topology_file: str, state: Path | None = None, options: Seque
         argv = [sys.executable, "-m", "onceway", "router", topology_file, name, "--parent", str(os.getpid()), *options]
         if state is not None:
             argv += ["--state-dir", str(state.parent)]
+        if start.broken_file:
+            argv += ["--broken-file", start.broken_file]
         if start.age_s is not None:
             argv += ["--age", f"{start.age_s:.3f}"]
         return [*argv, "--fresh"] if start.fresh else argv

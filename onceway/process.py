@@ -13,13 +13,14 @@ from typing import Any, Literal
 from onceway import parent as parent_process
 from onceway.actions import Actions
 from onceway.admin import AdminServer
+from onceway.checked_file import keep, kept_path
 from onceway.control import ControlSocket, socket_path
 from onceway.last_life import BEAT_S, Heart, warn_not_written
 from onceway.listeners import check_free, listeners, problem
 from onceway.logs import logger, reopen
 from onceway.loop import on_hangup, on_stop_signals
 from onceway.notify import Notifier
-from onceway.reload import PAGE, ReloadRouter
+from onceway.reload import PAGE, ReloadRouter, warn_not_kept
 from onceway.server import RouterServer
 from onceway.start import Start
 from onceway.status import state_of
@@ -52,10 +53,13 @@ class RouterProcess:
         self._supervised = supervised
         self._log = logger("router", router=name)
         self._server = RouterServer(topology, name, fresh=start.fresh, recover_age_s=start.age_s, log=self._log)
+        self._server.broken_file = start.broken_file
         self._admin = AdminServer(self._server)
         self.control = None if state is None else ControlSocket(socket_path(state, name), self._admin.routes())
         self._heart = None if state is None else Heart(state, topology.network, name, list(topology.routers))
         self.notifier = Notifier()
+        # a supervisor keeps the file for its routers
+        self._kept = None if state is None or supervised else kept_path(state, name)
         self._reload = ReloadRouter(self._server, self._log, self._heart)
         if self.control is not None:
             self.control.add_action(PAGE, self._reload.action)
@@ -69,7 +73,7 @@ class RouterProcess:
         on_hangup(self._hung_up, self._signalled)
         await self._listen()
         self.notifier.ready()
-        beating = asyncio.create_task(self._beat())
+        beating = asyncio.create_task(self._remember())
         telling = asyncio.create_task(self._tell_states())
         stopped = asyncio.create_task(self._stop.wait())
         await asyncio.wait({telling, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -112,11 +116,18 @@ class RouterProcess:
         shown = [f"{kind} {format_host_port(place)}" for kind, place in places.items()]
         self._log.info("listening", "listening: {places}", places=shown)
 
-    async def _beat(self) -> None:
-        """Remembers each second that this router is alive."""
-        written = True
+    async def _remember(self) -> None:
+        """Remembers each second that this router is alive, and the topology file that it follows."""
+        written, kept = True, ""
         while True:
             written = await self._try_to_write("beat", tell=written)
+            if self._kept is not None and self._server.topology.text != kept:
+                topology = self._server.topology
+                kept = topology.text
+                try:
+                    await asyncio.to_thread(keep, topology, self._kept)
+                except OSError as error:
+                    warn_not_kept(self._log, self._kept, error, topology.path)
             await asyncio.sleep(BEAT_S)
 
     async def _try_to_write(self, what: Literal["beat", "stopped"], *, tell: bool = True) -> bool:
@@ -174,6 +185,7 @@ class RouterProcess:
                 elif state == "starting":
                     self._log.info("router_starting", "{reason}", reason=reason)
             last = state
-            self.notifier.status(reason or state)
+            broken = self._server.broken_file
+            self.notifier.status(f"{reason or state}{f'; not used: {broken}' if broken else ''}")
             self.notifier.alive()
             await asyncio.sleep(LOOK_EVERY_S.get(state, CALM_S))

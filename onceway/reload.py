@@ -12,12 +12,12 @@ while the original is being edited does not start with a broken one.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from onceway.checked_file import keep, kept_path
 from onceway.control import SUPERVISOR, ControlError, call, socket_path
 from onceway.logs import Log
 from onceway.topology import ConfigError, Topology, load, loads
@@ -81,6 +81,7 @@ class ReloadRouter:
         restart = [change.text for change in changes if change.restart and change.router == name]
         if not dry_run:
             server.reload(new)
+            server.broken_file = ""
             if self._heart is not None:
                 self._heart.know(new.routers)
             count, lines = len(changes), [str(change) for change in changes]
@@ -118,28 +119,16 @@ class ReloadSupervisor:
     def kept(self) -> Path:
         """Where the file last checked is kept: beside the control socket, and named like it."""
         assert self._supervisor.control is not None
-        return self._state / (self._supervisor.control.path.stem.replace(SUPERVISOR, "topology") + ".yaml")
-
-    def keep(self, topology: Topology) -> None:
-        """OSError if it cannot be written."""
-        new = self.kept.with_suffix(".new")
-        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(topology.text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, self.kept)
+        return kept_path(self._state, self._supervisor.control.path.stem.removeprefix(SUPERVISOR).removeprefix("-"))
 
     def begin(self) -> bool:
         """Keeps the first file. Says whether routers can be started from it: it does not change while somebody edits
         the original."""
         topology = self._supervisor.topology
         try:
-            self.keep(topology)
+            keep(topology, self.kept)
         except OSError as error:
-            text = "{path} cannot be written ({reason}): routers are started from {file}"
-            reason, file = error.strerror or str(error), str(topology.path)
-            self._log.warning("file_not_kept", text, path=str(self.kept), reason=reason, file=file)
+            warn_not_kept(self._log, self.kept, error, topology.path)
             return False
         return True
 
@@ -165,11 +154,12 @@ class ReloadSupervisor:
                 raise ControlError("\n".join(dict.fromkeys(refused.values())))
             if not dry_run:
                 try:
-                    await asyncio.to_thread(self.keep, new)
+                    await asyncio.to_thread(keep, new, self.kept)
                 except OSError as error:
                     raise ControlError(f"{self.kept}: cannot be written: {error.strerror}") from error
                 await supervisor.remove(removed)
                 supervisor.follow(new)
+                supervisor.broken_file = ""
                 answers = await self._tell(told, arguments(new))
                 supervisor.add(added)
                 count = len(changes)
@@ -212,6 +202,11 @@ class ReloadSupervisor:
         for name, answer in report["routers"].items():
             if "error" in answer:
                 self._log.error("router_not_reloaded", "{reason}", router=name, reason=answer["error"])
+
+
+def warn_not_kept(log: Log, path: Path, error: OSError, file: Path) -> None:
+    text = "{path} cannot be written ({reason}): routers are started from {file}"
+    log.warning("file_not_kept", text, path=str(path), reason=error.strerror or str(error), file=str(file))
 
 
 def not_reloaded(log: Log, file: Path, error: Exception) -> None:

@@ -56,6 +56,7 @@ class RouterServer:
         self.topology = topology
         self.name = name
         self.fresh = fresh
+        self.broken_file = ""  # what is wrong with the topology file that is there in place of the one followed
         self.config = topology.router_config(name)
         self.rng = rng or random.Random(os.urandom(16))
         self.incarnation = self.rng.getrandbits(64) or 1
@@ -208,6 +209,7 @@ class RouterServer:
             "name": self.name,
             "network": self.topology.network,
             "file": self.topology.file_digest,
+            "broken_file": self.broken_file,
             "pid": os.getpid(),
             "incarnation": f"{self.incarnation:016x}",
             "uptime_s": round(time.monotonic() - self.started, 3),

@@ -32,6 +32,7 @@ class Start:
 
     fresh: bool = False
     age_s: float | None = None  # for how long the network has been dead; None: it is not known, or not dead
+    broken_file: str = ""  # what is wrong with the topology file, in whose place the one last checked is used
 
 
 def decide(

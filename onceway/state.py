@@ -20,7 +20,12 @@ def state_dir(network: str, override: Path | None = None) -> Path:
     `override` (`--state-dir`), $ONCEWAY_STATE_DIR, systemd's $STATE_DIRECTORY, /var/lib/onceway for root, and
     $XDG_STATE_HOME/onceway or ~/.local/state/onceway for others: below the first of these that there is.
     """
-    return _base(override).absolute() / network
+    return state_base(override) / network
+
+
+def state_base(override: Path | None = None) -> Path:
+    """The directory of the state directories of all networks."""
+    return _base(override).absolute()
 
 
 def _base(override: Path | None) -> Path:

@@ -14,7 +14,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -112,6 +112,7 @@ class Supervisor:
         look_every_s: float = LOOK_EVERY_S,
         stop_within_s: float = STOP_WITHIN_S,
         state: Path | None = None,
+        broken_file: str = "",
         router_options: Sequence[str] = (),
     ) -> None:
         """router_options: of the command line, for each router."""
@@ -122,6 +123,7 @@ class Supervisor:
         self.part = part  # of the network: the other routers run elsewhere
         self.restart = restart
         self.converged = False
+        self.broken_file = broken_file  # what is wrong with the file on the disk, which the routers do not use
         self._state = state
         self.control = None if state is None else ControlSocket(socket_path(state))
         self.reloading = None if state is None else reload.ReloadSupervisor(self, state, reporter.log)
@@ -337,7 +339,7 @@ class Supervisor:
         return Start(age_s=None if self._state is None else last_life(self._state, self.topology.routers).age_s)
 
     async def _run_once(self, child: Child, start: Start) -> int:
-        command = self._command(child.name, start)
+        command = self._command(child.name, replace(start, broken_file=self.broken_file))
         child.began = time.monotonic()
         child.started_with = self.topology
         child.starts += 1
@@ -400,7 +402,8 @@ class Supervisor:
         if all(child.answered for child in self.children.values()):
             self.notifier.ready()
         states = [(child.status or {}).get("reason") or child.state.value for child in self.children.values()]
-        self.notifier.status(", ".join(f"{name}: {state}" for name, state in zip(self.children, states, strict=True)))
+        said = ", ".join(f"{name}: {state}" for name, state in zip(self.children, states, strict=True))
+        self.notifier.status(f"{said}; not used: {self.broken_file}" if self.broken_file else said)
         self.notifier.alive()
 
     async def _look_at(self, child: Child, probe: Probe) -> None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import click
 
 from onceway import topology
+
+if TYPE_CHECKING:
+    from onceway.logs import Log
 
 
 @click.command("check")
@@ -21,6 +28,29 @@ def warn_of(loaded: topology.Topology) -> None:
     """Prints the file's warnings on stderr."""
     for warning in loaded.warnings:
         click.echo(f"warning: {warning}", err=True)
+
+
+def file_or_last_checked(
+    file: str, state_dir: Path | None, routers: Sequence[str] | None, *, fresh: bool
+) -> tuple[topology.Topology, str]:
+    """FILE, and nothing. Or if it has errors, and these routers have died here: the file that they ran with, and what
+    is wrong with FILE. ConfigError otherwise, and for a `fresh` start."""
+    try:
+        return topology.load(file), ""
+    except topology.ConfigError as error:
+        from onceway import checked_file, state
+
+        last = None if fresh else checked_file.after_a_death(Path(file), state.state_base(state_dir), routers)
+        if last is None:
+            raise
+        return last, checked_file.problems(error)
+
+
+def warn_of_broken(log: Log, file: str, broken: str) -> None:
+    """Logs that FILE is not used."""
+    if broken:
+        text = "{file} has errors: the file last checked is used in its place, because a router has died: {reason}"
+        log.error("file_broken", text, file=file, reason=broken)
 
 
 def _count(number: int, what: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from onceway import topology
-from onceway.cli.check import warn_of
+from onceway.cli.check import file_or_last_checked, warn_of, warn_of_broken
 from onceway.cli.log_options import cannot_open, log_options, read_options
 from onceway.cli.options import state_dir_option
 from onceway.topology.document import suggest
@@ -29,19 +30,29 @@ from onceway.topology.document import suggest
 @click.option(
     "--age", type=float, hidden=True, help="For how many seconds the network has been dead (the parent knows)."
 )
+@click.option("--broken-file", default="", hidden=True, help="What is wrong with the file that is not used.")
 @log_options
 def command(
-    file: str, name: str, fresh: bool, state_dir: Path | None, parent: int | None, age: float | None, **log: Any
+    file: str,
+    name: str,
+    fresh: bool,
+    state_dir: Path | None,
+    parent: int | None,
+    age: float | None,
+    broken_file: str,
+    **log: Any,
 ) -> None:
     """Run router NAME of the topology FILE in the foreground; SIGTERM or Ctrl-C drains and stops it."""
     if parent is not None:
         from onceway.parent import die_with
 
         die_with(parent)
-    loaded = topology.load(file)
-    known_router(loaded, name)
-    if parent is None:  # else the supervisor has warned already
+    if parent is None:
+        loaded, broken = file_or_last_checked(file, state_dir, [name], fresh=fresh)
         warn_of(loaded)
+    else:  # the supervisor has warned already
+        loaded, broken = topology.load(file), broken_file
+    known_router(loaded, name)
     from onceway import last_life, logs, start, state
     from onceway.listeners import check_free
     from onceway.loop import run
@@ -60,6 +71,7 @@ def command(
         if parent is not None:
             how = start.Start(fresh, age)
         else:
+            warn_of_broken(say, file, broken)
             try:
                 last_life.lock(directory, loaded.network, [name])
             except OSError as error:
@@ -69,7 +81,7 @@ def command(
                 await start.refuse_fresh_beside(loaded, [name])
             how, line = start.decide(loaded, [name], directory, "fresh" if fresh else None, part=True)
             say.info("start_decided", "{what}", what=line)
-        return await run_router(loaded, name, start=how, parent=parent, state=directory)
+        return await run_router(loaded, name, start=replace(how, broken_file=broken), parent=parent, state=directory)
 
     sys.exit(run(go()))
 

@@ -224,6 +224,8 @@ def _concerns(status: Mapping[str, Any]) -> list[str]:
     for neighbour, link in status.get("neighbours", {}).items():
         if not link.get("up"):
             lines.append(f"the link to {neighbour} is down")
+    if status.get("broken_file"):
+        lines.append(f"the topology file has errors, and the one last checked is used: {status['broken_file']}")
     for one in status.get("file_differences", ()):
         lines.append(
             f"the topology file of {one['router']} has other {one['what']}: digest {one['theirs']}, ours {one['ours']}"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onceway import topology
-from onceway.cli.check import warn_of
+from onceway.cli.check import file_or_last_checked, warn_of, warn_of_broken
 from onceway.cli.log_options import cannot_open, log_options, read_options
 from onceway.cli.options import state_dir_option
 from onceway.cli.router import known_router
@@ -62,11 +61,12 @@ def command(
     the last run is over, they wait for subscribers from before. With --only they always recover, unless told --fresh:
     use it on one host only, and only where the whole network is new.
     """
-    loaded = topology.load(file)
+    wished = None if only is None else [name.strip() for name in only.split(",")]
+    loaded, broken = file_or_last_checked(file, state_dir, wished, fresh=wanted == "fresh")
     warn_of(loaded)
     names = list(loaded.routers)
-    if only is not None:
-        chosen = [known_router(loaded, name.strip()) for name in only.split(",")]
+    if wished is not None:
+        chosen = [known_router(loaded, name) for name in wished]
         names = [name for name in names if name in chosen]
     from onceway import last_life, state
     from onceway.cli.reporting import reporter_for
@@ -82,6 +82,7 @@ def command(
         reporter = reporter_for(options)
     except OSError as error:
         raise cannot_open(options, error) from error
+    warn_of_broken(reporter.log, file, broken)
     try:
         last_life.lock(directory, loaded.network, names)
     except OSError as error:
@@ -101,6 +102,7 @@ def command(
                 part=only is not None,
                 restart=not no_restart,
                 state=directory,
+                broken_file=broken,
                 router_options=options.arguments(),
             )
             reporter.watch(supervisor)

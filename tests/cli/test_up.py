@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from onceway import topology
 from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.live import LiveNetwork, wait_until
@@ -275,6 +277,41 @@ def test_nothing_is_accepted_behind_the_back_of_a_subscriber_at_routers_that_sta
             finally:
                 for pid in pids:
                     os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("command", [["up"], ["router"]])
+def test_a_broken_file_is_refused_after_a_stop_and_not_used_after_a_death(tmp_path: Path, command: list[str]) -> None:
+    path = LiveNetwork(tmp_path, ["a"]).topology_path
+    text = path.read_text()
+    names = ["a"] if command == ["router"] else []
+    start = [*COMMAND, *command, str(path), *names]
+    with Program([*start, "--fresh"]) as first:
+        wait_until(lambda: status(path, "a"), "a")
+        state = Path(os.environ["ONCEWAY_STATE_DIR"])
+        for what in ("live/topology*.yaml", "live/a.alive"):
+            wait_until(lambda: list(state.glob(what)), what)  # noqa: B023
+        path.write_text("routers: {")
+        first.process.kill()
+    kept = tmp_path / "kept.yaml"
+    kept.write_text(text)
+    with Program(start) as second:
+        wait_until(lambda: "event=file_broken" in second.errors, "the line that says so")
+        assert f"{path} has errors: the file last checked is used in its place" in second.errors
+        wait_until(lambda: (status(kept, "a") or {}).get("broken_file"), "a again")
+        shown = onceway("status", kept, "--timeout", "60").stdout
+        assert f"the topology file has errors, and the one last checked is used: {path}:1: " in shown
+        second.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "event=reload_refused" in second.errors, "the refusal")
+        path.write_text(text)
+        second.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "event=reloaded" in second.errors, "the mended file")
+        assert "has errors" not in onceway("status", path, "--timeout", "60").stdout
+        second.process.terminate()
+        second.rest()
+    path.write_text("routers: {")
+    done = onceway(*command, path, *names)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"{path}:1: ")
 
 
 def test_bad_names_and_taken_ports_are_bad_input(pair_file: Path) -> None:
