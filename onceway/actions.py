@@ -54,8 +54,8 @@ class Actions:
         return {}
 
     async def drop_subscription(self, arguments: Mapping[str, Any]) -> Any:
-        """Drops the subscription `container`, `name` of `address`, which must be away. With `dry_run` it says only what
-        that would lose: `owed`, the deliveries that this router keeps for it."""
+        """Drops the subscription `container`, `name` of `address`, which must be away or attached here. With `dry_run`
+        it says only what that would lose: `owed`, the deliveries that this router keeps for it."""
         address, container, name = _strings(arguments, "address", "container", "name")
         core = self._server.router.core
         directory = core.addresses[address].subscriptions if address in core.addresses else None
@@ -70,10 +70,10 @@ class Actions:
         report = directory.status_of(entry)
         if arguments.get("dry_run"):
             return report
-        if entry.home is not None:
+        if entry.home not in (None, self._server.name):
             raise ControlError(
                 f"{address}: subscription {container}/{name} is attached at router {entry.home}; "
-                "stop its client first, it would come back"
+                "drop it on the host of that router, or stop its client first"
             )
         if not directory.address.established:
             raise ControlError(f"router {self._server.name} is recovering; ask another one, or wait until it is ready")

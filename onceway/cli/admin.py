@@ -61,9 +61,10 @@ def drop_subscription(
     """Drop subscription CONTAINER NAME of ADDRESS, in the whole network.
 
     Nobody waits for it any more, and what is owed to it is lost to it. Its
-    client is told so (onceway:subscription-broken) when it comes back. The
-    subscription must be away: stop its client first. One that the topology file
-    declares cannot be dropped; remove it from the file.
+    client is told so (onceway:subscription-broken): at once if it is attached,
+    else when it comes back. A client that runs subscribes again, and gets what
+    is published from then on; stop it first if it is not to. One that the
+    topology file declares cannot be dropped; remove it from the file.
 
     \b
     Examples:
@@ -82,20 +83,21 @@ async def _drop(sockets: Mapping[str, Path], names: dict[str, Any], yes: bool, a
     owed = sum(each["owed"] for each in known.values())
     one = next(iter(known.values()))
     shown = f"{names['address']}: subscription {names['container']}/{names['name']}"
-    if not yes and one["home"] is None:
+    if not yes and (one["home"] is None or one["home"] in known):
         messages = "1 message" if owed == 1 else f"{owed} messages"
+        if one["home"] is None:
+            state = f"is away for {one['away_s']:.0f} s and waited for {one['timeout_s']:.0f} s"
+        else:
+            messages += " and what it has not accepted of those it was sent"
+            state = f"is attached at router {one['home']}; its client is told, and may subscribe again at once"
         click.echo(
-            f"{shown} is away for {one['away_s']:.0f} s and waited for {one['timeout_s']:.0f} s. "
-            f"The routers of this host owe {messages} to it, which it will never get.",
-            err=True,
+            f"{shown} {state}. The routers of this host owe {messages} to it, which it will never get.", err=True
         )
         click.confirm("Drop it?", abort=True, err=True)
     refused: ControlError | None = None
-    for router, socket in sockets.items():
-        if router not in known:
-            continue
+    for router in sorted(known, key=lambda router: router != one["home"]):
         try:
-            await call(socket, "POST", "/subscription/drop", names)
+            await call(sockets[router], "POST", "/subscription/drop", names)
         except ControlError as error:
             refused = error
             continue

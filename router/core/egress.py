@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING
 from router.core import messages as m
 from router.core.directory import NO_TERM, PREFIX, incarnation_of
 from router.core.irregular import Irregular, Resume, State, put_in_doubt
-from router.core.ports import (
-    MapState,
-    SubscriberAnswer,
-    SubscriberAttach,
-    SubscriberPort,
-    Term,
-)
+from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, SubscriberPort, Term
 from router.core.subscriber import Subscriber
 from router.names import (
     DETACH_FORCED,
@@ -38,8 +32,8 @@ if TYPE_CHECKING:
 
     Condition = Callable[[Irregular], bool]
 
-
 LONGEST_S = 1e9  # that a message between routers can say: not known (protocol 12.2)
+MISSED = "deliveries may have been accepted without this subscription"
 
 
 class Egress:
@@ -414,7 +408,7 @@ class Egress:
         else:
             self.core.broadcast(m.Orphan(self.address.name, name, term, granted_s))
 
-    def drop(self, subscriber: Subscriber, condition: str, known: Term | None) -> None:
+    def drop(self, subscriber: Subscriber, condition: str, known: Term | None, why_broken: str = MISSED) -> None:
         """Detaches it with an error: stolen, broken, or that it has to attach again (protocol 5.3, 7.3)."""
         self.core.subscribers.pop(subscriber.port, None)
         info = {EPOCH: known[0]} if known is not None else {}
@@ -428,7 +422,7 @@ class Egress:
             description = "the topology file does not declare this subscription any more"
             closed = True
         else:
-            description = "deliveries may have been accepted without this subscription"
+            description = why_broken
             closed = True
         if subscriber.answered:
             subscriber.port.detach(condition, description, info, closed)

@@ -13,7 +13,7 @@ from router.core.counters import age_s
 from router.core.directory import NO_TERM, SubscriptionEntry
 from router.core.intervals import count
 from router.core.ports import Term
-from router.names import STOLEN, SUBSCRIPTION_REMOVED
+from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_REMOVED
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -241,12 +241,16 @@ class SubscriptionDirectory:
         self._forget(entry)
 
     def drop(self, entry: SubscriptionEntry) -> None:
-        """An operator gives up a subscription that has no link anywhere. Its client is told so when it comes back
-        (protocol 8.2)."""
-        assert entry.home is None
+        """An operator gives up a subscription that is attached here, or nowhere. Its client is told so, now or when it
+        comes back (protocol 8.2)."""
+        assert entry.home in (None, self.core.name)
         assert not entry.declared
         assert self.address.established
-        self.core.broadcast(m.Leave(self.address.name, entry.name, entry.term, broken=True))
+        if entry.home is None:
+            self.core.broadcast(m.Leave(self.address.name, entry.name, entry.term, broken=True))
+        else:
+            local = self.address.deliveries.subscribers[entry.name]
+            self.address.egress.drop(local, SUBSCRIPTION_BROKEN, None, "the operator has dropped this subscription")
         self.core.drain()
 
     def _note_expired(self, entry: SubscriptionEntry, since: float) -> None:

@@ -40,9 +40,9 @@ def test_a_dropped_subscription_is_waited_for_no_more_and_is_told_so(pair: LiveN
     async def scene() -> None:
         async with client.connect(pair.urls("b"), container="billing", journal=journal) as away:
             await away.subscriber("orders", name="invoices")
-            attached = await ask(*drop, "--yes")
-            assert attached.returncode == 1
-            assert "billing/invoices is attached at router b; stop its client first" in attached.stderr
+            elsewhere = await ask(*drop, "--yes", "--router", "a")
+            assert elsewhere.returncode == 1
+            assert "billing/invoices is attached at router b; drop it on the host of that router" in elsewhere.stderr
         async with client.connect(pair.urls("a"), container="shop") as connection:
             other = await connection.subscriber("orders", name="other")
             publisher = await connection.publisher("orders")
@@ -70,6 +70,32 @@ def test_a_dropped_subscription_is_waited_for_no_more_and_is_told_so(pair: LiveN
             assert "onceway:subscription-broken" in gaps[0].reason
 
     asyncio.run(asyncio.wait_for(scene(), BOUND_S))
+
+
+def test_an_attached_subscription_that_is_dropped_is_told_so_and_begins_anew(pair: LiveNetwork) -> None:
+    drop = ("subscription", "drop", "parts", "billing", "invoices")
+    gaps: list[SubscriptionGap] = []
+
+    async def scene() -> None:
+        async with client.connect(pair.urls("b"), container="billing") as connection:
+            subscriber = await connection.subscriber("parts", name="invoices", on_gap=gaps.append)
+            kept = await asyncio.to_thread(admin, pair, *drop, stdin=b"n\n")
+            assert kept.returncode == 1
+            assert "is attached at router b; its client is told, and may subscribe again at once." in kept.stderr
+            assert not gaps
+            done = await asyncio.to_thread(admin, pair, *drop, stdin=b"y\n")
+            assert (done.returncode, done.stdout) == (0, "parts: subscription billing/invoices dropped\n"), done.stderr
+            await asyncio.to_thread(wait_until, lambda: gaps, "the gap to be told")
+            async with client.connect(pair.urls("a"), container="shop") as shop:
+                publisher = await shop.publisher("parts")
+                publication = await publisher.put(b"x")
+                async for delivery in subscriber:
+                    await delivery.accept()
+                    break
+                await publication
+
+    asyncio.run(asyncio.wait_for(scene(), BOUND_S))
+    assert "the operator has dropped this subscription" in gaps[0].reason
 
 
 def test_a_declared_subscription_is_removed_in_the_file_only(pair: LiveNetwork) -> None:

@@ -370,3 +370,18 @@ def test_a_second_attach_steals_the_subscription() -> None:
     third = mesh.subscriber("b", epoch=3, born=1, unsettled={})
     assert second.condition == STOLEN
     assert third.answered
+
+
+def test_a_subscription_that_its_router_drops_is_broken_and_waited_for_no_more() -> None:
+    mesh = Mesh("ab")
+    subscriber = mesh.subscriber("a", epoch=1, born=1, accepts=False)
+    publisher = mesh.publisher("b")
+    publisher.send("m0")
+    assert publisher.told == []
+    subscriptions = mesh.cores["a"].addresses[TOPIC].subscriptions
+    subscriptions.drop(next(iter(subscriptions.entries.values())))
+    mesh.run()
+    assert subscriber.condition == SUBSCRIPTION_BROKEN
+    mesh.subscriber("b", "other")
+    assert publisher.told == [0]
+    assert mesh.subscriber("b", epoch=2, born=1, unsettled={}).condition == SUBSCRIPTION_BROKEN

@@ -82,6 +82,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "broken_and_gone_before_it_was_told": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
     # protocol 8.2: A says of S only that it has gone
     "dropped_by_an_operator": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
+    "dropped_while_attached": ([(SubscriptionDirectory, "on_leave", leave_as_if_not_broken)], "hole"),
     # protocol 8.3: A takes S, which it knows from B's HELLO only, for one that was away
     "router_that_starts_breaks_nobody_who_is_there": (
         [(SubscriptionDirectory, "_orphaned_too_long", as_an_orphan)],

@@ -57,6 +57,7 @@ NOT_RECORDED = {
     "publisher_at_a_router_that_is_removed": "the routers of a file change in it",
     "closed_at_one_router_only": "files change in it, and nothing excuses a loss there",
     "dropped_by_an_operator": "a router gives the subscription up by hand",
+    "dropped_while_attached": "a router gives the subscription up by hand",
     "removed_when_all_have_removed_it": "its declared subscriber never attaches, so what is sent waits",
     "removed_with_a_link": "its subscriber is turned away",
     "removed_and_back_before_all_know": "its subscriber is turned away, and comes back by hand",

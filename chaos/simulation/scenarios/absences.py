@@ -202,6 +202,22 @@ def dropped_by_an_operator(world: Worlds) -> None:
     s.finish()
 
 
+def dropped_while_attached(world: Worlds) -> None:
+    """S is at A when A drops it, and its connection breaks before it reads that. A accepts m0, and dies; B has
+    accepted nothing, and C has been out of session."""
+    address = replace(SHORT, no_subscribers="accept")
+    s = Schedule(world("ABC", [P()], [S()], strict=False, address=address)).up("p0@A", "s0@A")
+    s.step("crash", "C").run().step("restart", "C").run()
+    s.hold(("r2c", s.cid("s0"))).step("giveup", "A", "s0").run()
+    s.lose("s0").run()
+    s.send("p0").run()
+    assert s.w.checker.missed
+    s.step("crash", "A").run()
+    s.attach("s0@B")
+    assert s.w.checker.told == [("s0", "interrupted")], "hole: S missed a message and nobody told it"
+    s.finish()
+
+
 def given_up_and_nobody_is_left(world: Worlds) -> None:
     """A was the only router: nobody can tell S."""
     s = _missed_by_one_given_up(world, "A", 0, "link-detach", 0.0)

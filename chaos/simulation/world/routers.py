@@ -290,11 +290,11 @@ class Routers:
         self.do_down(x, y)
 
     def do_giveup(self, name: str, subscriber: str) -> None:
-        """Its operator drops a subscription that is away."""
+        """Its operator drops a subscription that is away, or attached here."""
         core = self.site(name).router.core
         for address in list(core.addresses.values()):
             for entry in list(address.subscriptions.entries.values()):
-                if entry.name[0] == subscriber and entry.home is None:
+                if entry.name[0] == subscriber and entry.home in (None, name):
                     address.subscriptions.drop(entry)
 
     def do_reload(self, name: str, changes: dict[str, Any]) -> None:
