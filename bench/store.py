@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,16 +103,17 @@ async def lmdb(place: Path, options: argparse.Namespace) -> None:
         environment.close()
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--octets", type=int, default=100)
     parser.add_argument("--dir", help="where the files go: on the disk that is to be measured")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=options.dir) as directory:
         asyncio.run(store(Path(directory), options))
         asyncio.run(lmdb(Path(directory), options))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
