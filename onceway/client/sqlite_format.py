@@ -129,7 +129,7 @@ def insert_link(database: sqlite3.Connection, key: tuple[int, str, str, str]) ->
 
 
 def count_row(commits: int) -> tuple[Any, ...]:
-    """The values of the row that counts commits, as `SqliteLink.row` has those of a link."""
+    """The values of the row that counts commits, as `LinkRows.row` has those of a link."""
     state = (0, 0, commits, 0, 0.0, "")
     return (*state, crc_of(*COMMITS, *state), COMMITS[0])
 

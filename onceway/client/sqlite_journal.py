@@ -1,7 +1,7 @@
 """The embedded journal: one SQLite file for one container, with many writes in a commit.
 
 The event loop only appends to a list.  A thread turns what has gathered into one transaction and waits for the disk
-(synchronous=FULL): the slower the disk, the larger the transactions.  `sqlite_links` gathers the writes of each link
+(synchronous=FULL): the slower the disk, the larger the transactions.  `journal_links` gathers the writes of each link
 and makes rows of them; `onceway.client.journal` says what the methods mean.
 
 A killed process leaves whole transactions or none (SQLite's WAL has checksums), in the file and its log (`-wal`).  A
@@ -22,17 +22,33 @@ from contextlib import contextmanager
 from typing import Any
 
 from onceway.client import sqlite_format
+from onceway.client.journal_links import (
+    FORGOTTEN,
+    LIVE,
+    SETTLED,
+    Gathering,
+    Operation,
+    PublisherRows,
+    Run,
+    SubscriberRows,
+)
 from onceway.client.sqlite_format import Damaged, Foreign
-from onceway.client.sqlite_links import Operation, Run, SqliteLink, SqlitePublisher, SqliteSubscriber
 from onceway.client.sqlite_mark import Mark
 from onceway.errors import JournalCorrupt, JournalError, JournalFull, JournalLocked
 
+_INSERT_PUBLICATIONS = "INSERT INTO publications (link, first, lengths, payloads, crc) VALUES (?, ?, ?, ?, ?)"
+_INSERT_ACCEPTED = "INSERT INTO accepted (id, link, outcome, lengths, tags, crc) VALUES (?, ?, ?, ?, ?, ?)"
+_WRITES = {
+    LIVE: "UPDATE publications SET live = ? WHERE link = ? AND first = ?",
+    FORGOTTEN: "DELETE FROM publications WHERE link = ? AND first = ?",
+    SETTLED: "DELETE FROM accepted WHERE id = ? AND link = ?",
+}
 _DAMAGE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT)
 _COPY_AFTER = 8 << 20  # bytes in the log, about, after which it is copied into the file
 _PER_COMMIT = 4 << 12  # bytes of pages in a commit, beside messages and tags: few pages, each whole
 
 
-class SqliteJournal:
+class SqliteJournal(Gathering):
     """The embedded journal, in the SQLite file `path`, for one process at a time.  `connect` makes it from a path.
 
     With the file, a new process continues where a killed one stopped: publications without outcome are sent again, and
@@ -40,18 +56,13 @@ class SqliteJournal:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
         self.path = os.fspath(path)
         self.durable = 0
         self.failure: JournalError | None = None
-        self._lock = threading.Condition()  # guards the gathered writes
         self._access = threading.Lock()  # guards the database
-        self._pending: list[Operation | Run] = []
-        self._touched: dict[SqliteLink, None] = {}  # links whose row has to be written again
-        self._group = 1  # number of the transaction being gathered
         self._wanted = 0  # the highest group that a waiter needs
         self._closing = False
-        self._next_row = 1
-        self._contacts_marked = True  # by the clock of the boot; simulations have another
         self._wake: Callable[[], None] = _nobody
         self._thread: threading.Thread | None = None
         self._database: sqlite3.Connection | None = None
@@ -124,13 +135,13 @@ class SqliteJournal:
             self._mark.close()
             self._mark = None
 
-    def publisher(self, address: str, name: str) -> SqlitePublisher:
+    def publisher(self, address: str, name: str) -> PublisherRows:
         self._settle_down()
-        return SqlitePublisher(self, address, name)
+        return PublisherRows(self, address, name)
 
-    def subscriber(self, address: str, name: str) -> SqliteSubscriber:
+    def subscriber(self, address: str, name: str) -> SubscriberRows:
         self._settle_down()
-        return SqliteSubscriber(self, address, name)
+        return SubscriberRows(self, address, name)
 
     def _settle_down(self) -> None:
         """Waits until everything is in the file: a link that is opened again must find what it wrote before."""
@@ -224,8 +235,9 @@ class SqliteJournal:
             for operation in pending:
                 if isinstance(operation, Run):
                     size += operation.size
-                    operation = operation.insert()
-                run(*operation)
+                    run(_INSERT_ACCEPTED if operation.outcome is not None else _INSERT_PUBLICATIONS, operation.row())
+                else:
+                    run(_WRITES[operation[0]], operation[1])
             database.executemany(
                 "UPDATE link SET epoch = ?, identity = ?, sequence = ?, contact_us = ?, timeout_s = ?, "
                 "contact_mark = ?, crc = ? WHERE id = ?",
@@ -293,6 +305,13 @@ class SqliteJournal:
                 (last,) = database.execute("SELECT max(id) FROM link").fetchone()
                 row = sqlite_format.insert_link(database, (last + 1, role, address, name))
             return (row[0], *row[4:])
+
+    def _load_publications(self, link: int) -> list[tuple[Any, ...]]:
+        query = "SELECT first, lengths, payloads, crc, live FROM publications WHERE link = ? ORDER BY first"
+        return self._rows(query, link)
+
+    def _load_accepted(self, link: int) -> list[tuple[Any, ...]]:
+        return self._rows("SELECT id, outcome, lengths, tags, crc FROM accepted WHERE link = ? ORDER BY id", link)
 
     def _rows(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
         with self._access, self._own_errors():

@@ -13,12 +13,12 @@ from amqp10.outcomes import ACCEPTED, DeliveryState, Outcome
 from amqp10.performatives import Attach
 from amqp10.sender import SenderLink
 from chaos.simulation.defects.taking import Patch
+from onceway.client.journal_links import SETTLED, SubscriberRows
 from onceway.client.protocol.events import Decided
 from onceway.client.protocol.holdings import Holdings
 from onceway.client.protocol.link import JOURNALLING, ClientLink
 from onceway.client.protocol.publishing import PublisherLink, _runs
 from onceway.client.protocol.subscribing import SubscriberLink
-from onceway.client.sqlite_links import SqliteSubscriber
 
 
 def nothing(*arguments: Any, **named: Any) -> None:
@@ -99,11 +99,11 @@ def broken_and_silent(self: SubscriberLink, reason: str, now: float) -> None:
 EXPIRED = SubscriberLink._expired
 
 
-def drop_a_row_with_its_first_tag(self: SqliteSubscriber, row: int) -> None:
+def drop_a_row_with_its_first_tag(self: SubscriberRows, row: int) -> None:
     """The others of its tags are handed on again by the process that comes next."""
     if self._counts.pop(row, 0):
         self._open = None
-        self._journal._pending.append(("DELETE FROM accepted WHERE id = ?", (row,)))
+        self._journal._pending.append((SETTLED, (row, self._id)))
 
 
 # ---------------------------------------------------------------------- both
@@ -197,7 +197,7 @@ AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {
     "client_does_not_repeat_its_verdict": ([(SubscriberLink, "_answer", nothing)], "ours", "G4"),
     # what is accepted is in the journal until it is settled; the process would have to be killed just then
     "journal_drops_a_row_with_its_first_tag": (
-        [(SqliteSubscriber, "_drop", drop_a_row_with_its_first_tag)],
+        [(SubscriberRows, "_drop", drop_a_row_with_its_first_tag)],
         "ours",
         "the journal counts",
     ),

@@ -18,12 +18,12 @@ from chaos.simulation.world.checker import Violation
 from chaos.simulation.world.clients import ADDRESS, Client, body_of, settings_of
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.torn_journal import Disk, File, Listener, Nothing, Steps, Storage
+from onceway.client.journal_links import PublisherRows
 from onceway.client.protocol.endpoint import Endpoint
 from onceway.client.protocol.events import Decided, Detached, Failed, LinkEvent, Undecided
 from onceway.client.protocol.link import ATTACHED
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.protocol.subscribing import SubscriberLink
-from onceway.client.sqlite_links import SqlitePublisher
 from onceway.errors import JournalError, LinkStolen
 
 if TYPE_CHECKING:
@@ -337,7 +337,7 @@ class RealPublisher(RealClient, Publisher):
     def check_journal(self) -> None:
         assert self.real is not None
         part = self.real._part
-        if isinstance(part, SqlitePublisher) and not self.closing:
+        if isinstance(part, PublisherRows) and not self.closing:
             part.check_invariants([number for number, _ in self.real.undecided])
 
     def hear(self, event: LinkEvent) -> None:

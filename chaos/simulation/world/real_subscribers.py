@@ -10,10 +10,10 @@ from chaos.simulation.world.clients import ADDRESS, mid_of
 from chaos.simulation.world.real_clients import OURS, REJECTED, RealClient
 from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.torn_journal import Disk, TornJournal
+from onceway.client.journal_links import SubscriberRows
 from onceway.client.protocol.endpoint import Endpoint
 from onceway.client.protocol.events import Arrived, Attached, Gap, LinkEvent
 from onceway.client.protocol.subscribing import SubscriberLink
-from onceway.client.sqlite_links import SqliteSubscriber
 
 if TYPE_CHECKING:
     from chaos.simulation.world.world import Event
@@ -50,7 +50,7 @@ class RealSubscriber(RealClient, Subscriber):
     def check_journal(self) -> None:
         assert self.real is not None
         part = self.real._part
-        if isinstance(part, SqliteSubscriber) and not self.closing:
+        if isinstance(part, SubscriberRows) and not self.closing:
             part.check_invariants(self.real.holdings.positions)
 
     def holds(self) -> bool:

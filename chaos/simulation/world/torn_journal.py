@@ -28,8 +28,8 @@ from onceway.client.journal import (
     _MemoryPublisher,
     _MemorySubscriber,
 )
+from onceway.client.journal_links import PublisherRows, Run, SubscriberRows
 from onceway.client.sqlite_journal import SqliteJournal
-from onceway.client.sqlite_links import Run, SqlitePublisher, SqliteSubscriber
 from onceway.errors import JournalError, JournalFull
 
 
@@ -310,11 +310,11 @@ class SteppedSqlite(SqliteJournal):
         self._database = self.file.database
         return self._prepare(self._database, container)
 
-    def publisher(self, address: str, name: str) -> SqlitePublisher:
+    def publisher(self, address: str, name: str) -> PublisherRows:
         return _HeardPublisher(self, address, name)
 
-    def subscriber(self, address: str, name: str) -> SqliteSubscriber:
-        return SqliteSubscriber(self, address, name)
+    def subscriber(self, address: str, name: str) -> SubscriberRows:
+        return SubscriberRows(self, address, name)
 
     def waits(self) -> bool:
         return self._wanted == self._group and self.failure is None
@@ -349,7 +349,7 @@ class SteppedSqlite(SqliteJournal):
         return [f"{count} rows of {table}" for table, count in counts.items() if count]
 
 
-class _HeardPublisher(SqlitePublisher):
+class _HeardPublisher(PublisherRows):
     __slots__ = ("_listener",)
 
     def __init__(self, journal: SteppedSqlite, address: str, name: str) -> None:

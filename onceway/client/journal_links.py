@@ -1,35 +1,68 @@
-"""What the embedded journal keeps of each link: the rows that hold its publications, or the tags that it has accepted.
+"""What a stored journal keeps of each link: the rows that hold its publications, or the tags that it has accepted.
 
 This code runs on the caller's side, under the journal's lock.  It gathers writes for the next transaction, and does not
-read the file once the link is open.  A run of messages or of accepted tags is one row; beside a run of messages is a
-short list of the ranges that have no outcome.  `sqlite_journal` has the file, the thread and the transactions.
+read what is stored once the link is open.  A run of messages or of accepted tags is one row; beside a run of messages
+is a short list of the ranges that have no outcome.  A `Gathering` stores it: `sqlite_journal` in a file of its own,
+`edges.store.journal` in the store of an edge.
 """
 
 from __future__ import annotations
 
+import threading
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import accumulate
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
 from onceway.client import clock
 from onceway.client.journal import PublisherRecord, SubscriberRecord
 from onceway.client.ranges import RangeSet
 from onceway.client.sqlite_format import Damaged, crc_of, run_crc, with_crc, without_crc
 
-if TYPE_CHECKING:
-    from onceway.client.sqlite_journal import SqliteJournal
-
 Operation = tuple[str, tuple[Any, ...]]
+"""A write that is no new row, and its values:"""
+LIVE: Final = "live"  # ranges without outcome, link, first: of a run of publications
+FORGOTTEN: Final = "forgotten"  # link, first: a run of publications is gone
+SETTLED: Final = "settled"  # row, link: a run of accepted tags is gone
 
 _RUN_BYTES = 1 << 20  # a run of publications grows to about this size before a new row is begun
 _RANGE = Struct(">QQ")
 
 
-class SqliteLink:
+class Gathering(ABC):
+    """A journal as its links see it: what it gathers for the next transaction, and what it has stored."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()  # guards what is gathered
+        self._pending: list[Operation | Run] = []
+        self._touched: dict[LinkRows, None] = {}  # links whose row has to be written again
+        self._group = 1  # number of the transaction being gathered
+        self._next_row = 1
+        self._contacts_marked = True  # by the clock of the boot; simulations have another
+
+    @abstractmethod
+    def _load_link(self, role: str, address: str, name: str) -> tuple[Any, ...]:
+        """id, epoch, identity, sequence, contact_us, timeout_s, contact_mark of a link, which is made if it is new."""
+
+    @abstractmethod
+    def _load_publications(self, link: int) -> list[tuple[Any, ...]]:
+        """(first, lengths, payloads, crc, live) of each run, ascending."""
+
+    @abstractmethod
+    def _load_accepted(self, link: int) -> list[tuple[Any, ...]]:
+        """(row, outcome, lengths, tags, crc) of each run, ascending."""
+
+    @abstractmethod
+    def _own_errors(self) -> AbstractContextManager[None]:
+        """Makes JournalErrors of what the storage and the format say."""
+
+
+class LinkRows:
     """Base of both kinds: the link's row."""
 
     __slots__ = (
@@ -44,7 +77,7 @@ class SqliteLink:
         "_timeout_s",
     )
 
-    def __init__(self, journal: SqliteJournal, role: str, address: str, name: str) -> None:
+    def __init__(self, journal: Gathering, role: str, address: str, name: str) -> None:
         self._journal = journal
         (
             self._id,
@@ -88,35 +121,24 @@ class Run:
         self.size = 0
         self.live = RangeSet()  # publications: what has no outcome yet
 
-    def insert(self) -> Operation:
+    def row(self) -> tuple[Any, ...]:
+        """(link, first, lengths, payloads, crc) of publications; (row, link, outcome, lengths, tags, crc) of tags."""
         lengths = array("I", map(len, self.items)).tobytes()
         joined = b"".join(self.items)
         self.items = []  # the row has them now
-        if self.outcome is None:
-            crc = run_crc((self.link, self.key), lengths, joined)
-            return (
-                "INSERT INTO publications (link, first, lengths, payloads, crc) VALUES (?, ?, ?, ?, ?)",
-                (self.link, self.key, lengths, joined, crc),
-            )
-        crc = run_crc((self.key, self.link, self.outcome), lengths, joined)
-        return (
-            "INSERT INTO accepted (id, link, outcome, lengths, tags, crc) VALUES (?, ?, ?, ?, ?, ?)",
-            (self.key, self.link, self.outcome, lengths, joined, crc),
-        )
+        key = (self.link, self.key) if self.outcome is None else (self.key, self.link, self.outcome)
+        return (*key, lengths, joined, run_crc(key, lengths, joined))
 
 
-class SqlitePublisher(SqliteLink):
+class PublisherRows(LinkRows):
     __slots__ = ("_firsts", "_runs", "record")
 
-    def __init__(self, journal: SqliteJournal, address: str, name: str) -> None:
+    def __init__(self, journal: Gathering, address: str, name: str) -> None:
         super().__init__(journal, "publisher", address, name)
         self._firsts: list[int] = []  # of the runs, ascending
         self._runs: list[Run] = []
         undecided: list[tuple[int, bytes]] = []
-        rows = journal._rows(
-            "SELECT first, lengths, payloads, crc, live FROM publications WHERE link = ? ORDER BY first", self._id
-        )
-        for first, lengths, payloads, crc, live in rows:
+        for first, lengths, payloads, crc, live in journal._load_publications(self._id):
             with journal._own_errors():
                 items = _split((self._id, first), lengths, payloads, crc, f"the row of messages from {first} on")
                 live = without_crc(live, self._id, first)
@@ -168,14 +190,10 @@ class SqlitePublisher(SqliteLink):
                 if run.live:
                     ranges = b"".join([_RANGE.pack(low, high) for low, high in run.live])
                     blob = with_crc(ranges, self._id, run.key)
-                    journal._pending.append(
-                        ("UPDATE publications SET live = ? WHERE link = ? AND first = ?", (blob, self._id, run.key))
-                    )
+                    journal._pending.append((LIVE, (blob, self._id, run.key)))
                     at += 1
                 else:
-                    journal._pending.append(
-                        ("DELETE FROM publications WHERE link = ? AND first = ?", (self._id, run.key))
-                    )
+                    journal._pending.append((FORGOTTEN, (self._id, run.key)))
                     del self._runs[at], self._firsts[at]
 
     def check_invariants(self, undecided: Iterable[int]) -> None:
@@ -187,26 +205,23 @@ class SqlitePublisher(SqliteLink):
 
     def close(self) -> None:
         with self._journal._lock:
-            self._journal._pending.append(("DELETE FROM publications WHERE link = ?", (self._id,)))
+            self._journal._pending += [(FORGOTTEN, (self._id, first)) for first in self._firsts]
             self._runs, self._firsts = [], []
             self._identity = 0
             self._journal._touched[self] = None
 
 
-class SqliteSubscriber(SqliteLink):
+class SubscriberRows(LinkRows):
     __slots__ = ("_born", "_counts", "_open", "_rows", "record")
 
-    def __init__(self, journal: SqliteJournal, address: str, name: str) -> None:
+    def __init__(self, journal: Gathering, address: str, name: str) -> None:
         super().__init__(journal, "subscriber", address, name)
         self._rows: dict[bytes, int] = {}  # tag -> row that holds it
         self._counts: dict[int, int] = {}  # row -> tags not settled
         self._open: Run | None = None
         self._born = self._identity
         unsettled: dict[bytes, bytes | None] = {}
-        rows = journal._rows(
-            "SELECT id, outcome, lengths, tags, crc FROM accepted WHERE link = ? ORDER BY id", self._id
-        )
-        for row, outcome, lengths, joined, crc in rows:
+        for row, outcome, lengths, joined, crc in journal._load_accepted(self._id):
             with journal._own_errors():
                 tags = _split((row, self._id, outcome), lengths, joined, crc, f"row {row} of accepted tags")
             # settled tags of a row that is not empty yet come back: the next attach settles them again
@@ -238,7 +253,7 @@ class SqliteSubscriber(SqliteLink):
             del self._counts[row]
             if self._open is not None and self._open.key == row:
                 self._open = None
-            self._journal._pending.append(("DELETE FROM accepted WHERE id = ?", (row,)))
+            self._journal._pending.append((SETTLED, (row, self._id)))
 
     def attach(self, epoch: int, born: int) -> None:
         self._born = born
@@ -277,7 +292,7 @@ class SqliteSubscriber(SqliteLink):
 
     def close(self) -> None:
         with self._journal._lock:
-            self._journal._pending.append(("DELETE FROM accepted WHERE link = ?", (self._id,)))
+            self._journal._pending += [(SETTLED, (row, self._id)) for row in self._counts]
             self._rows, self._counts, self._open = {}, {}, None
             self._identity = 0
             self._journal._touched[self] = None
