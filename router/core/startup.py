@@ -51,9 +51,18 @@ class Startup:
         self.core.due(self.times.next_at())
         self._update_established()
         self._check_recovered()
-        if self.fresh:  # protocol 4.4: there is no earlier subscription to wait for
-            self.recover(self.times.pending)
+        if self.fresh:
+            self._recover_fresh()
         self._take_deferred()
+
+    def _recover_fresh(self) -> None:
+        """There is no earlier subscription to wait for, unless others know the address already (protocol 4.4)."""
+        members = self.core.members
+        known = [each.match for each in self.times.pending if members.is_recovered_elsewhere(each.match)]
+        if known:
+            text = "started fresh beside routers that are established: learns from them, and waits for {awaited}"
+            self.core.log.warning("fresh_learns", text, awaited=self.all_awaited(), addresses=known)
+        self.recover([each for each in self.times.pending if each.match not in known])
 
     def _take_deferred(self) -> None:
         core = self.core
@@ -138,11 +147,10 @@ class Startup:
     def _why_established(self) -> str:
         if self.times.pending:
             return "every subscription is declared"
-        if self.fresh:
-            return "started fresh"
         members = self.core.members
-        elsewhere = any(members.is_recovered_elsewhere(entry.match) for entry in self.core.config.reachable)
-        return "as others are" if elsewhere else "time is over"
+        if any(members.is_recovered_elsewhere(entry.match) for entry in self.core.config.reachable):
+            return "as others are"
+        return "started fresh" if self.fresh else "time is over"
 
     def _update_established(self) -> None:
         core, was = self.core, self.core.established

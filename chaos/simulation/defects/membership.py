@@ -8,6 +8,7 @@ from router.core.core import Core
 from router.core.egress import Egress
 from router.core.intervals import IntervalSet
 from router.core.membership import Membership
+from router.core.startup import Startup
 from router.core.subscription_directory import SubscriptionDirectory
 
 
@@ -28,6 +29,10 @@ def whoever_goes_is_not_waited_for(self: Membership, peer: str, now: float) -> N
 
 
 WENT = Membership.session_ended
+
+
+def whatever_others_know(self: Startup) -> None:
+    self.recover(self.times.pending)
 
 
 def heard_by_name(self: Membership, router: str, incarnation: int) -> bool:
@@ -56,6 +61,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "who_was_to_be_waited_for_is_gone": ([(Membership, "session_ended", whoever_goes_is_not_waited_for)], "G1"),
     # protocol 4.4: nor does A, in the life in which it says HELLO to C
     "who_was_to_be_waited_for_has_started_again": ([(Membership, "has_said_hello", heard_by_name)], "G1"),
+    # protocol 4.4: C goes by its option
+    "started_fresh_beside_others": ([(Startup, "_recover_fresh", whatever_others_know)], "G1"),
     # protocol 7.2: A counts as reachable whom it has a session with, and C has none to hear of S in
     "answered_before_those_who_start_have_met": ([(Egress, "_awaits_others", always(False))], "G1"),
     # protocol 7.3: B knows S when it hears of it again, and says nothing of what it let be accepted before it did

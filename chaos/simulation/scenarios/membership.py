@@ -90,6 +90,16 @@ def who_was_to_be_waited_for_has_started_again(world: Worlds) -> None:
     s.finish()
 
 
+def started_fresh_beside_others(world: Worlds) -> None:
+    """C is started fresh, which nobody has refused: B's HELLO says that there is something to learn (protocol 4.4)."""
+    s = Schedule(world("ABC", [P()], [S()], address=ACCEPT)).up()
+    s.hold(("up", "A", "C"), ("up", "C", "A")).step("crash", "C").step("restart", "C", True).attach("s0@A")
+    assert s.w.subscriber("s0").confirmed
+    s.pass_time(1.5).attach("p0@C")  # C has waited for A's HELLO for long enough to boot
+    s.send("p0").run()
+    s.finish()
+
+
 def _subscribed_without(s: Schedule, router: str, kind: str = "Join") -> Schedule:
     """S subscribes at A, which ends its session with that router, and so answers without it. What A has said to it
     before, and the end of the session, are still unread there."""

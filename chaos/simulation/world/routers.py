@@ -310,9 +310,9 @@ class Routers:
     def do_heal(self) -> None:
         self.group = dict.fromkeys(self.names, 0)
 
-    def do_restart(self, name: str) -> None:
+    def do_restart(self, name: str, fresh: bool = False) -> None:
         assert self.sites[name] is None
-        self.sites[name] = Site(self, name, fresh=False)
+        self.sites[name] = Site(self, name, fresh)
         self.to_read = None
 
     def declared_by(self, name: str) -> set[str]:

@@ -216,8 +216,8 @@ class World(Routers):
         self.checker.declare(*sorted({*subscribers.split()}.intersection(*elsewhere)), later=True)
         super().do_declare(name, subscribers, others)
 
-    def do_restart(self, name: str) -> None:
-        super().do_restart(name)
+    def do_restart(self, name: str, fresh: bool = False) -> None:
+        super().do_restart(name, fresh)
         self.checker.started((name, self.site(name).incarnation))
 
     def do_connect(self, name: str, router: str) -> None:
