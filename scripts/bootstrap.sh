@@ -28,6 +28,13 @@ if stamped "$want"; then exit 0; fi
 can_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 && [ -z "${ONCEWAY_NO_APT:-}" ]; }
 
 updated=
+update() {
+    if [ -z "$updated" ] && can_install; then
+        apt-get update -qq >"$1" 2>&1 || { cat "$1" >&2; say "apt-get update failed; going on with the package lists there are"; }
+        updated=1
+    fi
+}
+
 # apt PACKAGE...: installs, or prints the command and fails.
 apt() {
     if ! can_install; then
@@ -36,10 +43,7 @@ apt() {
     fi
     say "installing system packages: $*"
     log=$(mktemp)
-    if [ -z "$updated" ]; then
-        apt-get update -qq >"$log" 2>&1 || { cat "$log" >&2; say "apt-get update failed; going on with the package lists there are"; }
-        updated=1
-    fi
+    update "$log"
     if ! DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" </dev/null >"$log" 2>&1; then
         cat "$log" >&2
         rm -f "$log"
@@ -133,8 +137,24 @@ if [ -n "$lacking" ] && ! apt $lacking; then
     say "going on without them: \`make bench\` needs them, and its tests will be reported as skipped"
 fi
 
-# The alert rules of monitoring/ are tested with promtool. Where systemd runs, its package would start a Prometheus.
-if ! command -v promtool >/dev/null 2>&1 && { [ -d /run/systemd/system ] || ! apt prometheus; }; then
+# The alert rules of monitoring/ are tested with promtool. It is taken out of Debian's package prometheus into .venv:
+# nothing is installed, so that no Prometheus is started, and nobody needs to be root.
+take_promtool() {
+    if command -v promtool >/dev/null 2>&1 || [ -x "$venv/bin/promtool" ]; then return; fi
+    if [ -n "${ONCEWAY_NO_APT:-}" ] || ! command -v apt-get >/dev/null 2>&1; then return 1; fi
+    say "taking promtool out of the package prometheus, into .venv"
+    folder=$(mktemp -d)
+    chmod 755 "$folder" # apt-get writes there as a user of its own
+    update "$folder/log"
+    if (cd "$folder" && apt-get download -qq prometheus && dpkg-deb -x prometheus_*.deb .) >"$folder/log" 2>&1; then
+        cp "$folder/usr/bin/promtool" "$venv/bin/promtool"
+    else
+        cat "$folder/log" >&2
+    fi
+    rm -rf "$folder"
+    [ -x "$venv/bin/promtool" ]
+}
+if ! take_promtool; then
     complete=
     say "going on without promtool, of the package prometheus: the tests of alert rules will be reported as skipped"
 fi

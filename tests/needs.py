@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 PROTON = "python-qpid-proton is not installed: it is compiled with gcc, Python's headers, pkg-config, libssl-dev"
 
-PROMTOOL = "promtool is not installed: it comes with Debian's package prometheus, which need not run"
+PROMTOOL = "promtool is neither in .venv/bin nor installed: it is in Debian's package prometheus"
 
 
 def has_proton() -> bool:

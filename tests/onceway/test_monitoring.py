@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ ALERTS: list[dict[str, Any]] = yaml.safe_load((MONITORING / "alerts.yaml").read_
 OTHERS = {"up", "process_cpu_seconds_total", "process_resident_memory_bytes"}
 NAME = re.compile(r"\b((?:onceway|process)_[a-z_]+|up)\b(?=[\[{ )=,]|$)")
 
-promtool = shutil.which("promtool")
+promtool = shutil.which("promtool", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
 needs_promtool = pytest.mark.skipif(promtool is None, reason=PROMTOOL)
 
 
