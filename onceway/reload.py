@@ -141,7 +141,7 @@ class ReloadSupervisor:
         async with self._one_at_a_time:
             supervisor = self._supervisor
             old = supervisor.topology
-            changes = _plan(old, new)
+            changes = _plan(self._bound(), new)
             removed = [name for name in supervisor.children if name not in new.routers]
             added = [name for name in new.routers if name not in old.routers] if not supervisor.part else []
             told = [name for name in supervisor.children if name in new.routers]
@@ -172,6 +172,12 @@ class ReloadSupervisor:
                 "stopped": removed,
                 "digest": new.file_digest,
             }
+
+    def _bound(self) -> Topology:
+        """The file that is followed, with the addresses at which the routers listen until they are restarted."""
+        old, children = self._supervisor.topology, self._supervisor.children
+        there = {name: each.started_with.routers[name] for name, each in children.items() if each.started_with}
+        return replace(old, routers={**old.routers, **there})
 
     async def _tell(self, names: list[str], given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         answers = await asyncio.gather(*(self._tell_one(name, given) for name in names))

@@ -193,8 +193,8 @@ class Supervisor:
         for name in names:
             child = self.children[name] = Child(name, added=True)
             self._keepers[name] = asyncio.create_task(self._keep(child, Start()))
+            self.converged = False
         self.follow(self.topology)
-        self.converged = False
         self._woken.set()
 
     # --- life

@@ -111,6 +111,8 @@ async def _publish(plan: Plan) -> int:
         return 0
     tally = f"published {total:,}, accepted {accepted:,}, rejected {rejected:,}, undecided {undecided:,}"
     write_out(f"{tally} in {seconds:.2f} s ({accepted / max(seconds, 0.001):,.0f}/s)\n")
+    if timed_out:
+        return 1
     return 0 if accepted == total and (plan.count is None or total - before >= plan.count) else 1
 
 
