@@ -63,6 +63,8 @@ NOT_RECORDED = {
     "removed_and_back_before_all_know": "its subscriber is turned away, and comes back by hand",
     "closed_and_back": "its declared subscriber leaves and comes back by hand",
     "undeclared_where_the_set_is_closed": "its subscriber stays refused",
+    "accepted_by_one_who_has_left": "its only subscriber leaves, and what others would send waits",
+    "started_fresh_beside_others": "its router is started fresh, which random schedules never do beside others",
     "leave_of_an_earlier_subscription": "its subscriber leaves and comes back by hand, in one process",
 }  # fmt: skip
 """Schedules that are not recorded, and why."""
