@@ -36,6 +36,7 @@ SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are 
 DIAL_FIRST_S: Final = 0.05
 DIAL_MOST_S: Final = 1.0
 DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
+HANDOVER_S: Final = 3.0  # then until the clients' subscriptions are back elsewhere
 GOODBYE_S: Final = 2.0  # and then for its close frames to be written
 ROUNDS: Final = 16  # exchanges between router and network in one turn
 
@@ -135,6 +136,9 @@ class RouterServer:
         if self.router.drain is None or not self.router.drain.done:
             self.drain(drain_s)
             await self.until_drained(drain_s)
+        drain = self.router.drain
+        if drain is not None:
+            await self._until(lambda: drain.handed_over, HANDOVER_S)
         await self._until(lambda: not self.router.connections and self._all_acknowledged(), GOODBYE_S)
         self.stopped = True
         for listener in self._listeners:

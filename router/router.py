@@ -281,6 +281,7 @@ class Router:
         """Refuse new links and connections, and send the clients to these other routers, one after the other. It is
         over when `drain.done`, which takes little longer than `within_s`."""
         self.enter(now)
+        self.core.draining(True, now)
         self.drain = Drain(self, elsewhere, now, within_s)
 
     def undo_drain(self, now: float) -> None:
@@ -288,6 +289,7 @@ class Router:
         self.enter(now)
         drain, self.drain = self.drain, None
         if drain is not None:
+            self.core.draining(False, now)
             drain.undo()
 
     # --- what people see

@@ -218,6 +218,8 @@ class Faults:
             self._struck("restart", shown, now, now + (back_s or 0.0))
             network.terminate(name)
             self._coming_back[name] = back_s or 0.0
+            if (kill_s := fault.values.get("kill")) is not None:
+                self._at(now + kill_s, lambda at: self._kill_ending(name))
         elif fault.kind == "stop":
             assert fault.for_s is not None
             self._struck("stop", shown, now, now + fault.for_s)
@@ -236,6 +238,10 @@ class Faults:
     def _bring_back(self, name: str) -> None:
         if self._network[name].process is None:
             self._network.start(name, fresh=False)
+
+    def _kill_ending(self, name: str) -> None:
+        if self._network[name].ending:
+            self._network.kill(name)
 
     def _can_be_hit(self, fault: Fault, name: str) -> bool:
         """Only clients with a journal survive their death."""

@@ -41,7 +41,7 @@ class Kind:
 KINDS: Final[dict[str, Kind]] = {
     "kill": Kind(_PROCESSES, {"back": "duration"}),
     "stop": Kind(_PROCESSES, {"for": "duration"}, ("for",)),
-    "restart": Kind(_PROCESSES, {"back": "duration"}),
+    "restart": Kind(_PROCESSES, {"back": "duration", "kill": "duration"}),
     "garbage": Kind(("router",), {"connections": "count"}),
     "reload": Kind(("router",)),
     "cut": Kind(("trunk", "router"), {"for": "duration"}, ("for",)),

@@ -25,6 +25,7 @@ from router.core.membership import Membership
 from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.core.publisher import Phase, Publisher
 from router.core.reports import of_core
+from router.core.roll_call import RollCall
 from router.core.startup import Startup
 from router.core.subscriber import Subscriber
 from router.reporting import NO_LOG, Log
@@ -72,6 +73,7 @@ class Core:
         digest = settings_digest(config)
         self.members = Membership(name, config.routers, digest, now)
         self.up = self.members.up
+        self.roll_call = RollCall(self)
         self.established = False  # every address is
         # entry of the configuration -> when a forgotten address of it last told a publisher accepted (protocol 7.3)
         self.accepted_at: dict[str, float] = {}
@@ -228,6 +230,7 @@ class Core:
         self.done_bytes = _done_bytes(config)
         digest = settings_digest(config)
         self.members.reconfigure(config.routers, digest, now)
+        self.roll_call.look()
         for address in list(self.addresses.values()):
             address.reconfigured()
         self.startup.reconfigure(former, digest)
@@ -254,6 +257,7 @@ class Core:
         self.members.session_began(peer, now, began)
         self.due(now)  # protocol 8.4: timeouts that wait for a complete network may start now
         self.startup.send_hello(peer)
+        self.roll_call.tell(peer)
         for address in list(self.addresses.values()):
             address.router_up(peer)
         self.drain()
@@ -262,6 +266,7 @@ class Core:
         """The session with this router has ended (protocol 8.6)."""
         self.now = now
         self.members.session_ended(peer, now)
+        self.roll_call.session_ended(peer)
         for address in list(self.addresses.values()):
             address.router_down(peer)
         self.drain()
@@ -270,12 +275,18 @@ class Core:
         self.startup.check_awaited()
         self.drain()
 
+    def draining(self, draining: bool, now: float) -> None:
+        """This router sends its clients away, or takes clients again (protocol 8.8)."""
+        self.now = now
+        self.roll_call.drain(draining)
+
     def process_resumed(self, since: float) -> None:
         """This process has run without a pause since then. If that is news, it learns first what it may have missed
         (protocol 4.6)."""
         self.members.process_resumed(since)
         if since > self._resumed_at:
             self._resumed_at = since
+            self.roll_call.look(broken=True)
             self.startup.process_resumed(since)
             self.drain()
 
@@ -382,6 +393,9 @@ class Core:
     def _dispatch(self, sender: str, message: m.Message) -> None:
         if isinstance(message, m.Hello):
             self.startup.on_hello(sender, message)
+            return
+        if isinstance(message, m.RouterMessage):
+            self.roll_call.handlers[type(message)](sender, message)
             return
         address = self.addresses.get(message.address) or self.address(message.address)
         address.handlers[type(message)](sender, message)

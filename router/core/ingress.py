@@ -89,6 +89,7 @@ class Ingress:
             answered = 0
         elif answered is None and not resumes:
             answered = publisher.term[0]
+        publisher.asked_together = self._is_asked_together(publisher)
         port.answer(answered, publisher.term, credit=not (resumes and attach.incarnation is None))
         core.window_changed(publisher)
 
@@ -111,13 +112,45 @@ class Ingress:
         """
         if publisher.phase is not Phase.PROVING:
             return
-        if publisher.proof_outdated:
-            publisher.proof_outdated = False
-            publisher.asked_for_proof = True
-            publisher.port.ask()
-        else:
+        publisher.here = publisher.asked_together
+        if not publisher.proof_outdated:
             publisher.asked_for_proof = False
             self._claim(publisher)
+            return
+        publisher.proof_outdated = False
+        publisher.asked_for_proof = True
+        if publisher.here and not publisher.overtaken:
+            publisher.claim_call = self.core.roll_call.next
+            self.core.roll_call.want(publisher.claim_call)
+        else:
+            publisher.overtaken = False
+            self.ask(publisher)
+
+    def ask(self, publisher: Publisher) -> None:
+        """Asks the publisher for a proof (protocol 5.2, 5.7)."""
+        publisher.asked_together = self._is_asked_together(publisher)
+        publisher.port.ask()
+
+    def _is_asked_together(self, publisher: Publisher) -> bool:
+        return self.core.roll_call.together and not publisher.brought_epoch
+
+    def called(self, publisher: Publisher, number: int) -> None:
+        """All routers have answered (protocol 5.9)."""
+        if publisher.claim_call is not None and publisher.claim_call <= number:
+            publisher.claim_call = None
+            self.proved(publisher)
+        else:
+            self.address.streams.called(publisher, number)
+
+    def vouching_changed(self, publisher: Publisher) -> None:
+        """All routers are together now, so that a proof is worth asking for, or one is missing: then nobody can be
+        called, and the publisher itself is asked (protocol 5.9)."""
+        if publisher.claim_call is not None:
+            publisher.claim_call = None
+            publisher.proof_outdated = True
+            self.proved(publisher)
+        else:
+            self.address.streams.ask(publisher)
 
     def question_answered(self, publisher: Publisher) -> None:
         """The open question is answered: another sign of life, and a later proof (protocol 5.7)."""
@@ -189,7 +222,7 @@ class Ingress:
         """
         for publisher in self.proving:
             if publisher.publisher_id == publisher_id and not publisher.brought_epoch:
-                publisher.proof_outdated = True
+                publisher.proof_outdated = publisher.overtaken = True
 
     def _is_too_late(self, publisher: Publisher, known: PublisherEntry | None) -> bool:
         """Says whether other routers may have settled what the publisher will send again while its sign of life was
@@ -371,6 +404,7 @@ class Ingress:
         publisher.phase = Phase.DROPPED
         del self.publishers[publisher.publisher_id]
         self.address.records.drop_all(publisher)
+        self.core.roll_call.check_asked()
 
     # ---------------------------------------------------------------------------------------------------------- windows
 

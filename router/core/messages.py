@@ -113,6 +113,30 @@ class Hello:
 
 
 @dataclass(slots=True)
+class Draining:
+    """The sender sends its clients away, or takes clients again (protocol 8.8)."""
+
+    draining: bool
+
+
+@dataclass(slots=True)
+class Call:
+    """Asks a router whether it is in session (protocol 5.9). `proofs`: it answers when its publishers have proved
+    themselves (protocol 8.8)."""
+
+    number: int
+    proofs: bool
+
+
+@dataclass(slots=True)
+class Called:
+    """Answers a CALL."""
+
+    number: int
+    proofs: bool
+
+
+@dataclass(slots=True)
 class Pub:
     """A publisher works at the sender (protocol 5.4). `timeout_s`: the publisher_timeout that it was told. `expected`:
     None when this is repeated for a new session (protocol 4.2)."""
@@ -308,6 +332,7 @@ AddressMessage = (
     | Settle
     | SettleTags
 )
-Message = Hello | AddressMessage
+RouterMessage = Draining | Call | Called
+Message = Hello | RouterMessage | AddressMessage
 Handlers = dict[type[AddressMessage], Callable[[str, Any], None]]
 """What each part of an address does on a message: sender and message."""

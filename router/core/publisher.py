@@ -61,9 +61,11 @@ class Publisher:
     __slots__ = (
         "address",
         "asked_for_proof",
+        "asked_together",
         "brought_epoch",
         "brought_incarnation",
         "brought_map",
+        "claim_call",
         "container",
         "covered",
         "credit_withheld",
@@ -73,14 +75,17 @@ class Publisher:
         "held",
         "held_bytes",
         "held_count",
+        "here",
         "incarnation",
         "link_gone",
         "live",
         "mode_first",
         "name",
+        "needs_call",
         "needs_question",
         "no_credit_reason",
         "no_credit_since",
+        "overtaken",
         "phase",
         "port",
         "prefix",
@@ -143,7 +148,13 @@ class Publisher:
         # A subscription or an attachment elsewhere has become known since the link was answered or last asked: the next
         # sign of life is too old, and the publisher is asked again (protocol 5.2).
         self.proof_outdated = False
+        self.overtaken = False  # an attachment elsewhere has
         self.asked_for_proof = False
+        # protocol 5.9, never of a client that brings an epoch: its open proof was asked for, and it has given one,
+        # since all routers are together
+        self.asked_together = False
+        self.here = False
+        self.claim_call: int | None = None  # it claims when that roll call, or a later one, is complete
         self.settled_tags: list[bytes] = []  # expected tags that it has settled before it has claimed
         self.held: list[Held] = []
         self.held_count = 0
@@ -160,6 +171,8 @@ class Publisher:
         self.uncovered: dict[SubscriptionEntry, None] = {}
         # subscription (None: the flush) -> number of the first question that serves it (protocol 5.7)
         self.needs_question: dict[SubscriptionName | None, int] = {}
+        # subscription -> number of the first roll call that serves it instead (protocol 5.9)
+        self.needs_call: dict[SubscriptionName, int] = {}
         self.questions_asked = 0
         self.questions_answered = 0
         # records

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
+from router.core.messages import SubscriptionName
 from router.core.publisher import FLUSH, Phase, Publisher
 
 if TYPE_CHECKING:
@@ -27,30 +28,55 @@ class Streams:
     # -------------------------------------------------------------------------------------------------------- questions
 
     def ask(self, publisher: Publisher) -> None:
-        """Asks a question if one is needed and none is open (protocol 5.7)."""
-        if (
-            publisher.phase is Phase.READY
-            and publisher.needs_question
-            and publisher.questions_asked == publisher.questions_answered
-        ):
-            publisher.questions_asked += 1
-            publisher.port.ask()
+        """Asks a question if one is needed and none is open (protocol 5.7), or the other routers instead of the
+        publisher (protocol 5.9)."""
+        if publisher.phase is not Phase.READY:
+            return
+        roll_call, needs = self.core.roll_call, publisher.needs_question
+        if publisher.here and publisher.needs_call:
+            roll_call.want(max(publisher.needs_call.values()))
+            needs = {name: question for name, question in needs.items() if name not in publisher.needs_call}
+        if publisher.questions_asked != publisher.questions_answered:
+            # protocol 5.9: a question that was asked in advance gives way to another one, where it is of no use
+            no_use = not (publisher.brought_epoch or roll_call.together)
+            if not (no_use and needs and min(needs.values()) > publisher.questions_asked):
+                return
+            publisher.questions_answered = publisher.questions_asked
+        elif not (needs or roll_call.is_to_prove(publisher)):
+            return
+        publisher.questions_asked += 1
+        self.address.ingress.ask(publisher)
+
+    def called(self, publisher: Publisher, number: int) -> None:
+        """All routers have answered (protocol 5.9). That serves only what was waiting when they were called."""
+        if publisher.phase is Phase.READY and publisher.here:
+            for name, first in list(publisher.needs_call.items()):
+                if first <= number:
+                    self._serve(publisher, name)
+        self.ask(publisher)
 
     def question_answered(self, publisher: Publisher) -> None:
         """The open question is answered. It serves only what was waiting when it was asked (protocol 5.7)."""
         if publisher.phase is not Phase.READY or publisher.questions_asked == publisher.questions_answered:
             return
         publisher.questions_answered = publisher.questions_asked
+        publisher.here = publisher.here or publisher.asked_together
         for name, question in list(publisher.needs_question.items()):
-            if question > publisher.questions_answered or publisher.needs_question.pop(name, None) is None:
-                continue
-            if name is FLUSH:
-                self._flush(publisher)
-            else:
-                entry = self.address.subscriptions.entries.get(name)
-                if entry is not None and entry.home is not None:
-                    self.sync(publisher, entry)
+            if question <= publisher.questions_answered:
+                self._serve(publisher, name)
         self.ask(publisher)
+        self.core.roll_call.check_asked()
+
+    def _serve(self, publisher: Publisher, name: SubscriptionName | None) -> None:
+        if publisher.needs_question.pop(name, None) is None:
+            return
+        if name is FLUSH:
+            self._flush(publisher)
+            return
+        publisher.needs_call.pop(name, None)
+        entry = self.address.subscriptions.entries.get(name)
+        if entry is not None and entry.home is not None:
+            self.sync(publisher, entry)
 
     # -------------------------------------------------------------------------------------------------------- coverage
 
@@ -69,6 +95,8 @@ class Streams:
             publisher.uncovered[entry] = None
             if history:
                 publisher.needs_question[entry.name] = publisher.questions_asked + 1
+                if not publisher.brought_epoch:
+                    publisher.needs_call[entry.name] = self.core.roll_call.next
                 self.ask(publisher)
             else:
                 self.sync(publisher, entry)
@@ -105,6 +133,7 @@ class Streams:
         """The subscription is covered nowhere, and questions for it are void (protocol 8.1)."""
         for publisher in self.address.ingress.publishers.values():
             publisher.needs_question.pop(entry.name, None)
+            publisher.needs_call.pop(entry.name, None)
             publisher.uncovered.pop(entry, None)
             publisher.uncover(entry)
 
@@ -163,3 +192,4 @@ class Streams:
             assert all(subscriptions.get(entry.name) is entry for entry in publisher.uncovered)
             assert all(home in self.address.records.awaited for home in publisher.covered)
             assert all(name is FLUSH or name in subscriptions for name in publisher.needs_question)
+            assert publisher.needs_call.keys() <= publisher.needs_question.keys()

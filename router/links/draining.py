@@ -1,10 +1,12 @@
 """Sends a router's clients away before it stops, connection by connection.
 
-A connection leaves in two steps. First its publishers' credit is withdrawn and its subscribers get nothing more, until
-every delivery that is under way on it has its outcome, or its time is up. Then it is closed with
-`amqp:connection:forced`, and the error's info names another router; each client is given the next one. Nothing is lost
-whenever a connection is closed: clients resume elsewhere with their maps. Waiting spares clients without memory
-repeats and doubt.
+The other routers are told first, and asked for proofs of their publishers, so that none has to be awaited while
+subscriptions move (protocol 8.8). Then connections leave, each in two steps. Its publishers' credit is withdrawn and
+its subscribers get nothing more, until every delivery that is under way on it has its outcome, or its time is up. Then
+it is closed with `amqp:connection:forced`, and the error's info names another router; each client is given the next
+one. Nothing is lost whenever a connection is closed: clients resume elsewhere with their maps. Waiting spares clients
+without memory repeats and doubt. A router that stops stays until the subscriptions are back elsewhere: it may be called
+(protocol 5.9).
 
 `Router.flush` calls `step`. New connections are dropped before their open: proton begins its list of routers anew
 whenever a router's open has come, and would not get beyond a drained one.
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from amqp10.errors import CONNECTION_FORCED
 from amqp10.performatives import Error
 from amqp10.types import Symbol, UShort
+from router.core.messages import SubscriptionName
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
 
@@ -32,8 +35,9 @@ WITH_MEMORY_S: Final = 0.25  # for the outcomes of clients that resume with thei
 SUBSCRIBER_S: Final = (
     1.0  # for those of other subscribers, whom publishers wait for; other publishers have all the time
 )
-
-
+PROOFS: Final = 2  # times proof_after, and a third of all the time: the longest wait for proofs
+BACK_S: Final = 2.0  # the longest wait for a subscription to come back elsewhere
+CALLS_S: Final = 0.5  # and then for the last router to hear of it and call us
 GOODBYE_S: Final = 0.1  # for the client's close. proton does not answer, and reconnects when the transport is closed
 
 
@@ -65,12 +69,17 @@ class Drain:
         self.until = now + within_s
         self.cut: list[Cut] = []
         count = len(router.connections)
-        spread_s = min(max(SPREAD_S, count / PER_SECOND), within_s / 2)
+        self._spread_s = min(max(SPREAD_S, count / PER_SECOND), within_s / 2)
+        self._proofs_until = now + min(PROOFS * router.config.proof_after_s, within_s / 3)
+        self._waits_for_proofs = True
         # connection -> when it begins to leave
-        self._staying = {each: now + spread_s * i / count for i, each in enumerate(router.connections)}
+        self._staying = dict.fromkeys(router.connections, self.until)
         # connection -> when it is closed: at the earliest; at the latest
         self._leaving: dict[ClientConnection, tuple[float, float]] = {}
         self._closing: dict[ClientConnection, float] = {}  # -> when it is dropped if the client has not answered
+        # subscriptions that were sent elsewhere and are not back -> how long they are waited for
+        self._moving: dict[tuple[str, SubscriptionName], float] = {}
+        self._calls_until = now
         self._next_step = now
         self._given = 0
 
@@ -79,14 +88,28 @@ class Drain:
         """No client is left."""
         return not self.router.connections
 
+    @property
+    def handed_over(self) -> bool:
+        """Nobody needs this router any more: its subscriptions are back elsewhere, or have been waited for."""
+        return self.done and not self._moving and self.router.now >= self._calls_until
+
     def next_deadline(self) -> float | None:
-        return self._next_step if self._staying or self._leaving or self._closing else None
+        if self._staying or self._leaving or self._closing or self._moving:
+            return self._next_step
+        return self._calls_until if self._calls_until > self.router.now else None
 
     def step(self, now: float) -> None:
         """Call it after the core's flush, which writes outcomes."""
         if now < self._next_step:
             return
         self._next_step = now + STEP_S
+        if self._waits_for_proofs:
+            missing = bool(self._places()) and self.router.core.roll_call.proofs_missing
+            if missing and now < self._proofs_until:
+                return
+            self._waits_for_proofs = False
+            count = len(self._staying)
+            self._staying = {each: now + self._spread_s * i / count for i, each in enumerate(self._staying)}
         for connection, at in list(self._staying.items()):
             if now < min(at, self.until):
                 break
@@ -103,6 +126,9 @@ class Drain:
             if now >= at or connection.closed:
                 del self._closing[connection]
                 connection.receive_eof(now)
+        if self._moving:
+            self._moving = {each: until for each, until in self._moving.items() if now < until and self._is_away(*each)}
+            self._calls_until = now + CALLS_S
 
     def leave(self, connection: ClientConnection, now: float) -> None:
         """It is this connection's turn, or it has asked for a new link."""
@@ -122,9 +148,14 @@ class Drain:
         self._leaving.pop(connection, None)
         info: dict[str, Any] | None = None
         text = f"router {self.router.config.name} is being drained"
-        if self.elsewhere:
-            place = self.elsewhere[self._given % len(self.elsewhere)]
+        places = self._places()
+        if places:
+            place = places[self._given % len(places)]
             self._given += 1
+            for port in connection.ports:
+                if isinstance(port, SubscriberLink):
+                    name = port.attach.container, port.attach.name
+                    self._moving[port.attach.address, name] = self.router.now + BACK_S
             text += f", connect to router {place.router}"
             info = {
                 Symbol("hostname"): place.host,
@@ -143,6 +174,17 @@ class Drain:
 
     def status(self, now: float) -> dict[str, Any]:
         return {"connections": len(self.router.connections), "left_s": round(max(self.until - now, 0.0), 3)}
+
+    def _places(self) -> list[Place]:
+        """Where clients may be sent: to no router that is being drained, too (protocol 8.8)."""
+        return [place for place in self.elsewhere if place.router not in self.router.core.roll_call.draining]
+
+    def _is_away(self, address: str, name: SubscriptionName) -> bool:
+        """The subscription is an orphan, or its link is still here."""
+        core = self.router.core
+        known = core.addresses.get(address)
+        entry = known.subscriptions.entries.get(name) if known is not None else None
+        return entry is not None and entry.home in (None, core.name)
 
     def _patience_s(self, port: PublisherLink | SubscriberLink) -> float:
         if port.attach.epoch is not None:

@@ -17,9 +17,12 @@ from router.core.intervals import OPEN
 from router.core.messages import (
     Accept,
     AcceptSync,
+    Call,
+    Called,
     Data,
     Declaration,
     DeclaredAddress,
+    Draining,
     Entries,
     Flush,
     Hello,
@@ -234,6 +237,19 @@ def _in_order(cls: Any, *types: FieldType) -> Kind:
     return cls, encode, decode
 
 
+def _of_a_router(cls: Any, *types: FieldType) -> Kind:
+    """The same, of a message that is about no address."""
+    names = [each.name for each in fields(cls)]
+
+    def encode(m: Any) -> bytes:
+        return b"\0\0" + b"".join([write(getattr(m, name)) for name, (write, _) in zip(names, types, strict=True)])
+
+    def decode(r: Reader, address: str) -> Any:
+        return cls(*[read(r) for _, read in types])
+
+    return cls, encode, decode
+
+
 # A message's kind is its place here. The most frequent ones are written and read by functions of their own.
 _KINDS: Final[list[Kind]] = [
     (Hello, _encode_hello, _decode_hello),
@@ -252,6 +268,9 @@ _KINDS: Final[list[Kind]] = [
     _in_order(AcceptSync, _NAME, _TERM, _REJECTIONS),
     (Settle, _encode_settle, _decode_settle),
     _in_order(SettleTags, _PUBLISHER, _TERM, _TAGS),
+    _of_a_router(Draining, _FLAG),
+    _of_a_router(Call, _U64, _FLAG),
+    _of_a_router(Called, _U64, _FLAG),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]

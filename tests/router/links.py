@@ -7,6 +7,7 @@ router's `ClientConnection`s.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from amqp10.connection import Connection
@@ -49,6 +50,8 @@ class NotingCore:
         self.answer_attaches = True
         self.granted_s = 0.0
         self.under_way: dict[Any, int] = {}  # by port
+        self.name = "a"
+        self.roll_call = SimpleNamespace(draining={}, proofs_missing=False)
 
     def named(self, name: str) -> list[tuple[Any, ...]]:
         return [call[1:] for call in self.calls if call[0] == name]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from amqp10.events import ConnectionClosed, ConnectionOpened
-from router.links.draining import SUBSCRIBER_S, WITH_MEMORY_S, Cut, Place
+from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Place
 from tests.router.links import Client, Clients, attached, deliver, send, symbols
 
 ELSEWHERE = [Place("b", "host-b", 5672), Place("c", "host-c", 5673)]
@@ -60,6 +61,76 @@ def test_where_no_other_router_is_known_nothing_is_named(clients: Clients, core:
     drain(clients, [])
     passes(clients, 0.1)
     assert sent_to(client) == "None"
+
+
+def test_nobody_is_sent_to_a_router_that_is_drained_too(clients: Clients, core: Any) -> None:
+    many = [clients.connect(f"c{n}") for n in range(3)]
+    core.roll_call.draining["b"] = None
+    drain(clients)
+    passes(clients, 1.0)
+    assert [sent_to(client) for client in many] == ["host-c"] * 3
+
+
+def test_nobody_leaves_before_the_publishers_of_other_routers_have_proved_themselves(
+    clients: Clients, core: Any
+) -> None:
+    client = clients.connect()
+    core.roll_call.proofs_missing = True
+    drain(clients)
+    passes(clients, 1.0)
+    assert sent_to(client) is None
+    core.roll_call.proofs_missing = False
+    passes(clients, 0.1)
+    assert sent_to(client) == "host-b"
+
+
+def test_proofs_are_not_awaited_for_ever_or_where_there_is_no_other_router(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    core.roll_call.proofs_missing = True
+    drain(clients, within_s=6.0)
+    passes(clients, 1.9)
+    assert sent_to(client) is None
+    passes(clients, 0.2)
+    assert sent_to(client) == "host-b"
+    clients.router.undo_drain(clients.now)
+    another = clients.connect()
+    drain(clients, [])
+    passes(clients, 0.1)
+    assert sent_to(another) == "None"
+
+
+def test_a_router_stays_until_its_subscriptions_are_back_elsewhere(clients: Clients, core: Any) -> None:
+    _, _, port = attached(clients, core)
+    entry = SimpleNamespace(home="a")
+    entries = {(port.attach.container, port.attach.name): entry}
+    core.addresses[port.attach.address] = SimpleNamespace(subscriptions=SimpleNamespace(entries=entries))
+    drain(clients)
+    ended = clients.router.drain
+    assert ended is not None
+    passes(clients, 0.5)
+    assert ended.done
+    entry.home = None
+    passes(clients, 0.5)
+    assert not ended.handed_over
+    entry.home = "b"
+    passes(clients, CALLS_S - 0.1)
+    assert not ended.handed_over, "the last router may not know yet"
+    passes(clients, 0.2)
+    assert ended.handed_over
+    assert ended.next_deadline() is None
+
+
+def test_it_does_not_wait_for_ever_for_a_subscription_that_does_not_come_back(clients: Clients, core: Any) -> None:
+    _, _, port = attached(clients, core)
+    entries = {(port.attach.container, port.attach.name): SimpleNamespace(home=None)}
+    core.addresses[port.attach.address] = SimpleNamespace(subscriptions=SimpleNamespace(entries=entries))
+    drain(clients)
+    ended = clients.router.drain
+    assert ended is not None
+    passes(clients, BACK_S - 0.1)
+    assert not ended.handed_over
+    passes(clients, CALLS_S + 0.2)
+    assert ended.handed_over
 
 
 def test_a_publisher_loses_its_credit_and_leaves_when_it_has_its_outcomes(clients: Clients, core: Any) -> None:

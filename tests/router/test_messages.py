@@ -90,6 +90,9 @@ MESSAGE = st.one_of(
     st.builds(m.AcceptSync, ADDRESS, NAME, TERM, st.lists(REJECTION, max_size=4)),
     st.builds(m.Settle, ADDRESS, st.lists(RANGE, max_size=4)),
     st.builds(m.SettleTags, ADDRESS, PID, TERM, st.lists(TAG.filter(bool), max_size=4)),
+    st.builds(m.Draining, st.booleans()),
+    st.builds(m.Call, U64, st.booleans()),
+    st.builds(m.Called, U64, st.booleans()),
 )
 
 

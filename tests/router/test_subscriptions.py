@@ -77,7 +77,7 @@ def test_records_owed_to_an_orphan_wait_until_it_is_back() -> None:
 
 def test_a_subscription_with_history_is_synchronised_only_after_the_publisher_has_proved_itself() -> None:
     mesh = Mesh("ab")
-    publisher = mesh.publisher("a")
+    publisher = mesh.publisher("a", epoch=1, incarnation=1)
     publisher.answers = False
     fresh = mesh.subscriber("b", "s0", epoch=1, born=1)
     resuming = mesh.subscriber("b", "s1", epoch=2, born=1, unsettled={})
@@ -184,7 +184,7 @@ def test_a_plain_subscription_resumes_with_nothing_and_gets_again_what_is_not_se
 def test_placeholders_are_resumed_with_their_payload_in_order() -> None:
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("b", accepts=False, credit=2)
-    publisher = mesh.publisher("a")
+    publisher = mesh.publisher("a", epoch=1, incarnation=1)
     publisher.send("m0", "m1", "m2")
     states = {subscriber.got[0].tag: MapState.UNDECIDED, subscriber.got[1].tag: MapState.RECEIVED}
     subscriber.leave()
@@ -231,7 +231,7 @@ def test_a_placeholder_that_is_settled_is_resumed_as_settled() -> None:
 def test_a_placeholder_that_is_settled_before_the_answer_is_neither_listed_nor_resumed() -> None:
     mesh = Mesh("ab")
     subscriber = mesh.subscriber("a")
-    publisher = mesh.publisher("a")
+    publisher = mesh.publisher("a", epoch=1, incarnation=1)
     publisher.send("m0")
     subscriber.leave()
     mesh.held.add(("b", "a"))

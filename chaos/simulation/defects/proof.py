@@ -7,6 +7,7 @@ from router.core.directory import SubscriptionEntry
 from router.core.ingress import Ingress
 from router.core.ports import PublisherAttach, PublisherPort
 from router.core.publisher import Publisher
+from router.core.roll_call import RollCall
 from router.core.streams import Streams
 from router.links.proof import Proof
 
@@ -68,6 +69,15 @@ def flush_unproved(self: Streams, publisher: Publisher) -> None:
         self._flush(publisher)
 
 
+def called_by_nobody(self: RollCall) -> None:
+    BEGIN(self)
+    self._missing.clear()
+    self._check_complete()
+
+
+BEGIN = RollCall._begin
+
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 8.4: what P sends again was settled at S while P was asked for a sign of life
     "publisher_that_a_map_tells_of_may_come_too_late": ([(Ingress, "note_known_publisher", always(None))], "G2"),
@@ -75,6 +85,9 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "zombie_ingress_replays_to_crossing_subscriber": ([(Streams, "synchronise", synchronise_at_once)], "G2"),
     # ... or leaves out, and so declares settled, what it has never seen
     "zombie_ingress_declares_settled": ([(Streams, "synchronise", synchronise_at_once)], "G2"),
+    # protocol 5.9: B does not answer; and what A knew of P is from before P could go to B unseen
+    "called_where_a_session_is_over": ([(RollCall, "_begin", called_by_nobody)], "G2"),
+    "proof_from_before_all_were_together": ([(RollCall, "session_ended", always(None))], "G2"),
     # protocol 5.1, 5.2: the abandoned connection's attach claims P, with a new incarnation: S holds another's
     "attach_read_late_plain": ([(Ingress, "attach", attach_is_the_claim)], "G2"),
     # protocol 5.1: the late proof gets a late term, which beats B's; A takes it though it has heard of B's since

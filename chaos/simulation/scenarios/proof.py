@@ -55,6 +55,37 @@ def sign_of_life_older_than_the_subscription(world: Worlds) -> None:
     s.release().hold(("rnotice", ("p0", 1))).run().finish()
 
 
+# ---------------------------------------------------------------------- routers vouch for a publisher
+def called_where_a_session_is_over(world: Worlds) -> None:
+    """B has given A up, which A has not heard. P, which answers no echo, goes to B, where S accepts m and forgets it. B
+    dies. S comes to A, which still takes itself to be in session with everybody."""
+    s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up("s0@B", "p0@A")
+    s.hold(("msg", "B", "A")).send("p0").run(until=lambda: bool(s.accepted("s0")))
+    s.hold(("down", "A", "B"), ("up", "B", "A")).step("suspect", "B", "A").run()
+    s.drop("p0")
+    s.attach("p0@B")
+    assert not s.w.publisher("p0").unsettled
+    assert not s.w.subscriber("s0").unsettled
+    s.drop("s0")
+    s.step("crash", "B").attach("s0@A")
+    s.release(("down", "A", "B")).run().finish()
+
+
+def proof_from_before_all_were_together(world: Worlds) -> None:
+    """P has proved itself at A, and goes to B, at the other side of a partition, where S accepts m and forgets it. B
+    dies and starts again, the partition heals, and all routers are together when S comes to A."""
+    s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up("s0@B", "p0@A")
+    s.hold(("msg", "B", "A")).send("p0").run(until=lambda: bool(s.accepted("s0")))
+    s.step("part", "A").release().run()
+    s.drop("p0")
+    s.attach("p0@B")
+    assert not s.w.publisher("p0").unsettled
+    assert not s.w.subscriber("s0").unsettled
+    s.drop("s0")
+    s.step("crash", "B").step("heal").step("restart", "B").run()
+    s.attach("s0@A").finish()
+
+
 # ---------------------------------------------------------------------- attaches and signs of life that are read late
 def attach_read_late_plain(world: Worlds) -> None:
     """The attach frame of an abandoned connection is processed after the publisher attached elsewhere."""
