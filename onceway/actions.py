@@ -31,6 +31,7 @@ class Actions:
         control.add_action("/drain", self.drain)
         control.add_action("/undrain", self.undo_drain)
         control.add_action("/subscription/drop", self.drop_subscription)
+        control.add_action("/publisher/forget", self.forget_publisher)
         control.add_action("/link/close", self.close_link)
         control.add_action("/connection/close", self.close_connections)
 
@@ -80,6 +81,38 @@ class Actions:
         text = "{address}: the operator drops subscription {container}/{link}"
         self._server.log.warning("subscription_dropped", text, address=address, container=container, link=name)
         self._server.operate(lambda router: directory.drop(entry))
+        return report
+
+    async def forget_publisher(self, arguments: Mapping[str, Any]) -> Any:
+        """The publisher `container`, `name` of `address`, which must be away, does not come back. With `dry_run` it
+        says only what becomes of its deliveries (`PublisherDirectory.status_of`)."""
+        address, container, name = _strings(arguments, "address", "container", "name")
+        known = self._server.router.core.addresses.get(address)
+        entries = known.publishers.named(container, name) if known is not None else []
+        if known is None or not entries:
+            attached = known.ingress.publishers.values() if known is not None else ()
+            names = [(publisher.container, publisher.name) for publisher in attached]
+            raise ControlError(_unknown("publisher", address, container, name, names), 404)
+        publishers = known.publishers
+        homes = [home for entry in entries if (home := publishers.attached_at(entry)) is not None]
+        if homes:
+            raise ControlError(
+                f"{address}: publisher {container}/{name} is attached at router {homes[0]}; "
+                f"stop its client, or close its link first: onceway admin link close {address} {container} {name}"
+            )
+        report = publishers.status_of(entries)
+        if arguments.get("dry_run"):
+            return report
+        if not known.established:
+            raise ControlError(f"router {self._server.name} is recovering; ask another one, or wait until it is ready")
+        text = "{address}: the operator has publisher {container}/{link} forgotten"
+        self._server.log.warning("publisher_forgotten", text, address=address, container=container, link=name)
+
+        def forget(_: Router) -> None:
+            for entry in entries:
+                publishers.forget(entry)
+
+        self._server.operate(forget)
         return report
 
     async def close_link(self, arguments: Mapping[str, Any]) -> Any:

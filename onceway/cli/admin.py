@@ -1,4 +1,4 @@
-"""`onceway admin`: what an operator does to subscriptions, links and connections of routers on this host."""
+"""`onceway admin`: what an operator does to subscriptions, publishers, links and connections of this host's routers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ router_option: Final = click.option(
 
 @click.group("admin")
 def command() -> None:
-    """Drop a subscription, close links and connections.
+    """Drop a subscription, forget a publisher, close links and connections.
 
     These commands reach the routers of this host through their control sockets.
     Only the user that the routers run as, and root, may use them.
@@ -29,6 +29,11 @@ def command() -> None:
 @command.group("subscription")
 def subscription() -> None:
     """Drop a subscription that nobody needs any more."""
+
+
+@command.group("publisher")
+def publisher() -> None:
+    """Forget a publisher that does not come back."""
 
 
 @command.group("link")
@@ -77,8 +82,6 @@ def drop_subscription(
 
 
 async def _drop(sockets: Mapping[str, Path], names: dict[str, Any], yes: bool, as_json: bool) -> int:
-    from onceway.control import ControlError, call
-
     known = await _ask_all(sockets, "/subscription/drop", {**names, "dry_run": True})
     owed = sum(each["owed"] for each in known.values())
     one = next(iter(known.values()))
@@ -94,20 +97,72 @@ async def _drop(sockets: Mapping[str, Path], names: dict[str, Any], yes: bool, a
             f"{shown} {state}. The routers of this host owe {messages} to it, which it will never get.", err=True
         )
         click.confirm("Drop it?", abort=True, err=True)
-    refused: ControlError | None = None
-    for router in sorted(known, key=lambda router: router != one["home"]):
-        try:
-            await call(sockets[router], "POST", "/subscription/drop", names)
-        except ControlError as error:
-            refused = error
-            continue
-        if as_json:
-            click.echo(json.dumps({**names, "dropped_at": router, "owed": owed}))
-        else:
-            click.echo(f"{shown} dropped")
-        return 0
-    assert refused is not None
-    raise refused
+    first = sorted(known, key=lambda router: router != one["home"])
+    router = await _ask_one({each: sockets[each] for each in first}, "/subscription/drop", names)
+    if as_json:
+        click.echo(json.dumps({**names, "dropped_at": router, "owed": owed}))
+    else:
+        click.echo(f"{shown} dropped")
+    return 0
+
+
+@publisher.command("forget")
+@click.argument("address")
+@click.argument("container")
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@router_option
+@socket_options
+def forget_publisher(
+    address: str,
+    container: str,
+    name: str,
+    yes: bool,
+    router: str | None,
+    as_json: bool,
+    network: str | None,
+    state_dir: Path | None,
+) -> None:
+    """Forget publisher CONTAINER NAME of ADDRESS, in the whole network.
+
+    It is away and does not come back: what subscribers hold of it in doubt is
+    settled now, and not only when its publisher_timeout is over. What they have
+    accepted counts; what they have not may be missing for them. If it comes
+    back it is told onceway:publisher-expired. One with unique tags is refused
+    so until its publisher_timeout is over.
+
+    \b
+    Example:
+      onceway admin publisher forget orders shop orders
+    """
+    sockets = routers_here(network, state_dir, router)
+    names = {"address": address, "container": container, "name": name}
+    run_action(_forget(sockets, names, yes, as_json))
+
+
+async def _forget(sockets: Mapping[str, Path], names: dict[str, Any], yes: bool, as_json: bool) -> int:
+    known = await _ask_all(sockets, "/publisher/forget", {**names, "dry_run": True})
+    accepted, undecided = (sum(each[key] for each in known.values()) for key in ("accepted", "undecided"))
+    missing = sorted({router for each in known.values() for router in each["missing"]})
+    one = next(iter(known.values()))
+    shown = f"{names['address']}: publisher {names['container']}/{names['name']}"
+    if not yes:
+        click.echo(
+            f"{shown} is away for {one['away_s']:.0f} s and waited for {one['timeout_s']:.0f} s. Subscribers at the "
+            f"routers of this host hold {accepted + undecided} of its deliveries: {accepted} that they have accepted, "
+            f"which count, and {undecided} that they have not, which may be missing for them.",
+            err=True,
+        )
+        if missing:
+            click.echo(f"Out of reach: {', '.join(missing)}. Nothing is settled before all routers know.", err=True)
+        click.confirm("Forget it?", abort=True, err=True)
+    router = await _ask_one({each: sockets[each] for each in known}, "/publisher/forget", names)
+    if as_json:
+        outcome = {"forgotten_at": router, "accepted": accepted, "undecided": undecided, "missing": missing}
+        click.echo(json.dumps({**names, **outcome}))
+    else:
+        click.echo(f"{shown} forgotten" + (f"; to be told: {', '.join(missing)}" if missing else ""))
+    return 0
 
 
 @link.command("close")
@@ -169,6 +224,22 @@ async def _close(sockets: Mapping[str, Path], page: str, names: dict[str, Any], 
         for router, number in closed.items():
             click.echo(f"[{router}] {what} closed" + ("" if number == 1 else f", {number} times"))
     return 0
+
+
+async def _ask_one(sockets: Mapping[str, Path], page: str, arguments: dict[str, Any]) -> str:
+    """The first of these routers that does it. ControlError if none can."""
+    from onceway.control import ControlError, call
+
+    refused: ControlError | None = None
+    for router, socket in sockets.items():
+        try:
+            await call(socket, "POST", page, arguments)
+        except ControlError as error:
+            refused = error
+        else:
+            return router
+    assert refused is not None
+    raise refused
 
 
 async def _ask_all(sockets: Mapping[str, Path], page: str, arguments: dict[str, Any]) -> dict[str, Any]:

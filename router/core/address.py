@@ -55,6 +55,7 @@ class Address:
 
     def router_up(self, router: str) -> None:
         """A session with that router has begun: it is told what is attached here (protocol 4.2)."""
+        self.publishers.router_up(router)
         self.ingress.router_up(router)
         self.egress.router_up(router)
 

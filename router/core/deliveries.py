@@ -116,6 +116,8 @@ class Deliveries:
         (protocol 7.5)."""
         publishers = self.address.publishers
         known = publishers.entries.get(message.publisher)
+        if known and publishers.refuses(sender, known, message.incarnation):
+            return
         if known and self._sync_is_stale(known, sender, message):
             publishers.send_stale(sender, known, message.term)
             return

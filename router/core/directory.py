@@ -64,6 +64,7 @@ class PublisherEntry:
 
     __slots__ = (
         "closed",
+        "forgotten",
         "home",
         "incarnation",
         "newer_incarnation_since",
@@ -93,6 +94,9 @@ class PublisherEntry:
         self.real = real
         self.timeout_s = timeout_s  # the publisher_timeout that it was told when it attached (protocol 12.7)
         self.closed = False  # under this incarnation and term
+        # An operator says that it will not come back in this incarnation or an earlier one. These routers are known to
+        # know that, in the present session (protocol 8.4).
+        self.forgotten: dict[str, None] | None = None
         self.newer_incarnation_since: float | None = None  # when a map last showed a later incarnation (protocol 7.2)
         self.special_subscribers: dict[Subscriber, None] = {}
 
@@ -103,6 +107,10 @@ class PublisherEntry:
     def expired(self, now: float) -> bool:
         """Says whether it has had no home for longer than it was told (protocol 5.3)."""
         return self.age(now) > self.timeout_s
+
+    def is_forgotten(self, incarnation: int) -> bool:
+        """Says whether an operator has had that incarnation forgotten (protocol 8.4)."""
+        return self.forgotten is not None and incarnation <= self.incarnation
 
 
 class SubscriptionEntry:

@@ -151,8 +151,8 @@ class Egress:
             delivery.resume = Resume.PLACEHOLDER if state in missing else Resume.PLAIN
 
     def _is_superseded(self, prefix: bytes) -> bool:
-        """Says whether deliveries of this publisher and incarnation are settled, as a later one is known. Learns a
-        publisher, or a later incarnation, that is not known here."""
+        """Says whether deliveries of this publisher and incarnation are settled. Learns a publisher, or a later
+        incarnation, that is not known here."""
         publishers = self.address.publishers
         incarnation = incarnation_of(prefix)
         known = publishers.entries.get(prefix[:8])
@@ -160,7 +160,7 @@ class Egress:
             known = publishers.learn(prefix[:8], incarnation, NO_TERM, None, self.core.now, False)
         if incarnation > known.incarnation:
             publishers.note_newer_incarnation(known)
-        return incarnation < known.incarnation
+        return publishers.is_over(known, incarnation)
 
     def _send_join(self, subscriber: Subscriber, router: str, *, heard: bool = False) -> None:
         kind, history = self._how_to_join(subscriber)

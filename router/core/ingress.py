@@ -24,6 +24,8 @@ from router.names import EPOCH, INVALID_FIELD, PUBLISHER_EXPIRED, PUBLISHER_UNKN
 if TYPE_CHECKING:
     from router.core.address import Address
 
+FORGOTTEN = "an operator has had this publisher forgotten"
+
 
 class Ingress:
     """Publishers of one address at this router."""
@@ -63,6 +65,9 @@ class Ingress:
                 port.answer_map_part()
                 return
         resumes = bool(presented)  # an empty map resumes nothing: with the old incarnation its tags could be used again
+        if known and self._was_forgotten(known, attach.incarnation, unique, resumes):
+            port.refuse(PUBLISHER_EXPIRED, FORGOTTEN, {})
+            return
         if resumes and attach.incarnation is None:
             if not (known and known.real):
                 if not core.startup.is_recovered(address.name):
@@ -163,6 +168,11 @@ class Ingress:
         directory = address.publishers.entries
         known = directory.get(publisher.publisher_id)
         publisher.incarnation = publisher.brought_incarnation or 0
+        brought, unique, resumes = publisher.brought_incarnation, publisher.unique, publisher.resumes
+        if known and self._was_forgotten(known, brought, unique, resumes):
+            self._discard(publisher)
+            publisher.port.detach(PUBLISHER_EXPIRED, FORGOTTEN, {}, True)
+            return
         if known and (known.term >= publisher.term or self._goes_back(publisher, known)):
             self._detach_stolen(publisher, refused_epoch(known.term, known.incarnation))
             return
@@ -229,6 +239,13 @@ class Ingress:
         awaited (protocol 5.4). A client that brings an incarnation knows by itself how long it has been away
         (protocol 15)."""
         return publisher.was_known and (known is None or known.expired(self.core.now))
+
+    def _was_forgotten(self, known: PublisherEntry, incarnation: int | None, unique: bool, resumes: bool) -> bool:
+        """Says whether an operator has had forgotten what the publisher would go on with. One that begins a later life
+        goes on with nothing (protocol 8.4)."""
+        if unique:
+            return known.is_forgotten(0)
+        return known.is_forgotten(incarnation) if incarnation is not None else resumes and known.forgotten is not None
 
     def _goes_back(self, publisher: Publisher, known: PublisherEntry) -> bool:
         """Says whether its incarnation is earlier than the known one, and others would refuse it. It is refused here
@@ -374,6 +391,15 @@ class Ingress:
             self.core.broadcast(m.PubClose(name, publisher_id, publisher.incarnation, term))
         else:
             self.core.broadcast(m.PubDown(name, publisher_id, term))
+
+    def forget(self, publisher_id: bytes, incarnation: int) -> None:
+        """The publisher is taken for gone in this incarnation. If it works here all the same, it is told
+        (protocol 8.4)."""
+        publisher = self.publishers.get(publisher_id)
+        if publisher is not None and publisher.incarnation <= incarnation:
+            self.core.publishers.pop(publisher.port, None)
+            self._drop_records(publisher)
+            publisher.port.detach(PUBLISHER_EXPIRED, FORGOTTEN, {}, True)
 
     def drop(self, publisher: Publisher, epoch: int) -> None:
         """Detaches a publisher as stolen that works elsewhere, or on another link here (protocol 5.3)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from router.core.messages import Hello
 
@@ -116,6 +116,10 @@ class Membership:
     def all_said_hello(self) -> bool:
         """Says whether the HELLO of every router of the topology file has come (protocol 4.1)."""
         return self._expected <= self._hellos.keys()
+
+    def missing(self, present: Container[str]) -> list[str]:
+        """Returns the other routers of the topology files that are not among those present (protocol 12.8)."""
+        return sorted(router for router in self._expected if router not in present)
 
     def awaited(self, match: str) -> list[str]:
         """Returns the routers that are in session with one at which this entry is recovered, and have not said HELLO to

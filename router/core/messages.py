@@ -171,12 +171,13 @@ class PubDown:
 
 @dataclass(slots=True)
 class PubClose:
-    """The publisher has closed for good (protocol 8.4)."""
+    """The publisher has closed for good, or an operator says that it will not come back: `forgotten` (protocol 8.4)."""
 
     address: str
     publisher: bytes
     incarnation: int
     term: Term
+    forgotten: bool = False
 
 
 @dataclass(slots=True)

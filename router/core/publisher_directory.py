@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
-from router.core.directory import PublisherEntry, refused_epoch
+from router.core.directory import NO_TERM, PublisherEntry, derive_publisher_id, incarnation_of, refused_epoch
+from router.core.irregular import Irregular, State
 from router.core.ports import Term
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class PublisherDirectory:
         """A publisher works at the sender from now on, unless this router knows better (protocol 5.5)."""
         ingress = self.address.ingress
         known = self.entries.get(message.publisher)
+        if known and self.refuses(sender, known, message.incarnation):
+            return
         if known and self._pub_is_stale(known, sender, message):
             self.send_stale(sender, known, message.term)
             return
@@ -64,7 +67,7 @@ class PublisherDirectory:
         (protocol 5.6)."""
         known = self.entries.get(publisher_id)
         if known is not None:
-            if known.term >= term and known.incarnation >= incarnation:
+            if (known.term >= term and known.incarnation >= incarnation) or known.is_forgotten(incarnation):
                 return
             if known.incarnation > incarnation:
                 incarnation, real = known.incarnation, known.real
@@ -98,6 +101,7 @@ class PublisherDirectory:
         entry.since = since
         entry.real = real
         entry.closed = False
+        entry.forgotten = None
         if home is None:
             self._schedule(entry, entry.since)
         return entry
@@ -119,6 +123,8 @@ class PublisherDirectory:
         if local and (local.incarnation, local.term) < (news.incarnation, news.term):
             ingress.drop(local, refused_epoch(news.term, news.incarnation))
         known = self.entries.get(news.publisher)
+        if known is not None and known.is_forgotten(news.incarnation):
+            return
         if known is None or (known.incarnation, known.term) < (news.incarnation, news.term):
             term = max(news.term, known.term) if known else news.term
             entry = self.learn(news.publisher, news.incarnation, term, None, self.core.now - news.age_s, True)
@@ -161,10 +167,13 @@ class PublisherDirectory:
 
         Deliveries of a known later incarnation or term are not settled.
         """
+        if message.forgotten:
+            self._on_forgotten(sender, message)
+            return
         known = self.entries.get(message.publisher)
         if known is None or (known.term <= message.term and known.incarnation <= message.incarnation):
             below = message.incarnation + 1
-            if known is not None:
+            if known is not None and not known.is_forgotten(message.incarnation):
                 self._enter_closed(message)
         else:
             below = min(message.incarnation + 1, known.incarnation)
@@ -175,11 +184,112 @@ class PublisherDirectory:
         entry = self._enter(message.publisher, message.incarnation, message.term, None, self.core.now, False)
         entry.closed = True
 
+    def router_up(self, router: str) -> None:
+        """Tells the peer who has been forgotten (protocol 8.4)."""
+        for known in self.entries.values():
+            if known.forgotten is not None:
+                self._tell_forgotten(router, known)
+
     def router_down(self, router: str) -> None:
         """Publishers whose home was that router have none (protocol 8.6)."""
         for known in list(self.entries.values()):
             if known.home == router:
                 self._lose_home(known)
+            elif known.forgotten is not None:
+                known.forgotten.pop(router, None)
+
+    # -------------------------------------------------------------------------------------------------------- forgotten
+
+    def named(self, container: str, name: str) -> list[PublisherEntry]:
+        """Returns the entries of that name: one with unique tags is another publisher (protocol 1.2)."""
+        ids = [derive_publisher_id(container, name, self.address.name, unique) for unique in (False, True)]
+        return [self.entries[publisher_id] for publisher_id in ids if publisher_id in self.entries]
+
+    def attached_at(self, entry: PublisherEntry) -> str | None:
+        """Returns the router where it is attached, as far as is known here, also before its claim."""
+        proving = any(publisher.publisher_id == entry.publisher_id for publisher in self.address.ingress.proving)
+        return self.core.name if proving else entry.home
+
+    def status_of(self, entries: list[PublisherEntry]) -> dict[str, object]:
+        """Returns what would become of these publishers' deliveries if they did not come back: how many the
+        subscriptions here hold, accepted or not. `missing`: routers out of reach, which have to be told first."""
+        held = [delivery.state is State.ACCEPTED for entry in entries for delivery in self._in_doubt(entry)]
+        members = self.core.members
+        return {
+            "away_s": round(min(entry.age(self.core.now) for entry in entries), 3),
+            "timeout_s": max(entry.timeout_s for entry in entries),
+            "accepted": sum(held),
+            "undecided": len(held) - sum(held),
+            "missing": members.missing(members.up),
+        }
+
+    def _in_doubt(self, entry: PublisherEntry) -> list[Irregular]:
+        """What subscriptions here hold of a publisher without a home."""
+        subscribers = self.address.deliveries.subscribers.values()
+        return [delivery for each in subscribers for delivery in each.irregular.get(entry.publisher_id, {}).values()]
+
+    def forget(self, entry: PublisherEntry) -> None:
+        """An operator says that a publisher without a home will not come back. All routers are told (protocol 8.4)."""
+        assert entry.home is None
+        held = [incarnation_of(delivery.tag) for delivery in self._in_doubt(entry)]
+        incarnation = max(entry.incarnation, *held, 0)
+        name, publisher_id = self.address.name, entry.publisher_id
+        self.core.broadcast(m.PubClose(name, publisher_id, incarnation, entry.term, forgotten=True))
+        self.core.drain()
+
+    def _on_forgotten(self, sender: str, message: m.PubClose) -> None:
+        """The publisher does not come back in this incarnation. The sender knows that; those who may not are told
+        (protocol 8.4)."""
+        core, known = self.core, self.entries.get(message.publisher)
+        if known is not None and known.incarnation > message.incarnation:
+            return
+        if known is None or known.forgotten is None or known.incarnation < message.incarnation:
+            self.address.ingress.forget(message.publisher, message.incarnation)
+            # the next term that a router chooses must make a later incarnation (protocol 5.4)
+            term = max(message.term, (message.incarnation, ""), known.term if known is not None else NO_TERM)
+            known = self._enter(message.publisher, message.incarnation, term, None, core.now, False)
+            known.newer_incarnation_since = None
+            known.forgotten = {}
+            self._pass_on(sender, known)
+        assert known.forgotten is not None
+        known.forgotten[sender] = None
+        self._settle_if_forgotten_everywhere(known)
+
+    def _pass_on(self, sender: str, known: PublisherEntry) -> None:
+        """Tells all what another router has told: that one may die before all have heard it. To the others this says
+        that it is known here (protocol 8.4)."""
+        if sender != self.core.name:
+            for peer in self.core.up:
+                self._tell_forgotten(peer, known)
+
+    def _tell_forgotten(self, router: str, known: PublisherEntry) -> None:
+        close = m.PubClose(self.address.name, known.publisher_id, known.incarnation, known.term, forgotten=True)
+        self.core.send_to(router, close)
+
+    def refuses(self, sender: str, known: PublisherEntry, incarnation: int) -> bool:
+        """Says whether an ingress speaks for a publisher that has been forgotten. If so, it is told (protocol 8.4)."""
+        if not known.is_forgotten(incarnation):
+            return False
+        if sender == self.core.name:
+            self.address.ingress.forget(known.publisher_id, known.incarnation)
+        else:
+            self._tell_forgotten(sender, known)
+        return True
+
+    def is_over(self, known: PublisherEntry, incarnation: int) -> bool:
+        """Says whether deliveries of that incarnation are settled, as a later one is known, or every router knows that
+        it does not come back (protocol 7.2, 8.4)."""
+        return incarnation < known.incarnation or (
+            known.is_forgotten(incarnation) and self._is_forgotten_everywhere(known)
+        )
+
+    def _is_forgotten_everywhere(self, known: PublisherEntry) -> bool:
+        """Says whether no router of the topology file can take the publisher back (protocol 8.4)."""
+        return known.forgotten is not None and not self.core.members.missing(known.forgotten)
+
+    def _settle_if_forgotten_everywhere(self, known: PublisherEntry) -> None:
+        if self._is_forgotten_everywhere(known):
+            self.address.egress.settle_incarnations(known.publisher_id, known.incarnation + 1)
 
     # ------------------------------------------------------------------------------------------------------------- time
 
@@ -202,6 +312,8 @@ class PublisherDirectory:
         """Settles and forgets what has been without a home for too long (protocol 8.4)."""
         now, egress = self.core.now, self.address.egress
         for known in list(self.entries.values()):
+            if known.forgotten is not None:
+                self._settle_if_forgotten_everywhere(known)  # perhaps the topology file has fewer routers now
             forgotten_after = self._forgotten_after(known)
             lost = known.home is None and now >= known.since + forgotten_after
             newer = known.newer_incarnation_since
@@ -251,4 +363,5 @@ class PublisherDirectory:
             if entry.home == core.name:
                 assert publisher_id in attached, "it is not attached here"
                 assert attached[publisher_id].term == entry.term
-            assert not entry.closed or (entry.home is None and not entry.real), "it is closed, and works somewhere"
+            over = entry.closed or entry.forgotten is not None
+            assert not over or (entry.home is None and not entry.real), "it is closed, and works somewhere"

@@ -256,7 +256,7 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Pub, _PUBLISHER, _U64, _TERM, _SECONDS, _EXPECTED),
     (PubAck, _encode_puback, _decode_puback),
     _in_order(PubDown, _PUBLISHER, _TERM),
-    _in_order(PubClose, _PUBLISHER, _U64, _TERM),
+    _in_order(PubClose, _PUBLISHER, _U64, _TERM, _FLAG),
     _in_order(Flush, _PUBLISHER, _U64, _TERM),
     (Join, _encode_join, _decode_join),
     _in_order(Joined, _NAME, _TERM, _JOIN_RESULT, _FLAG, _MAYBE_TERM, _MAYBE_TERM),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import onceway as client
-from onceway.client.reports import LinkAttached, RouterLost, SubscriptionGap
+from onceway.client.reports import LinkAttached, PublicationsUndecided, RouterLost, SubscriptionGap
 from tests.cli.conftest import onceway
 from tests.live import LiveNetwork, wait_until
 
@@ -96,6 +96,62 @@ def test_an_attached_subscription_that_is_dropped_is_told_so_and_begins_anew(pai
 
     asyncio.run(asyncio.wait_for(scene(), BOUND_S))
     assert "the operator has dropped this subscription" in gaps[0].reason
+
+
+def test_a_forgotten_publisher_is_waited_for_no_more_and_is_told_so(pair: LiveNetwork, tmp_path: Path) -> None:
+    journal = tmp_path / "shop.journal"
+    forget = ("publisher", "forget", "sales", "shop", "till")
+
+    def in_doubt(router: str) -> Any:
+        return pair[router].status()["addresses"]["sales"]["oldest_in_doubt_s"]
+
+    async def ask(*arguments: object, stdin: bytes = b"") -> Any:
+        return await asyncio.to_thread(admin, pair, *arguments, stdin=stdin)
+
+    def undecided(reports: list[Any]) -> list[PublicationsUndecided]:
+        return [each for each in reports if isinstance(each, PublicationsUndecided)]
+
+    async def scene() -> None:
+        async with client.connect(pair.urls("b"), container="reader") as connection:
+            quick = await connection.subscriber("sales", name="quick")
+            slow = await connection.subscriber("sales", name="slow")
+            async with client.connect(pair.urls("a"), container="shop", journal=journal) as shop:
+                publisher = await shop.publisher("sales", name="till")
+                await publisher.put(b"1")
+                for subscriber in (quick, slow):
+                    delivery = await anext(aiter(subscriber))
+                    if subscriber is quick:
+                        await delivery.accept()
+                attached = await ask(*forget, "--yes")
+                assert attached.returncode == 1
+                assert (
+                    "is attached at router a; stop its client, or close its link first: onceway admin link close"
+                    in (attached.stderr)
+                )
+                await shop.close(timeout_s=0.0)  # as if it had died: b"1" is undecided
+            missing = await ask("publisher", "forget", "sales", "shop", "tilt")
+            assert missing.returncode == 2
+            assert missing.stderr.startswith('sales: no publisher "shop/tilt"')
+            kept = await ask(*forget, stdin=b"n\n")
+            assert kept.returncode == 1
+            assert "hold 2 of its deliveries: 1 that they have accepted, which count, and 1 that they have not" in (
+                kept.stderr
+            )
+            done = await ask(*forget, "--yes", "--json", "--router", "a")
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout)["missing"] == []
+            await asyncio.to_thread(wait_until, lambda: in_doubt("b") is None, "nothing in doubt")
+            told = "an operator has had this publisher forgotten"
+            reports: list[Any] = []
+            with pytest.raises(client.UndecidedPublications, match=told):
+                async with client.connect(
+                    pair.urls("b"), container="shop", journal=journal, on_report=reports.append
+                ) as back:
+                    await back.publisher("sales", name="till")
+                    await asyncio.to_thread(wait_until, lambda: undecided(reports), "what is undecided to be told")
+            assert [sequence for sequence, _ in undecided(reports)[0].publications] == [0]
+
+    asyncio.run(asyncio.wait_for(scene(), BOUND_S))
 
 
 def test_a_declared_subscription_is_removed_in_the_file_only(pair: LiveNetwork) -> None:

@@ -65,7 +65,7 @@ MESSAGE = st.one_of(
     st.builds(m.Pub, ADDRESS, PID, U64, TERM, SECONDS, st.none() | EXPECTED),
     st.builds(m.PubAck, ADDRESS, PID, TERM, st.none() | st.tuples(TERM, U64, st.booleans())),
     st.builds(m.PubDown, ADDRESS, PID, TERM),
-    st.builds(m.PubClose, ADDRESS, PID, U64, TERM),
+    st.builds(m.PubClose, ADDRESS, PID, U64, TERM, st.booleans()),
     st.builds(m.Flush, ADDRESS, PID, U64, TERM),
     st.builds(
         m.Join,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from router.core.directory import derive_publisher_id, tag_prefix
-from router.core.ports import UNIQUE_TAGS, Outcome
+from router.core.ports import UNIQUE_TAGS, MapState, Outcome
 from router.names import EPOCH, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN
-from tests.router.ends import SubscriberEnd
+from tests.router.ends import PublisherEnd, SubscriberEnd
 from tests.router.harness import SHORT, TOPIC, Mesh, undecided
 
 # -------------------------------------------------------------------------------------- publishers (protocol 5.1 to 5.4)
@@ -352,3 +354,110 @@ def test_what_a_full_window_keeps_a_publisher_from_sending_again_is_not_given_up
     mesh.pass_time(SHORT.publisher_expires_s + 1.0)
     again.send("m1")
     assert subscriber.bodies() == (["m0", "m1", "m2", "m1"] if moves_on else ["m0", "m1"])
+
+
+def forget(mesh: Mesh, router: str, end: PublisherEnd, *, unique: bool = False) -> None:
+    publishers = mesh.cores[router].addresses[TOPIC].publishers
+    publishers.forget(publishers.entries[derive_publisher_id(end.container, "out", TOPIC, unique)])
+    mesh.run()
+
+
+def settled_only_for_s0(mesh: Mesh, **attach: Any) -> tuple[PublisherEnd, SubscriberEnd]:
+    """m0 is accepted by s0 at a, not by s1 at b; its publisher has been at a."""
+    s0 = mesh.subscriber("a", "s0", timeout_s=1000.0)
+    mesh.subscriber("b", "s1", accepts=False)
+    publisher = mesh.publisher("a", **attach)
+    publisher.send("m0")
+    publisher.leave()
+    assert s0.unsettled()
+    return publisher, s0
+
+
+@pytest.mark.parametrize(
+    ("attach", "later"),
+    [
+        ({"epoch": 1, "incarnation": 1}, {"epoch": 2, "incarnation": 1, "unsettled": {b"m0": None}}),
+        ({"epoch": 1, "incarnation": 1}, {"epoch": 2, "incarnation": 1, "unsettled": {}}),
+        ({"unsettled": {}}, {"unsettled": {b"m0": None}}),
+        ({"unsettled": UNIQUE_TAGS}, {"unsettled": UNIQUE_TAGS}),
+    ],
+)
+def test_a_forgotten_publisher_is_told_that_it_has_expired(attach: dict[str, Any], later: dict[str, Any]) -> None:
+    mesh = Mesh("ab", address=SHORT)
+    publisher, s0 = settled_only_for_s0(mesh, **attach)
+    forget(mesh, "b", publisher, unique=later["unsettled"] is UNIQUE_TAGS)
+    assert not s0.unsettled()
+    back = mesh.publisher("b", **later)
+    assert (back.refused, back.condition) == (True, PUBLISHER_EXPIRED)
+
+
+def test_a_forgotten_publisher_that_begins_anew_is_welcome() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    publisher, s0 = settled_only_for_s0(mesh, epoch=1, incarnation=1)
+    forget(mesh, "a", publisher)
+    new = mesh.publisher("b", epoch=2, incarnation=2)
+    new.send("m0")
+    assert s0.bodies() == ["m0", "m0"]
+    plain = mesh.publisher("a", "plain")
+    plain.leave()
+    forget(mesh, "a", plain)
+    assert mesh.publisher("b", "plain").condition is None
+
+
+def test_what_a_router_out_of_reach_may_still_be_sent_is_kept_until_it_knows() -> None:
+    mesh = Mesh("abc", address=SHORT)
+    publisher, s0 = settled_only_for_s0(mesh, epoch=1, incarnation=1)
+    mesh.part("a", "c")
+    mesh.part("b", "c")
+    forget(mesh, "a", publisher)
+    back = mesh.publisher("c", epoch=2, incarnation=1, unsettled=undecided("m0"))
+    back.send("m0")
+    assert back.condition is None
+    assert s0.unsettled()
+    mesh.join("a", "c")
+    mesh.run()
+    assert back.condition == PUBLISHER_EXPIRED
+    assert not s0.unsettled()
+
+
+def test_a_claim_that_waits_for_others_ends_when_they_have_forgotten_its_publisher() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    publisher, _ = settled_only_for_s0(mesh, epoch=1, incarnation=1)
+    mesh.held.add(("a", "b"))
+    forget(mesh, "a", publisher)
+    back = mesh.publisher("b", epoch=2, incarnation=1, unsettled=undecided("m0"))
+    assert back.condition is None
+    mesh.held.clear()
+    mesh.run()
+    assert back.condition == PUBLISHER_EXPIRED
+
+
+def test_a_sign_of_life_of_a_forgotten_publisher_claims_nothing() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    publisher, s0 = settled_only_for_s0(mesh, unsettled=UNIQUE_TAGS)
+    back = mesh.publisher("b", proves=False, unsettled=UNIQUE_TAGS)
+    forget(mesh, "a", publisher, unique=True)
+    back.core.proved(back, mesh.now)
+    mesh.run()
+    assert back.condition == PUBLISHER_EXPIRED
+    assert s0.bodies() == ["m0"]
+
+
+def test_a_map_of_what_was_forgotten_is_settled() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    publisher, s0 = settled_only_for_s0(mesh, epoch=1, incarnation=1)
+    (got,) = s0.unsettled()
+    forget(mesh, "a", publisher)
+    moved = mesh.subscriber("b", "s2", unsettled={got.tag: MapState.ACCEPTED})
+    assert not moved.map(MapState.ACCEPTED)
+
+
+def test_nothing_is_kept_of_a_forgotten_publisher_after_its_timeout() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    publisher = mesh.publisher("a", epoch=1, incarnation=1)
+    publisher.leave()
+    forget(mesh, "b", publisher)
+    mesh.pass_time(15.0)
+    assert mesh.publisher("a", epoch=2, incarnation=1, unsettled=undecided("m0")).condition == PUBLISHER_EXPIRED
+    mesh.pass_time(8.0)  # publisher_timeout and margin
+    mesh.assert_empty()

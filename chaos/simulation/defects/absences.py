@@ -9,6 +9,7 @@ from chaos.simulation.defects.taking import Patch, always
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
 from router.core.egress import Egress
+from router.core.ingress import Ingress
 from router.core.membership import Membership
 from router.core.ports import Term
 from router.core.publisher_directory import PublisherDirectory
@@ -97,6 +98,17 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "subscribed_while_a_router_stood_still": ([(SubscriptionDirectory, "_created_at", always(-inf))], "G5"),
     # protocol 4.6: B goes on as if it had not been suspended
     "accepted_before_its_router_knew_that_it_stood_still": ([(Startup, "process_resumed", always(None))], "G5"),
+    # protocol 8.4: B takes P in as if it had only been away
+    "forgotten_publisher_comes_back": (
+        [(Ingress, "_was_forgotten", always(False)), (PublisherDirectory, "refuses", always(False))],
+        "G2",
+    ),
+    # protocol 8.4: A settles at S0 what P sends again at C
+    "forgotten_where_it_had_moved": ([(PublisherDirectory, "_is_forgotten_everywhere", always(True))], "G2"),
+    # protocol 8.4: C never says that it knows
+    "forgotten_is_told_to_who_was_away": ([(PublisherDirectory, "router_up", always(None))], "G4"),
+    # protocol 8.4: C has not heard it from A, and B does not tell it
+    "forgotten_by_a_router_that_dies": ([(PublisherDirectory, "_pass_on", always(None))], "G4"),
     # protocol 8.4: B settles at S0 what P sent long after B had lost it
     "map_of_a_publisher_that_was_elsewhere": ([(PublisherDirectory, "_may_work_out_of_sight", always(False))], "G2"),
 }

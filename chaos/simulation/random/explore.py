@@ -247,6 +247,8 @@ class Run:
         if isinstance(client, Publisher):
             if budget["pfresh"] and not client.closing:
                 events.append(("pfresh", name))
+            if budget.get("forget") and client.state == "off" and client.kind != UNIQUE:
+                events += [("forget", router, name) for router, site in self.world.sites.items() if site is not None]
             if budget["quit"] and client.state == "off" and client.kind in QUITTERS and not client.closed:
                 events += [("quit", name, router) for router, site in self.world.sites.items() if site is not None]
         else:

@@ -29,7 +29,7 @@ WEIGHTS: dict[str, float] = {
 FAULT_WEIGHTS: dict[str, float] = {
     "restart": 1, "heal": 0.3, "crash": 0.25, "cdrop": 0.3, "rdrop": 0.3, "part": 0.3, "suspect": 0.3, "cut": 0.3,
     "pfresh": 0.15, "srestart": 0.2, "sfresh": 0.12, "close": 0.05, "hold": 0.3, "let": 0.3, "drip": 0.5,
-    "stall": 0.3, "unstall": 0.3, "reshape": 0.1, "clock": 0.1, "tick": 0.4, "quit": 1,
+    "stall": 0.3, "unstall": 0.3, "reshape": 0.1, "clock": 0.1, "tick": 0.4, "quit": 1, "forget": 1,
 }  # fmt: skip
 # What may come at once, and after what, if they concern the same client or router (`pacing.py`):
 FOLLOWING = (
@@ -280,7 +280,16 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
         plan = _modes(plan, rng)
     if rng.random() < 0.5:
         plan = with_unusual_settings(plan, rng)
-    return with_declared(_clocks_or_partitions(with_pacing(without_narrow_windows(plan), rng)))
+    return with_forgotten(with_declared(_clocks_or_partitions(with_pacing(without_narrow_windows(plan), rng))))
+
+
+def with_forgotten(plan: Plan) -> Plan:
+    """In a part of the seeds operators have publishers forgotten that are away. Then no router dies: where one has
+    started again and reaches nobody, the publisher is not known to be forgotten (protocol 14)."""
+    rng = random.Random(f"{plan.family} {plan.seed} forgotten")
+    if plan.rules.strict or rng.random() >= 0.15:
+        return plan
+    return replace(plan, budget=plan.budget | {"forget": rng.choice([1, 2, 4]), "crash": 0})
 
 
 def with_declared(plan: Plan) -> Plan:

@@ -22,6 +22,7 @@ from chaos.simulation.scenarios.schedule import (
 from chaos.simulation.world.clients import FOREVER, MEMORY, PLAIN, RECOVERING, UNIQUE
 from chaos.simulation.world.faulty_world import FaultyWorld
 from chaos.simulation.world.world import World
+from router.names import PUBLISHER_EXPIRED
 
 
 # ---------------------------------------------------------------------- subscribed where not everybody hears of it
@@ -341,6 +342,55 @@ def map_of_a_publisher_that_was_elsewhere(world: Worlds) -> None:
     s.pass_time(20.0).attach("p0@B")
     assert not s.w.checker.told
     s.finish()
+
+
+# ---------------------------------------------------------------------- publishers that an operator has forgotten
+def forgotten_publisher_comes_back(world: Worlds) -> None:
+    """S0 has accepted m0, which S1 has not, when P leaves, and A's operator has it forgotten: m0 is settled at both.
+    P comes to B with m0 all the same."""
+    s = half_accepted(world, "A", "B", "A", strict=False, address=SHORT)
+    s.lose("p0").run()
+    s.step("forget", "A", "p0").run()
+    assert not s.w.subscriber("s0").unsettled, "G4 m0 waits for a publisher that does not come back"
+    s.attach("p0@B").finish()
+    assert ("p0", PUBLISHER_EXPIRED) in s.w.checker.told
+
+
+def forgotten_where_it_had_moved(world: Worlds) -> None:
+    """C is out of reach when A's operator has P forgotten. P is at C, and S0 comes there, too."""
+    s = half_accepted(world, "A", "B", "A", names="ABC", strict=False, address=SHORT)
+    s.lose("p0").run()
+    s.step("part", "C").run()
+    s.step("forget", "A", "p0").run()
+    s.hold(("accept", "s0")).attach("p0@C")
+    s.lose("s0")
+    s.attach("s0@C").release(("accept", "s0")).run()
+    s.step("heal").run().finish()
+    assert ("p0", PUBLISHER_EXPIRED) in s.w.checker.told
+
+
+def forgotten_is_told_to_who_was_away(world: Worlds) -> None:
+    """C is out of reach when A's operator has P forgotten, and hears of it later."""
+    s = half_accepted(world, "A", "B", "A", names="ABC", strict=False, address=SHORT)
+    s.lose("p0").run()
+    s.step("part", "C").run()
+    s.step("forget", "A", "p0").run()
+    assert s.w.subscriber("s0").unsettled, "G2 P may be at C"
+    s.step("heal").run()
+    assert not s.w.subscriber("s0").unsettled, "G4 m0 waits for a publisher that does not come back"
+    s.finish()
+
+
+def forgotten_by_a_router_that_dies(world: Worlds) -> None:
+    """A's operator has P forgotten. B hears of it, and A dies before C does. S0, at B, has accepted m0."""
+    s = half_accepted(world, "B", "C", "A", names="ABC", strict=False, address=SHORT)
+    s.lose("p0").run()
+    s.hold(("msg", "A", "C")).step("forget", "A", "p0").run(until=lambda: not s.waiting("B", "A"))
+    s.step("crash", "A").release(("msg", "A", "C")).run()
+    s.step("restart", "A").run()
+    assert not s.w.subscriber("s0").unsettled, "G4 m0 waits for a publisher that does not come back"
+    s.attach("p0@C").finish()
+    assert ("p0", PUBLISHER_EXPIRED) in s.w.checker.told
 
 
 # ---------------------------------------------------------------------- all maps return to empty

@@ -32,6 +32,7 @@ OF_ONE = {
     "twin": ("fault", "another process starts as {0}, too"), "cut": ("fault", "trunk to {1} breaks"),
     "suspect": ("fault", "ends its session with {1}"), "clock": ("fault", "clock jumps by {1} s"),
     "quit": ("fault", "attaches to {1} and closes at once"),
+    "forget": ("fault", "has {1} forgotten"),
     "kill": ("fault", "is killed; {1} pending writes are on its disk"),
 }  # fmt: skip
 # ... about no client or router,

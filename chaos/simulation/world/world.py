@@ -10,6 +10,7 @@ in `routers.py`; client connections are pipes of frames in both directions (`pip
     rnotice C       the router notices that C's connection is gone        cnotice C  the client does
     connect N R     client N connects to router R
     declare R NAMES how     router R is told of a topology file that declares these subscribers; others: allow or refuse
+    giveup R N, forget R N      R's operator drops subscription N, or has publisher N forgotten
     send N, accept N I, ...     what the clients' applications do, or what happens to their processes (`DEEDS`)
 """
 
@@ -22,20 +23,23 @@ from pathlib import Path
 from typing import Any
 
 from chaos.simulation.world.checker import Checker, Violation
-from chaos.simulation.world.clients import Client
+from chaos.simulation.world.clients import UNIQUE, Client
 from chaos.simulation.world.pipes import Pipe
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.routers import Routers
 from chaos.simulation.world.subscribers import Subscriber
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from router.config import AddressConfig, OtherSubscriptions
+from router.core.directory import derive_publisher_id
 from router.router import Router
 
 Event = tuple[Any, ...]
 
 
 # Kind of event -> place in it of the router that may have something to send after it.
-OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2, "suspect": 1, "reload": 1, "declare": 1, "giveup": 1}
+OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2} | dict.fromkeys(
+    ("suspect", "reload", "declare", "giveup", "forget"), 1
+)
 # After these events it is the router of the connection;
 OF_CONNECTION = frozenset(("c2r", "gulp", "rnotice", "rdrop"))
 # after these none: the client reads, or an application fills a pipe;
@@ -215,6 +219,14 @@ class World(Routers):
         elsewhere = [self.declared_by(other) for other in self.names if other != name]
         self.checker.declare(*sorted({*subscribers.split()}.intersection(*elsewhere)), later=True)
         super().do_declare(name, subscribers, others)
+
+    def do_forget(self, name: str, publisher: str) -> None:
+        """Its operator has a publisher forgotten that is away."""
+        unique = self.publisher(publisher).kind == UNIQUE
+        for address in list(self.site(name).router.core.addresses.values()):
+            entry = address.publishers.entries.get(derive_publisher_id(publisher, "out", address.name, unique))
+            if entry is not None and entry.home is None:
+                address.publishers.forget(entry)
 
     def do_restart(self, name: str, fresh: bool = False) -> None:
         super().do_restart(name, fresh)
