@@ -6,7 +6,7 @@ ARGS ?=
 SEEDS ?= 0-99999
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim sim-long chaos chaos-long bench docs wheel image clean runtime tools fuzz
+.PHONY: help demo test check unit sim sim-long chaos chaos-long bench docs wheel image clean venv runtime tools fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -50,16 +50,19 @@ bench: tools ## CPU per delivery and latency beside other brokers, as tables (be
 docs: tools ## the documentation as a site in site/, every link checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-wheel: tools ## dist/onceway-*-py3-none-any.whl
+wheel: venv ## dist/onceway-*-py3-none-any.whl
 	@rm -rf dist
 	@$(BIN)/python -m pip wheel -q --no-deps -w dist .
 
 image: wheel ## the image of a router, onceway:VERSION (DOCKER=podman uses podman)
-	@$${DOCKER:-docker} build --tag onceway:$$($(BIN)/onceway --version | cut -d' ' -f2) .
+	@$${DOCKER:-docker} build --tag onceway:$$(basename dist/*.whl | cut -d- -f2) .
 
 clean: ## back to a clean clone
 	@rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache tests/interop/node_modules
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+venv:
+	@scripts/bootstrap.sh venv
 
 runtime:
 	@scripts/bootstrap.sh runtime

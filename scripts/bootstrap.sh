@@ -1,5 +1,6 @@
 #!/bin/sh
-# Makes .venv from nothing: `scripts/bootstrap.sh runtime` for the demo, `scripts/bootstrap.sh test` for the tests.
+# Makes .venv from nothing: `scripts/bootstrap.sh runtime` for the demo, `scripts/bootstrap.sh test` for the tests,
+# `scripts/bootstrap.sh venv` with nothing in it, to build the wheel.
 #
 # Needs only Python 3.11 or newer.  What the system lacks is installed with apt-get when we are root; otherwise the
 # exact command is printed.  Quick when nothing has changed: a stamp in .venv holds the hash of what was asked for.
@@ -16,9 +17,9 @@ say() { printf 'bootstrap: %s\n' "$*" >&2; }
 die() { say "$@"; exit 2; }
 
 case $want in
-    runtime) hashed="pyproject.toml scripts/bootstrap.sh" ;;
+    venv | runtime) hashed="pyproject.toml scripts/bootstrap.sh" ;;
     test) hashed="pyproject.toml scripts/bootstrap.sh tests/interop/package.json tests/interop/package-lock.json" ;;
-    *) die "usage: scripts/bootstrap.sh runtime|test" ;;
+    *) die "usage: scripts/bootstrap.sh venv|runtime|test" ;;
 esac
 # shellcheck disable=SC2086  # a list of files
 key=$( { echo "$root"; cat $hashed; } | sha256sum | cut -d' ' -f1)
@@ -72,6 +73,7 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     rm -rf "$venv"
     "$python" -m venv "$venv"
 fi
+if [ "$want" = venv ]; then exit 0; fi
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@" >&2; }
 
 complete=1
