@@ -36,10 +36,14 @@ def command(file: str, dry_run: bool, state_dir: Path | None) -> None:
     warn_of(loaded)
     from onceway import state
     from onceway.control import SUPERVISOR
+    from onceway.errors import UsageError
     from onceway.loop import run
 
     directory = state.state_dir(loaded.network, state_dir)
-    sockets = sorted(directory.glob("*.sock"), key=lambda path: (not path.stem.startswith(SUPERVISOR), path.stem))
+    try:
+        sockets = sorted(directory.glob("*.sock"), key=lambda path: (not path.stem.startswith(SUPERVISOR), path.stem))
+    except PermissionError as error:
+        raise UsageError(f"{directory}: {error.strerror}; run this as the user of the routers, or as root") from error
     sys.exit(run(_reload(loaded, directory, sockets, dry_run)))
 
 

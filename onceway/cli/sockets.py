@@ -53,10 +53,9 @@ def routers_here(network: str | None, state_dir: Path | None, router: str | None
 
 
 def sockets_by_url(network: Topology, state_dir: Path | None) -> dict[str, Path]:
-    """The control sockets of those of its routers that run on this host, by the URL of the admin listener."""
+    """The control sockets that its routers have if they run on this host, by the URL of the admin listener."""
     directory = state.state_dir(network.network, state_dir)
-    paths = {admin_url(network, name): socket_path(directory, name) for name in network.routers}
-    return {url: path for url, path in paths.items() if path.is_socket()}
+    return {admin_url(network, name): socket_path(directory, name) for name in network.routers}
 
 
 def _sockets(directory: Path) -> dict[str, Path]:

@@ -117,6 +117,7 @@ def _has(known: Found) -> bool:
 def explain(answers: Mapping[str, Found | None], publisher: str, address: str) -> Iterator[str]:
     """The lines for people."""
     there = {name: answer for name, answer in answers.items() if answer is not None}
+    nobody = "no router" if len(there) == len(answers) else "no router that answers"
     everything = [(name, known) for name, answer in there.items() for known in answer["known"]]
     for name, known in everything:
         if known["ingress"] is not None:
@@ -131,20 +132,22 @@ def explain(answers: Mapping[str, Found | None], publisher: str, address: str) -
     left |= {_subscription(one): _why(one) for one in waits if _subscription(one) not in accepted}
     for subscription, why in sorted(left.items()):
         yield f"waits for: {subscription}, {why}"
-    yield from _verdict(everything, publisher, address)
-    for name in answers.keys() - there.keys():
-        yield f"[{name}] does not answer; what it knows is missing"
+    if there:
+        yield from _verdict(everything, publisher, address, nobody)
+    for name in answers:
+        if name not in there:
+            yield f"[{name}] does not answer; what it knows is missing"
 
 
-def _verdict(everything: list[tuple[str, Found]], publisher: str, address: str) -> Iterator[str]:
+def _verdict(everything: list[tuple[str, Found]], publisher: str, address: str, nobody: str) -> Iterator[str]:
     if not everything:
         yield (
-            f"no router knows a publisher {publisher} of {address}: it has never attached, has closed and is forgotten,"
+            f"{nobody} knows a publisher {publisher} of {address}: it has never attached, has closed and is forgotten,"
             " or has another name"
         )
         return
     if not any(_has(known) for _, known in everything):
-        yield "no router has this delivery: it is settled and forgotten, or it was never sent"
+        yield f"{nobody} has this delivery: it is settled and forgotten, or it was never sent"
     if not any(known["home"] for _, known in everything):
         away = max(known["away_s"] for _, known in everything)
         how = "has closed" if any(known["closed"] for _, known in everything) else f"has no link for {away:.0f} s"

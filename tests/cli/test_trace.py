@@ -49,6 +49,8 @@ def test_what_is_settled_and_who_is_unknown_are_said() -> None:
     assert told({"known": []}) == [
         "no router knows a publisher p/p of orders: it has never attached, has closed and is forgotten, or has another name"
     ]
+    assert told(None, None) == [f"[{name}] does not answer; what it knows is missing" for name in "ab"]
+    assert told({"known": []}, None)[0].startswith("no router that answers knows a publisher p/p of orders: ")
     gone = told(known(home=None, away_s=4.0))
     assert gone == [
         "no router has this delivery: it is settled and forgotten, or it was never sent",
