@@ -23,7 +23,7 @@ class AddressConfig:
     """One entry of `addresses`: an exact name, or a prefix ending in `*`."""
 
     match: str = "*"
-    type: Literal["topic"] = "topic"
+    type: Literal["topic", "pipe"] = "topic"
     guarantee: Guarantee = "exactly-once"  # the best that a link may negotiate here
     subscription_timeout_s: float = 60.0  # the longest wait for a subscription without a link
     publisher_timeout_s: float | None = None  # None: subscription_timeout_s + 60
@@ -31,6 +31,7 @@ class AddressConfig:
     max_redeliveries: int = 5
     subscriptions: tuple[tuple[str, str], ...] = ()  # the declared ones: container-id and link name
     other_subscriptions: OtherSubscriptions = "allow"  # whether subscriptions that are not declared may attach
+    stores: tuple[tuple[str, str, int], ...] = ()  # of a pipe: name, host and port of each store, the primary first
 
     def matches(self, address: str) -> bool:
         if self.match.endswith("*"):

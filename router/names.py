@@ -46,5 +46,9 @@ STOLEN: Final = errors.STOLEN
 DETACH_FORCED: Final = errors.DETACH_FORCED
 INVALID_FIELD: Final = errors.INVALID_FIELD
 
+# Of pipes (docs/pipe.md).
+STORES: Final = "onceway:stores"
+"""In the info map of a redirect: list of the stores of a pipe, each host:port."""
+
 PUBLISHER_ANNOTATION: Final = "x-opt-onceway-publisher"
 """Message annotation: list [container-id, link name] of the publisher."""

@@ -48,6 +48,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "max_redeliveries": NOW,
         "subscriptions": NOW,
         "other_subscriptions": LINKS,
+        "stores": NOW,
     },
     "settings": {
         "heartbeat": NOW,

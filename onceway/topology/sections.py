@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 from onceway.topology.document import Bounds, Entry, Form, Item, Problems, read_quantity, suggest
 from onceway.topology.limits import read_limits, read_users
 from onceway.topology.model import HostPort, Link, RouterAddress, Topology
+from onceway.topology.pipes import log_address, read_pipe
 from onceway.topology.subscriptions import OTHER_SUBSCRIPTIONS, check_subscriptions, read_subscriptions
 from onceway.topology.values import (
     format_duration,
@@ -49,6 +50,7 @@ ADDRESS_KEYS: Final = (
     "max_redeliveries",
     "subscriptions",
     "other_subscriptions",
+    "stores",
 )
 ROUTER_KEYS: Final = ("amqp", "interrouter", "admin", "host", "limits")
 _PORTS: Final = ("amqp", "interrouter", "admin")
@@ -174,6 +176,8 @@ def read_addresses(
                 )
                 break
         addresses.append(address)
+        if len(address.stores) > 1:
+            addresses.append(log_address(address))
     return tuple(addresses)
 
 
@@ -186,8 +190,10 @@ def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -
         values["match"] = fields["match"].scalar(_read_match, "an address, or a prefix ending in *")
     if "type" in fields:
         kind = fields["type"].choice(("topic", "queue", "pipe"))
-        if kind in ("queue", "pipe"):
-            fields["type"].problem(f"{kind} is not built yet", "write topic, or leave the line out")
+        if kind == "queue":
+            fields["type"].problem("queue is not built yet", "write topic or pipe, or leave the line out")
+        elif kind == "pipe":
+            values["type"] = kind
     if "guarantee" in fields and (guarantee := fields["guarantee"].choice(GUARANTEES)):
         values["guarantee"] = cast(Guarantee, guarantee)
     if "no_subscribers" in fields and (choice := fields["no_subscribers"].choice(NO_SUBSCRIBERS)):
@@ -205,6 +211,7 @@ def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -
         values["other_subscriptions"] = cast(OtherSubscriptions, choice)
     if values.get("match") is None:
         return None
+    values.update(read_pipe(values, fields, item))
     address = AddressConfig(**values)
     check_subscriptions(address, fields)
     if any(key in fields for key in ADDRESS_SETTINGS):

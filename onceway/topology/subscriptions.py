@@ -64,7 +64,7 @@ def check_subscriptions(address: AddressConfig, fields: Mapping[str, Entry]) -> 
             f'subscriptions of "{address.match}", which matches many addresses',
             "give each address with declared subscriptions an entry of its own, with its exact name",
         )
-    elif address.other_subscriptions == "refuse" and "subscriptions" not in fields:
+    elif address.other_subscriptions == "refuse" and "subscriptions" not in fields and address.type == "topic":
         fields["other_subscriptions"].problem(
             "refuse without subscriptions: nobody could subscribe", f"add subscriptions: {_EXAMPLE}, or write allow"
         )

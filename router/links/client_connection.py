@@ -42,7 +42,7 @@ from amqp10.types import Symbol, ULong
 from router.config import RouterConfig
 from router.links.client_log import ClientLog
 from router.links.limits import ANONYMOUS, MEMORY, UNREAD
-from router.links.negotiation import MAX_NAME, check_name, read_publisher, read_subscriber, strip
+from router.links.negotiation import MAX_NAME, Redirected, check_name, read_publisher, read_subscriber, strip
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import Loss, PendingExpiries, PendingExpiry, SubscriberLink
@@ -284,7 +284,7 @@ class ClientConnection:
         if self.attach(link, **arguments):
             link.detach(None, closed=False)
 
-    def refuse(self, link: Link, condition: str, description: str, info: Mapping[str, int]) -> None:
+    def refuse(self, link: Link, condition: str, description: str, info: Mapping[str, Any]) -> None:
         if link.detached:
             return
         self.log.refused(self, link, condition, description)
@@ -358,7 +358,7 @@ class ClientConnection:
                 self.core.attach_subscriber(receiving, subscriber, now)
         except RemoteProtocolError as error:
             strip(remote)
-            self.refuse(link, error.condition, error.description, {})
+            self.refuse(link, error.condition, error.description, error.info if isinstance(error, Redirected) else {})
             link.name = remote.name = link.name[:MAX_NAME]  # kept until the peer's detach
             if link.local_attach is not None:
                 link.local_attach.name = link.name
@@ -466,8 +466,8 @@ class ClientConnection:
         self._incomplete_bytes = incomplete
 
 
-def _as_fields(info: Mapping[str, int]) -> Mapping[str, ULong] | None:
-    return {Symbol(key): ULong(value) for key, value in info.items()} or None
+def _as_fields(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return {Symbol(key): ULong(value) if type(value) is int else value for key, value in info.items()} or None
 
 
 # After these events the engine's own output is flows, which can wait; the core's output marks its connections itself.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from amqp10.codec import encode_value
-from amqp10.errors import INVALID_FIELD, NOT_ALLOWED, NOT_IMPLEMENTED, RemoteProtocolError
+from amqp10.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, RemoteProtocolError
 from amqp10.outcomes import (
     ACCEPTED,
     RELEASED,
@@ -26,7 +26,7 @@ from amqp10.outcomes import (
 )
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
 from amqp10.termini import EXPIRE_SESSION_END, Coordinator, Source, Target
-from amqp10.types import Symbol, Timestamp, ULong
+from amqp10.types import Symbol, Timestamp, UInt, ULong
 from router import names
 from router.config import AddressConfig, RouterConfig
 from router.core.ports import (
@@ -51,6 +51,21 @@ MAX_EPOCH: Final = 1 << 63
 TOPIC: Final = Symbol("topic")
 COPY: Final = Symbol("copy")
 OUTCOMES: Final = tuple(Symbol(f"amqp:{name}:list") for name in ("accepted", "rejected", "released", "modified"))
+
+
+class Redirected(RemoteProtocolError):
+    """A pipe is read at its stores (AMQP 2.8.16): the info map names the first, and all of them."""
+
+    def __init__(self, pipe: AddressConfig) -> None:
+        super().__init__(LINK_REDIRECT, f"{pipe.match!r:.80} is a pipe: it is read at its stores")
+        _, host, port = pipe.stores[0]
+        self.info: dict[str, Any] = {
+            Symbol("hostname"): host,
+            Symbol("network-host"): host,
+            Symbol("port"): UInt(port),
+            Symbol("address"): pipe.match,
+            Symbol(names.STORES): [f"{host}:{port}" for _, host, port in pipe.stores],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +122,7 @@ def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tupl
             NOT_IMPLEMENTED, "attach.target.address: is null, and anonymous targets are not supported: name an address"
         )
     address = _address(target.address, "target")
-    modes = negotiate_modes(attach, _topic(config, address).guarantee, router_sends=False)
+    modes = negotiate_modes(attach, config.address(address).guarantee, router_sends=False)
     epoch = read_epoch(attach.properties)
     _check_parts(attach, epoch)
     unsettled: Mapping[bytes, Outcome | None] | UniqueTags | None = None
@@ -149,7 +164,10 @@ def read_subscriber(attach: Attach, container: str, config: RouterConfig) -> tup
     if source.dynamic:
         raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source: dynamic nodes are not supported")
     address = _address(source.address, "source")
-    modes = negotiate_modes(attach, _topic(config, address).guarantee, router_sends=True)
+    found = config.address(address)
+    if found.stores and (container, attach.name) not in found.subscriptions:
+        raise Redirected(found)
+    modes = negotiate_modes(attach, found.guarantee, router_sends=True)
     epoch = read_epoch(attach.properties)
     _check_parts(attach, epoch)
     unsettled = None
@@ -321,13 +339,6 @@ def publisher_annotation(container: str, name: str) -> bytes:
 
 
 # Helpers
-
-
-def _topic(config: RouterConfig, address: str) -> AddressConfig:
-    found = config.address(address)
-    if found.type != "topic":
-        raise RemoteProtocolError(NOT_IMPLEMENTED, f"address {address!r:.80} is a {found.type}, only topics work")
-    return found
 
 
 def check_name(value: str, where: str) -> str:

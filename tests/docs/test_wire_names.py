@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("amqp10", "interrouter", "onceway", "router")
+PACKAGES = ("amqp10", "edges", "interrouter", "onceway", "router")
 NAME = re.compile(r"onceway:[a-z][a-z-]*|x-opt-onceway-[a-z-]+")
 
 

@@ -232,6 +232,22 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
         ),
         ("addresses: [{type: topic}]\n", "t.yaml:7: addresses[0]: match is missing; add match: ..."),
         ("addresses: [{match: x, type: queue}]\n", "t.yaml:7: addresses[0].type: queue is not built yet"),
+        (
+            "addresses: [{match: x, type: pipe}]\n",
+            "t.yaml:7: addresses[0]: a pipe without stores; add stores: a mapping",
+        ),
+        (
+            "addresses: [{match: x, stores: {a: 1}}]\n",
+            "t.yaml:7: addresses[0].stores: stores of a topic; write type: pipe",
+        ),
+        (
+            "addresses: [{match: 'x*', type: pipe, stores: {a: 1}}]\n",
+            't.yaml:7: addresses[0].match: a pipe "x*", which matches many addresses; give each pipe',
+        ),
+        (
+            "addresses: [{match: x, type: pipe, stores: {a: 1}, subscriptions: [y]}]\n",
+            "t.yaml:7: addresses[0].subscriptions: subscriptions of a pipe; leave the line out",
+        ),
         ("addresses: [{match: 'a*b'}]\n", 't.yaml:7: addresses[0].match: "a*b" has a * that is not at its end'),
         (
             "addresses: [{match: 'a*'}, {match: ab}]\n",

@@ -1,0 +1,294 @@
+"""`onceway pipe push | pull | reset | serve | promote`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from onceway.cli.log_options import cannot_open, log_options, read_options
+from onceway.cli.options import DEFAULT_URL, run_to_exit, say, write_out
+from onceway.cli.subscribe import show
+
+if TYPE_CHECKING:
+    from edges.pipe.serve import PipePlan
+    from onceway.client.publisher import Publisher
+
+RESET_LINE: Final = "RESET"
+MOST_UNDER_WAY: Final = 5_000  # lines of standard input
+
+_url = click.option(
+    "--url",
+    "urls",
+    default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
+    show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+    help="Routers to connect to, several separated by commas.",
+)
+_store = click.option(
+    "--store", "stores", default="", help="URLs of the pipe's stores. Default: the routers name them."
+)
+_timeout = click.option(
+    "--connect-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds until one of them must have answered.",
+)
+
+
+@click.group("pipe", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Write and read pipes: ordered queues that keep what is read."""
+
+
+@command.command("push")
+@click.argument("topic")
+@click.argument("message", required=False)
+@_url
+@_store
+@_timeout
+def push_command(topic: str, message: str | None, urls: str, stores: str, connect_timeout: float) -> None:
+    """Write MESSAGE to the pipe TOPIC, or each line of standard input.
+
+    Returns when every participant can read what was written. On a terminal there is a prompt, and the line RESET
+    removes all messages of the pipe.
+    """
+    run_to_exit(_push(topic, message, urls, stores, connect_timeout))
+
+
+async def _push(topic: str, message: str | None, urls: str, stores: str, connect_timeout: float) -> int:
+    import onceway
+
+    async with onceway.connect(urls, connect_timeout_s=connect_timeout, close_timeout_s=None) as connection:
+        publisher = await connection.publisher(topic)
+        if message is not None:
+            await publisher.send(message)
+        elif sys.stdin.isatty():
+            await _prompt(topic, publisher, urls, stores, connect_timeout)
+        else:
+            from onceway.cli.publish import _lines
+
+            async for lines in _lines():
+                await publisher.put_many(lines)
+            await publisher.drain()
+            if publisher.rejected:
+                say(f"[push] {publisher.rejected} messages were rejected")
+                return 1
+    return 0
+
+
+async def _prompt(topic: str, publisher: Publisher, urls: str, stores: str, connect_timeout: float) -> None:
+    from edges.pipe.api import reset
+
+    while True:
+        write_out("> ")
+        line = await asyncio.to_thread(sys.stdin.readline)
+        if not line:
+            write_out("\n")
+            return
+        text = line.removesuffix("\n")
+        if text == RESET_LINE:
+            say(f"[reset] {await reset(urls, topic, stores=stores, timeout_s=connect_timeout)} messages removed")
+        else:
+            await publisher.send(text)
+
+
+def _start(ctx: click.Context, param: click.Parameter, value: str | None) -> int | datetime | str | None:
+    """A position, a time, or the word end."""
+    if value is None or value == "end":
+        return value
+    if value.isdigit():
+        return int(value)
+    try:
+        return datetime.fromisoformat(value)
+    except ValueError:
+        text = f"{value!r} is no position, no time such as 2026-11-23T05:00:00+00:00, and not the word end"
+        raise click.BadParameter(text, ctx, param) from None
+
+
+@command.command("pull")
+@click.argument("topic")
+@click.option("--follow", is_flag=True, help="Wait for more at the end of the pipe; Ctrl-C ends it.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many messages, and wait for them.")
+@click.option(
+    "--from",
+    "start",
+    metavar="POSITION|TIME|end",
+    callback=_start,
+    help="Begin here. Default: the beginning of the pipe.",
+)
+@_url
+@_store
+@_timeout
+def pull_command(
+    topic: str, follow: bool, count: int | None, start: Any, urls: str, stores: str, connect_timeout: float
+) -> None:
+    """Print the messages of the pipe TOPIC, a line each. Nothing is removed from it.
+
+    Ends at the end of the pipe, unless --follow or --count says otherwise.
+    """
+    run_to_exit(_pull(topic, follow, count, start, urls, stores, connect_timeout))
+
+
+async def _pull(
+    topic: str, follow: bool, count: int | None, start: Any, urls: str, stores: str, connect_timeout: float
+) -> int:
+    from edges.pipe.messages import control_in
+    from edges.pipe.reader import Reader
+    from onceway.loop import on_stop_signals
+
+    task = asyncio.current_task()
+    assert task is not None
+    on_stop_signals(lambda: (task.cancel(), None)[1])
+    left = count
+    routers = () if stores else urls
+    try:
+        async with Reader(
+            topic, stores=stores, routers=routers, start=start, control=True, timeout_s=connect_timeout
+        ) as reader:
+            async for batch in reader.batches(None if follow or count is not None else reader.end):
+                messages = [each for each in batch if control_in(each.payload) is None][:left]
+                write_out("".join(f"{show(each.body)}\n" for each in messages))
+                if left is not None:
+                    left -= len(messages)
+                    if not left:
+                        return 0
+    except asyncio.CancelledError:
+        return 0 if count is None else 1
+    return 0
+
+
+@command.command("reset")
+@click.argument("topic")
+@_url
+@_store
+@_timeout
+def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) -> None:
+    """Remove all messages of the pipe TOPIC, and print how many there were."""
+
+    async def go() -> int:
+        from edges.pipe.api import reset
+
+        removed = await reset(urls, topic, stores=stores, timeout_s=connect_timeout)
+        write_out(f"{removed}\n")
+        return 0
+
+    run_to_exit(go())
+
+
+@command.command("serve")
+@click.argument("what")
+@click.option("--store", "name", help="Which of the file's stores this is. Default: the only one.")
+@click.option("--url", "--router", "urls", help="Routers to attach to. Default: those of the file.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")
+@click.option(
+    "--listen", default="127.0.0.1:5981", show_default=True, help="Where readers connect, for a pipe without a file."
+)
+@log_options
+def serve_command(what: str, name: str | None, urls: str | None, data: Path | None, listen: str, **log: Any) -> None:
+    """Run one store of the pipes in the topology file WHAT, in the foreground.
+
+    With --url and --data, WHAT may be the name of one pipe instead. Then no file is needed: the store subscribes to
+    that topic at those routers.
+    """
+    from onceway import logs
+
+    host, port, pipes, name, routers = _plan(what, name, urls, listen)
+    options = read_options(log)
+    try:
+        logs.configure(options)
+    except OSError as error:
+        raise cannot_open(options, error) from error
+    run_to_exit(_serve(name, pipes, routers, data or Path(f"onceway-pipe-{name}"), host, port))
+
+
+def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[str, int, list[PipePlan], str, str]:
+    """Host and port to listen at, pipes, name of the store, and routers."""
+    from edges.pipe.serve import PipePlan
+    from onceway import topology
+    from onceway.errors import UsageError
+    from onceway.topology.values import format_host_port, read_host_port
+
+    if urls is not None and not Path(what).exists():
+        try:
+            host, port = read_host_port(listen, "127.0.0.1")
+        except ValueError as error:
+            raise click.UsageError(f"--listen: {error.args[0]}") from error
+        return host, port, [PipePlan(what, ((name or "a", ""),))], name or "a", urls
+    loaded = topology.load(what)
+    pipes = [address for address in loaded.addresses if address.stores]
+    names = list(dict.fromkeys(store for pipe in pipes for store, _, _ in pipe.stores))
+    if name is None and len(names) == 1:
+        name = names[0]
+    if name is None or name not in names:
+        raise UsageError(f"--store: one of {', '.join(names) or 'none: the file has no pipe with stores'}")
+    places = {(host, port) for pipe in pipes for store, host, port in pipe.stores if store == name}
+    if len(places) > 1:
+        raise UsageError(f"store {name} has several places in the file: give it one port, or several names")
+    ((host, port),) = places
+    plans = [
+        PipePlan(pipe.match, tuple((store, f"amqp://{h}:{p}") for store, h, p in pipe.stores))
+        for pipe in pipes
+        if any(store == name for store, _, _ in pipe.stores)
+    ]
+    routers = urls or ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
+    return host, port, plans, name, routers
+
+
+async def _serve(name: str, pipes: list[PipePlan], routers: str, data: Path, host: str, port: int) -> int:
+    from edges.pipe.serve import StoreProcess
+    from onceway.logs import logger
+    from onceway.loop import on_stop_signals
+
+    stop = asyncio.Event()
+    on_stop_signals(stop.set)
+    process = StoreProcess(name, pipes, routers=routers, data=data, host=host, port=port)
+    try:
+        await process.start()
+    except OSError as error:
+        say(f"[{name}] {host}:{port}: {error.strerror or error}")
+        return 2
+    shown = ", ".join(each.name for each in pipes)
+    logger("pipe", store=name).info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=host,
+                                    port=process.port, pipes=shown)  # fmt: skip
+    assert process.failed is not None
+    stopped = asyncio.create_task(stop.wait())
+    waiting: set[asyncio.Future[Any]] = {stopped, process.failed}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    await process.stop()
+    if process.failed.done():
+        process.failed.result()
+    return 0
+
+
+@command.command("promote")
+@click.argument("file")
+@click.argument("topic")
+@click.argument("store")
+def promote_command(file: str, topic: str, store: str) -> None:
+    """Make STORE of the topology FILE the primary of the pipe TOPIC. The former primary is fenced for ever."""
+    from onceway import topology
+    from onceway.errors import UsageError
+
+    pipe = next((each for each in topology.load(file).addresses if each.match == topic and each.stores), None)
+    if pipe is None:
+        raise UsageError(f'no pipe "{topic}" in {file}')
+    places = {name: f"amqp://{host}:{port}" for name, host, port in pipe.stores}
+    if store not in places:
+        raise UsageError(f'no store "{store}" of pipe "{topic}": stores are {", ".join(places)}')
+
+    async def go() -> int:
+        from edges.pipe.promote import promote
+
+        lines: Callable[[str], None] = say
+        await promote(topic, store, places, lines)
+        return 0
+
+    run_to_exit(go())

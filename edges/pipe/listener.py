@@ -1,0 +1,366 @@
+"""Serves pipes to any AMQP client: links with distribution-mode copy, from a position on. What is consumed stays.
+
+The engine is the routers' (`amqp10`), one socket's side the routers' carrier. A link is a task that sends while there
+is credit and something to read; links that read the same place share the encoded frames. docs/wire.md describes the
+link properties.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from amqp10.connection import Connection
+from amqp10.errors import DETACH_FORCED, INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED
+from amqp10.events import Dispositions, LinkAttaching, LinkDetached, LinkFlow, SessionFlow, Transfers
+from amqp10.link import Link
+from amqp10.outcomes import ACCEPTED, Error, Rejected
+from amqp10.performatives import RCV_FIRST, SND_SETTLED, SND_UNSETTLED
+from amqp10.receiver import ReceiverLink
+from amqp10.sasl import server_mechanisms
+from amqp10.sender import SenderLink
+from amqp10.settings import ConnectionSettings
+from amqp10.termini import Source, Target
+from amqp10.types import Described, Symbol, Timestamp, ULong
+from edges.pipe.log import PipeLog
+from edges.pipe.messages import (
+    COMMANDS,
+    CONTROL,
+    END,
+    EPOCH,
+    FENCE,
+    FIRST,
+    FROM,
+    NEXT,
+    PIPE_RESET,
+    RESUMED,
+    control_message,
+)
+from onceway.client.bodies import decode_body
+from onceway.errors import OncewayError
+from onceway.logs import Log
+from onceway.transport import Carrier
+
+COPY: Final = Symbol("copy")
+COMMAND_CREDIT: Final = 10
+SWEEP_S: Final = 0.5  # how often idle-time-outs are looked at
+
+Command = Callable[[str], Awaitable[None]]
+
+
+class Refused(Exception):
+    """What an attach asks for cannot be given."""
+
+    def __init__(self, condition: str, description: str) -> None:
+        super().__init__(condition, description)
+        self.condition = condition
+        self.description = description
+
+
+class Listener:
+    """One store's socket for readers."""
+
+    def __init__(self, name: str, logs: Mapping[str, PipeLog], command: Command, log: Log) -> None:
+        self.logs = logs
+        self.command = command
+        self.log = log
+        self.settings = ConnectionSettings(
+            container_id=f"onceway-pipe-store:{name}", max_frame_size=1 << 20, sasl=server_mechanisms()
+        )
+        self._carriers: dict[_Carrier, None] = {}
+        self._server: asyncio.Server | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Returns the port. OSError if it cannot be bound."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: _Carrier(self), host, port)
+        self._sweep = loop.call_later(SWEEP_S, self._sweep_timers)
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for carrier in list(self._carriers):
+            carrier.session.connection.close()
+            carrier.write()
+            carrier.abort()
+        await asyncio.sleep(0)
+
+    def detach_readers(self, pipe: PipeLog) -> None:
+        """Sends every reader of a pipe away: they come again, by position."""
+        for carrier in self._carriers:
+            for reading in list(carrier.session.links.values()):
+                if reading.pipe is pipe:
+                    reading.link.detach(Error(Symbol(DETACH_FORCED), "this store begins anew"), closed=False)
+            carrier.write()
+
+    # --- for the carriers
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    def after_read(self) -> None:
+        """A carrier writes for itself."""
+
+    def connection_made(self, carrier: Carrier) -> _Session:
+        assert isinstance(carrier, _Carrier)
+        carrier.session = _Session(self, carrier)
+        self._carriers[carrier] = None
+        return carrier.session
+
+    def connection_lost(self, carrier: Carrier) -> None:
+        assert isinstance(carrier, _Carrier)
+        self._carriers.pop(carrier, None)
+
+    def _sweep_timers(self) -> None:
+        now = self.time()
+        for carrier in list(self._carriers):
+            deadline = carrier.session.next_deadline()
+            if deadline is not None and deadline <= now:
+                carrier.session.handle_timer(now)
+                carrier.write()
+        self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_timers)
+
+
+class _Carrier(Carrier):
+    """A socket, and whether its transport's buffer is full."""
+
+    __slots__ = ("paused", "session")
+
+    session: _Session
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(listener)
+        self.paused = False
+
+    def pause_writing(self) -> None:
+        self.paused = True
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        self.session.wake()
+
+
+class _Session:
+    """One client's connection: engine events to links that read, and back."""
+
+    def __init__(self, listener: Listener, carrier: _Carrier) -> None:
+        self.listener = listener
+        self.carrier = carrier
+        self.connection = Connection(listener.settings, server=True, now=listener.time())
+        self.links: dict[Link, _Reading] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def closed(self) -> bool:
+        return self.connection.closed
+
+    def receive_data(self, data: bytes, now: float) -> None:
+        self._handle(self.connection.receive_data(data, now))
+
+    def receive_eof(self, now: float) -> None:
+        self._handle(self.connection.receive_eof(now))
+
+    def handle_timer(self, now: float) -> None:
+        self._handle(self.connection.handle_timer(now))
+
+    def data_to_send(self) -> bytes:
+        return self.connection.data_to_send()
+
+    def next_deadline(self) -> float | None:
+        return self.connection.next_deadline()
+
+    def wake(self) -> None:
+        for reading in self.links.values():
+            reading.wake.notify()
+
+    def _handle(self, events: list[Any]) -> None:
+        for event in events:
+            if isinstance(event, LinkAttaching):
+                self._spawn(self._attach(event.link))
+            elif isinstance(event, Dispositions):
+                if not event.settled and isinstance(event.link, SenderLink):
+                    event.link.settle(event.first_id, event.last_id, event.state)
+            elif isinstance(event, Transfers):
+                for delivery_id, payload in enumerate(event.payloads, event.first_id):
+                    self._spawn(self._command(event.link, delivery_id, payload))
+            elif isinstance(event, LinkFlow | SessionFlow | LinkDetached):
+                self.wake()
+        if self.connection.closed:
+            self.wake()
+        self.carrier.write()
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _attach(self, link: Link) -> None:
+        try:
+            if isinstance(link, SenderLink):
+                reading = await self._reading(link)
+                self.links[link] = reading
+                try:
+                    await reading.run()
+                finally:
+                    del self.links[link]
+                    reading.forget()
+            else:
+                assert isinstance(link, ReceiverLink)
+                self._commands(link)
+        except Refused as refused:
+            link.refuse(refused.condition, refused.description)
+            self.carrier.write()
+
+    async def _reading(self, link: SenderLink) -> _Reading:
+        attach = link.remote_attach
+        assert attach is not None
+        source = attach.source
+        pipe = self.listener.logs.get(source.address or "") if source is not None else None
+        if source is None or pipe is None:
+            raise Refused(NOT_FOUND, f"no pipe {source.address if source else None!r:.80} at this store")
+        if source.distribution_mode == "move":
+            raise Refused(NOT_IMPLEMENTED, "distribution-mode move: what is read of a pipe stays in it, ask for copy")
+        properties = {**_filters(source.filter), **(attach.properties or {})}
+        first = await _start(pipe, properties)
+        settled = attach.snd_settle_mode != SND_UNSETTLED
+        reading = _Reading(self, link, pipe, first, settled, bool(properties.get(CONTROL)))
+        link.attach(
+            source=Source(address=source.address, distribution_mode=COPY),
+            target=attach.target,
+            snd_settle_mode=SND_SETTLED if settled else SND_UNSETTLED,
+            rcv_settle_mode=RCV_FIRST,
+            properties={
+                Symbol(FIRST): ULong(first),
+                Symbol(NEXT): ULong(pipe.visible),
+                Symbol(EPOCH): ULong(pipe.state.epoch),
+                Symbol(FENCE): ULong(pipe.state.fence),
+            },
+        )
+        self.carrier.write()
+        return reading
+
+    def _commands(self, link: ReceiverLink) -> None:
+        target = link.remote_attach.target if link.remote_attach is not None else None
+        if not isinstance(target, Target) or target.address != COMMANDS:
+            raise Refused(NOT_IMPLEMENTED, "a store takes no messages: send to the pipe's address at a router")
+        link.attach(source=Source(), target=Target(address=COMMANDS), rcv_settle_mode=RCV_FIRST)
+        link.grant(COMMAND_CREDIT)
+        self.carrier.write()
+
+    async def _command(self, link: ReceiverLink, delivery_id: int, payload: bytes) -> None:
+        try:
+            await self.listener.command(str(decode_body(payload)))
+            link.dispose(delivery_id, delivery_id, ACCEPTED, True)
+        except OncewayError as error:
+            link.dispose(delivery_id, delivery_id, Rejected(Error(Symbol("onceway:refused"), str(error))), True)
+        link.grant(COMMAND_CREDIT)
+        self.carrier.write()
+
+
+class _Reading:
+    """One link that reads a pipe."""
+
+    def __init__(
+        self, session: _Session, link: SenderLink, pipe: PipeLog, first: int, settled: bool, control: bool
+    ) -> None:
+        self.link = link
+        self.pipe = pipe
+        self.wake = pipe.changes  # shared: everything that may let a link go on is rare beside what it sends
+        self._session = session
+        self._settled = settled
+        self._control = control
+        self._cursor = first
+        pipe.cursors[self] = first
+
+    def forget(self) -> None:
+        old = self.pipe.cursors.pop(self) < self.pipe.state.start
+        if old:
+            self.pipe.trim_soon()
+
+    async def run(self) -> None:
+        link, pipe, carrier = self.link, self.pipe, self._session.carrier
+        while not link.detached:
+            if self._cursor >= pipe.visible or not link.capacity() or carrier.paused:
+                if link.drain and link.credit and self._cursor >= pipe.visible:
+                    link.drained()
+                    carrier.write()
+                await self.wake.until(self._may_go_on)
+                continue
+            chunk = await pipe.chunk(self._cursor)
+            room = 0 if link.detached else link.capacity()
+            if not chunk.payloads:
+                self._cursor = max(self._cursor, await pipe.first())
+            begin = max(self._cursor, chunk.first)
+            end = min(chunk.end, begin + room, pipe.visible)
+            if begin < end:
+                self._send(chunk, begin, end)
+                self._cursor = end
+                pipe.cursors[self] = end
+                carrier.write()
+            await asyncio.sleep(0)
+
+    def _may_go_on(self) -> bool:
+        link = self.link
+        if link.detached:
+            return True
+        if self._session.carrier.paused:
+            return False
+        if self._cursor < self.pipe.visible:
+            return link.capacity() > 0
+        return link.drain and link.credit > 0
+
+    def _send(self, chunk: Any, begin: int, end: int) -> None:
+        tags = chunk.tags[begin - chunk.first : end - chunk.first]
+        payloads = chunk.payloads[begin - chunk.first : end - chunk.first]
+        link = self.link
+        if not chunk.controls:
+            hint = begin & 0xFFFFFFFF  # so readers have the same delivery-ids, and share frames
+            link.send(tags, payloads, settled=self._settled, id_hint=hint, cache=chunk.blocks, position=begin)
+            return
+        kept = []
+        for position, payload in enumerate(payloads, begin):
+            if payload[:1] == b"\x01":
+                if self._control:
+                    kept.append((tags[position - begin], control_message(payload, position)))
+            else:
+                kept.append((tags[position - begin], payload))
+        if kept:
+            link.send([tag for tag, _ in kept], [payload for _, payload in kept], settled=self._settled)
+
+
+def _filters(filters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The filters that are known here; AMQP wants each described."""
+    found = {}
+    for key in (FROM, RESUMED, CONTROL):
+        if filters and key in filters:
+            value = filters[key]
+            found[key] = value.value if isinstance(value, Described) else value
+    return found
+
+
+async def _start(pipe: PipeLog, properties: Mapping[str, Any]) -> int:
+    """The position that a link begins with."""
+    wanted = properties.get(FROM)
+    start = pipe.state.start
+    if wanted is None:
+        return start
+    if wanted == END:
+        return max(start, pipe.visible)
+    if isinstance(wanted, Timestamp):
+        return await pipe.position_at(int(wanted) * 1000)
+    if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 0:
+        raise Refused(INVALID_FIELD, f"{FROM}: a position, a timestamp or {END!r}, not {wanted!r:.60}")
+    wanted = int(wanted)
+    if properties.get(RESUMED) and wanted < start:
+        oldest = await pipe.first()
+        if wanted < oldest:
+            raise Refused(PIPE_RESET, f"position {wanted} was removed by a reset; the pipe begins at {start}")
+        return wanted
+    return max(wanted, start)

@@ -1,0 +1,272 @@
+"""One pipe in one store: its records, what is known about it, and chunks of it for readers.
+
+Positions are the pipe's and the same at every store. A store that has joined later begins at a later one, so a position
+is that of the store's stream plus `base`. `visible` is the position before which readers may read. A reset moves
+`start`; the records before it are removed when the last link that reads them has gone, so a reader that has begun with
+the old content sees it to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict, deque
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from edges.pipe.messages import (
+    Entry,
+    decode_remembered,
+    encode_remembered,
+    read_control,
+)
+from edges.store import Batch, Store, StoreFull
+from onceway.client.signals import Changes
+from onceway.logs import Log
+
+CHUNK: Final = 512  # records: what several readers share
+CHUNK_OCTETS: Final = 16 << 20
+CACHED: Final = 64  # chunks
+REMEMBERED: Final = 100_000  # deliveries that are recognised when a store has begun anew: ten publishers' windows
+FULL_RETRY_S: Final = 1.0
+
+
+@dataclass(slots=True)
+class State:
+    """What is durable beside the records.
+
+    Attributes:
+        epoch: Raised by each promotion.
+        primary: The store that was promoted last.
+        fence: Entries of a lower epoch are refused.
+        start: The position at which the content begins.
+        controls: How many records since `start` are no messages.
+        replicated: All stores have the records before this position.
+        base: What is added to the stream's positions.
+        life: Part of the stream's name: a store that has to begin anew begins with an empty one.
+    """
+
+    epoch: int = 1
+    primary: str = ""
+    fence: int = 1
+    start: int = 0
+    controls: int = 0
+    replicated: int = 0
+    base: int = 0
+    life: int = 0
+
+
+class Chunk:
+    """Records of consecutive positions, as they go out to readers."""
+
+    __slots__ = ("blocks", "controls", "first", "payloads", "tags")
+
+    def __init__(self, first: int, payloads: list[bytes]) -> None:
+        self.first = first
+        self.payloads = payloads
+        self.tags = [position.to_bytes(8, "big") for position in range(first, first + len(payloads))]
+        self.controls = any(payload[:1] == b"\x01" for payload in payloads)
+        self.blocks: dict[Any, Any] = {}  # encoded frames, shared by links
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.payloads)
+
+
+class PipeLog:
+    """Made by `open_log`."""
+
+    def __init__(self, store: Store, name: str, state: State, log: Log) -> None:
+        self.name = name
+        self.state = state
+        self.next = 0
+        self.visible = 0
+        self.changes = Changes()
+        self.cursors: dict[object, int] = {}  # of the links that read
+        self.remembered: dict[bytes, tuple[int, int]] = {}  # tag -> (position, check); not yet known to be accepted
+        self._remembered_keys: deque[tuple[int, str]] = deque()
+        self._store = store
+        self._log = log
+        self._chunks: OrderedDict[tuple[int, int], asyncio.Task[Chunk]] = OrderedDict()
+        self._trimming: asyncio.Task[None] | None = None
+
+    @property
+    def stream(self) -> str:
+        return f"pipe/{self.name}/{self.state.life}"
+
+    async def load(self) -> None:
+        bounds = await self._store.bounds(self.stream)
+        self.next = bounds.next + self.state.base
+        self.visible = self.next
+        for key, value in await self._store.scan(f"pipe-tags/{self.name}/"):
+            position = int(key.rsplit("/", 1)[1], 16)
+            found = decode_remembered(value)
+            self._remembered_keys.append((position + len(found), key))
+            for at, (tag, check) in enumerate(found, position):
+                self.remembered[tag] = (at, check)
+        await self.trim()
+
+    # --- writing
+
+    def recall(self, tag: bytes, check: int) -> int | None:
+        """The position of a delivery that came to an earlier process and comes again."""
+        known = self.remembered.get(tag)
+        if known is None or known[1] != check:
+            return None
+        del self.remembered[tag]
+        return known[0]
+
+    def forget(self, tags: list[bytes]) -> None:
+        """These deliveries do not come again: they are accepted."""
+        for tag in tags:
+            self.remembered.pop(tag, None)
+
+    def forget_old(self) -> None:
+        """Keeps as many as a store that is promoted may need."""
+        while len(self.remembered) > REMEMBERED:
+            del self.remembered[next(iter(self.remembered))]
+
+    async def append(self, entries: list[Entry], **changed: Any) -> None:
+        """Writes records at the next positions, with what they change, as one commit. A full disk is waited for."""
+        position = self.next
+        state = State(**{**asdict(self.state), **changed})
+        for at, entry in enumerate(entries, position):
+            apply(state, entry.record, at)
+        while True:
+            batch = Batch()
+            if entries:
+                batch.append(self.stream, [entry.record for entry in entries])
+                key = f"pipe-tags/{self.name}/{position:016x}"
+                batch.put(key, encode_remembered(entries))
+            forgotten = 0
+            while (
+                forgotten < len(self._remembered_keys) and self._remembered_keys[forgotten][0] < position - REMEMBERED
+            ):
+                batch.delete(self._remembered_keys[forgotten][1])
+                forgotten += 1
+            if state != self.state:
+                batch.put(f"pipe/{self.name}", json.dumps(asdict(state)).encode())
+            try:
+                await self._store.commit(batch)
+                break
+            except StoreFull as error:
+                self._log.warning("pipe_full", "{pipe}: {reason}: pushes wait", pipe=self.name, reason=str(error))
+                await asyncio.sleep(FULL_RETRY_S)
+        for _ in range(forgotten):
+            self._remembered_keys.popleft()
+        reset = state.start > self.state.start
+        self.state = state
+        self.next = position + len(entries)
+        if entries:
+            self._remembered_keys.append((self.next, key))
+            for at, entry in enumerate(entries, position):
+                if entry.tag:
+                    self.remembered[entry.tag] = (at, entry.check)
+        if reset:
+            self.trim_soon()
+
+    async def change(self, **changed: Any) -> None:
+        """Writes values of the state."""
+        await self.append([], **changed)
+
+    def show(self, before: int) -> None:
+        """Readers may read what is before this position."""
+        if before > self.visible:
+            self.visible = before
+            self.changes.notify()
+
+    async def begin_anew(self, first: int, **changed: Any) -> None:
+        """Drops all records: the next one that is written has this position."""
+        batch = Batch()
+        batch.trim(self.stream)
+        for _, key in self._remembered_keys:
+            batch.delete(key)
+        self.state = State(
+            **{
+                **asdict(self.state),
+                "base": first,
+                "life": self.state.life + 1,
+                "start": first,
+                "controls": 0,
+                **changed,
+            }
+        )
+        batch.put(f"pipe/{self.name}", json.dumps(asdict(self.state)).encode())
+        await self._store.commit(batch)
+        self.next = self.visible = first
+        self._remembered_keys.clear()
+        self.remembered.clear()
+        self._chunks.clear()
+        self.changes.notify()
+
+    # --- reading
+
+    async def first(self) -> int:
+        """The oldest position that is still there, also of old content."""
+        return (await self._store.bounds(self.stream)).first + self.state.base
+
+    async def position_at(self, time_us: int) -> int:
+        found = await self._store.position_at(self.stream, time_us) + self.state.base
+        return max(self.state.start, min(found, self.visible))
+
+    async def chunk(self, position: int) -> Chunk:
+        """Records around this position, which must be visible; later ones if it is gone."""
+        begin = position - position % CHUNK
+        key = (begin, begin + CHUNK) if begin + CHUNK <= self.visible else (position, self.visible)
+        task = self._chunks.get(key)
+        if task is None:
+            task = self._chunks[key] = asyncio.create_task(self._read(*key))
+            if len(self._chunks) > CACHED:
+                self._chunks.popitem(last=False)
+        else:
+            self._chunks.move_to_end(key)
+        chunk = await asyncio.shield(task)
+        if chunk.first <= position < chunk.end or (chunk.first > position and begin <= position):
+            return chunk
+        return await self._read(position, position + CHUNK)  # large messages: the chunk ends before
+
+    async def _read(self, begin: int, end: int) -> Chunk:
+        base, life = self.state.base, self.state.life
+        wanted = min(end - begin, CHUNK)
+        records = await self._store.read(self.stream, begin - base, records=wanted, octets=CHUNK_OCTETS)
+        if life != self.state.life or not records:
+            return Chunk(begin, [])
+        return Chunk(records[0].position + base, [record.payload for record in records])
+
+    # --- removing
+
+    def trim_soon(self) -> None:
+        if self._trimming is None or self._trimming.done():
+            self._trimming = asyncio.create_task(self.trim())
+
+    async def trim(self) -> None:
+        """Removes what a reset has taken away and nobody reads any more."""
+        before = min([self.state.start - 1, *self.cursors.values()])  # the reset's own record stays
+        bounds = await self._store.bounds(self.stream)
+        if before - self.state.base > bounds.first:
+            batch = Batch()
+            batch.trim(self.stream, before - self.state.base)
+            await self._store.commit(batch)
+
+
+def apply(state: State, record: bytes, position: int) -> None:
+    """What a control record changes."""
+    what = read_control(record)
+    if what is None:
+        return
+    if "reset" in what:
+        state.start, state.controls = position + 1, 0
+    else:
+        state.controls += 1
+    if "promoted" in what:
+        state.epoch = state.fence = what["epoch"]
+        state.primary = what["promoted"]
+
+
+async def open_log(store: Store, name: str, primary: str, log: Log) -> PipeLog:
+    """Opens a pipe in a store; `primary` is the store that the file names first, for a pipe that is new here."""
+    kept = await store.get(f"pipe/{name}")
+    state = State(primary=primary) if kept is None else State(**json.loads(kept))
+    pipe = PipeLog(store, name, state, log)
+    await pipe.load()
+    return pipe

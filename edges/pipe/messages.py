@@ -1,0 +1,149 @@
+"""What a pipe says on the wire and writes into its store: names, positions in messages, control records, log entries.
+
+A record of the store is a message as readers get it, or a control record, whose first byte is 1 and the rest JSON: a
+message begins with the descriptor of its first section, 0. docs/wire.md has the names.
+"""
+
+from __future__ import annotations
+
+import json
+from struct import Struct
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+from amqp10.encoder import encode_symbol
+from amqp10.errors import DecodeError
+from amqp10.sections import Message, message_annotation, with_message_annotation
+from onceway.client.bodies import decode_body, encode_body
+from router.names import PUBLISHER_ANNOTATION
+
+# Link properties, of a reader's attach and of the answer.
+FROM: Final = "onceway:from"
+RESUMED: Final = "onceway:resumed"
+CONTROL: Final = "onceway:control"
+FIRST: Final = "onceway:first"
+NEXT: Final = "onceway:next"
+EPOCH: Final = "onceway:pipe-epoch"
+FENCE: Final = "onceway:pipe-fence"
+END: Final = "end"
+"""A value of FROM."""
+
+RESET: Final = "onceway:reset"
+"""Application property of a message that resets the pipe: the id by which its sender finds the answer."""
+COMMANDS: Final = "onceway:pipe-commands"
+"""Target address of a link to a store that takes commands."""
+PIPE_RESET: Final = "onceway:pipe-reset"
+"""Condition: what the reader wanted to go on with was removed by a reset."""
+
+POSITION_ANNOTATION: Final = "x-opt-onceway-position"
+_KEY: Final = encode_symbol(POSITION_ANNOTATION)
+_ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
+_NO_ANNOTATIONS: Final = (b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
+_PAIR: Final = len(_KEY) + 9
+_ULONG: Final = Struct(">Q")
+_ENTRY: Final = Struct(">QQIB")
+_REMEMBERED: Final = Struct(">IB")
+_CONTROL: Final = 1
+_RESET_BYTES: Final = RESET.encode()
+_CONTROL_BYTES: Final = CONTROL.encode()
+
+
+class Entry(NamedTuple):
+    """One record of a pipe with what recognises the delivery that it came in."""
+
+    record: bytes
+    tag: bytes = b""
+    check: int = 0  # of the payload as it was delivered: foreign clients may use a tag again
+
+
+def checksum(payload: bytes) -> int:
+    return crc32(payload)
+
+
+def with_position(payload: bytes, position: int) -> bytes:
+    """The message with its position in its annotations.
+
+    Raises:
+        DecodeError: It is not an AMQP message.
+    """
+    value = b"\x80" + _ULONG.pack(position)
+    if payload[:4] == _ANNOTATIONS:
+        size, count = payload[4], payload[5]
+        end = 5 + size
+        if size + _PAIR <= 255 and _KEY not in payload[6:end]:
+            return b"".join(
+                (_ANNOTATIONS, bytes((size + _PAIR, count + 2)), payload[6:end], _KEY, value, payload[end:])
+            )
+    elif payload[:3] in _NO_ANNOTATIONS:
+        return b"".join((_ANNOTATIONS, bytes((1 + _PAIR, 2)), _KEY, value, payload))
+    return with_message_annotation(payload, POSITION_ANNOTATION, b"\x80" + _ULONG.pack(position))
+
+
+def reset_id(payload: bytes) -> str | None:
+    """The id in a message that resets the pipe; None for every other message."""
+    if _RESET_BYTES not in payload:
+        return None
+    try:
+        found = (Message.decode(payload).application_properties or {}).get(RESET)
+    except DecodeError:
+        return None
+    return found if isinstance(found, str) else None
+
+
+def control(**what: Any) -> bytes:
+    return bytes((_CONTROL,)) + json.dumps(what).encode()
+
+
+def read_control(record: bytes) -> dict[str, Any] | None:
+    """None for a message."""
+    if record[:1] != b"\x01":
+        return None
+    read: dict[str, Any] = json.loads(record[1:])
+    return read
+
+
+def control_message(record: bytes, position: int) -> bytes:
+    """A control record as readers get it that ask for them."""
+    what = json.dumps(read_control(record))
+    return with_position(Message(None, application_properties={CONTROL: what}).encode(), position)
+
+
+def control_in(payload: bytes) -> dict[str, Any] | None:
+    """What `control_message` has made; None for a message."""
+    if _CONTROL_BYTES not in payload or message_annotation(payload, PUBLISHER_ANNOTATION) is not None:
+        return None
+    found = (Message.decode(payload).application_properties or {}).get(CONTROL)
+    if not isinstance(found, str):
+        return None
+    read: dict[str, Any] = json.loads(found)
+    return read
+
+
+def encode_entry(epoch: int, position: int, entry: Entry) -> bytes:
+    """A payload of the topic NAME.log."""
+    head = _ENTRY.pack(epoch, position, entry.check, len(entry.tag))
+    return encode_body(b"".join((head, entry.tag, entry.record)))
+
+
+def decode_entry(payload: bytes) -> tuple[int, int, Entry]:
+    """(epoch, position, entry) of a payload of the topic NAME.log."""
+    data: bytes = decode_body(payload)
+    epoch, position, check, size = _ENTRY.unpack_from(data)
+    start = _ENTRY.size + size
+    return epoch, position, Entry(data[start:], data[_ENTRY.size : start], check)
+
+
+def encode_remembered(entries: list[Entry]) -> bytes:
+    """Of the entries of one commit: what recognises their deliveries."""
+    return b"".join(_REMEMBERED.pack(each.check, len(each.tag)) + each.tag for each in entries)
+
+
+def decode_remembered(data: bytes) -> list[tuple[bytes, int]]:
+    found = []
+    offset = 0
+    while offset < len(data):
+        check, size = _REMEMBERED.unpack_from(data, offset)
+        offset += _REMEMBERED.size
+        found.append((data[offset : offset + size], check))
+        offset += size
+    return found

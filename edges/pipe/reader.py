@@ -1,0 +1,321 @@
+"""Reads a pipe over a copy link, from one store after the other: by position, so without gap or repeat.
+
+A `Reader` is given stores, or routers, which name the stores (amqp:link:redirect). When a store is lost it goes to the
+next one. It never goes back to a store that has not heard of the latest promotion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import secrets
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from amqp10.connection import Connection
+from amqp10.errors import LINK_REDIRECT
+from amqp10.events import ConnectionClosed, LinkAttached, LinkDetached, Transfers
+from amqp10.outcomes import Error
+from amqp10.performatives import RCV_FIRST, SND_SETTLED
+from amqp10.receiver import ReceiverLink
+from amqp10.sasl import Anonymous, Plain
+from amqp10.sections import Message
+from amqp10.settings import ConnectionSettings
+from amqp10.termini import Source, Target
+from amqp10.types import Symbol, Timestamp, ULong
+from edges.pipe.messages import CONTROL, END, EPOCH, FENCE, FIRST, FROM, NEXT, PIPE_RESET, RESUMED
+from onceway.client.bodies import decode_body
+from onceway.client.clock import now_s
+from onceway.client.protocol.contact import backoff_s
+from onceway.client.signals import Changes
+from onceway.client.transport import Wire
+from onceway.client.urls import RouterUrl, parse_urls
+from onceway.errors import ConnectionFailed, OncewayError
+from router.names import STORES
+
+CREDIT: Final = 8192
+ANSWER_S: Final = 10.0
+TIMER_S: Final = 1.0
+Start = int | datetime | str | None
+
+
+class PipeWasReset(OncewayError):
+    """The pipe was reset while the reader was between two stores, and the rest of the old content is gone. Read again,
+    from the beginning, for the new content."""
+
+
+class Received(NamedTuple):
+    """One message of a pipe, or a control record."""
+
+    position: int
+    payload: bytes
+
+    @property
+    def body(self) -> Any:
+        """As of a `Delivery`: bytes, or the value."""
+        return decode_body(self.payload)
+
+    @property
+    def message(self) -> Message:
+        return Message.decode(self.payload)
+
+
+class Reader:
+    """Use it with `async with`; then `batches`.
+
+    Args:
+        topic: The pipe.
+        stores: URLs of stores. Empty: the routers are asked.
+        routers: URLs of routers.
+        start: A position, a time, "end", or None for the beginning.
+        control: Control records, too.
+        timeout_s: How long the first store may take to answer; later ones are tried for ever.
+
+    Attributes:
+        next: The position that comes next.
+        end: The position behind the last message that the store had when it was attached to first.
+        epoch: Of the latest promotion that the store knows.
+        fence: The lowest epoch of which the store takes anything.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        stores: str | Sequence[str] = (),
+        routers: str | Sequence[str] = (),
+        start: Start = None,
+        control: bool = False,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self.topic = topic
+        self.next: int | None = None
+        self.end = 0
+        self.epoch = 0
+        self.fence = 0
+        self._stores = parse_urls(stores) if stores else []
+        self._routers = parse_urls(routers) if routers else []
+        self._start = start
+        self._control = control
+        self._timeout_s = timeout_s
+        self._rng = random.Random()
+        self._name = f"onceway-pull-{secrets.token_hex(8)}"
+        self._link: _Attachment | None = None
+        self._reasons: dict[str, str] = {}
+        self._turn = 0
+
+    async def __aenter__(self) -> Reader:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._connect()
+        except TimeoutError:
+            reasons = "; ".join(f"{url}: {why}" for url, why in self._reasons.items()) or "no answer"
+            text = f"no store of pipe {self.topic!r} reached within {self._timeout_s:g} s ({reasons})"
+            raise ConnectionFailed(text, self._reasons) from None
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._link is not None:
+            await self._link.close()
+
+    async def batches(self, until: int | None = None) -> AsyncIterator[list[Received]]:
+        """What has come, in order, each position once; ends before position `until`; None: never.
+
+        Raises:
+            PipeWasReset: See there.
+        """
+        assert self.next is not None
+        while until is None or self.next < until:
+            if self._link is None:
+                await self._connect()
+            link = self._link
+            assert link is not None
+            await link.changes.until(lambda: link.runs or link.over)  # noqa: B023
+            if not link.runs:
+                self._reasons[str(link.url)] = link.over or ""
+                await link.close()
+                self._link = None
+                continue
+            tags, payloads = link.runs.popleft()
+            link.took(len(tags))
+            batch = [Received(int.from_bytes(tag, "big"), payload) for tag, payload in zip(tags, payloads, strict=True)]
+            if until is not None and batch[-1].position >= until:
+                batch = [each for each in batch if each.position < until]
+                self.next = until
+            else:
+                self.next = batch[-1].position + 1
+            if batch:
+                yield batch
+
+    async def _connect(self) -> None:
+        """Tries the stores one after the other until one answers."""
+        failures = 0
+        while True:
+            if not self._stores:
+                await self._ask_routers()
+            for _ in range(len(self._stores)):
+                url = self._stores[self._turn % len(self._stores)]
+                self._turn += 1
+                if await self._attach(url):
+                    return
+            if self._routers:
+                self._stores = []
+            await asyncio.sleep(backoff_s(failures, self._rng))
+            failures += 1
+
+    async def _attach(self, url: RouterUrl) -> bool:
+        link = _Attachment(url, self.topic, self._name, self._properties())
+        why = await link.open()
+        if why is None and link.properties.get(EPOCH, 0) < self.epoch:
+            why = "it has not heard of the latest promotion"
+        if why is not None:
+            self._reasons[str(url)] = why
+            await link.close()
+            if link.error is not None and link.error.condition == PIPE_RESET:
+                raise PipeWasReset(f"pipe {self.topic!r}: {link.error.description}")
+            return False
+        self.epoch = int(link.properties.get(EPOCH, 0))
+        self.fence = int(link.properties.get(FENCE, 0))
+        if self.next is None:
+            self.next = int(link.properties.get(FIRST, 0))
+            self.end = int(link.properties.get(NEXT, 0))
+        self._link = link
+        return True
+
+    def _properties(self) -> dict[str, Any]:
+        properties: dict[str, Any] = {}
+        if self._control:
+            properties[Symbol(CONTROL)] = True
+        if self.next is not None:
+            properties[Symbol(FROM)] = ULong(self.next)
+            properties[Symbol(RESUMED)] = True
+        elif isinstance(self._start, datetime):
+            properties[Symbol(FROM)] = Timestamp(int(self._start.timestamp() * 1000))
+        elif isinstance(self._start, int):
+            properties[Symbol(FROM)] = ULong(self._start)
+        elif self._start is not None:
+            properties[Symbol(FROM)] = Symbol(END)
+        return properties
+
+    async def _ask_routers(self) -> None:
+        """The stores of the pipe, as a router knows them."""
+        self._rng.shuffle(self._routers)
+        for url in self._routers:
+            link = _Attachment(url, self.topic, self._name, {})
+            why = await link.open(credit=0)
+            await link.close()
+            error = link.error
+            if error is not None and error.condition == LINK_REDIRECT:
+                self._stores = parse_urls([str(each) for each in (error.info or {}).get(STORES, ())])
+                return
+            self._reasons[str(url)] = why or f"{self.topic!r} is no pipe there; name its stores"
+
+
+class _Attachment:
+    """One copy link on a connection of its own."""
+
+    def __init__(self, url: RouterUrl, topic: str, name: str, properties: dict[str, Any]) -> None:
+        self.url = url
+        self.changes = Changes()
+        self.runs: deque[tuple[list[bytes], list[bytes]]] = deque()
+        self.over: str | None = None
+        self.error: Error | None = None
+        self.properties: dict[Any, Any] = {}
+        self._topic = topic
+        self._name = name
+        self._wanted = properties
+        self._attached = False
+        self._waiting = 0
+        self._link: ReceiverLink | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._wire = Wire(self)
+        sasl = Anonymous() if url.user is None else Plain(url.user, url.password or "")
+        settings = ConnectionSettings(container_id=name, hostname=url.host, sasl=sasl, incoming_window=CREDIT)
+        self._connection = Connection(settings, server=False, now=now_s())
+
+    async def open(self, credit: int = CREDIT) -> str | None:
+        """Returns when the store has answered; why not, if it does not serve."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                await loop.create_connection(lambda: self._wire, self.url.host, self.url.port)
+                connection = self._connection
+                connection.open()
+                session = connection.begin()
+                self._link = link = session.receiver(f"{self._name}:{self._topic}")
+                link.attach(
+                    source=Source(address=self._topic, distribution_mode=Symbol("copy")),
+                    target=Target(address=self._name),
+                    snd_settle_mode=SND_SETTLED,
+                    rcv_settle_mode=RCV_FIRST,
+                    properties=self._wanted,
+                )
+                self._timer = loop.call_later(TIMER_S, self._tick)
+                self._write()
+                await self.changes.until(lambda: self._attached or self.over)
+        except TimeoutError:
+            return "no answer"
+        except OSError as error:
+            return error.strerror or str(error)
+        if self.over is None and credit:
+            link.grant(credit)
+            self._write()
+        return self.over
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._link is not None:
+            self._link.detach()
+        self._connection.close()
+        self._write()
+        self._wire.close()
+
+    def took(self, count: int) -> None:
+        """Gives credit for as many others, once it is worth a flow."""
+        self._waiting -= count
+        link = self._link
+        if link is not None and link.credit < CREDIT // 2 and self._waiting < CREDIT // 2:
+            link.grant(CREDIT - self._waiting)
+            self._write()
+
+    # --- the socket
+
+    def wire_received(self, wire: Wire, data: bytes) -> None:
+        for event in self._connection.receive_data(data, now_s()):
+            if isinstance(event, Transfers):
+                self.runs.append((event.tags, event.payloads))
+                self._waiting += len(event.tags)
+            elif isinstance(event, LinkAttached):
+                attach = event.link.remote_attach
+                if attach is not None and attach.source is not None:  # else it is refused, and detach follows
+                    self.properties = dict(attach.properties or {})
+                    self._attached = True
+            elif isinstance(event, LinkDetached | ConnectionClosed):
+                self._ended(event.error)
+        self._write()
+        self.changes.notify()
+
+    def wire_ended(self, wire: Wire) -> None:
+        self._ended(None)
+
+    def wire_lost(self, wire: Wire, error: Exception | None) -> None:
+        self._ended(None)
+
+    def _ended(self, error: Error | None) -> None:
+        if self.over is None:
+            self.error = error
+            self.over = "the connection was lost" if error is None else error.description or error.condition
+        self.changes.notify()
+
+    def _write(self) -> None:
+        self._wire.write(self._connection.data_to_send())
+
+    def _tick(self) -> None:
+        for event in self._connection.handle_timer(now_s()):
+            if isinstance(event, ConnectionClosed):
+                self._ended(event.error)
+        self._write()
+        self._timer = asyncio.get_running_loop().call_later(TIMER_S, self._tick)

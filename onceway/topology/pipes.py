@@ -1,0 +1,82 @@
+"""An address of type pipe: its stores, and the declared subscriptions by which they attach.
+
+To the routers a pipe is an exactly-once topic with one declared subscription, its primary store's, and, where there are
+several stores, a second topic NAME.log, by which the primary tells all of them what the pipe holds. docs/pipe.md
+explains both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from onceway.topology.document import Entry, Item
+from onceway.topology.values import read_host_port, read_name
+from router.config import AddressConfig
+
+_EXPECTED: Final = "a mapping of stores such as {a: 5981, b: 5982}, the primary first"
+_NOT_OF_PIPES: Final = ("subscriptions", "other_subscriptions", "guarantee", "no_subscribers", "max_redeliveries")
+
+
+def primary_subscription(pipe: str) -> tuple[str, str]:
+    """Container-id and link name by which whichever store is the primary subscribes to the pipe."""
+    return f"onceway-pipe:{pipe}", pipe
+
+
+def log_subscription(pipe: str, store: str) -> tuple[str, str]:
+    """Container-id and link name by which a store follows NAME.log."""
+    return f"onceway-pipe:{pipe}:{store}", "log"
+
+
+def log_name(pipe: str) -> str:
+    return f"{pipe}.log"
+
+
+def log_address(pipe: AddressConfig) -> AddressConfig:
+    """The topic by which the stores of a pipe agree."""
+    return AddressConfig(
+        match=log_name(pipe.match),
+        subscription_timeout_s=pipe.subscription_timeout_s,
+        publisher_timeout_s=pipe.publisher_timeout_s,
+        subscriptions=tuple(log_subscription(pipe.match, name) for name, _, _ in pipe.stores),
+        other_subscriptions="refuse",
+    )
+
+
+def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item) -> dict[str, Any]:
+    """What an address of type pipe has beside its timeouts; nothing for a topic."""
+    if values.get("type") != "pipe":
+        if "stores" in fields:
+            fields["stores"].problem("stores of a topic", "write type: pipe, or leave the line out")
+        return {}
+    match = values.get("match")
+    if match is None:
+        return {}
+    for key in _NOT_OF_PIPES:
+        if key in fields:
+            fields[key].problem(
+                f"{key} of a pipe", "leave the line out: a pipe is exactly-once, and its stores subscribe"
+            )
+    if match.endswith("*"):
+        fields["match"].problem(f'a pipe "{match}", which matches many addresses', "give each pipe an entry of its own")
+    if "stores" not in fields:
+        item.problem("a pipe without stores", f"add stores: {_EXPECTED}")
+        return {}
+    stores: dict[str, tuple[str, str, int]] = {}
+    for name, place in (fields["stores"].entries(_EXPECTED) or {}).items():
+        try:
+            read_name(name)
+        except ValueError as error:
+            place.problem(*error.args)
+        address = place.scalar(lambda text: read_host_port(text, "127.0.0.1"), "a port, or host:port")
+        if address is not None:
+            stores[name] = (name, *address)
+    if not stores:
+        fields["stores"].problem("a pipe without stores", f"write {_EXPECTED}")
+    return {
+        "stores": tuple(stores.values()),
+        "guarantee": "exactly-once",
+        "no_subscribers": "hold",
+        "subscriptions": (primary_subscription(match),),
+        "other_subscriptions": "refuse",
+    }

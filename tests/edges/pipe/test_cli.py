@@ -1,0 +1,93 @@
+"""`onceway pipe`: what it prints, where, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chaos.live.ports import free_port
+from tests.cli.conftest import onceway
+from tests.edges.pipe.network import PipeNetwork
+from tests.live import ROOT, wait_until
+from tests.running import module
+
+
+def test_lines_go_in_and_come_out(network: PipeNetwork, pipe: str) -> None:
+    assert onceway("pipe", "push", pipe, "two words", "--url", network.urls()).returncode == 0
+    pushed = onceway("pipe", "push", pipe, "--url", network.urls(), stdin=b"one\ntwo  blanks\n\nlast")
+    assert (pushed.returncode, pushed.stdout) == (0, "")
+    pulled = onceway("pipe", "pull", pipe, "--url", network.urls())
+    assert pulled.stdout == "two words\none\ntwo  blanks\n\nlast\n"
+    assert pulled.returncode == 0
+    assert onceway("pipe", "pull", pipe, "--store", network.store_url(), "--count", 1).stdout == "two words\n"
+    assert onceway("pipe", "pull", pipe, "--url", network.urls(), "--from", 3).stdout == "\nlast\n"
+    removed = onceway("pipe", "reset", pipe, "--url", network.urls())
+    assert (removed.returncode, removed.stdout) == (0, "5\n")
+    assert onceway("pipe", "pull", pipe, "--url", network.urls()).stdout == ""
+
+
+def test_count_waits_for_what_is_not_there_yet(network: PipeNetwork, pipe: str) -> None:
+    with module("onceway", "pipe", "pull", pipe, "--url", network.urls(), "--count", 2) as pulling:
+        assert onceway("pipe", "push", pipe, "--url", network.urls(), stdin=b"a\nb\nc\n").returncode == 0
+        assert pulling.rest() == ["a", "b"]
+
+
+def test_a_terminal_has_a_prompt_and_the_line_reset(network: PipeNetwork, pipe: str) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "onceway", "pipe", "push", pipe, "--url", network.urls()]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as pushing:
+        os.close(theirs)
+        os.write(ours, b"first\nsecond\nRESET\nthird\n\x04")
+        out, error = pushing.communicate(timeout=60)
+    os.close(ours)
+    assert out == b"> > > > > \n"
+    assert error == b"[reset] 2 messages removed\n"
+    assert onceway("pipe", "pull", pipe, "--url", network.urls()).stdout == "third\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pull"], "Usage: onceway pipe pull"),
+        (["pull", "x", "--from", "yesterday"], "no position, no time"),
+        (["pull", "x", "--count", "0"], "Usage: onceway pipe pull"),
+        (["push"], "Usage: onceway pipe push"),
+        (["shove", "x"], "Usage: onceway pipe"),
+        (["reset"], "Usage: onceway pipe reset"),
+        (["serve", "x"], "x"),
+        (["pull", "x", "--url", "http://x"], "the scheme must be amqp"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: list[str], said: str) -> None:
+    done = onceway("pipe", *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stdout == ""
+
+
+def test_nobody_there_ends_with_1() -> None:
+    done = onceway("pipe", "pull", "x", "--store", "127.0.0.1:1", "--connect-timeout", "0.2")
+    assert done.returncode == 1
+    assert "no store of pipe 'x' reached within 0.2 s" in done.stderr
+
+
+def test_a_store_that_the_file_does_not_have_is_named(network: PipeNetwork) -> None:
+    done = onceway("pipe", "serve", network.topology_path, "--store", "z")
+    assert (done.returncode, done.stderr) == (2, "--store: one of s\n")
+    done = onceway("pipe", "promote", network.topology_path, "nothing", "s")
+    assert done.returncode == 2
+    assert 'no pipe "nothing"' in done.stderr
+
+
+def test_a_pipe_needs_no_file(network: PipeNetwork, tmp_path: Path) -> None:
+    port = free_port()
+    arguments = ("alone", "--url", network.urls(), "--data", tmp_path, "--listen", port)
+    with module("onceway", "pipe", "serve", *arguments) as store:
+        wait_until(lambda: "event=pipe_primary" in store.errors, "the store subscribes")
+        assert onceway("pipe", "push", "alone", "hello", "--url", network.urls()).returncode == 0
+        assert onceway("pipe", "pull", "alone", "--store", f"127.0.0.1:{port}").stdout == "hello\n"
