@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from onceway.last_life import died
+from onceway.logs import Log
 from onceway.topology import ConfigError, Topology, loads
 
 PREFIX: Final = "topology"
@@ -58,3 +59,8 @@ def after_a_death(file: Path, base: Path, routers: Iterable[str] | None = None) 
 def problems(error: ConfigError) -> str:
     """What is wrong, in one line."""
     return "; ".join(str(problem) for problem in error.problems)
+
+
+def warn_not_kept(log: Log, path: Path, error: OSError, file: Path) -> None:
+    text = "{path} cannot be written ({reason}): routers are started from {file}"
+    log.warning("file_not_kept", text, path=str(path), reason=error.strerror or str(error), file=str(file))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import random
 import socket
 from collections.abc import Iterable
@@ -75,3 +76,23 @@ def free_ports(count: int, rng: random.Random, host: str = "127.0.0.1") -> list[
         if port not in found and try_listen((host, port)) is None:
             found.append(port)
     return found
+
+
+def admin_url(topology: Topology, name: str) -> str:
+    return f"http://{format_host_port(reachable(topology.routers[name].admin))}"
+
+
+def reachable(address: HostPort) -> HostPort:
+    """The loopback address in place of an address that means every interface."""
+    host, port = address
+    if not is_unspecified(address):
+        return address
+    return ("::1" if ":" in host else "127.0.0.1"), port
+
+
+def is_unspecified(address: HostPort) -> bool:
+    """Whether it means every interface, and so is no address to connect to."""
+    try:
+        return ipaddress.ip_address(address[0]).is_unspecified
+    except ValueError:
+        return False

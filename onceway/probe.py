@@ -6,7 +6,6 @@ this host whose admin listener cannot be reached is asked through its control so
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,8 +13,6 @@ from typing import Any, Final, Self
 from urllib.parse import urlencode
 
 import aiohttp
-
-from onceway.topology import HostPort, Topology, format_host_port
 
 Status = dict[str, Any]
 LOCAL: Final = "local:"  # and a name, in place of a URL: a router that is asked through its control socket alone
@@ -112,23 +109,3 @@ class Probe:
     async def trace(self, url: str, query: Mapping[str, str]) -> Status | None:
         """What the router with this URL knows of one delivery (`onceway.admin`), or None."""
         return await self._document(url, query, "/trace")
-
-
-def admin_url(topology: Topology, name: str) -> str:
-    return f"http://{format_host_port(reachable(topology.routers[name].admin))}"
-
-
-def reachable(address: HostPort) -> HostPort:
-    """The loopback address in place of an address that means every interface."""
-    host, port = address
-    if not is_unspecified(address):
-        return address
-    return ("::1" if ":" in host else "127.0.0.1"), port
-
-
-def is_unspecified(address: HostPort) -> bool:
-    """Whether it means every interface, and so is no address to connect to."""
-    try:
-        return ipaddress.ip_address(address[0]).is_unspecified
-    except ValueError:
-        return False

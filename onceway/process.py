@@ -7,24 +7,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from onceway import parent as parent_process
-from onceway.actions import Actions
-from onceway.admin import AdminServer
-from onceway.checked_file import keep, kept_path
-from onceway.control import ControlSocket, socket_path
+from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.last_life import BEAT_S, Heart, warn_not_written
 from onceway.listeners import check_free, listeners, problem
 from onceway.logs import logger, reopen
 from onceway.loop import on_hangup, on_stop_signals
 from onceway.notify import Notifier
-from onceway.reload import PAGE, ReloadRouter, warn_not_kept
 from onceway.server import RouterServer
 from onceway.start import Start
 from onceway.status import state_of
 from onceway.topology import ConfigError, Topology, format_host_port
+
+if TYPE_CHECKING:
+    from onceway.management import Management
 
 LOOK_EVERY_S = {"starting": 0.05, "recovering": 0.2}  # between checks of our own state; in any other
 CALM_S = 1.0
@@ -54,18 +54,14 @@ class RouterProcess:
         self._log = logger("router", router=name)
         self._server = RouterServer(topology, name, fresh=start.fresh, recover_age_s=start.age_s, log=self._log)
         self._server.broken_file = start.broken_file
-        self._admin = AdminServer(self._server)
-        self.control = None if state is None else ControlSocket(socket_path(state, name), self._admin.routes())
+        self._state = state
+        self._management: Management | None = None  # once it listens
+        self._hung_up_early = False
         self._heart = None if state is None else Heart(state, topology.network, name, list(topology.routers))
         self.notifier = Notifier()
         # a supervisor keeps the file for its routers
         self._kept = None if state is None or supervised else kept_path(state, name)
-        self._reload = ReloadRouter(self._server, self._log, self._heart)
-        if self.control is not None:
-            self.control.add_action(PAGE, self._reload.action)
         self._stop = asyncio.Event()
-        if self.control is not None:
-            Actions(self._server).add_to(self.control)
 
     async def run(self) -> int:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
@@ -84,9 +80,8 @@ class RouterProcess:
         self.notifier.stopping()
         self._log.info("router_stopping", "stopping")
         await self._server.stop()
-        await self._admin.stop()
-        if self.control is not None:
-            await self.control.stop()
+        if self._management is not None:
+            await self._management.stop()
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
         await self._try_to_write("stopped")
@@ -97,22 +92,16 @@ class RouterProcess:
         check_free(self.topology, [self.name])
         places = listeners(self.topology, self.name)
         try:
-            await self._admin.start(places["admin"])
-        except OSError as error:
-            raise ConfigError([problem(self.topology, self.name, "admin", places["admin"], error)]) from error
-        try:
             await self._server.start()
         except OSError as error:
             check_free(self.topology, [self.name])  # names the port, if it is still in use
             raise ConfigError([problem(self.topology, self.name, "amqp", places["amqp"], error)]) from error
-        if self.control is not None:  # last: who has the ports has the name
-            try:
-                await self.control.start()
-            except OSError as error:
-                text = "no control socket {path}: {reason}"
-                self._log.warning(
-                    "no_control_socket", text, path=str(self.control.path), reason=error.strerror or str(error)
-                )
+        module = await asyncio.to_thread(import_module, "onceway.management")
+        management: Management = module.Management(self._server, self._log, self._heart, self._state)
+        await management.start()
+        self._management = management
+        if self._hung_up_early:
+            management.reload.read_again()
         shown = [f"{kind} {format_host_port(place)}" for kind, place in places.items()]
         self._log.info("listening", "listening: {places}", places=shown)
 
@@ -146,8 +135,11 @@ class RouterProcess:
         """SIGHUP: the log file is opened again, and the topology file read again. A supervisor reads it for us."""
         reopen()
         if not self._supervised:
+            if self._management is None:
+                self._hung_up_early = True
+                return
             self.notifier.reloading()
-            self._reload.read_again()
+            self._management.reload.read_again()
             self.notifier.ready()
 
     def _signalled(self) -> None:

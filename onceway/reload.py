@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from onceway.checked_file import keep, kept_path
+from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.control import SUPERVISOR, ControlError, call, socket_path
 from onceway.logs import Log
 from onceway.topology import ConfigError, Topology, load, loads
@@ -208,11 +208,6 @@ class ReloadSupervisor:
         for name, answer in report["routers"].items():
             if "error" in answer:
                 self._log.error("router_not_reloaded", "{reason}", router=name, reason=answer["error"])
-
-
-def warn_not_kept(log: Log, path: Path, error: OSError, file: Path) -> None:
-    text = "{path} cannot be written ({reason}): routers are started from {file}"
-    log.warning("file_not_kept", text, path=str(path), reason=error.strerror or str(error), file=str(file))
 
 
 def not_reloaded(log: Log, file: Path, error: Exception) -> None:

@@ -19,8 +19,8 @@ from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network, dials
 from onceway.client_carrier import ClientCarrier, Shares
 from onceway.heap import Trimming
+from onceway.listeners import is_unspecified
 from onceway.overview import Measured
-from onceway.probe import is_unspecified
 from onceway.topology import Topology
 from onceway.transport import Carried, Carrier
 from router.core.counters import Histogram

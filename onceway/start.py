@@ -11,17 +11,20 @@ import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from onceway.errors import UsageError
 from onceway.last_life import Heart, last_life
-from onceway.probe import Probe, admin_url, reachable
+from onceway.listeners import admin_url, reachable
 from onceway.topology import HostPort, Topology, format_duration
+
+if TYPE_CHECKING:
+    from onceway.probe import Probe
 
 Wanted = Literal["fresh", "recover"]
 
 CONNECT_WITHIN_S: Final = 1.0
-ANSWER_WITHIN_S: Final = 5.0
+ANSWER_WITHIN_S: Final = 10.0
 ASK_AGAIN_S: Final = 0.05
 TOGETHER_S: Final = 60.0  # routers that are started fresh within that time are started together
 
@@ -78,6 +81,8 @@ def decide(
 
 async def refuse_fresh_beside(topology: Topology, names: Collection[str]) -> None:
     """UsageError if a router that is not in `names` is up; not if it was itself started fresh just now."""
+    from onceway.probe import Probe  # aiohttp: no other start needs it
+
     others = [name for name in topology.routers if name not in names]
     async with Probe(ANSWER_WITHIN_S) as probe:
         reasons = await asyncio.gather(*(_reason(topology, name, probe) for name in others))

@@ -22,10 +22,11 @@ from typing import Any, Final, Protocol
 from onceway import reload
 from onceway.control import SUPERVISOR, ControlSocket, socket_path
 from onceway.last_life import last_life
+from onceway.listeners import admin_url
 from onceway.logs import Log
 from onceway.notify import Notifier
 from onceway.parent import CommandFor, router_command
-from onceway.probe import ANSWER_WITHIN_S, Probe, Status, admin_url
+from onceway.probe import ANSWER_WITHIN_S, Probe, Status
 from onceway.start import Start, Wanted, decide
 from onceway.topology import ConfigError, Topology, format_duration
 

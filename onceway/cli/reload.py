@@ -160,7 +160,8 @@ async def _elsewhere(loaded: topology.Topology, names: list[str]) -> list[str]:
     """What routers on other hosts have."""
     import asyncio
 
-    from onceway.probe import Probe, admin_url
+    from onceway.listeners import admin_url
+    from onceway.probe import Probe
 
     async with Probe() as probe:
         found = await asyncio.gather(*(probe.status(admin_url(loaded, name)) for name in names))

@@ -13,7 +13,7 @@ from onceway import state
 from onceway.cli.options import say, state_dir_option
 from onceway.control import SUPERVISOR, socket_path
 from onceway.errors import UsageError
-from onceway.probe import admin_url
+from onceway.listeners import admin_url
 from onceway.topology import Topology
 from onceway.topology.document import suggest
 

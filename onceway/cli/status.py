@@ -17,7 +17,8 @@ import click
 from onceway import topology
 from onceway.cli.options import state_dir_option
 from onceway.cli.sockets import network_option, routers_here, sockets_by_url
-from onceway.probe import LOCAL, Probe, Status, admin_url
+from onceway.listeners import admin_url
+from onceway.probe import LOCAL, Probe, Status
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,7 +15,8 @@ from onceway import topology
 from onceway.cli.options import state_dir_option
 from onceway.cli.sockets import sockets_by_url
 from onceway.cli.status import admin_address
-from onceway.probe import ROUTER_WITHIN_S, Probe, admin_url
+from onceway.listeners import admin_url
+from onceway.probe import ROUTER_WITHIN_S, Probe
 
 PREFIX = 16  # bytes of an outgoing tag before the publisher's own
 FINAL = ("accepted", "rejected")

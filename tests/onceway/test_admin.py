@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from onceway.admin import AdminServer
+from onceway.listeners import reachable
 from onceway.overview import Measured, Pace, Source
-from onceway.probe import Probe, reachable
+from onceway.probe import Probe
 from onceway.status import Sums, state_of, summarize
 from onceway.topology import format_host_port
 from router.core.counters import CountersByAddress, Histogram

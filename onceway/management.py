@@ -1,0 +1,55 @@
+"""What operators reach of a router process: its admin listener, its control socket, and the actions there.
+
+A router imports this once it listens for clients and neighbours: HTTP takes as long to import as all the rest of it,
+and a network that was killed as a whole accepts nothing until its routers have met.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onceway.actions import Actions
+from onceway.admin import AdminServer
+from onceway.control import ControlSocket, socket_path
+from onceway.last_life import Heart
+from onceway.listeners import problem
+from onceway.logs import Log
+from onceway.reload import PAGE, ReloadRouter
+from onceway.server import RouterServer
+from onceway.topology import ConfigError
+
+
+class Management:
+    """For the router of `server`; its control socket is in the directory `state`, None: it has none."""
+
+    def __init__(self, server: RouterServer, log: Log, heart: Heart | None, state: Path | None) -> None:
+        self.reload = ReloadRouter(server, log, heart)
+        self._server = server
+        self._log = log
+        self._admin = AdminServer(server)
+        self._control = None if state is None else ControlSocket(socket_path(state, server.name), self._admin.routes())
+        if self._control is not None:
+            self._control.add_action(PAGE, self.reload.action)
+            Actions(server).add_to(self._control)
+
+    async def start(self) -> None:
+        """Listens. ConfigError if the admin listener's port cannot be bound."""
+        topology, name = self._server.topology, self._server.name
+        place = topology.routers[name].admin
+        try:
+            await self._admin.start(place)
+        except OSError as error:
+            raise ConfigError([problem(topology, name, "admin", place, error)]) from error
+        if self._control is not None:  # last: who has the ports has the name
+            try:
+                await self._control.start()
+            except OSError as error:
+                text = "no control socket {path}: {reason}"
+                self._log.warning(
+                    "no_control_socket", text, path=str(self._control.path), reason=error.strerror or str(error)
+                )
+
+    async def stop(self) -> None:
+        await self._admin.stop()
+        if self._control is not None:
+            await self._control.stop()
