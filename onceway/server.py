@@ -35,6 +35,7 @@ FEW_SOCKETS: Final = 8  # up to so many sockets each read is flushed at once, fo
 SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are looked at
 DIAL_FIRST_S: Final = 0.05
 DIAL_MOST_S: Final = 1.0
+DIAL_EAGERLY_S: Final = 3.0  # after the loss: routers that are started together listen within that time
 DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
 HANDOVER_S: Final = 3.0  # then until the clients' subscriptions are back elsewhere
 GOODBYE_S: Final = 2.0  # and then for its close frames to be written
@@ -406,9 +407,10 @@ class RouterServer:
                 self._dialers[neighbour] = self._loop.create_task(self._dial(neighbour))
 
     async def _dial(self, neighbour: str) -> None:
-        """Keeps one trunk to a neighbour connected: retries with growing pauses until the router stops."""
+        """Keeps one trunk to a neighbour connected: tries again until the router stops, after a while less often."""
         assert self._loop is not None
         pause = DIAL_FIRST_S
+        lost_at = self.time()
         told = False  # that it cannot be reached
         while True:
             host, port = self.topology.dialled(self.name, neighbour)
@@ -427,8 +429,10 @@ class RouterServer:
                 await carrier.gone.wait()
                 if self.time() - began > self.config.dead_after_s:
                     pause = DIAL_FIRST_S
+                    lost_at = self.time()
             await asyncio.sleep(pause * self.rng.uniform(0.5, 1.0))
-            pause = min(pause * 2, DIAL_MOST_S)
+            if self.time() - lost_at > DIAL_EAGERLY_S:
+                pause = min(pause * 2, DIAL_MOST_S)
 
 
 class _NeighbourCarrier(Carrier):

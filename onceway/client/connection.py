@@ -352,7 +352,7 @@ class Connection:
                 followed_at = now_s()
                 driver.report(RouterLost(str(url), reason, 0.0))
                 continue
-            delay = backoff_s(failures, self._rng)
+            delay = backoff_s(failures // len(self._urls), self._rng)  # all of the list before a longer pause
             failures += 1
             driver.report(RouterLost(str(url), reason, delay))
             await asyncio.sleep(delay)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.reports import PublicationsUndecided, RouterLost
 from onceway.client.urls import RouterUrl
 from onceway.errors import DeliveryUndecided, InternalError
+from onceway.listeners import free_ports
 from tests.onceway.client.fake_network import FakeNetwork
 from tests.onceway.client.scenes import BOUND_S, eventually, messages, play
 
@@ -187,6 +189,25 @@ def test_a_router_that_is_drained_says_where_to_go_and_that_is_no_failure() -> N
             assert connection.router == "a"
             assert [report.retry_in_s > 0 for report in reports if isinstance(report, RouterLost)] == [False, True]
         await network.stop()
+
+    asyncio.run(asyncio.wait_for(scene(), BOUND_S))
+
+
+def test_pauses_grow_with_each_round_through_the_list() -> None:
+    async def scene() -> None:
+        reports: list[Any] = []
+        urls = [f"amqp://127.0.0.1:{port}" for port in free_ports(3, random.Random())]
+        connection = onceway.connect(urls, connect_timeout_s=BOUND_S, on_report=reports.append)
+        opening = asyncio.create_task(connection.__aenter__())
+        assert await eventually(lambda: len(reports) >= 7)
+        opening.cancel()
+        assert [report.url for report in reports[:3]] == [report.url for report in reports[3:6]]
+        pauses = [report.retry_in_s for report in reports]
+        assert pauses[:3] == [0.05, 0.05, 0.05]
+        assert all(0.05 <= pause <= 0.1 for pause in pauses[3:6])
+        assert 0.1 <= pauses[6] <= 0.2
+        with pytest.raises(asyncio.CancelledError):
+            await opening
 
     asyncio.run(asyncio.wait_for(scene(), BOUND_S))
 
