@@ -33,7 +33,7 @@ from onceway.topology import ConfigError, Topology, format_duration
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 10.0  # after running that long, the next pause is FIRST_PAUSE_S again
-STOP_WITHIN_S: Final = 15.0  # more than a router's own drain
+STOP_WITHIN_S: Final = 18.0  # more than a router's own drain
 LOOK_EVERY_S: Final = 0.2  # between polls of the admin listeners until the network is ready; then
 WATCHDOG_S: Final = 10.0  # a router that does not answer for that long is killed
 START_WITHIN_S: Final = 60.0  # or that long before its first answer

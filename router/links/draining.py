@@ -127,8 +127,13 @@ class Drain:
                 del self._closing[connection]
                 connection.receive_eof(now)
         if self._moving:
-            self._moving = {each: until for each, until in self._moving.items() if now < until and self._is_away(*each)}
-            self._calls_until = now + CALLS_S
+            can_be_back = bool(self._places())
+            self._moving = {
+                each: until
+                for each, until in self._moving.items()
+                if can_be_back and now < until and self._is_away(*each)
+            }
+            self._calls_until = now + CALLS_S if can_be_back else now
 
     def leave(self, connection: ClientConnection, now: float) -> None:
         """It is this connection's turn, or it has asked for a new link."""
@@ -176,8 +181,11 @@ class Drain:
         return {"connections": len(self.router.connections), "left_s": round(max(self.until - now, 0.0), 3)}
 
     def _places(self) -> list[Place]:
-        """Where clients may be sent: to no router that is being drained, too (protocol 8.8)."""
-        return [place for place in self.elsewhere if place.router not in self.router.core.roll_call.draining]
+        """Where clients may be sent: to routers in session that are not being drained, too (protocol 8.8)."""
+        core = self.router.core
+        return [
+            each for each in self.elsewhere if each.router in core.up and each.router not in core.roll_call.draining
+        ]
 
     def _is_away(self, address: str, name: SubscriptionName) -> bool:
         """The subscription is an orphan, or its link is still here."""

@@ -51,6 +51,7 @@ class NotingCore:
         self.granted_s = 0.0
         self.under_way: dict[Any, int] = {}  # by port
         self.name = "a"
+        self.up: dict[str, None] = {"b": None, "c": None}
         self.roll_call = SimpleNamespace(draining={}, proofs_missing=False)
 
     def named(self, name: str) -> list[tuple[Any, ...]]:

@@ -71,6 +71,14 @@ def test_nobody_is_sent_to_a_router_that_is_drained_too(clients: Clients, core: 
     assert [sent_to(client) for client in many] == ["host-c"] * 3
 
 
+def test_nobody_is_sent_to_a_router_that_is_out_of_reach_by_then(clients: Clients, core: Any) -> None:
+    many = [clients.connect(f"c{n}") for n in range(3)]
+    drain(clients)
+    del core.up["c"]
+    passes(clients, 1.0)
+    assert [sent_to(client) for client in many] == ["host-b"] * 3
+
+
 def test_nobody_leaves_before_the_publishers_of_other_routers_have_proved_themselves(
     clients: Clients, core: Any
 ) -> None:
@@ -130,6 +138,22 @@ def test_it_does_not_wait_for_ever_for_a_subscription_that_does_not_come_back(cl
     passes(clients, BACK_S - 0.1)
     assert not ended.handed_over
     passes(clients, CALLS_S + 0.2)
+    assert ended.handed_over
+
+
+def test_it_does_not_wait_where_all_others_are_drained_or_gone(clients: Clients, core: Any) -> None:
+    _, _, port = attached(clients, core)
+    entries = {(port.attach.container, port.attach.name): SimpleNamespace(home=None)}
+    core.addresses[port.attach.address] = SimpleNamespace(subscriptions=SimpleNamespace(entries=entries))
+    drain(clients)
+    ended = clients.router.drain
+    assert ended is not None
+    passes(clients, 0.3)
+    assert ended.done
+    assert not ended.handed_over
+    core.roll_call.draining["b"] = None
+    core.up.clear()
+    passes(clients, 0.1)
     assert ended.handed_over
 
 
