@@ -137,8 +137,6 @@ async def _ask(loaded: topology.Topology, sockets: Iterable[Path], *, dry_run: b
             told.stopped += answer["stopped"]
         else:
             told.routers[path.stem] = answer
-        for each in answer.get("routers", {}).values():
-            told.changes |= dict.fromkeys(each.get("changes", ()))
     if refused:
         raise _Refused(refused)
     return told

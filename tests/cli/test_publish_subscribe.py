@@ -91,6 +91,7 @@ def test_a_publisher_that_nobody_listens_to_gives_up_when_asked_to(router: LiveN
     assert done.returncode == 1
     assert done.stdout.startswith("published 0, accepted 0, rejected 0, undecided 0 in ")
     assert "[lonely] no outcome and no credit for 0.3 s" in done.stderr
+    assert onceway("publish", "silent", "--url", router.urls(), "--timeout", "0.3", stdin=b"one\n").returncode == 1
 
 
 def test_a_publisher_without_an_outcome_gives_up_and_the_next_run_sends_it_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
@@ -9,8 +10,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from click.testing import CliRunner
 
+from onceway.cli import cli
 from tests.cli.conftest import COMMAND, onceway
 from tests.live import LiveNetwork, free_port, wait_until
 from tests.running import Program
@@ -57,7 +61,7 @@ def test_reload_shows_the_plan_and_applies_it_to_every_router(tmp_path: Path) ->
         assert up.line() == "network test ready: 3 routers, 2 links"
         pids = {line["router"]: line["pid"] for line in events(up, "router_started")}
         file.says["settings"]["memory_limit"] = "128MiB"
-        file.says["routers"]["a"]["admin"] = free_port()
+        old_port, file.says["routers"]["a"]["admin"] = file.says["routers"]["a"]["admin"], free_port()
         file.says["routers"]["d"] = ports()
         del file.says["routers"]["c"]
         file.says["links"] = ["a - b", "b - d"]
@@ -71,6 +75,13 @@ def test_reload_shows_the_plan_and_applies_it_to_every_router(tmp_path: Path) ->
         assert "router a: follows the file; needs a restart: changed admin" in shown
         assert shown.endswith("router b: follows the file\nrouter c: stopped\nrouter d: started\n")
         assert up.line() == "network test ready: 3 routers, 2 links"
+        new_port = file.says["routers"]["a"]["admin"]
+        file.says["routers"]["a"]["admin"] = old_port
+        file.write()
+        code, shown, _ = file.onceway("reload", "--dry-run", file.path)
+        assert (code, shown) == (0, "nothing changes\n"), "it listens there still"
+        file.says["routers"]["a"]["admin"] = new_port
+        file.write()
         now = {line["router"]: line["pid"] for line in events(up, "router_started")}
         assert now == {**pids, "d": now["d"]}
 
@@ -94,6 +105,19 @@ def test_reload_shows_the_plan_and_applies_it_to_every_router(tmp_path: Path) ->
         up.process.terminate()
         up.rest()
     assert file.onceway("reload", file.path)[0] == 1  # nobody runs
+
+
+def test_who_may_not_look_for_routers_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = File(tmp_path, "a")
+
+    def refused(path: Path, pattern: str) -> list[Path]:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(Path, "glob", refused)
+    result = CliRunner().invoke(cli, ["reload", str(file.path), "--state-dir", str(tmp_path)])
+    assert (
+        str(result.exception) == f"{tmp_path}/test: Permission denied; run this as the user of the routers, or as root"
+    )
 
 
 def test_what_running_routers_cannot_change_to_is_refused_by_all(tmp_path: Path) -> None:
