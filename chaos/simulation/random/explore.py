@@ -38,7 +38,9 @@ SETTLING = 30_000
 LOOK = 6  # events from one estimate of the faults' likelihood to the next
 SAMPLED = 128  # steps from one check of all state to the next: a check at each step would take as long as all the rest
 SLACK_S = 15.0  # allowed at the end in addition to the timeouts
-FAULT_KINDS = frozenset((*FAULT_WEIGHTS, "pass", "kill", "full", "twin", "away", "still", "wake", "late", "declare"))
+FAULT_KINDS = frozenset(
+    (*FAULT_WEIGHTS, "pass", "kill", "full", "twin", "away", "still", "wake", "late", "declare", "forget")
+)
 QUITTERS = (UNIQUE, MEMORY)  # other publishers claim by their epoch what they then close
 
 

@@ -29,7 +29,7 @@ WEIGHTS: dict[str, float] = {
 FAULT_WEIGHTS: dict[str, float] = {
     "restart": 1, "heal": 0.3, "crash": 0.25, "cdrop": 0.3, "rdrop": 0.3, "part": 0.3, "suspect": 0.3, "cut": 0.3,
     "pfresh": 0.15, "srestart": 0.2, "sfresh": 0.12, "close": 0.05, "hold": 0.3, "let": 0.3, "drip": 0.5,
-    "stall": 0.3, "unstall": 0.3, "reshape": 0.1, "clock": 0.1, "tick": 0.4, "quit": 1, "forget": 1,
+    "stall": 0.3, "unstall": 0.3, "reshape": 0.1, "clock": 0.1, "tick": 0.4, "quit": 1,
 }  # fmt: skip
 # What may come at once, and after what, if they concern the same client or router (`pacing.py`):
 FOLLOWING = (
@@ -289,7 +289,8 @@ def with_forgotten(plan: Plan) -> Plan:
     rng = random.Random(f"{plan.family} {plan.seed} forgotten")
     if plan.rules.strict or rng.random() >= 0.15:
         return plan
-    return replace(plan, budget=plan.budget | {"forget": rng.choice([1, 2, 4]), "crash": 0})
+    budget = plan.budget | {"forget": rng.choice([1, 2, 4]), "crash": 0}
+    return replace(plan, budget=budget, weights=plan.weights | {"forget": 1.0})
 
 
 def with_declared(plan: Plan) -> Plan:
