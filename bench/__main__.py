@@ -25,7 +25,7 @@ from importlib import import_module
 
 from bench import compare
 
-PROGRAMS = ("watch", "unsettled", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal", "store")
+PROGRAMS = ("watch", "unsettled", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal", "store", "pipe")
 
 
 def main() -> int:

@@ -14,19 +14,18 @@ from typing import Any, Final
 
 from amqp10.connection import Connection
 from amqp10.errors import DETACH_FORCED, INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED
-from amqp10.events import Dispositions, LinkAttaching, LinkDetached, LinkFlow, SessionFlow, Transfers
+from amqp10.events import Dispositions, LinkAttaching, LinkDetached, LinkFlow, SessionFlow
 from amqp10.link import Link
-from amqp10.outcomes import ACCEPTED, Error, Rejected
+from amqp10.outcomes import Error
 from amqp10.performatives import RCV_FIRST, SND_SETTLED, SND_UNSETTLED
-from amqp10.receiver import ReceiverLink
 from amqp10.sasl import server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
-from amqp10.termini import Source, Target
+from amqp10.termini import Source
 from amqp10.types import Described, Symbol, Timestamp, ULong
 from edges.pipe.log import PipeLog
 from edges.pipe.messages import (
-    COMMANDS,
+    COMMAND,
     CONTROL,
     END,
     EPOCH,
@@ -35,19 +34,18 @@ from edges.pipe.messages import (
     FROM,
     NEXT,
     PIPE_RESET,
+    REFUSED,
     RESUMED,
     control_message,
 )
-from onceway.client.bodies import decode_body
 from onceway.errors import OncewayError
 from onceway.logs import Log
 from onceway.transport import Carrier
 
 COPY: Final = Symbol("copy")
-COMMAND_CREDIT: Final = 10
 SWEEP_S: Final = 0.5  # how often idle-time-outs are looked at
 
-Command = Callable[[str], Awaitable[None]]
+Command = Callable[[str, str], Awaitable[None]]
 
 
 class Refused(Exception):
@@ -187,9 +185,6 @@ class _Session:
             elif isinstance(event, Dispositions):
                 if not event.settled and isinstance(event.link, SenderLink):
                     event.link.settle(event.first_id, event.last_id, event.state)
-            elif isinstance(event, Transfers):
-                for delivery_id, payload in enumerate(event.payloads, event.first_id):
-                    self._spawn(self._command(event.link, delivery_id, payload))
             elif isinstance(event, LinkFlow | SessionFlow | LinkDetached):
                 self.wake()
         if self.connection.closed:
@@ -203,20 +198,19 @@ class _Session:
 
     async def _attach(self, link: Link) -> None:
         try:
-            if isinstance(link, SenderLink):
-                reading = await self._reading(link)
-                self.links[link] = reading
-                try:
-                    await reading.run()
-                finally:
-                    del self.links[link]
-                    reading.forget()
-            else:
-                assert isinstance(link, ReceiverLink)
-                self._commands(link)
+            if not isinstance(link, SenderLink):
+                raise Refused(NOT_IMPLEMENTED, "a store takes no messages: send to the pipe's address at a router")
+            reading = await self._reading(link)
         except Refused as refused:
             link.refuse(refused.condition, refused.description)
             self.carrier.write()
+            return
+        self.links[link] = reading
+        try:
+            await reading.run()
+        finally:
+            del self.links[link]
+            reading.forget()
 
     async def _reading(self, link: SenderLink) -> _Reading:
         attach = link.remote_attach
@@ -228,8 +222,13 @@ class _Session:
         if source.distribution_mode == "move":
             raise Refused(NOT_IMPLEMENTED, "distribution-mode move: what is read of a pipe stays in it, ask for copy")
         properties = {**_filters(source.filter), **(attach.properties or {})}
+        if COMMAND in properties:
+            try:
+                await self.listener.command(pipe.name, str(properties[COMMAND]))
+            except OncewayError as error:
+                raise Refused(REFUSED, str(error)) from error
         first = await _start(pipe, properties)
-        settled = attach.snd_settle_mode != SND_UNSETTLED
+        settled = attach.snd_settle_mode == SND_SETTLED
         reading = _Reading(self, link, pipe, first, settled, bool(properties.get(CONTROL)))
         link.attach(
             source=Source(address=source.address, distribution_mode=COPY),
@@ -245,23 +244,6 @@ class _Session:
         )
         self.carrier.write()
         return reading
-
-    def _commands(self, link: ReceiverLink) -> None:
-        target = link.remote_attach.target if link.remote_attach is not None else None
-        if not isinstance(target, Target) or target.address != COMMANDS:
-            raise Refused(NOT_IMPLEMENTED, "a store takes no messages: send to the pipe's address at a router")
-        link.attach(source=Source(), target=Target(address=COMMANDS), rcv_settle_mode=RCV_FIRST)
-        link.grant(COMMAND_CREDIT)
-        self.carrier.write()
-
-    async def _command(self, link: ReceiverLink, delivery_id: int, payload: bytes) -> None:
-        try:
-            await self.listener.command(str(decode_body(payload)))
-            link.dispose(delivery_id, delivery_id, ACCEPTED, True)
-        except OncewayError as error:
-            link.dispose(delivery_id, delivery_id, Rejected(Error(Symbol("onceway:refused"), str(error))), True)
-        link.grant(COMMAND_CREDIT)
-        self.carrier.write()
 
 
 class _Reading:

@@ -30,8 +30,10 @@ END: Final = "end"
 
 RESET: Final = "onceway:reset"
 """Application property of a message that resets the pipe: the id by which its sender finds the answer."""
-COMMANDS: Final = "onceway:pipe-commands"
-"""Target address of a link to a store that takes commands."""
+COMMAND: Final = "onceway:pipe-command"
+"""Link property: what the store is to do before it answers, for a promotion."""
+REFUSED: Final = "onceway:refused"
+"""Condition: the command cannot be followed."""
 PIPE_RESET: Final = "onceway:pipe-reset"
 """Condition: what the reader wanted to go on with was removed by a reset."""
 

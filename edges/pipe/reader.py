@@ -25,7 +25,7 @@ from amqp10.sections import Message
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, Timestamp, ULong
-from edges.pipe.messages import CONTROL, END, EPOCH, FENCE, FIRST, FROM, NEXT, PIPE_RESET, RESUMED
+from edges.pipe.messages import COMMAND, CONTROL, END, EPOCH, FENCE, FIRST, FROM, NEXT, PIPE_RESET, REFUSED, RESUMED
 from onceway.client.bodies import decode_body
 from onceway.client.clock import now_s
 from onceway.client.protocol.contact import backoff_s
@@ -71,6 +71,7 @@ class Reader:
         routers: URLs of routers.
         start: A position, a time, "end", or None for the beginning.
         control: Control records, too.
+        command: What the store is to do first, for a promotion.
         timeout_s: How long the first store may take to answer; later ones are tried for ever.
 
     Attributes:
@@ -88,6 +89,7 @@ class Reader:
         routers: str | Sequence[str] = (),
         start: Start = None,
         control: bool = False,
+        command: str | None = None,
         timeout_s: float = 30.0,
     ) -> None:
         self.topic = topic
@@ -99,6 +101,7 @@ class Reader:
         self._routers = parse_urls(routers) if routers else []
         self._start = start
         self._control = control
+        self._command = command
         self._timeout_s = timeout_s
         self._rng = random.Random()
         self._name = f"onceway-pull-{secrets.token_hex(8)}"
@@ -167,7 +170,7 @@ class Reader:
 
     async def _attach(self, url: RouterUrl) -> bool:
         link = _Attachment(url, self.topic, self._name, self._properties())
-        why = await link.open()
+        why = await link.open(max(ANSWER_S, self._timeout_s) if self._command else ANSWER_S)
         if why is None and link.properties.get(EPOCH, 0) < self.epoch:
             why = "it has not heard of the latest promotion"
         if why is not None:
@@ -175,6 +178,8 @@ class Reader:
             await link.close()
             if link.error is not None and link.error.condition == PIPE_RESET:
                 raise PipeWasReset(f"pipe {self.topic!r}: {link.error.description}")
+            if link.error is not None and link.error.condition == REFUSED:
+                raise OncewayError(f"{url}: {link.error.description}")
             return False
         self.epoch = int(link.properties.get(EPOCH, 0))
         self.fence = int(link.properties.get(FENCE, 0))
@@ -186,6 +191,8 @@ class Reader:
 
     def _properties(self) -> dict[str, Any]:
         properties: dict[str, Any] = {}
+        if self._command is not None:
+            properties[Symbol(COMMAND)] = self._command
         if self._control:
             properties[Symbol(CONTROL)] = True
         if self.next is not None:
@@ -204,7 +211,7 @@ class Reader:
         self._rng.shuffle(self._routers)
         for url in self._routers:
             link = _Attachment(url, self.topic, self._name, {})
-            why = await link.open(credit=0)
+            why = await link.open(ANSWER_S, credit=0)
             await link.close()
             error = link.error
             if error is not None and error.condition == LINK_REDIRECT:
@@ -235,11 +242,11 @@ class _Attachment:
         settings = ConnectionSettings(container_id=name, hostname=url.host, sasl=sasl, incoming_window=CREDIT)
         self._connection = Connection(settings, server=False, now=now_s())
 
-    async def open(self, credit: int = CREDIT) -> str | None:
+    async def open(self, timeout_s: float, credit: int = CREDIT) -> str | None:
         """Returns when the store has answered; why not, if it does not serve."""
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(timeout_s):
                 await loop.create_connection(lambda: self._wire, self.url.host, self.url.port)
                 connection = self._connection
                 connection.open()

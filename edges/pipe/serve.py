@@ -112,17 +112,14 @@ class StoreProcess:
         if error is not None and self.failed is not None and not self.failed.done():
             self.failed.set_exception(error)
 
-    async def _command(self, text: str) -> None:
-        words = text.split(" ")
-        pipe = self._pipes.get(words[-1])
-        if pipe is None:
-            raise PipeError(f"no pipe {words[-1]!r} at store {self.name}")
-        if words[0] == "fence":
-            await pipe.fence(int(words[1]))
-        elif words[0] == "promote":
-            await pipe.promote(int(words[1]), int(words[2]))
-        else:
-            raise PipeError(f"no command {words[0]!r:.60}")
+    async def _command(self, name: str, text: str) -> None:
+        match text.split():
+            case ["fence", epoch]:
+                await self._pipes[name].fence(int(epoch))
+            case ["promote", epoch, end]:
+                await self._pipes[name].promote(int(epoch), int(end))
+            case _:
+                raise PipeError(f"no command {text!r:.60}")
 
 
 class _Pipe:
@@ -176,7 +173,8 @@ class _Pipe:
                 await self._lead_once()
             except DeliveryRejected:
                 self._say.warning("pipe_fenced", "{pipe}: another store was promoted", pipe=self._plan.name)
-                await self._log.change(fence=max(self._log.state.fence, epoch + 1))
+                async with self._writing:
+                    await self._log.change(fence=max(self._log.state.fence, epoch + 1))
             except (StoreError, JournalError):
                 raise
             except OncewayError as error:
@@ -324,10 +322,10 @@ class _Pipe:
                 "pipe_anew", "{pipe}: {count} records that were not accepted are dropped", pipe=self._plan.name,
                 count=log.next - position,
             )  # fmt: skip
-            await log.begin_anew(0, epoch=epoch, fence=epoch, replicated=0)
+            await log.begin_anew(0, epoch=epoch, fence=epoch, primary="", replicated=0)
             self._listener.detach_readers(log)
         else:
-            await log.change(epoch=epoch, fence=epoch)
+            await log.change(epoch=epoch, fence=epoch, primary="")
 
     async def _fill(self, before: int) -> None:
         """Reads what is missing before this position from the other stores."""

@@ -13,7 +13,14 @@ from amqp10.termini import Coordinator, Source, Target
 from amqp10.types import Described, Symbol, Timestamp, ULong
 from router.config import AddressConfig, RouterConfig
 from router.core.ports import UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer
-from router.links.negotiation import answer_source, answer_target, default_outcome, read_publisher, read_subscriber
+from router.links.negotiation import (
+    Redirected,
+    answer_source,
+    answer_target,
+    default_outcome,
+    read_publisher,
+    read_subscriber,
+)
 from router.names import Guarantee
 
 CONFIG = RouterConfig("a", addresses=(AddressConfig("orders", subscription_timeout_s=30.0),))
@@ -223,3 +230,17 @@ def test_a_settlement_without_a_state_means_the_default_outcome_or_released() ->
     assert default_outcome(receiving(source=Source("orders", default_outcome=ACCEPTED))) is Outcome.ACCEPTED
     undeliverable = Modified(undeliverable_here=True)
     assert default_outcome(receiving(source=Source("orders", default_outcome=undeliverable))) is Outcome.REJECTED
+
+
+def test_a_reader_of_a_pipe_is_sent_to_its_stores_and_its_primary_is_not() -> None:
+    pipe = AddressConfig("orders", type="pipe", stores=(("s", "h", 1), ("t", "i", 2)), subscriptions=(("p", "q"),))
+    config = RouterConfig("a", addresses=(pipe,))
+    refused = refusal(receiving(), config)
+    assert isinstance(refused, Redirected)
+    assert refused.condition == "amqp:link:redirect"
+    assert (refused.info["network-host"], refused.info["port"]) == ("h", 1)
+    assert refused.info["onceway:stores"] == ["h:1", "i:2"]
+    attach, _ = read_subscriber(receiving(name="q"), "p", config)
+    assert attach.address == "orders"
+    publisher, _ = read_publisher(sending(), "anybody", config)
+    assert publisher.address == "orders"

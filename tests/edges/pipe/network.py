@@ -54,13 +54,17 @@ class PipeNetwork(LiveNetwork):
 
     @property
     def _started(self) -> list[str]:
-        return self.__dict__.setdefault("started_stores", [])
+        started: list[str] = self.__dict__.setdefault("started_stores", [])
+        return started
 
     def start_all(self) -> PipeNetwork:
         self.start()
         for store in self.ports:
             self.start_store(store)
         return self
+
+    def store_pid(self, name: str) -> int:
+        return self.processes[name].pid
 
     def kill_store(self, name: str) -> None:
         process = self.processes.pop(name)

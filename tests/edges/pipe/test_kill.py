@@ -10,6 +10,7 @@ import pytest
 
 import onceway
 from edges.pipe import Reader, pull, push
+from tests.cli.conftest import onceway as onceway_command
 from tests.edges.pipe.conftest import PipeNetworks
 from tests.edges.pipe.network import PipeNetwork
 
@@ -53,7 +54,7 @@ def judge(pushed: list[list[bytes]], readings: list[list[tuple[int, object]]]) -
 
 
 async def run(network: PipeNetwork, directory: Path, kills: list[str]) -> None:
-    """Writes and reads while each of `kills` dies in turn and comes again: a store or a router."""
+    """Writes and reads while each of `kills` dies in turn and comes again: a store or a router; +NAME promotes a store."""
     stop = asyncio.Event()
     total: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     writers = [asyncio.create_task(write(network.urls(), directory, name, stop)) for name in range(PUBLISHERS)]
@@ -65,7 +66,12 @@ async def run(network: PipeNetwork, directory: Path, kills: list[str]) -> None:
             seen = 0
             while seen < rng.randrange(200, 600):  # under load: messages come before each death
                 seen += len(await anext(batches))
-            if victim in network.ports:
+            if victim.startswith("+"):
+                done = await asyncio.to_thread(
+                    onceway_command, "pipe", "promote", network.topology_path, "jobs", victim[1:]
+                )
+                assert done.returncode == 0, done.stderr
+            elif victim in network.ports:
                 network.kill_store(victim)
                 await asyncio.to_thread(network.start_store, victim)
             else:
