@@ -409,6 +409,9 @@ def test_what_a_router_out_of_reach_may_still_be_sent_is_kept_until_it_knows() -
     publisher, s0 = settled_only_for_s0(mesh, epoch=1, incarnation=1)
     mesh.part("a", "c")
     mesh.part("b", "c")
+    publishers = mesh.cores["a"].addresses[TOPIC].publishers
+    told = publishers.status_of(publishers.named("p", "out"))
+    assert (told["accepted"], told["undecided"], told["missing"]) == (1, 0, ["c"])
     forget(mesh, "a", publisher)
     back = mesh.publisher("c", epoch=2, incarnation=1, unsettled=undecided("m0"))
     back.send("m0")
@@ -461,3 +464,12 @@ def test_nothing_is_kept_of_a_forgotten_publisher_after_its_timeout() -> None:
     assert mesh.publisher("a", epoch=2, incarnation=1, unsettled=undecided("m0")).condition == PUBLISHER_EXPIRED
     mesh.pass_time(8.0)  # publisher_timeout and margin
     mesh.assert_empty()
+
+
+def test_an_attached_publisher_is_not_taken_for_away_before_its_claim() -> None:
+    mesh = Mesh("ab", address=SHORT)
+    settled_only_for_s0(mesh, unsettled=UNIQUE_TAGS)
+    (entry,) = mesh.cores["b"].addresses[TOPIC].publishers.named("p", "out")
+    assert mesh.cores["b"].addresses[TOPIC].publishers.attached_at(entry) is None
+    mesh.publisher("b", proves=False, unsettled=UNIQUE_TAGS)
+    assert mesh.cores["b"].addresses[TOPIC].publishers.attached_at(entry) == "b"
