@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1000  # messages handed over at a time
 TICK_S = 0.01  # with --rate
+TELL_AFTER_S = 5.0  # without an outcome
+LOOK_EVERY_S = 0.25
 LEAVE_WITHIN_S = 10.0  # after Ctrl-C
 
 
@@ -59,7 +61,8 @@ def command(
 ) -> None:
     """Publish each line of standard input, or --count messages, to ADDRESS. Wait until every subscriber has accepted.
 
-    After 5 s without credit a line on stderr says why: nobody subscribes, or a subscription is slow or away. With
+    After 5 s without credit a line on stderr says why: nobody subscribes, or a subscription is slow or away. After 5 s
+    without an outcome a line says how many messages a subscription has not accepted. With
     --journal, messages that have no outcome in the end are sent again by the next run under this name.
 
     A tally of the outcomes goes to stdout. The exit code is 1 unless every message was accepted.
@@ -84,8 +87,11 @@ async def _publish(plan: Plan) -> int:
         with Meter("published", plan.count) as meter:
             working = asyncio.create_task(_put_all(plan, publisher, meter, stop))
             stopped = asyncio.create_task(stop.wait())
+            telling = asyncio.create_task(_tell_whom_it_waits_for(plan, publisher))
             timed_out = not await _work(plan, publisher, {working, stopped})
+            without_credit = publisher.waits
             stopped.cancel()
+            telling.cancel()
             if working.done():
                 working.result()
             else:
@@ -95,13 +101,16 @@ async def _publish(plan: Plan) -> int:
         # What has no outcome yet stays in the journal for the next run.
         if timed_out:
             why = "" if publisher.waiting is None else f": {publisher.waiting.why}"
-            say(f"[{plan.name or 'publish'}] no outcome and no credit for {plan.timeout_s:g} s{why}")
+            lacks = "outcome" if publisher.unsettled else "credit"
+            say(f"[{plan.name or 'publish'}] no {lacks} for {plan.timeout_s:g} s{why}")
         elif publisher.unsettled:
             try:
                 async with asyncio.timeout(LEAVE_WITHIN_S):
                     await publisher.drain()
             except TimeoutError:
                 say(f"[{plan.name or 'publish'}] {publisher.unsettled} messages have no outcome yet")
+        if without_credit:
+            say(f"[{plan.name or 'publish'}] what was read last is not published: there was no credit")
         total = publisher.sequence - first + before
         accepted, rejected = publisher.accepted, publisher.rejected
         await connection.close(timeout_s=1.0)
@@ -111,9 +120,27 @@ async def _publish(plan: Plan) -> int:
         return 0
     tally = f"published {total:,}, accepted {accepted:,}, rejected {rejected:,}, undecided {undecided:,}"
     write_out(f"{tally} in {seconds:.2f} s ({accepted / max(seconds, 0.001):,.0f}/s)\n")
-    if timed_out:
+    if timed_out or without_credit:
         return 1
     return 0 if accepted == total and (plan.count is None or total - before >= plan.count) else 1
+
+
+async def _tell_whom_it_waits_for(plan: Plan, publisher: Publisher) -> None:
+    """After some seconds without an outcome a line says so; the router says why only where there is no credit."""
+    loop = asyncio.get_running_loop()
+    moved, seen = loop.time(), -1
+    while True:
+        decided = publisher.accepted + publisher.rejected
+        if decided != seen or not publisher.unsettled:
+            moved, seen = loop.time(), decided
+        elif loop.time() >= moved + TELL_AFTER_S and publisher.waiting is None:
+            left = f"{publisher.unsettled} message{'' if publisher.unsettled == 1 else 's'}"
+            say(
+                f"[{plan.name or 'publish'}] {plan.address}: waits: not every subscription has accepted {left} yet; "
+                "`onceway status` names those that are away"
+            )
+            return
+        await asyncio.sleep(LOOK_EVERY_S)
 
 
 async def _work(plan: Plan, publisher: Publisher, tasks: set[asyncio.Task[Any]]) -> bool:

@@ -54,6 +54,24 @@ def test_ctrl_c_ends_a_subscriber_with_its_tally(router: LiveNetwork) -> None:
         assert tally.startswith("received 0, gaps 0 in ")
 
 
+def test_ctrl_c_says_that_a_line_was_not_published(router: LiveNetwork) -> None:
+    command = [*COMMAND, "publish", "nobody", "--url", router.urls(), "--name", "reader"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as p:
+        assert p.stdin is not None
+        assert p.stderr is not None
+        p.stdin.write("one\n")
+        p.stdin.flush()
+        for line in p.stderr:
+            if "waits: nobody subscribes" in line:
+                break
+        p.send_signal(2)
+        shown, said = p.communicate(timeout=BOUND_S)
+        assert (p.returncode, shown[:11]) == (1, "published 0")
+        assert "[reader] what was read last is not published: there was no credit" in said
+
+
 def test_ctrl_c_ends_a_publisher_that_nobody_listens_to_with_1(router: LiveNetwork) -> None:
     with Program(
         [*COMMAND, "publish", "nobody", "--url", router.urls(), "--count", "10", "--name", "lonely"]
@@ -90,7 +108,7 @@ def test_a_publisher_that_nobody_listens_to_gives_up_when_asked_to(router: LiveN
     done = onceway("publish", "silent", *options, "--timeout", "0.3", "--count", 3)
     assert done.returncode == 1
     assert done.stdout.startswith("published 0, accepted 0, rejected 0, undecided 0 in ")
-    assert "[lonely] no outcome and no credit for 0.3 s" in done.stderr
+    assert "[lonely] no credit for 0.3 s" in done.stderr
     assert onceway("publish", "silent", "--url", router.urls(), "--timeout", "0.3", stdin=b"one\n").returncode == 1
 
 
@@ -100,8 +118,12 @@ def test_a_publisher_without_an_outcome_gives_up_and_the_next_run_sends_it_again
     taker = ["--url", router.urls(), "--name", "late", "--journal", str(tmp_path / "s.journal")]
     assert onceway("subscribe", "slow", *taker, "--count", "1", "--timeout", "0.1").returncode == 1
     giver = ["--url", router.urls(), "--name", "giver", "--journal", tmp_path / "p.journal"]
-    done = onceway("publish", "slow", *giver, "--timeout", "0.3", stdin=b"one\n")
+    done = onceway("publish", "slow", *giver, "--timeout", "6", stdin=b"one\n")
     assert done.returncode == 1
+    assert (
+        "[giver] slow: waits: not every subscription has accepted 1 message yet; `onceway status` names" in done.stderr
+    )
+    assert "[giver] no outcome for 6 s" in done.stderr
     assert done.stdout.startswith("published 1, accepted 0, rejected 0, undecided 1 in ")
     assert (
         "1 have no outcome: the connection was closed before they had an outcome; 1 are in the journal" in done.stderr
