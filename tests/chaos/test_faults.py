@@ -98,3 +98,52 @@ def test_connections_that_two_faults_hold_down_come_back_with_the_later_end() ->
         finally:
             connections.close()
     assert seen == [True, False, False, False, True]
+
+
+class Network:
+    """Routers that only note what is done to them; one that was told to end is still there until it is `gone`."""
+
+    def __init__(self) -> None:
+        self.router = SimpleNamespace(name="a", ending=False, process=self)
+        self.running = [self.router]
+        self.all_ready = True
+        self.done: list[str] = []
+
+    def __getitem__(self, name: str) -> Any:
+        return self.router
+
+    def terminate(self, name: str) -> None:
+        self.router.ending = True
+        self.done.append("terminate")
+
+    def kill(self, name: str) -> None:
+        self.done.append("kill")
+        self.gone()
+
+    def gone(self) -> None:
+        self.router.ending, self.router.process = False, None
+
+    def start(self, name: str, *, fresh: bool) -> None:
+        self.done.append("start")
+        self.router.process = self
+
+
+def restarted(*, ends_by_itself: bool) -> list[str]:
+    network: Any = Network()
+    schedule = read("{at: 1s, fault: restart, on: router a, kill: 200ms}")
+    faults = Faults(schedule, network, {}, None, None, random.Random(1), lambda *_: None)
+    faults.begin(0.0)
+    for now in (1.0, 1.1, 1.2, 1.3):
+        if now == 1.1 and ends_by_itself:
+            network.gone()
+        faults.act(now)
+    done: list[str] = network.done
+    return done
+
+
+def test_a_router_that_takes_too_long_to_end_is_killed_where_the_schedule_says_so() -> None:
+    assert restarted(ends_by_itself=False) == ["terminate", "kill", "start"]
+
+
+def test_one_that_has_ended_by_then_is_not() -> None:
+    assert restarted(ends_by_itself=True) == ["terminate", "start"]
