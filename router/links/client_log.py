@@ -25,12 +25,13 @@ EXPECTED: Final = frozenset((CONNECTION_FORCED, DETACH_FORCED, STOLEN))
 class ClientLog:
     """The log of one client's connection."""
 
-    __slots__ = ("_log", "address")
+    __slots__ = ("_is_sent_away", "_log", "address")
 
     def __init__(self, log: Log, address: str) -> None:
         """address: host:port of the client."""
         self._log = log
         self.address = address
+        self._is_sent_away = False
 
     # --- the connection
 
@@ -39,6 +40,8 @@ class ClientLog:
 
     def closed(self, connection: ClientConnection, event: ConnectionClosed) -> None:
         """The connection has ended; before `user` is forgotten."""
+        if self._is_sent_away:
+            return
         who = {**self._who(connection), **_error(event.error)}
         admitted = connection.user is not None
         if event.local and event.error is not None:
@@ -56,6 +59,12 @@ class ClientLog:
             self._log.info("client_lost", "connection of client {container} at {client} lost", **who)
         else:
             self._log.info("client_closed", "client {container} closed its connection", **who)
+
+    def sent_away(self, connection: ClientConnection, description: str) -> None:
+        """The router is being drained, and is about to close this transport without a close frame."""
+        self._is_sent_away = True
+        text = "client {container} disconnected: {description}"
+        self._log.info("client_disconnected", text, description=description, condition=None, **self._who(connection))
 
     def reads_too_slowly(self, connection: ClientConnection, unread_bytes: int) -> None:
         who = self._who(connection)

@@ -38,7 +38,7 @@ SUBSCRIBER_S: Final = (
 PROOFS: Final = 2  # times proof_after, and a third of all the time: the longest wait for proofs
 BACK_S: Final = 2.0  # the longest wait for a subscription to come back elsewhere
 CALLS_S: Final = 0.5  # and then for the last router to hear of it and call us
-GOODBYE_S: Final = 0.1  # for the client's close. proton does not answer, and reconnects when the transport is closed
+GOODBYE_S: Final = 0.1  # for the client's close
 
 
 class Place(NamedTuple):
@@ -148,7 +148,12 @@ class Drain:
             port.pause()
 
     def dismiss(self, connection: ClientConnection) -> None:
-        """Closes the connection and names another router."""
+        """Closes the connection and names another router.
+
+        A client whose links all come without epochs would not read that name, and may be proton. This stops reading at
+        a close frame with this condition, does not answer it, and so reconnects only when it next has something to
+        write, which may be its heartbeat. Its transport is closed without a word, which it notices at once.
+        """
         self._staying.pop(connection, None)
         self._leaving.pop(connection, None)
         info: dict[str, Any] | None = None
@@ -167,6 +172,10 @@ class Drain:
                 Symbol("network-host"): place.host,
                 Symbol("port"): UShort(place.port),
             }
+        if connection.ports and all(port.attach.epoch is None for port in connection.ports):
+            connection.log.sent_away(connection, text)
+            self._closing[connection] = self.router.now + STEP_S  # what it is told before that is written by then
+            return
         connection.close(Error(Symbol(CONNECTION_FORCED), text, info))
         self._closing[connection] = self.router.now + GOODBYE_S
         self.router.failed[connection] = None  # its links are lost now, whenever the client answers

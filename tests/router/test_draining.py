@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from amqp10.events import ConnectionClosed, ConnectionOpened
+from amqp10.events import ConnectionClosed, ConnectionOpened, Dispositions
 from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Place
 from tests.router.links import Client, Clients, attached, deliver, send, symbols
 
 ELSEWHERE = [Place("b", "host-b", 5672), Place("c", "host-c", 5673)]
 PLAIN_S = 10.0
+NOWHERE = "nowhere"
 
 
 def drain(clients: Clients, elsewhere: list[Place] = ELSEWHERE, within_s: float = PLAIN_S) -> None:
@@ -29,9 +30,9 @@ def passes(clients: Clients, seconds: float) -> None:
 
 
 def sent_to(client: Client) -> str | None:
-    """The host that the close has named; None while the connection is open."""
+    """The host that the close has named; NOWHERE if the transport was closed without one; None while it is open."""
     if not client.connection.closed:
-        return None
+        return NOWHERE if client.served.closed else None
     (closed,) = client.seen(ConnectionClosed)
     error = closed.error
     assert error is not None
@@ -172,8 +173,31 @@ def test_a_publisher_loses_its_credit_and_leaves_when_it_has_its_outcomes(client
     port.outcome(0, 0, 1, 0, True)
     core.under_way.clear()
     passes(clients, 0.1)
-    assert sent_to(client) == "host-b"
+    assert sent_to(client) == NOWHERE
     assert core.named("detach_publisher")
+
+
+def test_a_client_without_epochs_gets_its_outcomes_and_no_close_at_which_it_would_stop_reading(
+    clients: Clients, core: Any
+) -> None:
+    """proton reconnects after such a close only when it next has something to write."""
+    client = clients.connect()
+    publisher = client.sender()
+    send(client, publisher)
+    drain(clients)
+    core.publishers[0].outcome(0, 0, 1, 0, True)
+    passes(clients, 0.2)
+    assert sent_to(client) == NOWHERE
+    assert client.seen(Dispositions)
+    assert core.named("detach_publisher")
+
+
+def test_one_that_brings_an_epoch_is_told_where_to_go(clients: Clients, core: Any) -> None:
+    client = clients.connect()
+    client.sender(properties=symbols(onceway_epoch=1))
+    drain(clients)
+    passes(clients, 0.2)
+    assert sent_to(client) == "host-b"
 
 
 def test_a_subscriber_gets_nothing_more_and_leaves_when_it_has_decided(clients: Clients, core: Any) -> None:
@@ -186,7 +210,7 @@ def test_a_subscriber_gets_nothing_more_and_leaves_when_it_has_decided(clients: 
     assert sent_to(client) is None
     core.under_way.clear()
     passes(clients, 0.1)
-    assert sent_to(client) == "host-b"
+    assert sent_to(client) == NOWHERE
     assert core.named("detach_subscriber") == [(port, False, True)]
 
 
@@ -200,7 +224,7 @@ def test_publishers_do_not_wait_long_for_a_subscriber_that_does_not_decide(
     passes(clients, patience_s - 0.1)
     assert sent_to(client) is None
     passes(clients, 0.2)
-    assert sent_to(client) == "host-b"
+    assert sent_to(client) == ("host-b" if properties else NOWHERE)
     assert clients.router.drain is not None
     assert clients.router.drain.cut == [Cut("orders", "subscription", "client", "in", 3)]
 
@@ -213,7 +237,7 @@ def test_the_time_of_the_drain_bounds_every_wait(clients: Clients, core: Any) ->
     passes(clients, 1.9)
     assert sent_to(client) is None
     passes(clients, 0.2)
-    assert sent_to(client) == "host-b"
+    assert sent_to(client) == NOWHERE
     assert clients.router.drain is not None
     assert clients.router.drain.cut == [Cut("orders", "publisher", "client", "out", 1)]
 
