@@ -85,7 +85,7 @@ class PipeLog:
         self.cursors: dict[object, int] = {}  # of the links that read
         self.remembered: dict[bytes, tuple[int, int]] = {}  # tag -> (position, check); not yet known to be accepted
         self._remembered_keys: deque[tuple[int, str]] = deque()
-        self._store = store
+        self.store = store
         self._log = log
         self._chunks: OrderedDict[tuple[int, int], asyncio.Task[Chunk]] = OrderedDict()
         self._trimming: asyncio.Task[None] | None = None
@@ -95,10 +95,10 @@ class PipeLog:
         return f"pipe/{self.name}/{self.state.life}"
 
     async def load(self) -> None:
-        bounds = await self._store.bounds(self.stream)
+        bounds = await self.store.bounds(self.stream)
         self.next = bounds.next + self.state.base
         self.visible = self.next
-        for key, value in await self._store.scan(f"pipe-tags/{self.name}/"):
+        for key, value in await self.store.scan(f"pipe-tags/{self.name}/"):
             position = int(key.rsplit("/", 1)[1], 16)
             found = decode_remembered(value)
             self._remembered_keys.append((position + len(found), key))
@@ -147,7 +147,7 @@ class PipeLog:
             if state != self.state:
                 batch.put(f"pipe/{self.name}", json.dumps(asdict(state)).encode())
             try:
-                await self._store.commit(batch)
+                await self.store.commit(batch)
                 break
             except StoreFull as error:
                 self._log.warning("pipe_full", "{pipe}: {reason}: pushes wait", pipe=self.name, reason=str(error))
@@ -192,7 +192,7 @@ class PipeLog:
             }
         )
         batch.put(f"pipe/{self.name}", json.dumps(asdict(self.state)).encode())
-        await self._store.commit(batch)
+        await self.store.commit(batch)
         self.next = self.visible = first
         self._remembered_keys.clear()
         self.remembered.clear()
@@ -203,10 +203,10 @@ class PipeLog:
 
     async def first(self) -> int:
         """The oldest position that is still there, also of old content."""
-        return (await self._store.bounds(self.stream)).first + self.state.base
+        return (await self.store.bounds(self.stream)).first + self.state.base
 
     async def position_at(self, time_us: int) -> int:
-        found = await self._store.position_at(self.stream, time_us) + self.state.base
+        found = await self.store.position_at(self.stream, time_us) + self.state.base
         return max(self.state.start, min(found, self.visible))
 
     async def chunk(self, position: int) -> Chunk:
@@ -228,7 +228,7 @@ class PipeLog:
     async def _read(self, begin: int, end: int) -> Chunk:
         base, life = self.state.base, self.state.life
         wanted = min(end - begin, CHUNK)
-        records = await self._store.read(self.stream, begin - base, records=wanted, octets=CHUNK_OCTETS)
+        records = await self.store.read(self.stream, begin - base, records=wanted, octets=CHUNK_OCTETS)
         if life != self.state.life or not records:
             return Chunk(begin, [])
         return Chunk(records[0].position + base, [record.payload for record in records])
@@ -242,11 +242,11 @@ class PipeLog:
     async def trim(self) -> None:
         """Removes what a reset has taken away and nobody reads any more."""
         before = min([self.state.start - 1, *self.cursors.values()])  # the reset's own record stays
-        bounds = await self._store.bounds(self.stream)
+        bounds = await self.store.bounds(self.stream)
         if before - self.state.base > bounds.first:
             batch = Batch()
             batch.trim(self.stream, before - self.state.base)
-            await self._store.commit(batch)
+            await self.store.commit(batch)
 
 
 def apply(state: State, record: bytes, position: int) -> None:

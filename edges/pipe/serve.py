@@ -34,10 +34,11 @@ from edges.pipe.messages import (
     with_position,
 )
 from edges.pipe.reader import Reader
-from edges.store import Store, StoreError, open_store
+from edges.store import Store, StoreError, StoreFull, open_store
+from edges.store.journal import StoreJournal
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
-from onceway.errors import DeliveryRejected, JournalError, OncewayError
+from onceway.errors import DeliveryRejected, JournalError, JournalFull, OncewayError
 from onceway.logs import Log, logger
 from onceway.topology.pipes import log_name, log_subscription, primary_subscription
 
@@ -91,7 +92,7 @@ class StoreProcess:
         store = self._store = open_store(str(self._data / "store"))
         for plan in self._plans:
             log = self._logs[plan.name] = await open_log(store, plan.name, plan.stores[0][0], self._log)
-            self._pipes[plan.name] = _Pipe(self.name, plan, log, self._routers, self._data, self._listener, self._log)
+            self._pipes[plan.name] = _Pipe(self.name, plan, log, self._routers, self._listener, self._log)
         self.port = await self._listener.start(self._host, self.port)
         for pipe in self._pipes.values():
             for work in pipe.tasks():
@@ -125,14 +126,11 @@ class StoreProcess:
 class _Pipe:
     """One pipe at this store."""
 
-    def __init__(
-        self, store: str, plan: PipePlan, log: PipeLog, routers: str, data: Path, listener: Listener, say: Log
-    ) -> None:
+    def __init__(self, store: str, plan: PipePlan, log: PipeLog, routers: str, listener: Listener, say: Log) -> None:
         self._store = store
         self._plan = plan
         self._log = log
         self._routers = routers
-        self._data = data
         self._listener = listener
         self._say = say
         self._several = len(plan.stores) > 1
@@ -148,8 +146,9 @@ class _Pipe:
     def tasks(self) -> list[Any]:
         return [self._lead(), self._follow()] if self._several else [self._lead()]
 
-    def _connect(self, container: str) -> onceway.Connection:
-        journal = self._data / f"{container.replace(':', '_').replace('/', '_')}.journal"
+    async def _connect(self, container: str) -> onceway.Connection:
+        """Its journal is in the pipe's store."""
+        journal = await StoreJournal.of(self._log.store, f"pipe-journal/{container}")
         return onceway.connect(
             self._routers, container=container, journal=journal, connect_timeout_s=None, close_timeout_s=2.0
         )
@@ -175,9 +174,9 @@ class _Pipe:
                 self._say.warning("pipe_fenced", "{pipe}: another store was promoted", pipe=self._plan.name)
                 async with self._writing:
                     await self._log.change(fence=max(self._log.state.fence, epoch + 1))
-            except (StoreError, JournalError):
-                raise
             except OncewayError as error:
+                if isinstance(error, StoreError | JournalError) and not isinstance(error, StoreFull | JournalFull):
+                    raise
                 self._say.warning("pipe_again", "{pipe}: {reason}", pipe=self._plan.name, reason=str(error))
                 await asyncio.sleep(AGAIN_S)
 
@@ -186,11 +185,11 @@ class _Pipe:
         async with AsyncExitStack() as stack:
             publisher: onceway.Publisher | None = None
             if self._several:  # first: a store that is fenced must not take messages
-                talker = await stack.enter_async_context(self._connect(f"{container}:{self._store}:log"))
+                talker = await stack.enter_async_context(await self._connect(f"{container}:{self._store}:log"))
                 name = f"{self._store}-{self._log.state.epoch}"
                 publisher = await talker.publisher(log_name(self._plan.name), name=name, on_undecided=lambda _: None)
                 await self._publish_rest(publisher)
-            connection = await stack.enter_async_context(self._connect(container))
+            connection = await stack.enter_async_context(await self._connect(container))
             subscriber = await connection.subscriber(self._plan.name, name=link, credit=CREDIT, on_gap=self._gap)
             self._say.info(
                 "pipe_primary", "{pipe}: primary, epoch {epoch}", pipe=self._plan.name, epoch=self._log.state.epoch
@@ -271,15 +270,15 @@ class _Pipe:
         container, link = log_subscription(self._plan.name, self._store)
         while True:
             try:
-                async with self._connect(container) as connection:
+                async with await self._connect(container) as connection:
                     subscriber = await connection.subscriber(
                         log_name(self._plan.name), name=link, credit=CREDIT, on_gap=self._gap
                     )
                     async for batch in subscriber.batches(max_messages=MOST, max_bytes=MOST_OCTETS):
                         await self._read_log(batch)
-            except (StoreError, JournalError):
-                raise
             except OncewayError as error:
+                if isinstance(error, StoreError | JournalError) and not isinstance(error, StoreFull | JournalFull):
+                    raise
                 self._say.warning("pipe_log", "{pipe}: {reason}", pipe=self._plan.name, reason=str(error))
                 await asyncio.sleep(AGAIN_S)
 

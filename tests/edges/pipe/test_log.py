@@ -1,0 +1,136 @@
+"""What one store knows of a pipe: `edges.pipe.log` and `edges.pipe.messages` without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amqp10.errors import DecodeError
+from amqp10.sections import Message, message_annotation
+from edges.pipe import log as log_module
+from edges.pipe.log import PipeLog, open_log
+from edges.pipe.messages import POSITION_ANNOTATION, Entry, checksum, control, decode_entry, encode_entry, with_position
+from edges.store import Batch, Committed, StoreFull, open_store
+from onceway.client.bodies import encode_body
+from onceway.logs import logger
+
+LOG = logger("pipe")
+
+
+def entry(body: bytes, position: int = 0) -> Entry:
+    payload = encode_body(body)
+    return Entry(with_position(payload, position), b"tag " + body, checksum(payload))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(b"x"),
+        Message("text", message_annotations={"x-opt-a": 1}),
+        Message(b"x", message_annotations={"x-opt-a": "b" * 300}),
+        Message(b"x", message_annotations={POSITION_ANNOTATION: "forged"}),
+        Message(b"x", delivery_annotations={"x": 1}, application_properties={"y": 2}),
+    ],
+)
+def test_a_message_gets_its_position_and_stays_as_it_was(message: Message) -> None:
+    kept = with_position(message.encode(), 1 << 40)
+    assert message_annotation(kept, POSITION_ANNOTATION) == 1 << 40
+    read = Message.decode(kept)
+    others = {key: value for key, value in (message.message_annotations or {}).items() if key != POSITION_ANNOTATION}
+    assert read.value == message.value
+    assert read.application_properties == message.application_properties
+    assert {key: value for key, value in (read.message_annotations or {}).items() if key in others} == others
+    assert len(read.message_annotations or {}) == len(others) + 1
+
+
+def test_what_is_no_message_gets_no_position() -> None:
+    with pytest.raises(DecodeError):
+        with_position(b"\x01 no message", 0)
+
+
+def test_an_entry_of_the_log_is_read_as_it_was_written() -> None:
+    one = entry(b"x")
+    assert decode_entry(encode_entry(3, 7, one)) == (3, 7, one)
+
+
+def in_store(path: Path, work: Any) -> None:
+    async def go() -> None:
+        store = open_store(str(path / "store"))
+        try:
+            await work(await open_log(store, "jobs", "s", LOG))
+        finally:
+            await store.close()
+
+    asyncio.run(go())
+
+
+def test_a_log_that_is_opened_again_knows_its_records_and_deliveries(tmp_path: Path) -> None:
+    async def first(log: PipeLog) -> None:
+        await log.append([entry(b"a", 0), entry(b"b", 1)])
+
+    async def second(log: PipeLog) -> None:
+        assert (log.next, log.visible) == (2, 2)
+        assert log.recall(b"tag b", 12345) is None  # a client that uses its tag again
+        assert log.recall(b"tag b", entry(b"b").check) == 1
+        assert log.recall(b"tag b", entry(b"b").check) is None
+
+    in_store(tmp_path, first)
+    in_store(tmp_path, second)
+
+
+def test_content_from_before_a_reset_stays_while_somebody_reads_it(tmp_path: Path) -> None:
+    async def work(log: PipeLog) -> None:
+        log.cursors[log] = 0
+        await log.append([entry(b"a", 0), entry(b"b", 1)])
+        await log.append([Entry(control(reset="x", removed=2)), entry(b"c", 3)])
+        log.show(log.next)
+        await log.trim()
+        assert (log.state.start, await log.first()) == (3, 0)
+        assert (await log.chunk(0)).end == 4
+        del log.cursors[log]
+        await log.trim()
+        assert await log.first() == 2  # the reset itself
+
+    in_store(tmp_path, work)
+
+
+def test_a_store_that_begins_anew_goes_on_at_the_pipes_positions(tmp_path: Path) -> None:
+    async def work(log: PipeLog) -> None:
+        await log.append([entry(b"old", 0)])
+        await log.begin_anew(100)
+        await log.append([entry(b"a", 100)])
+        log.show(log.next)
+        assert (await log.chunk(100)).payloads == [entry(b"a", 100).record]
+        assert not log.remembered.keys() & {b"tag old"}
+
+    async def again(log: PipeLog) -> None:
+        assert (log.next, log.state.start, await log.first()) == (101, 100, 100)
+
+    in_store(tmp_path, work)
+    in_store(tmp_path, again)
+
+
+def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "FULL_RETRY_S", 0)
+
+    async def work(log: PipeLog) -> None:
+        store = log.store
+        refusals = [1, 1, 1]
+
+        class Full:
+            def commit(self, batch: Batch) -> Awaitable[Committed]:
+                if refusals and refusals.pop():
+                    raise StoreFull("full")
+                return store.commit(batch)
+
+        log.store = Full()  # type: ignore[assignment]
+        await log.append([entry(b"a", 0)])
+        log.store = store
+        assert (log.next, not refusals) == (1, True)
+        assert (await store.bounds(log.stream)).next == 1
+
+    in_store(tmp_path, work)
