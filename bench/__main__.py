@@ -14,6 +14,7 @@ interrouter  the network of routers alone
 spark        rows a second into Spark
 wal          the Spark source's log alone
 store        the store of the edges alone
+maps         a message beside clients that attach with large unsettled maps
 
 `python -m bench PROGRAM --help` lists the options of one, and explains its figures.
 """
@@ -25,7 +26,9 @@ from importlib import import_module
 
 from bench import compare
 
-PROGRAMS = ("watch", "unsettled", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal", "store", "pipe")
+PROGRAMS = (
+    "watch", "unsettled", "maps", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal", "store", "pipe",
+)  # fmt: skip
 
 
 def main() -> int:
