@@ -7,7 +7,8 @@ timers and the admin listener never wait here, because peers would take the rout
 
 A frame is not taken in pieces, and an attach with a large map takes 100 ms. Clients whose input completes a large frame
 wait in a queue of their own: at most one of them is served in a turn, behind the others, and after what those have
-caused was written. So a message waits for one such frame, not for those of all clients.
+caused was written. If anybody else was read since the last such frame, the next one waits for as long as that one took.
+An exchange has several steps, so it waits for one such frame, not for one at each step, nor for those of all clients.
 """
 
 from __future__ import annotations
@@ -33,12 +34,20 @@ LARGE_FRAME: Final = 128 << 10  # bytes: an attach with a map takes some 100 ns 
 class Shares:
     """One router's time left in this turn, and the clients that wait for the next turn."""
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], Any]) -> None:
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], Any],
+        call_later: Callable[[float, Callable[[], None]], Any],
+    ) -> None:
         self._call_soon = call_soon
+        self._call_later = call_later
         self._asked = False  # `_next_turn` is scheduled
         self._waiting: deque[ClientCarrier] = deque()
         self._large: deque[ClientCarrier] = deque()  # those that wait with a large frame
         self._large_due = False  # the last turn has left them out
+        self._pause_s = 0.0  # what the last large frame took, until the pause behind it is over
+        self._pausing = False
+        self._others_read = False  # since the last large frame
         self.left_s = TURN_S
         self.kept = 0  # bytes
 
@@ -47,6 +56,7 @@ class Shares:
 
     def spent(self, seconds: float) -> None:
         self.left_s -= seconds
+        self._others_read = True
         if self.left_s < TURN_S / 2:  # below that no new turn has to be scheduled
             self._ask()
 
@@ -66,13 +76,28 @@ class Shares:
         served = bool(self._waiting)
         while self._waiting and self.left_s > 0:
             self.kept -= self._waiting.popleft().handle_waiting()
-        if self._large:
-            if self._large_due or not served:
-                self._large_due = False
-                self.kept -= self._large.popleft().handle_waiting()
+        if self._large and not self._pausing:
+            if self._others_read and self._pause_s > 0:
+                self._pausing = True
+                self._call_later(self._pause_s, self._pause_over)
+            elif self._large_due or not served:
+                self._serve_large()
             else:
                 self._large_due = True
-        if len(self):
+        if self._waiting or (self._large and not self._pausing):
+            self._ask()
+
+    def _serve_large(self) -> None:
+        self._large_due = False
+        before = self.left_s
+        self.kept -= self._large.popleft().handle_waiting()
+        self._pause_s = before - self.left_s
+        self._others_read = False
+
+    def _pause_over(self) -> None:
+        self._pausing = False
+        self._pause_s = 0.0
+        if self._large:
             self._ask()
 
 

@@ -112,7 +112,7 @@ class RouterServer:
         host, port = place.interrouter
         self._listeners.append(await loop.create_server(lambda: _NeighbourCarrier(self, None), host, port))
         host, port = place.amqp
-        shares = self._shares = Shares(loop.call_soon)
+        shares = self._shares = Shares(loop.call_soon, loop.call_later)
         self._listeners.append(await loop.create_server(lambda: ClientCarrier(self, shares), host, port, backlog=1024))
         self._dial_neighbours()
         self._turn()

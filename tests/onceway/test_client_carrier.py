@@ -55,7 +55,8 @@ class Loop:
     def __init__(self) -> None:
         self.now = 0.0
         self.soon: deque[Callable[[], None]] = deque()
-        self.shares = Shares(self.soon.append)
+        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.shares = Shares(self.soon.append, lambda seconds, call: self.later.append((self.now + seconds, call)))
         self.carriers: list[ClientCarrier] = []
 
     def time(self) -> float:
@@ -73,6 +74,10 @@ class Loop:
     def turn(self, *sizes: int) -> float:
         """What was called soon, then reads: everybody who is read has so many bytes. Seconds that it took."""
         began = self.now
+        due = [call for when, call in self.later if when <= self.now]
+        self.later = [(when, call) for when, call in self.later if when > self.now]
+        for call in due:
+            call()
         for _ in range(len(self.soon)):
             self.soon.popleft()()
         for carrier, size in zip(self.carriers, sizes or [READ_SIZE] * len(self.carriers), strict=True):
@@ -189,11 +194,44 @@ def test_a_client_waits_for_one_large_frame_and_not_for_those_of_all() -> None:
     for connection in large:
         connection.frame = LARGE_FRAME + 1
     loop.turn(*[100] * 20, 0)
-    turns = [loop.turn(*[0] * 20, 10) for _ in range(60)]
+    turns = []
+    for _ in range(60):
+        turns.append(loop.turn(*[0] * 20, 10))
+        loop.now += 0.1
     assert max(turns) < 0.1 + TURN_S  # one of 100 bytes
     assert all(connection.received for connection in large), "none of them waits for ever"
     assert len(honest.received) >= 59
     assert max(honest.delays, default=0.0) < 0.2
+
+
+def test_large_frames_leave_half_of_the_time_to_who_is_read_meanwhile() -> None:
+    loop = Loop()
+    large = [loop.client(1e-3) for _ in range(20)]
+    loop.client(1e-9)
+    for connection in large:
+        connection.frame = LARGE_FRAME + 1
+    loop.turn(*[100] * 20, 0)
+    steps = [0]  # of the honest client, before each large frame
+    for _ in range(2_000):
+        if loop.turn(*[0] * 20, 10) >= 0.1:  # one of 100 bytes
+            steps.append(0)
+        else:
+            steps[-1] += 1
+        loop.now += 0.01
+    assert min(steps[1:]) >= 10, "a large frame was taken sooner than 0.1 s after the last"
+    assert all(connection.received for connection in large), "none of them waits for ever"
+
+
+def test_large_frames_do_not_pause_for_nobody() -> None:
+    loop = Loop()
+    large = [loop.client(1e-3) for _ in range(20)]
+    for connection in large:
+        connection.frame = LARGE_FRAME + 1
+    loop.turn(*[100] * 20)
+    for _ in range(20):
+        loop.turn(*[0] * 20)
+    assert all(connection.received for connection in large)
+    assert loop.now == pytest.approx(20 * 0.1)
 
 
 def test_a_client_whose_input_waits_is_not_silent() -> None:
