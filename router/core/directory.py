@@ -129,6 +129,7 @@ class SubscriptionEntry:
         "last_home",
         "name",
         "owed",
+        "resumed",
         "since",
         "syncing",
         "term",
@@ -153,6 +154,7 @@ class SubscriptionEntry:
         self.timeout_s = timeout_s  # how long an orphan is waited for (protocol 8.3)
         # protocol 7.3: it was known here before its attach was answered, so nothing has been accepted without it
         self.in_time = True
+        self.resumed = False  # it was known here before the attach of its term (protocol 7.3)
         self.declared = False  # it never expires (protocol 2.7)
         self.created_at = float("-inf")  # it is no older, as far as is known (protocol 7.3)
         self.owed = IntervalSet()

@@ -59,13 +59,14 @@ class SubscriptionDirectory:
         if not known and message.kind is m.JoinKind.RESUME and self._may_have_a_gap(message.born, created_at):
             self._answer(sender, message, m.JoinResult.BROKEN)
             return
-        resumed = known is not None and message.kind is not m.JoinKind.FRESH
+        resumed = self._is_resumed(known, message)
         if known:
             self._tell_old_home(known, sender, message.term)
             if known.home is not None:
                 address.records.owe_again(known)
                 address.streams.uncover(known)
             known.term = message.term
+            known.resumed = resumed
             known.timeout_s = message.timeout_s
             known.attached_at(sender, address.records.log.end)
             entry = known
@@ -152,6 +153,13 @@ class SubscriptionDirectory:
     def _is_the_same(self, entry: SubscriptionEntry, message: m.Join) -> bool:
         """Says whether name and born match. An entry made by a stale attach does not match (protocol 7.3)."""
         return message.born is None or entry.born == message.born
+
+    def _is_resumed(self, known: SubscriptionEntry | None, message: m.Join) -> bool:
+        """Says whether the subscription was known before this attach, which a HELLO may have told of already
+        (protocol 7.3)."""
+        if known is None or message.kind is m.JoinKind.FRESH:
+            return False
+        return known.resumed or known.term != message.term
 
     def _created_at(self, sender: str, message: m.Join) -> float:
         """Returns a time before which the subscription was not created: it was told in this session how old it is
@@ -344,7 +352,7 @@ class SubscriptionDirectory:
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
         if known is not None and (known.declared or known.born == news.born):
             entry.declared, entry.in_time, entry.born = known.declared, known.in_time, known.born
-            entry.created_at = known.created_at
+            entry.created_at, entry.resumed = known.created_at, True
         else:  # a router that was suspended has accepted before; the JOIN, if one comes, says more (protocol 4.6)
             entry.in_time = not self._may_have_missed(NEVER_BEFORE)
         self._add(entry)

@@ -53,6 +53,10 @@ def leave_as_if_not_broken(self: SubscriptionDirectory, sender: str, message: m.
 ON_LEAVE = SubscriptionDirectory.on_leave
 
 
+def resumed_if_known(self: SubscriptionDirectory, known: SubscriptionEntry | None, message: m.Join) -> bool:
+    return known is not None and message.kind is not m.JoinKind.FRESH
+
+
 def life_of_the_entry(self: Egress, subscriber: Subscriber) -> float:
     entry = self.address.subscriptions.entries.get(subscriber.name)
     return LIFE(self, subscriber) if entry is None else self.core.now - entry.created_at
@@ -64,6 +68,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 7.3: the entry of the stale attach passes for knowledge of the subscription that B has confirmed
     "entry_of_a_stale_attach_is_no_knowledge": ([(SubscriptionDirectory, "_is_the_same", always(True))], "G5"),
     # protocol 7.3: A takes S for as new as the entry that its late attach has made
+    "known_by_a_hello_of_the_attach_itself": ([(SubscriptionDirectory, "_is_resumed", resumed_if_known)], "G5"),
     "life_of_a_stale_attach_is_another": ([(Egress, "_life", life_of_the_entry)], "G5"),
     # protocol 7.3: A takes S in as if nothing had been accepted without it
     "subscribed_during_partition": ([(SubscriptionDirectory, "_may_have_missed", always(False))], "G5"),

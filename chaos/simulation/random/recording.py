@@ -69,6 +69,7 @@ NOT_RECORDED = {
     "undeclared_where_the_set_is_closed": "its subscriber stays refused",
     "accepted_by_one_who_has_left": "its only subscriber leaves, and what others would send waits",
     "started_fresh_beside_others": "its router is started fresh, which random schedules never do beside others",
+    "known_by_a_hello_of_the_attach_itself": "all routers die in it, and nobody is left who could be told of a loss",
     "leave_of_an_earlier_subscription": "its subscriber leaves and comes back by hand, in one process",
 }  # fmt: skip
 """Schedules that are not recorded, and why."""

@@ -93,6 +93,20 @@ def life_of_a_stale_attach_is_another(world: Worlds) -> None:
     assert s.w.checker.told, "G5 S is not told that it misses m0"
 
 
+def known_by_a_hello_of_the_attach_itself(world: Worlds) -> None:
+    """All have died. S (no map) attaches at A; before that is answered, B starts, and hears of S by A's HELLO."""
+    s = Schedule(world("ABC", [P()], [S(kind=PLAIN)], strict=False)).up("p0@A", "s0@A")
+    s.send("p0").run()
+    for name in "ABC":
+        s.step("crash", name)
+    s.step("restart", "A").step("restart", "C").run()
+    s.pass_time(1.5).hold(("msg", "C", "A")).attach("s0@A")
+    s.step("restart", "B").run()
+    s.release().run()
+    assert s.w.subscriber("s0").resumed is False, "G5 S is told that it was known, though all have died"
+    s.attach("p0@A").finish()
+
+
 # ---------------------------------------------------------------------- subscriptions that expire
 def partition_longer_than_T(world: Worlds) -> None:
     """P at A, S at B; the partition outlasts the subscription's timeout: A expires S, which is told when it heals."""

@@ -15,6 +15,7 @@ from router.names import (
     BORN,
     EPOCH,
     MARKS,
+    RESUMED,
     SUBSCRIPTION_BROKEN,
     SUBSCRIPTION_REMOVED,
     SUBSCRIPTION_UNDECLARED,
@@ -34,6 +35,7 @@ class Subscriber(Client):
         self.returns = False  # when it is turned away
         self.born = 0
         self.confirmed = self.ever = False
+        self.resumed: bool | None = None  # what the last answer said
         self.unresumed = 0
         self.marks: set[tuple[int, str]] = set()
         self.done_tags: set[bytes] = set()
@@ -109,6 +111,7 @@ class Subscriber(Client):
             for tag in [t for t in self.unsettled if t not in listed]:
                 del self.unsettled[tag]
         properties = attach.properties or {}
+        self.resumed = properties.get(RESUMED)
         if self.kind != RECOVERING:
             marks = {(int(t[0]), str(t[1])) for t in properties.get(MARKS) or ()}
             if self.confirmed and marks - self.marks:
