@@ -28,6 +28,7 @@ from edges.pipe.messages import (
     COMMAND,
     CONTROL,
     END,
+    ENTRIES,
     EPOCH,
     FENCE,
     FIRST,
@@ -37,6 +38,7 @@ from edges.pipe.messages import (
     REFUSED,
     RESUMED,
     control_message,
+    encode_entry,
 )
 from onceway.errors import OncewayError
 from onceway.logs import Log
@@ -229,7 +231,9 @@ class _Session:
                 raise Refused(REFUSED, str(error)) from error
         first = await _start(pipe, properties)
         settled = attach.snd_settle_mode == SND_SETTLED
-        reading = _Reading(self, link, pipe, first, settled, bool(properties.get(CONTROL)))
+        reading = _Reading(
+            self, link, pipe, first, settled, bool(properties.get(CONTROL)), bool(properties.get(ENTRIES))
+        )
         link.attach(
             source=Source(address=source.address, distribution_mode=COPY),
             target=attach.target,
@@ -250,7 +254,14 @@ class _Reading:
     """One link that reads a pipe."""
 
     def __init__(
-        self, session: _Session, link: SenderLink, pipe: PipeLog, first: int, settled: bool, control: bool
+        self,
+        session: _Session,
+        link: SenderLink,
+        pipe: PipeLog,
+        first: int,
+        settled: bool,
+        control: bool,
+        entries: bool,
     ) -> None:
         self.link = link
         self.pipe = pipe
@@ -258,6 +269,7 @@ class _Reading:
         self._session = session
         self._settled = settled
         self._control = control
+        self._entries = entries
         self._cursor = first
         pipe.cursors[self] = first
 
@@ -302,6 +314,13 @@ class _Reading:
         tags = chunk.tags[begin - chunk.first : end - chunk.first]
         payloads = chunk.payloads[begin - chunk.first : end - chunk.first]
         link = self.link
+        if self._entries:
+            epoch = self.pipe.state.epoch
+            entries = self.pipe.entries(begin, payloads)
+            link.send(
+                tags, [encode_entry(epoch, at, each) for at, each in enumerate(entries, begin)], settled=self._settled
+            )
+            return
         if not chunk.controls:
             hint = begin & 0xFFFFFFFF  # so readers have the same delivery-ids, and share frames
             link.send(tags, payloads, settled=self._settled, id_hint=hint, cache=chunk.blocks, position=begin)

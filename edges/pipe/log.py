@@ -27,7 +27,7 @@ from onceway.logs import Log
 CHUNK: Final = 512  # records: what several readers share
 CHUNK_OCTETS: Final = 16 << 20
 CACHED: Final = 64  # chunks
-REMEMBERED: Final = 100_000  # deliveries that are recognised when a store has begun anew: ten publishers' windows
+REMEMBERED: Final = 100_000  # deliveries that are recognised when they come again: ten publishers' windows
 FULL_RETRY_S: Final = 1.0
 
 
@@ -83,7 +83,8 @@ class PipeLog:
         self.visible = 0
         self.changes = Changes()
         self.cursors: dict[object, int] = {}  # of the links that read
-        self.remembered: dict[bytes, tuple[int, int]] = {}  # tag -> (position, check); not yet known to be accepted
+        self.deliveries: dict[int, tuple[bytes, int]] = {}  # position -> (tag, check), of the last REMEMBERED
+        self._unaccepted: dict[bytes, int] = {}  # tag -> position
         self._remembered_keys: deque[tuple[int, str]] = deque()
         self.store = store
         self._log = log
@@ -102,29 +103,32 @@ class PipeLog:
             position = int(key.rsplit("/", 1)[1], 16)
             found = decode_remembered(value)
             self._remembered_keys.append((position + len(found), key))
-            for at, (tag, check) in enumerate(found, position):
-                self.remembered[tag] = (at, check)
+            self._remember(found, position)
         await self.trim()
 
     # --- writing
 
-    def recall(self, tag: bytes, check: int) -> int | None:
-        """The position of a delivery that came to an earlier process and comes again."""
-        known = self.remembered.get(tag)
-        if known is None or known[1] != check:
-            return None
-        del self.remembered[tag]
-        return known[0]
+    def knows(self, tag: bytes, check: int) -> bool:
+        """Whether this delivery is written already: it came to an earlier process, or to another store."""
+        position = self._unaccepted.get(tag)
+        return position is not None and self.deliveries[position] == (tag, check)
 
-    def forget(self, tags: list[bytes]) -> None:
-        """These deliveries do not come again: they are accepted."""
+    def accepted(self, tags: list[bytes]) -> None:
+        """These deliveries do not come again to this store: its journal has them. A foreign client may use the tags
+        again."""
         for tag in tags:
-            self.remembered.pop(tag, None)
+            self._unaccepted.pop(tag, None)
 
-    def forget_old(self) -> None:
-        """Keeps as many as a store that is promoted may need."""
-        while len(self.remembered) > REMEMBERED:
-            del self.remembered[next(iter(self.remembered))]
+    def _remember(self, found: list[tuple[bytes, int]], position: int) -> None:
+        for at, (tag, check) in enumerate(found, position):
+            if tag:
+                self.deliveries[at] = (tag, check)
+                self._unaccepted[tag] = at
+        while len(self.deliveries) > REMEMBERED:
+            oldest = next(iter(self.deliveries))
+            tag, _ = self.deliveries.pop(oldest)
+            if self._unaccepted.get(tag) == oldest:
+                del self._unaccepted[tag]
 
     async def append(self, entries: list[Entry], **changed: Any) -> None:
         """Writes records at the next positions, with what they change, as one commit. A full disk is waited for."""
@@ -159,9 +163,7 @@ class PipeLog:
         self.next = position + len(entries)
         if entries:
             self._remembered_keys.append((self.next, key))
-            for at, entry in enumerate(entries, position):
-                if entry.tag:
-                    self.remembered[entry.tag] = (at, entry.check)
+            self._remember([(entry.tag, entry.check) for entry in entries], position)
         if reset:
             self.trim_soon()
 
@@ -195,7 +197,8 @@ class PipeLog:
         await self.store.commit(batch)
         self.next = self.visible = first
         self._remembered_keys.clear()
-        self.remembered.clear()
+        self.deliveries.clear()
+        self._unaccepted.clear()
         self._chunks.clear()
         self.changes.notify()
 
@@ -204,6 +207,11 @@ class PipeLog:
     async def first(self) -> int:
         """The oldest position that is still there, also of old content."""
         return (await self.store.bounds(self.stream)).first + self.state.base
+
+    def entries(self, first: int, records: list[bytes]) -> list[Entry]:
+        """These records of the log, from position `first` on, as another store needs them."""
+        nothing = (b"", 0)
+        return [Entry(record, *self.deliveries.get(at, nothing)) for at, record in enumerate(records, first)]
 
     async def position_at(self, time_us: int) -> int:
         found = await self.store.position_at(self.stream, time_us) + self.state.base

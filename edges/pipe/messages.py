@@ -21,6 +21,8 @@ from router.names import PUBLISHER_ANNOTATION
 FROM: Final = "onceway:from"
 RESUMED: Final = "onceway:resumed"
 CONTROL: Final = "onceway:control"
+ENTRIES: Final = "onceway:entries"
+"""As in NAME.log, for a store that reads what it lacks."""
 FIRST: Final = "onceway:first"
 NEXT: Final = "onceway:next"
 EPOCH: Final = "onceway:pipe-epoch"

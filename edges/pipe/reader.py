@@ -25,7 +25,20 @@ from amqp10.sections import Message
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, Timestamp, ULong
-from edges.pipe.messages import COMMAND, CONTROL, END, EPOCH, FENCE, FIRST, FROM, NEXT, PIPE_RESET, REFUSED, RESUMED
+from edges.pipe.messages import (
+    COMMAND,
+    CONTROL,
+    END,
+    ENTRIES,
+    EPOCH,
+    FENCE,
+    FIRST,
+    FROM,
+    NEXT,
+    PIPE_RESET,
+    REFUSED,
+    RESUMED,
+)
 from onceway.client.bodies import decode_body
 from onceway.client.clock import now_s
 from onceway.client.protocol.contact import backoff_s
@@ -71,6 +84,7 @@ class Reader:
         routers: URLs of routers.
         start: A position, a time, "end", or None for the beginning.
         control: Control records, too.
+        entries: As a store needs them: entries of the log.
         command: What the store is to do first, for a promotion.
         timeout_s: How long the first store may take to answer; later ones are tried for ever.
 
@@ -89,6 +103,7 @@ class Reader:
         routers: str | Sequence[str] = (),
         start: Start = None,
         control: bool = False,
+        entries: bool = False,
         command: str | None = None,
         timeout_s: float = 30.0,
     ) -> None:
@@ -101,6 +116,7 @@ class Reader:
         self._routers = parse_urls(routers) if routers else []
         self._start = start
         self._control = control
+        self._entries = entries
         self._command = command
         self._timeout_s = timeout_s
         self._rng = random.Random()
@@ -195,6 +211,8 @@ class Reader:
             properties[Symbol(COMMAND)] = self._command
         if self._control:
             properties[Symbol(CONTROL)] = True
+        if self._entries:
+            properties[Symbol(ENTRIES)] = True
         if self.next is not None:
             properties[Symbol(FROM)] = ULong(self.next)
             properties[Symbol(RESUMED)] = True

@@ -7,7 +7,8 @@ accepted. So a push that has returned is at every store, and a primary whose epo
 others reject what it publishes.
 
 A delivery that comes again after a death is recognised by its tag, which is written with its record: by this store
-while it is the primary, and by the store that is promoted, because NAME.log carries the tags.
+while it is the primary, and by the store that is promoted, because whatever one store gets from another carries the
+tags.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ from edges.pipe.messages import (
     Entry,
     checksum,
     control,
-    control_in,
     decode_entry,
     encode_entry,
     reset_id,
@@ -208,12 +208,7 @@ class _Pipe:
         while log.state.replicated < log.next:
             chunk = await log.chunk(log.state.replicated)
             records = chunk.payloads[log.state.replicated - chunk.first :]
-            tags = {position: (tag, check) for tag, (position, check) in log.remembered.items()}
-            entries = [
-                Entry(record, *tags.get(position, (b"", 0)))
-                for position, record in enumerate(records, log.state.replicated)
-            ]
-            await self._publish(publisher, log.state.replicated, entries)
+            await self._publish(publisher, log.state.replicated, log.entries(log.state.replicated, records))
 
     async def _publish(self, publisher: onceway.Publisher, first: int, entries: list[Entry]) -> None:
         """Returns when all stores have them."""
@@ -239,7 +234,7 @@ class _Pipe:
         else:
             self._log.show(self._log.next)
         await batch.accept()
-        self._log.forget(batch.tags)
+        self._log.accepted(batch.tags)
 
     def _entries(self, batch: Batch) -> list[Entry]:
         log = self._log
@@ -248,7 +243,7 @@ class _Pipe:
         entries: list[Entry] = []
         for index, (tag, payload) in enumerate(zip(batch.tags, batch.payloads, strict=True)):
             check = checksum(payload)
-            if log.remembered and log.recall(tag, check) is not None:
+            if log.knows(tag, check):
                 continue
             identity = reset_id(payload)
             try:
@@ -310,7 +305,6 @@ class _Pipe:
                 await self._log.append(new)
             if not self.is_primary:
                 self._log.show(self._log.next)
-                self._log.forget_old()
         await batch.accept()
 
     async def _new_epoch(self, epoch: int, position: int) -> None:
@@ -330,15 +324,11 @@ class _Pipe:
         """Reads what is missing before this position from the other stores."""
         log = self._log
         others = [url for name, url in self._plan.stores if name != self._store]
-        async with Reader(self._plan.name, stores=others, start=log.next, control=True) as reader:
+        async with Reader(self._plan.name, stores=others, start=log.next, entries=True) as reader:
             if reader.next != log.next:
                 await log.begin_anew(reader.next or 0)
             async for batch in reader.batches(until=before):
-                entries = []
-                for each in batch:
-                    what = control_in(each.payload)
-                    entries.append(Entry(each.payload if what is None else control(**what)))
-                await log.append(entries)
+                await log.append([decode_entry(each.payload)[2] for each in batch])
         log.show(log.next)
 
     # --- commands

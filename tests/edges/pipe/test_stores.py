@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from edges.pipe import Reader, pull, push, reset
+from edges.pipe.log import open_log
+from edges.store import open_store
+from onceway.logs import logger
 from tests.cli.conftest import onceway
 from tests.edges.pipe.conftest import PipeNetworks
 from tests.edges.pipe.network import PipeNetwork
@@ -139,6 +142,31 @@ def test_a_store_that_joins_with_nothing_reads_what_it_lacks(pipe_network: PipeN
         await asyncio.to_thread(promote, network, "t")
         await push(network.urls(), "jobs", b"d")
         assert [body for _, body in await everything(network, "s")] == [b"d"]
+
+    asyncio.run(go())
+
+
+def test_a_store_recognises_deliveries_of_the_records_that_it_has_read_from_another(pipe_network: PipeNetworks) -> None:
+    network = pipe_network("a", jobs=("s", "t"))
+
+    async def deliveries(store: str) -> dict[int, tuple[bytes, int]]:
+        network.kill_store(store)
+        files = open_store(str(network.directory / f"data-{store}" / "store"))
+        try:
+            return (await open_log(files, "jobs", "s", logger("test"))).deliveries
+        finally:
+            await files.close()
+
+    async def go() -> None:
+        await push(network.urls(), "jobs", [b"%d" % number for number in range(300)])
+        network.kill_store("t")
+        for file in (network.directory / "data-t").glob("store*"):
+            file.unlink()
+        await asyncio.to_thread(network.start_store, "t")
+        await push(network.urls(), "jobs", b"300")
+        at_t = await deliveries("t")
+        assert list(at_t) == list(range(301))
+        assert at_t == await deliveries("s")
 
     asyncio.run(go())
 
