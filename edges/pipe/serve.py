@@ -79,7 +79,7 @@ class StoreProcess:
         self._data = data
         self._host = host
         self._log = logger("pipe", store=name)
-        self._pipes: dict[str, _Pipe] = {}
+        self._pipes: dict[str, StoredPipe] = {}
         self._logs: dict[str, PipeLog] = {}
         self._listener = Listener(name, self._logs, self._command, self._log)
         self._tasks: list[asyncio.Task[None]] = []
@@ -92,7 +92,7 @@ class StoreProcess:
         store = self._store = open_store(str(self._data / "store"))
         for plan in self._plans:
             log = self._logs[plan.name] = await open_log(store, plan.name, plan.stores[0][0], self._log)
-            self._pipes[plan.name] = _Pipe(self.name, plan, log, self._routers, self._listener, self._log)
+            self._pipes[plan.name] = StoredPipe(self.name, plan, log, self._routers, self._listener, self._log)
         self.port = await self._listener.start(self._host, self.port)
         for pipe in self._pipes.values():
             for work in pipe.tasks():
@@ -123,7 +123,7 @@ class StoreProcess:
                 raise PipeError(f"no command {text!r:.60}")
 
 
-class _Pipe:
+class StoredPipe:
     """One pipe at this store."""
 
     def __init__(self, store: str, plan: PipePlan, log: PipeLog, routers: str, listener: Listener, say: Log) -> None:
@@ -136,8 +136,8 @@ class _Pipe:
         self._several = len(plan.stores) > 1
         self._turned = asyncio.Event()  # it was promoted
         self._writing = asyncio.Lock()
-        if self._several:
-            log.visible = min(log.visible, log.state.replicated) if self.is_primary else log.visible
+        if self._several and log.state.primary == store:  # it may have more than the others
+            log.visible = min(log.visible, log.state.replicated)
 
     @property
     def is_primary(self) -> bool:
@@ -270,14 +270,14 @@ class _Pipe:
                         log_name(self._plan.name), name=link, credit=CREDIT, on_gap=self._gap
                     )
                     async for batch in subscriber.batches(max_messages=MOST, max_bytes=MOST_OCTETS):
-                        await self._read_log(batch)
+                        await self.read_log(batch)
             except OncewayError as error:
                 if isinstance(error, StoreError | JournalError) and not isinstance(error, StoreFull | JournalFull):
                     raise
                 self._say.warning("pipe_log", "{pipe}: {reason}", pipe=self._plan.name, reason=str(error))
                 await asyncio.sleep(AGAIN_S)
 
-    async def _read_log(self, batch: Batch) -> None:
+    async def read_log(self, batch: Batch) -> None:
         """Writes what the primary has published, and accepts it."""
         async with self._writing:
             new: list[Entry] = []
@@ -303,7 +303,8 @@ class _Pipe:
                     new.append(entry)
             if new:
                 await self._log.append(new)
-            if not self.is_primary:
+            if not self.is_primary and self._log.state.epoch == self._log.state.fence:
+                # Else what it has written as the primary, and not got to all stores, would be seen.
                 self._log.show(self._log.next)
         await batch.accept()
 
@@ -353,6 +354,7 @@ class _Pipe:
             if log.next < end:
                 await self._fill(end)
             record = control(promoted=self._store, epoch=epoch)
-            await log.append([Entry(record)], replicated=log.next)
+            replicated = log.state.replicated if log.state.primary == self._store else log.next
+            await log.append([Entry(record)], replicated=replicated)
         self._say.info("pipe_promoted", "{pipe}: promoted, epoch {epoch}", pipe=self._plan.name, epoch=epoch)
         self._turned.set()

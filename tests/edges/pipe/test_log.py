@@ -1,10 +1,11 @@
-"""What one store knows of a pipe: `edges.pipe.log` and `edges.pipe.messages` without sockets."""
+"""What one store knows of a pipe, without sockets."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from amqp10.errors import DecodeError
 from amqp10.sections import Message, message_annotation
 from edges.pipe import log as log_module
+from edges.pipe.listener import Listener
 from edges.pipe.log import PipeLog, open_log
 from edges.pipe.messages import POSITION_ANNOTATION, Entry, checksum, control, decode_entry, encode_entry, with_position
+from edges.pipe.serve import PipePlan, StoredPipe
 from edges.store import Batch, Committed, StoreFull, open_store
 from onceway.client.bodies import encode_body
 from onceway.logs import logger
@@ -154,3 +157,46 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert (await store.bounds(log.stream)).next == 1
 
     in_store(tmp_path, work)
+
+
+class Received:
+    """What a store receives of the topic jobs.log."""
+
+    def __init__(self, *entries: tuple[int, int, Entry]) -> None:
+        self.payloads = [encode_entry(*each) for each in entries]
+        self.rejected: list[int] = []
+
+    def __getitem__(self, index: int) -> Any:
+        return SimpleNamespace(reject=lambda *why: self.rejected.append(index))
+
+    async def accept(self) -> None:
+        pass
+
+
+def test_nobody_sees_what_an_old_primary_has_not_got_to_all_stores(tmp_path: Path) -> None:
+    plan = PipePlan("jobs", (("s", "amqp://127.0.0.1:1"), ("t", "amqp://127.0.0.1:2")))
+
+    def at_s(log: PipeLog) -> StoredPipe:
+        listener = Listener("s", {}, nobody, LOG)
+        return StoredPipe("s", plan, log, "", listener, LOG)
+
+    async def nobody(name: str, command: str) -> None:
+        raise AssertionError
+
+    async def fenced(log: PipeLog) -> None:
+        pipe = at_s(log)
+        await log.append([entry(b"a", 0), entry(b"b", 1)], replicated=1)
+        log.show(1)
+        await pipe.fence(2)
+        batch = Received((1, 1, entry(b"b", 1)))
+        await pipe.read_log(batch)
+        assert (batch.rejected, log.visible) == ([0], 1)
+
+    async def promoted_again(log: PipeLog) -> None:
+        pipe = at_s(log)
+        assert (log.next, log.visible) == (2, 1)
+        await pipe.promote(3, 0)
+        assert log.state.replicated == 1  # so that b is published again, before the promotion
+
+    in_store(tmp_path, fenced)
+    in_store(tmp_path, promoted_again)
