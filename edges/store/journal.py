@@ -19,6 +19,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import repeat
 from typing import Any, Final, Self
 
 from edges.store import Batch, Committed, Conflict, Store, StoreError, StoreFull
@@ -98,12 +99,14 @@ class StoreJournal(Gathering):
         await store.commit(batch)
         return cls(store, name, holder, dict(await store.scan(f"{name}/")))
 
-    async def accept(self, batch: Received, stream: str, records: Sequence[bytes] | None = None) -> None:
+    async def accept(
+        self, batch: Received, stream: str | Sequence[str], records: Sequence[bytes] | None = None
+    ) -> None:
         """Appends a record for each delivery of the batch to the stream and accepts the batch, in one commit.
 
         Args:
             batch: What a subscriber of this journal's connection has received.
-            stream: Where the records go, in the order of the batch.
+            stream: Where the records go, in the order of the batch; one name for all, or one for each.
             records: The records; the payloads if they are left out.
 
         Raises:
@@ -111,8 +114,9 @@ class StoreJournal(Gathering):
         """
         subscriber = batch._subscriber
         staged = self._subscribers[subscriber.address, subscriber.name].staged
-        kept = zip(batch.tags, batch.payloads if records is None else records, strict=True)
-        staged |= {tag: (stream, record) for tag, record in kept}
+        streams = repeat(stream, len(batch.tags)) if isinstance(stream, str) else stream
+        kept = zip(batch.tags, streams, batch.payloads if records is None else records, strict=True)
+        staged |= {tag: (name, record) for tag, name, record in kept}
         await batch.accept()
         # What the network had settled before it was accepted, here or at most once, needs no acceptance.
         left = [staged.pop(tag) for tag in batch.tags if tag in staged]

@@ -1,0 +1,191 @@
+"""`onceway bus serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from onceway.cli.log_options import cannot_open, log_options, read_options
+from onceway.cli.options import DEFAULT_URL, run_to_exit, say
+
+if TYPE_CHECKING:
+    from edges.bus.edge import BusOptions
+
+ROOT_KEY: Final = "ONCEWAY_BUS_ROOT_KEY"
+
+
+@click.group("bus", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Run an event bus over HTTP: push events, call subscribers back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the edge listens, and with what."""
+
+    https: tuple[str, int]
+    http: tuple[str, int] | None
+    context: ssl.SSLContext | None
+
+
+@command.command("serve")
+@click.option(
+    "--url",
+    "urls",
+    default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
+    show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+    help="Routers to connect to, several separated by commas.",
+)
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where its data is kept.")
+@click.option("--name", default="a", show_default=True, help="Of this edge, unique in the network.")
+@click.option("--address", default="bus", show_default=True, help="Of the bus in the network.")
+@click.option("--listen", default="127.0.0.1:8443", show_default=True, help="Where requests are served.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain, PEM.")
+@click.option("--tls-key", type=click.Path(dir_okay=False), help="Its key, PEM. Default: in the file of the chain.")
+@click.option("--http-listen", help="Where plain HTTP is redirected to HTTPS.")
+@click.option("--plain-http", is_flag=True, help="Serve plain HTTP: behind a proxy that ends TLS, or to try it.")
+@click.option("--callback-ca", type=click.Path(dir_okay=False), help="Certificates that call-backs are checked with.")
+@click.option("--http-callbacks", is_flag=True, help="Take call-backs without TLS, too: to try it.")
+@click.option("--root-key-file", type=click.Path(dir_okay=False, path_type=Path), help=f"Default: ${ROOT_KEY}.")
+@click.option("--keep", type=click.FloatRange(min=0), default=24.0, show_default=True, help="Hours for replay.")
+@click.option("--max-storage", type=click.IntRange(min=1), help="MB that the store may occupy. Default: the disk.")
+@click.option(
+    "--min-free",
+    type=click.IntRange(min=0),
+    default=0,
+    help="MB of --max-storage: when less is free, the oldest events of the stalest queues are dropped. 0: never.",
+)
+@log_options
+def serve_command(
+    urls: str,
+    data: Path,
+    name: str,
+    address: str,
+    listen: str,
+    tls_cert: str | None,
+    tls_key: str | None,
+    http_listen: str | None,
+    plain_http: bool,
+    callback_ca: str | None,
+    http_callbacks: bool,
+    root_key_file: Path | None,
+    keep: float,
+    max_storage: int | None,
+    min_free: int,
+    **log: Any,
+) -> None:
+    """Run one edge of the event bus, in the foreground.
+
+    The root key, which may do everything, is in $ONCEWAY_BUS_ROOT_KEY or a file.
+    """
+    from edges.bus.edge import BusOptions
+    from onceway import logs
+
+    if (tls_cert is None) != plain_http:
+        raise click.UsageError("either --tls-cert, or --plain-http")
+    if plain_http and http_listen is not None:
+        raise click.UsageError("--http-listen redirects to HTTPS: it needs --tls-cert")
+    if min_free and (max_storage is None or 2 * min_free > max_storage):
+        raise click.UsageError("--min-free: at most half of --max-storage, which it needs")
+    places = _Places(
+        _host_port("--listen", listen),
+        None if http_listen is None else _host_port("--http-listen", http_listen),
+        None if tls_cert is None else _context(tls_cert, tls_key),
+    )
+    root_key = _root_key(root_key_file)
+    options = BusOptions(
+        place=str(data / "store"),
+        routers=urls,
+        name=name,
+        address=address,
+        keep_s=keep * 3600,
+        max_octets=None if max_storage is None else max_storage * 1_000_000,
+        min_free=min_free * 1_000_000,
+        callback_schemes=("https", "http") if http_callbacks else ("https",),
+        callback_context=None if callback_ca is None else _trust(callback_ca),
+    )
+    log_to = read_options(log)
+    try:
+        logs.configure(log_to)
+    except OSError as error:
+        raise cannot_open(log_to, error) from error
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"--data: {data}: {error.strerror}") from error
+    run_to_exit(_serve(options, places, root_key))
+
+
+def _host_port(option: str, value: str) -> tuple[str, int]:
+    from onceway.topology.values import read_host_port
+
+    try:
+        return read_host_port(value, "127.0.0.1")
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error.args[0]}") from error
+
+
+def _root_key(file: Path | None) -> str:
+    try:
+        key = os.environ.get(ROOT_KEY, "") if file is None else file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"--root-key-file: {error}") from error
+    if not key or ":" in key:
+        raise click.UsageError(f"the root key is in ${ROOT_KEY} or --root-key-file; it is not empty and has no colon")
+    return key
+
+
+def _context(certificate: str, key: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise click.UsageError(f"--tls-cert: {error}") from error
+    return context
+
+
+def _trust(certificates: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=certificates)
+    except (OSError, ssl.SSLError) as error:
+        raise click.UsageError(f"--callback-ca: {error}") from error
+
+
+async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
+    from edges.bus.edge import Edge
+    from edges.bus.server import BusServer
+    from onceway.logs import logger
+    from onceway.loop import on_stop_signals
+
+    stop = asyncio.Event()
+    on_stop_signals(stop.set)
+    edge = Edge(options)
+    await edge.start()
+    server = BusServer(edge, root_key)
+    host, port = places.https
+    try:
+        port = await server.start(host, port, places.context)
+        if places.http is not None:
+            host, plain_port = places.http
+            await server.redirect(host, plain_port, port)
+    except OSError as error:
+        say(f"[{options.name}] {host}: {error.strerror or error}")
+        await server.stop()
+        await edge.stop()
+        return 2
+    logger("bus", edge=options.name).info("bus_listening", "listening: {host}:{port}", host=host, port=port)
+    stopped = asyncio.create_task(stop.wait())
+    waiting: set[asyncio.Future[Any]] = {stopped, edge.failed}
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    await server.stop()
+    await edge.stop()
+    if edge.failed.done():
+        edge.failed.result()
+    return 0

@@ -1,0 +1,49 @@
+"""What a bus counts, as Prometheus metrics. The contract's names, with units and suffixes as Prometheus has them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+PREFIX: Final = "onceway_bus"
+
+
+class BusMetrics:
+    """Counters of one edge; gauges are set for each scrape."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        by_subscriber, by_status = ["subscriber"], ["subscriber", "status"]
+        self.published = self._counter("events_published", "Events pushed here", ["topic"])
+        self.added = self._counter("events_added", "Events that came into a subscriber's queue", by_subscriber)
+        self.removed = self._counter("events_removed", "Events that left a subscriber's queue, taken", by_subscriber)
+        self.autodropped = self._counter("events_autodropped", "Events dropped because storage was full", by_subscriber)
+        self.delivery_events = self._counter("delivery_events", "Events in deliveries", by_status)
+        self.delivery_batches = self._counter("delivery_batches", "Deliveries", by_status)
+        self.delivery_time = self._counter("delivery_seconds", "Sum of the times that deliveries took", by_status)
+        self.delivery_time2 = self._counter("delivery_square_seconds", "Sum of their squares", by_status)
+        self.latency_count = self._counter("latency_batches", "Batches that were attempted first", by_subscriber)
+        self.latency_first = self._counter(
+            "latency_batches_first_attempt_seconds", "Sum of times from a batch to its first attempt", by_subscriber
+        )
+        self.latency_last = self._counter(
+            "latency_batches_last_attempt_seconds", "Sum of times from a batch to its successful attempt", by_subscriber
+        )
+        self.process = self._counter("process", "Starts and clean stops of this edge", ["status", "type"])
+        self.queue_batches = self._gauge("queue_batches", "Batches in a subscriber's queue", by_subscriber)
+        self.queue_events = self._gauge("queue_events", "Events in a subscriber's queue", by_subscriber)
+        self.jobs = self._gauge("jobs", "Batches that wait to be sent, and that are under way", ["queue", "status"])
+        self.used = self._gauge("storage_used_bytes", "What the store occupies", [])
+        self.max = self._gauge("storage_max_bytes", "What it may occupy; 0: the disk", [])
+        self.low_mark = self._gauge("storage_low_mark_bytes", "Autodrop begins when less than this is free", [])
+        self.high_mark = self._gauge("storage_high_mark_bytes", "Autodrop ends when this is free", [])
+
+    def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
+        return Counter(f"{PREFIX}_{name}", text, labels, registry=self._registry)
+
+    def _gauge(self, name: str, text: str, labels: list[str]) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", text, labels, registry=self._registry)
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

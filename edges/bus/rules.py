@@ -1,0 +1,167 @@
+"""What requests may hold, and events as bytes. Knows no state."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+TOPIC: Final = re.compile(r"[a-z_]{1,32}")
+NAME: Final = re.compile(r"[a-z0-9:_-]{1,64}")
+TYPES: Final = ("create", "update", "delete", "noop")
+URL_CHARACTERS: Final = 1024
+TIMEOUT_MS: Final = 500
+MAX_TIMEOUT_MS: Final = 3_600_000
+MAX_EVENTS: Final = 100
+COMPRESSED_OCTETS: Final = 5_000  # events larger than this travel and are kept compressed
+TOKEN_TAIL: Final = 34  # of a token: two hyphens and 32 hexadecimal digits
+_PLAIN: Final = b'{"topic":"'
+_COMPRESSED: Final = b"zlib:"
+
+
+class BadRequest(Exception):
+    """The request cannot be followed; says why."""
+
+
+def read_json(body: bytes) -> dict[str, Any]:
+    """The object that a request's body holds."""
+    try:
+        value = json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise BadRequest("the body is not a JSON object")
+    return value
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def only(data: dict[str, Any], *keys: str) -> None:
+    unknown = sorted(set(data) - set(keys))
+    if unknown:
+        raise BadRequest(f"unknown field {unknown[0][:80]!r}; there are {', '.join(keys)}")
+
+
+def topic_name(value: object) -> str:
+    if not isinstance(value, str) or not TOPIC.fullmatch(value):
+        raise BadRequest("a topic is 1 to 32 lower-case letters and underscores")
+    return value
+
+
+def client_name(value: object) -> str:
+    """The name of a client, short enough for its token."""
+    if not isinstance(value, str) or not NAME.fullmatch(value) or len(value) > 64 - TOKEN_TAIL:
+        raise BadRequest(f"a name is 1 to {64 - TOKEN_TAIL} of a-z 0-9 : _ - (its token has at most 64)")
+    return value
+
+
+def event(topic: str, data: dict[str, Any], now_ms: int) -> bytes:
+    """What a push asks to be published: the event as it is delivered, JSON in ASCII, compressed if it is large."""
+    only(data, "type", "url", "timestamp", "data")
+    url, timestamp = data.get("url"), data.get("timestamp")
+    if data.get("type") not in TYPES:
+        raise BadRequest(f"type: one of {', '.join(TYPES)}")
+    if not isinstance(url, str) or len(url) > URL_CHARACTERS or not _has_host(url, ("https",)):
+        raise BadRequest(f"url: an https URL of at most {URL_CHARACTERS} characters")
+    if timestamp is None and "timestamp" not in data:
+        timestamp = now_ms
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63:
+        raise BadRequest("timestamp: a whole number of milliseconds since 1970")
+    shown = {"topic": topic, "type": data["type"], "url": url, "t": timestamp}
+    if data.get("data") is not None:
+        shown["data"] = data["data"]
+    text = json.dumps(shown, separators=(",", ":")).encode()
+    if len(text) <= COMPRESSED_OCTETS:
+        return text
+    return _COMPRESSED + topic.encode() + b":" + zlib.compress(text, 1)
+
+
+def topic_of(body: bytes) -> str | None:
+    """The topic of an event; None if it is no event."""
+    if body.startswith(_PLAIN):
+        name = body[len(_PLAIN) : body.find(b'"', len(_PLAIN))]
+    elif body.startswith(_COMPRESSED):
+        name = body[len(_COMPRESSED) : body.find(b":", len(_COMPRESSED))]
+    else:
+        return None
+    text = name.decode("ascii", "replace")
+    return text if TOPIC.fullmatch(text) else None
+
+
+def text_of(body: bytes) -> bytes:
+    """The event's JSON."""
+    if body.startswith(_COMPRESSED):
+        return zlib.decompress(body[body.index(b":", len(_COMPRESSED)) + 1 :])
+    return body
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a subscriber asks for; None: as it is."""
+
+    topics: tuple[str, ...] | None = None
+    callback: str | None = None
+    uuid: str | None = None
+    timeout_ms: int | None = None
+    max_events: int | None = None
+
+
+def subscription(data: dict[str, Any], schemes: tuple[str, ...], *, whole: bool) -> Wish:
+    """What POST /subscription (`whole`) or PUT /subscriber asks for; `schemes` of call-backs that are taken."""
+    keys = ("topics", "callback", "uuid", "timeout", "max") if whole else ("callback", "uuid", "timeout", "max")
+    only(data, *keys)
+    topics = data.get("topics")
+    if whole:
+        if not isinstance(topics, list):
+            raise BadRequest("topics: a list of names")
+        topics = tuple(dict.fromkeys(topic_name(name) for name in topics))
+    callback = data.get("callback")
+    if whole or "callback" in data:
+        if not isinstance(callback, str) or not _has_host(callback, schemes) or "?" in callback:
+            raise BadRequest(f"callback: an {schemes[0]} URL without a query, at most {URL_CHARACTERS} long")
+        if len(callback) > URL_CHARACTERS:
+            raise BadRequest(f"callback: at most {URL_CHARACTERS} characters")
+    uuid = data.get("uuid")
+    if (whole or "uuid" in data) and (
+        not isinstance(uuid, str) or not 0 < len(uuid) <= URL_CHARACTERS or ":" in uuid or not uuid.isprintable()
+    ):
+        raise BadRequest("uuid: the user name for the call-back, without a colon")
+    timeout = _whole_number(data, "timeout", 0, MAX_TIMEOUT_MS)
+    most = _whole_number(data, "max", 1, 1_000_000)
+    return Wish(topics, callback, uuid, timeout, most)
+
+
+def replay(data: dict[str, Any]) -> tuple[str, int] | None:
+    """Where PUT /subscriber/topics/:name is to begin: ("position", number), ("time", ms), None: with new events."""
+    only(data, "position", "time")
+    if len(data) > 1:
+        raise BadRequest("either position or time")
+    for key in data:
+        number = _whole_number(data, key, 0, 1 << 62)
+        assert number is not None
+        return key, number
+    return None
+
+
+def _whole_number(data: dict[str, Any], key: str, least: int, most: int) -> int | None:
+    if key not in data:
+        return None
+    value = data[key]
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise BadRequest(f"{key}: a whole number from {least} to {most}")
+    return value
+
+
+def _has_host(url: str, schemes: tuple[str, ...]) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    host = parts.hostname
+    return parts.scheme in schemes and bool(host) and port != 0 and not any(c <= " " or c == "\x7f" for c in url)

@@ -1,0 +1,296 @@
+"""The bus over HTTP: the table of requests in docs/contracts/event-bus.md, each with HTTP Basic."""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import hmac
+import ssl
+import time
+from base64 import b64decode
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from aiohttp import web
+
+from edges.bus.core import Subscriber
+from edges.bus.edge import Claimed, Edge, Unavailable
+from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
+from edges.store import StoreError, StoreFull
+
+ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token is so short
+MOST_OCTETS: Final = 1 << 20  # of a request's body
+SCALING_DUE: Final = 100  # batches due within SCALING_WITHIN_S: /pulse/scaling is slow
+SCALING_WITHIN_S: Final = 1.0
+SCALING_PAUSE_S: Final = 1.0
+HTTPS_ONLY: Final = 308
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+CLIENT: Final = "onceway-client"  # of a request: (identity, name)
+
+
+class BusServer:
+    """Serves one edge.
+
+    Args:
+        edge: Started.
+        root_key: May do everything.
+    """
+
+    def __init__(self, edge: Edge, root_key: str) -> None:
+        self._edge = edge
+        self._root_key = root_key.encode()
+        self._runners: list[web.AppRunner] = []
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
+        """Returns the port. OSError if it cannot be bound."""
+        application = web.Application(middlewares=[self._answered, self._authenticated], client_max_size=MOST_OCTETS)
+        application.add_routes(self._routes())
+        return await self._listen(application, host, port, context)
+
+    async def redirect(self, host: str, port: int, https_port: int) -> int:
+        """Sends plain HTTP to the HTTPS port. Returns the port."""
+
+        async def to_https(request: web.Request) -> web.Response:
+            target = request.url.with_scheme("https").with_port(None if https_port == 443 else https_port)
+            return web.Response(status=HTTPS_ONLY, headers={"Location": str(target)})
+
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", to_https)
+        return await self._listen(application, host, port, None)
+
+    async def stop(self) -> None:
+        for runner in self._runners:
+            await runner.cleanup()
+
+    async def _listen(self, application: web.Application, host: str, port: int, context: ssl.SSLContext | None) -> int:
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
+        await runner.setup()
+        self._runners.append(runner)
+        await web.TCPSite(runner, host, port, ssl_context=context).start()
+        bound: int = runner.addresses[0][1]
+        return bound
+
+    def _routes(self) -> list[web.RouteDef]:
+        topic, mine = "/topics/{name}", "/subscriber/topics/{name}"
+        return [
+            web.get("/api_tokens", self._root(self._list_tokens)),
+            web.post("/api_tokens", self._root(self._create_token)),
+            web.delete("/api_tokens/{token}", self._root(self._delete_token)),
+            web.get("/topics", self._list_topics),
+            web.post(topic, self._push),
+            web.delete(topic, self._delete_topic),
+            web.delete("/topic/{name}", self._delete_topic),
+            web.post("/subscription", self._subscribe),
+            web.put("/subscriber", self._edit),
+            web.get("/subscriber", self._show),
+            web.delete("/subscriber", self._unsubscribe),
+            web.get("/subscriber/topics", self._list_my_topics),
+            web.put(mine, self._add_my_topic),
+            web.delete(mine, self._remove_my_topic),
+            web.get("/subscriptions", self._list_subscriptions),
+            web.get("/pulse", self._pulse),
+            web.get("/pulse/scaling", self._scaling),
+            web.get("/metrics", self._metrics),
+        ]
+
+    # --- around every request
+
+    @web.middleware
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Errors as the contract's codes."""
+        try:
+            return await handler(request)
+        except BadRequest as error:
+            return _text(400, str(error))
+        except Claimed as error:
+            return _text(403, str(error))
+        except Unavailable as error:
+            return _text(503, str(error))
+        except StoreFull as error:
+            return _text(503, str(error))
+        except StoreError as error:
+            return _text(500, str(error))
+
+    @web.middleware
+    async def _authenticated(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        token = _user(request.headers.get("Authorization", ""))
+        if token is not None and hmac.compare_digest(token.encode(), self._root_key):
+            request[CLIENT] = (ROOT, ROOT)
+        elif token is not None and token in self._edge.tokens:
+            request[CLIENT] = (token, self._edge.tokens[token])
+        else:
+            return _unauthorized("a token is needed as user name")
+        return await handler(request)
+
+    def _root(self, handler: Handler) -> Handler:
+        async def guarded(request: web.Request) -> web.StreamResponse:
+            if request[CLIENT][0] != ROOT:
+                return _unauthorized("the root key is needed as user name")
+            return await handler(request)
+
+        return guarded
+
+    # --- tokens
+
+    async def _list_tokens(self, request: web.Request) -> web.Response:
+        if not self._edge.tokens:
+            return web.Response(status=204)
+        return web.json_response([{"name": name, "token": token} for token, name in sorted(self._edge.tokens.items())])
+
+    async def _create_token(self, request: web.Request) -> web.Response:
+        data = read_json(await request.read())
+        only(data, "name")
+        name = client_name(data.get("name"))
+        return web.json_response({"name": name, "token": await self._edge.create_token(name)}, status=201)
+
+    async def _delete_token(self, request: web.Request) -> web.Response:
+        await self._edge.delete_token(request.match_info["token"])
+        return web.Response(status=204)
+
+    # --- topics
+
+    async def _push(self, request: web.Request) -> web.Response:
+        topic = topic_name(request.match_info["name"])
+        identity, name = request[CLIENT]
+        await self._edge.push(identity, name, topic, read_json(await request.read()))
+        return web.Response(status=204)
+
+    async def _delete_topic(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        topic = self._edge.bus.topics.get(name)
+        if topic is None:
+            return _text(404, "there is no such topic")
+        if request[CLIENT][0] not in (ROOT, topic.publisher):
+            return _text(403, "the topic belongs to another client")
+        await self._edge.save(*self._edge.bus.delete_topic(name), topic=name)
+        return web.Response(status=204)
+
+    async def _list_topics(self, request: web.Request) -> web.Response:
+        bus = self._edge.bus
+        return web.json_response(
+            [
+                {"name": name, "publisher": topic.name, "events": bus.ends.get(name, 0) - topic.base}
+                for name, topic in sorted(bus.topics.items())
+            ]
+        )
+
+    # --- subscriptions
+
+    async def _subscribe(self, request: web.Request) -> web.Response:
+        wish = subscription(read_json(await request.read()), self._edge.options.callback_schemes, whole=True)
+        for topic in wish.topics or ():
+            if topic not in self._edge.bus.topics:
+                return _text(404, f"there is no topic {topic}")
+        identity, name = request[CLIENT]
+        await self._edge.save(self._edge.bus.change(identity, name, wish))
+        return web.Response(status=204)
+
+    async def _edit(self, request: web.Request) -> web.Response:
+        wish = subscription(read_json(await request.read()), self._edge.options.callback_schemes, whole=False)
+        if request[CLIENT][0] not in self._edge.bus.subscribers and (wish.callback is None or wish.uuid is None):
+            raise BadRequest("a new subscriber needs callback and uuid")
+        identity, name = request[CLIENT]
+        await self._edge.save(self._edge.bus.change(identity, name, wish))
+        return web.Response(status=204)
+
+    async def _show(self, request: web.Request) -> web.Response:
+        subscriber = self._mine(request)
+        if subscriber is None:
+            return _text(404, "there is no subscription")
+        return web.json_response(await self._described(subscriber))
+
+    async def _unsubscribe(self, request: web.Request) -> web.Response:
+        subscriber = self._mine(request)
+        if subscriber is None:
+            return _text(404, "there is no subscription")
+        self._edge.bus.remove(subscriber.identity)
+        await self._edge.save(removed=subscriber.identity)
+        return web.Response(status=204)
+
+    async def _list_my_topics(self, request: web.Request) -> web.Response:
+        subscriber = self._mine(request)
+        if subscriber is None:
+            return _text(404, "there is no subscription")
+        return web.json_response(subscriber.topics)
+
+    async def _add_my_topic(self, request: web.Request) -> web.Response:
+        name = topic_name(request.match_info["name"])
+        body = await request.read()
+        start = replay(read_json(body)) if body.strip() else None
+        subscriber = self._mine(request)
+        if subscriber is None or name not in self._edge.bus.topics:
+            return _text(404, "there is no subscription" if subscriber is None else f"there is no topic {name}")
+        first = None
+        if start is not None:
+            kind, value = start
+            first = value if kind == "position" else await self._edge.position_at(name, value)
+            if self._mine(request) is not subscriber:
+                return _text(404, "there is no subscription")
+        self._edge.bus.subscribe(subscriber, name, first)
+        await self._edge.save(subscriber)
+        return web.Response(status=204)
+
+    async def _remove_my_topic(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"]
+        subscriber = self._mine(request)
+        if subscriber is None or name not in subscriber.topics:
+            return _text(404, "there is no such subscription")
+        self._edge.bus.unsubscribe(subscriber, name)
+        await self._edge.save(subscriber)
+        return web.Response(status=204)
+
+    async def _list_subscriptions(self, request: web.Request) -> web.Response:
+        found = list(self._edge.bus.subscribers.values())
+        return web.json_response([await self._described(each) for each in found])
+
+    def _mine(self, request: web.Request) -> Subscriber | None:
+        return self._edge.bus.subscribers.get(request[CLIENT][0])
+
+    async def _described(self, subscriber: Subscriber) -> dict[str, Any]:
+        return {
+            "subscriber": subscriber.name,
+            "callback": subscriber.callback,
+            "max_events": subscriber.max_events,
+            "timeout": subscriber.timeout_ms,
+            "topics": subscriber.topics,
+            "events": {
+                "sent": subscriber.sent,
+                "queued": self._edge.bus.pending(subscriber),
+                "oldest": await self._edge.oldest_s(subscriber),
+            },
+        }
+
+    # --- health
+
+    async def _pulse(self, request: web.Request) -> web.Response:
+        why = self._edge.why_unable()
+        return web.Response(status=204) if why is None else _text(500, why)
+
+    async def _scaling(self, request: web.Request) -> web.Response:
+        if self._edge.bus.due(time.monotonic() + SCALING_WITHIN_S) >= SCALING_DUE:
+            await asyncio.sleep(SCALING_PAUSE_S)
+        return web.Response(status=204)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        return web.Response(body=await self._edge.measure(), content_type="text/plain")
+
+
+def _text(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")
+
+
+def _unauthorized(text: str) -> web.Response:
+    return web.Response(status=401, text=f"{text}\n", headers={"WWW-Authenticate": 'Basic realm="event bus"'})
+
+
+def _user(header: str) -> str | None:
+    """The user name of HTTP Basic."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, _ = b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return user if colon else None
