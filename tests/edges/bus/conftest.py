@@ -1,0 +1,72 @@
+"""A bus for tests that do not disturb each other, and others; their logs are shown when a test fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.edges.bus.world import Batch, BusNetwork, BusProcess, Sink, new_topic
+from tests.live_fixture import pytest_runtest_makereport
+
+__all__ = ["pytest_runtest_makereport"]
+
+
+class BusNetworks:
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.networks: list[BusNetwork] = []
+
+    def __call__(self, *routers: str, arguments: tuple[str, ...] = ()) -> BusNetwork:
+        network = BusNetwork(self.directory / f"net{len(self.networks)}", routers or ("a",), arguments)
+        self.networks.append(network)
+        return network.start_all()
+
+    def close(self) -> None:
+        for network in self.networks:
+            network.close()
+
+
+@pytest.fixture
+def bus_network(tmp_path: Path) -> Iterator[BusNetworks]:
+    networks = BusNetworks(tmp_path)
+    yield networks
+    networks.close()
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BusNetwork]:
+    made = BusNetwork(tmp_path_factory.mktemp("bus"))
+    try:
+        yield made.start_all()
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def bus(network: BusNetwork) -> BusProcess:
+    return network.bus
+
+
+@pytest.fixture
+def topic() -> str:
+    return new_topic()
+
+
+@pytest.fixture
+def make_sink() -> Iterator[Callable[..., Sink]]:
+    made: list[Sink] = []
+
+    def make(answer: Callable[[Batch], int] = lambda _: 200) -> Sink:
+        made.append(Sink(answer))
+        return made[-1]
+
+    yield make
+    for sink in made:
+        sink.close()
+
+
+@pytest.fixture
+def sink(make_sink: Callable[..., Sink]) -> Sink:
+    return make_sink()
