@@ -208,9 +208,7 @@ def test_a_topic_is_deleted_by_its_owner_or_root(bus: BusProcess, topic: str, pa
     assert listed[topic] == 1
 
 
-def test_deleting_a_topic_unsubscribes_and_leaves_what_is_queued(
-    bus: BusProcess, topic: str, make_sink: Sinks
-) -> None:
+def test_deleting_a_topic_unsubscribes_and_leaves_what_is_queued(bus: BusProcess, topic: str, make_sink: Sinks) -> None:
     well = threading.Event()
     sink = make_sink(lambda _: 200 if well.is_set() else 500)
     owner, reader = bus.client(), bus.client()

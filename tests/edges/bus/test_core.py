@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from edges.bus.core import Bus, Plan, Subscriber, Topic
+from edges.bus.core import MARKS, Bus, Plan, Subscriber, Topic
 from edges.bus.rules import Wish
 
 
@@ -229,3 +229,15 @@ def test_every_subscriber_gets_every_event_once_in_order(seed: int) -> None:
             succeed(made, plan)
         under_way = []
     assert got == {name: {topic: list(range(ends[topic])) for topic in topics} for name in names}
+
+
+def test_a_million_queued_events_are_only_positions() -> None:
+    """Memory does not grow with a queue: the core keeps ranges, and marks of the last arrivals."""
+    made = bus("t")
+    subscriber = subscribe(made, "s", "t")
+    for end in range(100, 1_000_001, 100):
+        made.arrived("t", end, now=end / 1000)
+    assert made.pending(subscriber) == 1_000_000
+    positions, times = made._marks["t"]
+    assert len(positions) == len(times) < 2 * MARKS
+    assert len(subscriber.row()) < 200

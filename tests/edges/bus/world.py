@@ -102,9 +102,7 @@ class Sink:
         self._server.daemon_threads = True
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(CERTIFICATE)
-        self._server.socket = context.wrap_socket(
-            self._server.socket, server_side=True, do_handshake_on_connect=False
-        )
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self.url = f"https://localhost:{self._server.server_address[1]}/events"
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 

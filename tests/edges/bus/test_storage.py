@@ -1,0 +1,188 @@
+"""Restarts, kills, a full store, autodrop."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tests.edges.bus.conftest import BusNetworks
+from tests.edges.bus.world import ROOT_KEY, BusProcess, Sink, ask
+from tests.live import wait_until
+
+Sinks = Callable[..., Sink]
+
+
+def numbers(sink: Sink) -> list[int]:
+    return [int(event["url"].rpartition("/")[2]) for event in sink.events]
+
+
+def noise(number: int, octets: int = 50_000) -> str:
+    """Text that cannot be compressed to less than about half."""
+    return random.Random(number).randbytes(octets).hex()
+
+
+@pytest.mark.slow
+def test_a_restarted_bus_goes_on_with_what_it_holds(bus_network: BusNetworks, make_sink: Sinks) -> None:
+    bus = bus_network().bus
+    well = threading.Event()
+    sink = make_sink(lambda _: 200 if well.is_set() else 500)
+    token = bus.client()
+    bus.push(token, "orders", 0)
+    bus.subscribe(token, sink, "orders")
+    for number in range(1, 4):
+        assert bus.push(token, "orders", number) == 204
+    assert bus.stop() == 0
+    bus.start()
+    assert bus.metric("onceway_bus_process_total", status="start") == 2
+    assert bus.metric("onceway_bus_process_total", status="stop") == 1
+    well.set()
+    wait_until(lambda: bus.subscription(token)["events"]["queued"] == 0, "the queue is delivered")
+    bus.kill()
+    bus.start()
+    sink.batches.clear()
+    assert bus.push(token, "orders", 4) == 204
+    sink.wait(1)
+    assert numbers(sink) == [4]
+    assert bus.ask("GET", "/topics", token).json == [{"name": "orders", "publisher": "client", "events": 5}]
+    found = bus.subscription(token)
+    assert (found["topics"], found["timeout"], found["callback"]) == (["orders"], 0, sink.url)
+
+
+class Pusher:
+    """Pushes numbers in order; each until it is answered with 204."""
+
+    def __init__(self, bus: BusProcess, token: str, topic: str) -> None:
+        self._bus, self._token, self._topic = bus, token, topic
+        self._stop = threading.Event()
+        self.pushed: list[int] = []
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            event = {"type": "noop", "url": f"https://example.com/{number}"}
+            try:
+                status = ask(self._bus.port, "POST", f"/topics/{self._topic}", self._token, event).status
+            except (OSError, http.client.HTTPException):
+                continue  # it is dead at the moment
+            if status == 204:
+                self.pushed.append(number)
+                number += 1
+            else:
+                assert status == 503, status
+
+    def end(self) -> list[int]:
+        self._stop.set()
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+        return self.pushed
+
+
+def judge(sink: Sink, topic: str, pushed: list[int], deaths: int) -> None:
+    """Everything that was pushed has come, in order; what came twice is one batch for each death."""
+    firsts: list[int] = []
+    end, repeats = 0, 0
+    for batch in sink.batches:
+        _, part = batch.header.split()
+        name, _, span = part.partition(":")
+        first, last = map(int, span.split("-"))
+        assert name == topic
+        assert len(batch.events) == last - first + 1
+        urls = [int(event["url"].rpartition("/")[2]) for event in batch.events]
+        if firsts and first < end:
+            repeats += 1
+            urls = urls[end - first :]
+        else:
+            assert not firsts or first == end, "a gap"
+        firsts += urls
+        end = max(end, last + 1)
+    assert firsts == sorted(firsts)
+    assert set(pushed) <= set(firsts)
+    assert repeats <= deaths
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_and_order_is_kept_when_the_bus_and_routers_are_killed(
+    bus_network: BusNetworks, make_sink: Sinks
+) -> None:
+    network = bus_network("a", "b")
+    bus, sink = network.bus, make_sink()
+    token = bus.client()
+    bus.ask("POST", "/topics/orders", token, {"type": "noop", "url": "https://example.com/0"})
+    bus.subscribe(token, sink, "orders")
+    pusher = Pusher(bus, token, "orders")
+    for victim in ("bus", "a", "bus", "b", "bus"):
+        seen = len(pusher.pushed)
+        wait_until(lambda seen=seen: len(pusher.pushed) > seen + 15, "pushes go on")  # type: ignore[misc]
+        if victim == "bus":
+            bus.kill()
+            bus.start()
+        else:
+            network.kill(victim)
+            network.start(victim)
+    seen = len(pusher.pushed)
+    wait_until(lambda: len(pusher.pushed) > seen + 15, "pushes go on")
+    pushed = pusher.end()
+    wait_until(lambda: bus.subscription(token)["events"]["queued"] == 0, "all is delivered")
+    wait_until(lambda: set(pushed) <= set(numbers(sink)), "all is called back")
+    judge(sink, "orders", pushed, deaths=3)
+
+
+def test_a_full_store_answers_503_and_loses_nothing(bus_network: BusNetworks, make_sink: Sinks) -> None:
+    bus = bus_network(arguments=("--max-storage", "1", "--keep", "0")).bus
+    well = threading.Event()
+    sink = make_sink(lambda _: 200 if well.is_set() else 500)
+    token = bus.client()
+    assert bus.push(token, "orders", 0) == 204
+    bus.subscribe(token, sink, "orders")
+    taken = []
+    for number in range(1, 100):
+        status = bus.push(token, "orders", number, data=noise(number))
+        if status != 204:
+            break
+        taken.append(number)
+    assert status == 503
+    wait_until(lambda: bus.ask("GET", "/pulse", ROOT_KEY).status == 500, "the bus says that it cannot work")
+    well.set()
+    wait_until(lambda: bus.push(token, "orders", 1000) == 204, "there is room again")
+    wait_until(lambda: 1000 in numbers(sink), "all is called back")
+    sent = [number for number in dict.fromkeys(numbers(sink)) if number in taken]
+    assert sent == taken
+    assert bus.ask("GET", "/pulse", ROOT_KEY).status == 204
+
+
+def test_autodrop_drops_the_oldest_events_of_the_stalest_queue(bus_network: BusNetworks, make_sink: Sinks) -> None:
+    network = bus_network(arguments=("--max-storage", "4", "--min-free", "1"))
+    bus = network.bus
+    well = threading.Event()
+    stale, quick = make_sink(lambda _: 200 if well.is_set() else 500), make_sink()
+    stale_token, quick_token = bus.client("stale"), bus.client("quick")
+    assert bus.push(stale_token, "orders", 0) == 204
+    bus.subscribe(stale_token, stale, "orders")
+    bus.subscribe(quick_token, quick, "orders")
+
+    def dropped() -> float:
+        page = bus.ask("GET", "/metrics", ROOT_KEY).body.decode()
+        return bus.metric("onceway_bus_events_autodropped_total") if "autodropped_total{" in page else 0
+
+    number = 0
+    while not dropped():
+        number += 1
+        assert number < 300, "nothing is dropped"
+        wait_until(lambda: bus.push(stale_token, "orders", number, data=noise(number)) == 204, "pushes are taken")
+    assert "bus_autodrop" in bus.said()
+    wait_until(lambda: set(range(1, number + 1)) <= set(numbers(quick)), "the quick one misses nothing")
+    with pytest.raises(AssertionError, match="no onceway"):
+        bus.metric("onceway_bus_events_autodropped_total", subscriber="quick")
+    stale.batches.clear()
+    well.set()
+    assert bus.push(stale_token, "orders", number + 1) == 204
+    wait_until(lambda: number + 1 in numbers(stale), "the stale one gets what is left")
+    got = numbers(stale)
+    assert got == sorted(got)
+    assert 1 not in got
