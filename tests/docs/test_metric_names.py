@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from edges.bus.metrics import BusMetrics
 from onceway.metrics import Metrics
 from onceway.overview import Measured
 from onceway.status import Sums, summarize
@@ -31,8 +32,18 @@ def test_every_metric_stands_in_the_documents_and_every_one_there_is_in_the_code
     assert described - metric_names() == set(), "docs/operating/metrics.md describes what is not in the code"
 
 
+def bus_metric_names() -> set[str]:
+    families = list(BusMetrics()._registry.collect())
+    return {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+
+
+def test_the_page_of_the_event_bus_names_every_metric_of_it() -> None:
+    page = (ROOT / "docs" / "event-bus.md").read_text()
+    assert set(NAME.findall(page)) == bus_metric_names()
+
+
 def test_other_documents_name_only_metrics_that_exist() -> None:
-    known = metric_names()
+    known = metric_names() | bus_metric_names()
     for page in sorted((ROOT / "docs").rglob("*.md")):
         for name in NAME.findall(page.read_text()):
             assert name in known, f"{page.relative_to(ROOT)} names {name}"

@@ -107,7 +107,8 @@ def test_a_push_creates_a_topic_that_belongs_to_the_first_client(bus: BusProcess
 
 def test_pushes_of_two_clients_at_once_give_the_topic_to_one(bus: BusProcess, topic: str) -> None:
     codes: list[int] = []
-    threads = [threading.Thread(target=lambda t=bus.client(): codes.append(bus.push(t, topic))) for _ in range(6)]
+    tokens = [bus.client() for _ in range(6)]
+    threads = [threading.Thread(target=lambda t=token: codes.append(bus.push(t, topic))) for token in tokens]
     for thread in threads:
         thread.start()
     for thread in threads:

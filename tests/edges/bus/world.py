@@ -95,7 +95,7 @@ class Sink:
                 except ConnectionError:
                     self.close_connection = True
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, *args: object) -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
