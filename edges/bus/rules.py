@@ -68,7 +68,7 @@ def event(topic: str, data: dict[str, Any], now_ms: int) -> bytes:
         raise BadRequest(f"type: one of {', '.join(TYPES)}")
     if not isinstance(url, str) or len(url) > URL_CHARACTERS or not _has_host(url, ("https",)):
         raise BadRequest(f"url: an https URL of at most {URL_CHARACTERS} characters")
-    if timestamp is None and "timestamp" not in data:
+    if timestamp is None:
         timestamp = now_ms
     if not isinstance(timestamp, int) or isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63:
         raise BadRequest("timestamp: a whole number of milliseconds since 1970")
