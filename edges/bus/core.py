@@ -79,6 +79,8 @@ class Subscriber:
     Attributes:
         ranges: By topic, what it is still to be sent.
         sent: How many events it has taken.
+        failures: How many attempts have failed since the last batch that was taken.
+        reason: Why the last one did.
         failed: The batch that is to be sent again.
     """
 
@@ -92,6 +94,7 @@ class Subscriber:
     sent: int = 0
     generation: int = 0
     failures: int = 0
+    reason: str = ""
     retry_at: float = 0.0
     failed: Plan | None = None
     sending: bool = False
@@ -166,6 +169,10 @@ class Bus:
                     break
         return firsts
 
+    def readers(self, topic: str) -> list[Subscriber]:
+        """Who is subscribed to the topic."""
+        return [each for each in self._readers.get(topic, {}).values() if topic in each.topics]
+
     def needed(self, topic: str) -> int:
         """The position before which nobody needs the topic's events."""
         end = self.ends.get(topic, 0)
@@ -229,13 +236,14 @@ class Bus:
             subscriber.failed = None
             self._schedule(subscriber)
 
-    def failed(self, plan: Plan, now: float) -> None:
+    def failed(self, plan: Plan, now: float, reason: str = "") -> None:
         """The batch was not taken: it is sent again after a pause that doubles."""
         subscriber = self._ended(plan)
         if subscriber is None:
             return
         pause_s = min(MAX_RETRY_S, RETRY_S * 2 ** min(subscriber.failures, 10))
         subscriber.failures += 1
+        subscriber.reason = reason
         subscriber.retry_at = now + pause_s * (1 + JITTER * self._rng.random())
         subscriber.failed = plan if plan.generation == subscriber.generation else None
         self._schedule(subscriber)
@@ -309,7 +317,7 @@ class Bus:
     def delete_topic(self, topic: str) -> list[Subscriber]:
         """Returns who was subscribed to it."""
         del self.topics[topic]
-        found = [each for each in self._readers.get(topic, {}).values() if topic in each.topics]
+        found = self.readers(topic)
         for subscriber in found:
             self.unsubscribe(subscriber, topic)
         return found

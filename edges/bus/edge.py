@@ -272,9 +272,8 @@ class Edge:
         before = self.bus.ends.get(topic, 0)
         end = (await self.store.bounds(EVENTS + topic)).next
         self.bus.arrived(topic, end, now)
-        for subscriber in self.bus.subscribers.values():
-            if end > before and topic in subscriber.topics:
-                self.metrics.added.labels(subscriber.name).inc(end - before)
+        for subscriber in self.bus.readers(topic):
+            self.metrics.added.labels(subscriber.name).inc(end - before)
 
     def _gap(self, gap: SubscriptionGap) -> None:
         self._log.error("bus_gap", "events may be missing: {reason}", reason=gap.reason)
@@ -321,7 +320,7 @@ class Edge:
                 "bus_delivery_failed", "{subscriber}: attempt {attempt} of {count} events failed: {reason}",
                 subscriber=subscriber.name, attempt=plan.attempts, count=len(bodies), reason=why,
             )  # fmt: skip
-            self.bus.failed(plan, time.monotonic())
+            self.bus.failed(plan, time.monotonic(), why)
         self._delivered.notify()
         self._wake.set()
 

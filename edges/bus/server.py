@@ -15,6 +15,8 @@ from aiohttp import web
 
 from edges.bus.core import Subscriber
 from edges.bus.edge import Claimed, Edge, Unavailable
+from edges.bus.openapi import DESCRIPTION
+from edges.bus.page import page
 from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
 
@@ -92,6 +94,8 @@ class BusServer:
             web.get("/pulse", self._pulse),
             web.get("/pulse/scaling", self._scaling),
             web.get("/metrics", self._metrics),
+            web.get("/openapi.json", self._openapi),
+            web.get("/", self._page),
         ]
 
     # --- around every request
@@ -274,6 +278,12 @@ class BusServer:
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(body=await self._edge.measure(), content_type="text/plain")
+
+    async def _openapi(self, request: web.Request) -> web.Response:
+        return web.json_response(DESCRIPTION)
+
+    async def _page(self, request: web.Request) -> web.Response:
+        return web.Response(text=await page(self._edge), content_type="text/html")
 
 
 def _text(status: int, text: str) -> web.Response:

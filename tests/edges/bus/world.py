@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from chaos.live.ports import free_port
+from tests.edges.bus.described import judge
 from tests.live import PATIENT, ROOT, LiveNetwork, dying_with_us, wait_until
 
 CERTIFICATE = Path(__file__).with_name("localhost.pem")  # self-signed, for localhost and 127.0.0.1
@@ -57,9 +58,12 @@ def ask(
     try:
         connection.request(method, path, raw, headers)
         response = connection.getresponse()
-        return Answer(response.status, response.headers, response.read())
+        answer = Answer(response.status, response.headers, response.read())
     finally:
         connection.close()
+    if tls:
+        judge(method, path, raw, answer.status, answer.headers.get("Content-Type", ""), answer.body)
+    return answer
 
 
 @dataclass
