@@ -18,8 +18,8 @@ class BusNetworks:
         self.directory = directory
         self.networks: list[BusNetwork] = []
 
-    def __call__(self, *routers: str, arguments: tuple[str, ...] = ()) -> BusNetwork:
-        network = BusNetwork(self.directory / f"net{len(self.networks)}", routers or ("a",), arguments)
+    def __call__(self, *routers: str, arguments: tuple[str, ...] = (), tls: bool = True) -> BusNetwork:
+        network = BusNetwork(self.directory / f"net{len(self.networks)}", routers or ("a",), arguments, tls)
         self.networks.append(network)
         return network.start_all()
 

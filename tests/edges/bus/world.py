@@ -127,16 +127,22 @@ class Sink:
 class BusProcess:
     """One edge as a process."""
 
-    def __init__(self, directory: Path, urls: str, name: str = "a", arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, urls: str, name: str = "a", arguments: Sequence[str] = (), tls: bool = True
+    ) -> None:
         self.directory = directory
+        self.tls = tls
         self.port = free_port()
         self.http_port = free_port()
         self.log_path = directory / f"bus-{name}.log"
         self._arguments = [
             *("--url", urls, "--name", name, "--data", str(directory / f"data-{name}")),
-            *("--listen", f"127.0.0.1:{self.port}", "--tls-cert", str(CERTIFICATE), "--callback-ca", str(CERTIFICATE)),
-            *("--http-listen", f"127.0.0.1:{self.http_port}", *arguments),
+            *("--listen", f"127.0.0.1:{self.port}", "--callback-ca", str(CERTIFICATE), *arguments),
         ]
+        if tls:
+            self._arguments += ["--tls-cert", str(CERTIFICATE), "--http-listen", f"127.0.0.1:{self.http_port}"]
+        else:
+            self._arguments += ["--plain-http"]
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
         self._starts = 0
@@ -190,7 +196,7 @@ class BusProcess:
     # --- as its clients
 
     def ask(self, method: str, path: str, user: str | None = None, body: Any = None, **headers: str) -> Answer:
-        return ask(self.port, method, path, user, body, **headers)
+        return ask(self.port, method, path, user, body, tls=self.tls, **headers)
 
     def client(self, name: str = "client") -> str:
         """The token of a new client."""
@@ -222,9 +228,11 @@ class BusProcess:
 class BusNetwork(LiveNetwork):
     """Routers and one edge."""
 
-    def __init__(self, directory: Path, names: tuple[str, ...] = ("a",), arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, names: tuple[str, ...] = ("a",), arguments: Sequence[str] = (), tls: bool = True
+    ) -> None:
         super().__init__(directory, names, list(itertools.pairwise(names)), (), PATIENT)
-        self.bus = BusProcess(directory, self.urls(), arguments=arguments)
+        self.bus = BusProcess(directory, self.urls(), arguments=arguments, tls=tls)
 
     def start_all(self) -> BusNetwork:
         self.start()
