@@ -1,6 +1,6 @@
 """The store of the edges: append-only streams with positions, and a table of keys, changed together.
 
-One interface, two forms: embedded (one host) and PostgreSQL (several hosts). What one `commit` changes is durable as a
+One interface; its form is the embedded store, for the processes of one host. What one `commit` changes is durable as a
 whole or not at all; many commits share one write to the disk. Readers never block writers.
 """
 
@@ -149,4 +149,7 @@ def open_store(place: str, *, limit_octets: int | None = None) -> Store:
     """
     from edges.store.embedded import EmbeddedStore
 
+    scheme, colon, _ = place.partition("://")
+    if colon:
+        raise StoreError(f"{place}: there is no store of the kind {scheme!r}; give a path")
     return EmbeddedStore(place.removeprefix("sqlite:"), limit_octets=limit_octets)

@@ -6,7 +6,8 @@ stored in blocks: what one transaction appends to a stream is one row, up to a b
 docs/decisions/edge-store.md.
 
 A killed process leaves whole transactions or none. When the disk or the store's limit is full, the transaction is
-rolled back, each of its batches is tried alone, and the store goes on. After any other error of the disk it stops.
+rolled back, each of its batches is tried alone, and the store goes on. Nothing is appended while the disk has less room
+than RESERVE_OCTETS: trims need some room to give room back. After any other error of the disk the store stops.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any, Final, TypeVar
 
 from edges.store import Batch, Bounds, Committed, Conflict, Record, StoreError, StoreFull
 from edges.store.blocks import BLOCK_RECORDS, encode, split
-from edges.store.sqlite_file import connect, get, lock, open_file, own_errors, position_at, read
+from edges.store.sqlite_file import connect, get, lock, low_on_room, open_file, own_errors, position_at, read
 
 T = TypeVar("T")
 
@@ -35,7 +36,9 @@ GROUP_OCTETS: Final = 16 << 20  # of payload in a transaction, about
 GROUP_BATCHES: Final = 2000
 READERS: Final = 4
 KEEP_EVERY_S: Final = 1.0  # how often streams are held to their retention by age
-FREE_PAGES: Final = 256  # given back to the file system at a time
+FREE_PAGES: Final = 256  # given back to the file system at a time, between two groups
+RESERVE_OCTETS: Final = 64 << 20  # what a checkpoint may need at most, and more; half of a small disk
+FREE_PART: Final = 16  # of the file, one in so many pages may stay free for what is appended next
 
 
 @dataclass(slots=True)
@@ -83,6 +86,8 @@ class EmbeddedStore:
         self._failure: StoreError | None = None
         self._closed = False
         self._touched: dict[str, None] = {}  # streams that the transaction changes
+        self._freeing = False  # many pages of the file are free
+        self._low = False  # the disk has less room than it is to keep
         self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         self._growing: dict[str, list[tuple[int, asyncio.Future[None]]]] = {}
         self._bounds: dict[str, Bounds] = {}  # replaced as a whole by the writer, once durable
@@ -210,13 +215,15 @@ class EmbeddedStore:
         stopping = False
         keep_at = time.monotonic() + KEEP_EVERY_S
         while not stopping:
-            group, stopping = self._gather(max(0.0, keep_at - time.monotonic()))
+            group, stopping = self._gather(0.0 if self._freeing else max(0.0, keep_at - time.monotonic()))
             try:
                 if group:
                     self._write_group(group)
                 if time.monotonic() >= keep_at:
                     keep_at = time.monotonic() + KEEP_EVERY_S
-                    self._tidy()
+                    self._tidy(self._keep)
+                if self._freeing:
+                    self._tidy(self._free)
             except StoreError as error:
                 self._failure = error
                 self._tell(partial(self._fail, group, error))
@@ -241,6 +248,7 @@ class EmbeddedStore:
     def _write_group(self, group: Sequence[_Commit]) -> None:
         """Writes these in one transaction; where they do not fit, each in one of its own."""
         try:
+            self._low = low_on_room(self.path, RESERVE_OCTETS)
             with own_errors(self.path):
                 answers = self._transaction(lambda: [(one.answer, self._apply(one.batch)) for one in group])
         except StoreFull as error:
@@ -273,6 +281,8 @@ class EmbeddedStore:
 
     def _apply(self, batch: Batch) -> Committed | Conflict:
         database = self._database
+        if self._low and batch.appended:
+            raise StoreFull(f"{self.path}: the disk is almost full; make room")
         for key, expected in batch.expected.items():
             if get(database, key) != expected:
                 return Conflict(key)
@@ -334,10 +344,11 @@ class EmbeddedStore:
     def _trim(self, name: str, before: int | None) -> int:
         if name not in self._streams:
             return 0
-        stream = self._stream(name)
+        stream = self._streams[name]
         before = stream.next if before is None else min(before, stream.next)
         if before <= stream.first:
             return 0
+        self._touched[name] = None
         self._write_blocks(stream)
         (octets,) = self._database.execute(
             "SELECT coalesce(sum(length(body)), 0) FROM blocks WHERE stream = ? AND last < ?", (stream.id, before)
@@ -369,20 +380,38 @@ class EmbeddedStore:
                     break
         self._trim(name, before)
 
-    def _tidy(self) -> None:
-        """Holds streams to their age, and gives free pages back to the file system, some at a time."""
+    def _tidy(self, work: Callable[[], None]) -> None:
+        """Work in the background. On a full disk it waits for its next turn: commits may free room before."""
+        try:
+            with own_errors(self.path):
+                work()
+        except StoreFull:
+            self._freeing = False
+
+    def _keep(self) -> None:
+        """Holds streams to their age, and looks whether pages are to be given back to the file system."""
 
         def hold() -> None:
             for name, stream in self._streams.items():
                 if stream.keep_us is not None and stream.first < stream.next:
                     self._hold(name)
 
-        with own_errors(self.path):
-            if any(stream.keep_us is not None for stream in self._streams.values()):
-                self._transaction(hold)
-            (free,) = self._database.execute("PRAGMA freelist_count").fetchone()
-            if free > FREE_PAGES:
-                self._database.execute(f"PRAGMA incremental_vacuum({FREE_PAGES})").fetchall()
+        if any(stream.keep_us is not None for stream in self._streams.values()):
+            self._transaction(hold)
+        self._freeing = self._too_many_free()
+        if self._low and not self._freeing:
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def _free(self) -> None:
+        """Gives some free pages back: so few that a commit does not wait for it."""
+        # `execute` would stop after one page: SQLite steps once for each
+        self._database.executescript(f"PRAGMA incremental_vacuum({FREE_PAGES})")
+        self._freeing = self._too_many_free()
+
+    def _too_many_free(self) -> bool:
+        (free,) = self._database.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self._database.execute("PRAGMA page_count").fetchone()
+        return bool(free > max(FREE_PAGES, pages // FREE_PART))
 
     def _publish_bounds(self, names: Iterable[str]) -> None:
         for name in names:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,8 @@ FORMAT: Final = 1
 APPLICATION_ID: Final = 0x4F6E6377  # "Oncw"
 
 _DAMAGE: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+_NOT_WRITTEN: Final = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+_PROBE_OCTETS: Final = 1 << 20
 _SCHEMA: Final = """
 CREATE TABLE keys (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE streams (
@@ -60,6 +64,7 @@ def open_file(path: Path, limit_octets: int | None) -> sqlite3.Connection:
             )
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
+        database.execute("PRAGMA secure_delete = OFF")  # Debian's default writes zeros over all that is removed
         database.execute("PRAGMA wal_autocheckpoint = 4000")
         database.execute("PRAGMA journal_size_limit = 67108864")
         if limit_octets is not None:
@@ -77,11 +82,33 @@ def own_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        if code == sqlite3.SQLITE_FULL:
+        code = getattr(error, "sqlite_errorcode", 0)
+        if code == sqlite3.SQLITE_FULL or (code in _NOT_WRITTEN and no_room(path)):
             raise StoreFull(f"{path}: the disk or the store's limit is full; make room") from error
-        remedy = "put a whole copy back" if code in _DAMAGE else "look at the disk and the permissions"
+        remedy = "put a whole copy back" if code & 0xFF in _DAMAGE else "look at the disk and the permissions"
         raise StoreError(f"{path}: {error}; {remedy}") from error
+
+
+def no_room(path: Path) -> bool:
+    """Whether the files here cannot grow. SQLite knows a full disk, and takes a quota and a limit of the size of files
+    (EDQUOT, EFBIG) for errors of the disk."""
+    files = [path, path.with_name(path.name + "-wal")]
+    size = max(file.stat().st_size if file.exists() else 0 for file in files)
+    try:
+        with tempfile.TemporaryFile(dir=path.parent, buffering=0) as probe:
+            left = memoryview(bytes(_PROBE_OCTETS))
+            while left:
+                left = left[os.pwrite(probe.fileno(), left, size + _PROBE_OCTETS - len(left)) :]
+            os.fsync(probe.fileno())
+    except OSError as error:
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return False
+
+
+def low_on_room(path: Path, reserve: int) -> bool:
+    """Whether the disk has less room than `reserve` octets and than half of it."""
+    disk = os.statvfs(path.parent)
+    return disk.f_bavail * disk.f_frsize < min(reserve, disk.f_blocks * disk.f_frsize // 2)
 
 
 def read(database: sqlite3.Connection, stream: str, first: int, records: int, octets: int) -> list[Record]:

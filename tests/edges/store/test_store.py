@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from edges.store import Batch, Bounds, Conflict, Retention, Store, StoreError
+from edges.store import Batch, Bounds, Conflict, Retention, Store, StoreError, open_store
 from tests.edges.store.conftest import With, append
 
 
@@ -233,3 +233,8 @@ def test_nothing_works_after_it_is_closed(with_store: With) -> None:
             await store.get("key")
 
     with_store(test)
+
+
+def test_a_store_of_a_kind_that_does_not_exist_is_refused_by_name() -> None:
+    with pytest.raises(StoreError, match="redis://host/: there is no store of the kind 'redis'; give a path"):
+        open_store("redis://host/")
