@@ -28,6 +28,7 @@ from bench import compare
 
 PROGRAMS = (
     "watch", "unsettled", "maps", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal", "store", "pipe",
+    "bus",
 )  # fmt: skip
 
 

@@ -147,6 +147,11 @@ class BusProcess:
         self._log: IO[bytes] | None = None
         self._starts = 0
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def start(self) -> BusProcess:
         self.spawn()
         wait_until(self.ready, f"the bus works\n{self.said()}")
