@@ -1,9 +1,10 @@
 """What the edges' store costs: appends in batches, and four readers of one stream, beside LMDB.
 
-    .venv/bin/python -m bench.store [--records 300000] [--octets 100] [--dir /tmp]
+    .venv/bin/python -m bench.store [--records 300000] [--octets 100] [--dir /tmp] [--postgresql URL]
 
 LMDB (`pip install lmdb`) is measured where it is installed: the same blocks, written in one transaction for each group,
-with its own fsync. CPU is that of the process, of all its threads.
+with its own fsync. PostgreSQL is measured in the empty database that is named. CPU is that of the process, of all its
+threads, without the database's.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ async def measured(what: str, records: int, work: Awaitable[None]) -> None:
     print(f"{what:<44} {records / wall:>12,.0f} records/s {cpu / records * 1e6:>8.2f} us of CPU each", flush=True)
 
 
-async def append(store: Store, records: int, size: int, payload: bytes) -> None:
+async def append(store: Store, stream: str, records: int, size: int, payload: bytes) -> None:
     room = asyncio.Semaphore(OUTSTANDING)
 
     async def one() -> None:
         batch = Batch()
-        batch.append("a", [payload] * size)
+        batch.append(stream, [payload] * size)
         await store.commit(batch)
         room.release()
 
@@ -47,24 +48,27 @@ async def append(store: Store, records: int, size: int, payload: bytes) -> None:
     await asyncio.gather(*tasks)
 
 
-async def read(store: Store, readers: int) -> None:
+async def read(store: Store, stream: str, readers: int) -> None:
     async def one() -> None:
-        position, end = await store.bounds("a")
+        position, end = await store.bounds(stream)
         while position < end:
-            position += len(await store.read("a", position, records=5000))
+            position += len(await store.read(stream, position, records=5000))
 
     await asyncio.gather(*(one() for _ in range(readers)))
 
 
-async def store(place: Path, options: argparse.Namespace) -> None:
+async def store(form: str, place: Callable[[int], str], options: argparse.Namespace) -> None:
     payload = bytes(options.octets)
     for size in (1, 100, 1000):
         records = options.records // (20 if size == 1 else 1)
-        opened = open_store(str(place / f"store-{size}"))
-        await measured(f"SQLite: append, {size} a commit", records, append(opened, records, size, payload))
+        opened = open_store(place(size))
+        stream = f"{size} a commit"
+        await measured(f"{form}: append, {size} a commit", records, append(opened, stream, records, size, payload))
         if size == 1000:
-            await measured("SQLite: 1 reader", records, read(opened, 1))
-            await measured(f"SQLite: {READERS} readers at once, all of them", READERS * records, read(opened, READERS))
+            await measured(f"{form}: 1 reader", records, read(opened, stream, 1))
+            await measured(
+                f"{form}: {READERS} readers at once, all of them", READERS * records, read(opened, stream, READERS)
+            )
         await opened.close()
 
 
@@ -108,10 +112,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--octets", type=int, default=100)
     parser.add_argument("--dir", help="where the files go: on the disk that is to be measured")
+    parser.add_argument("--postgresql", metavar="URL", help="an empty database that is measured, too")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-        asyncio.run(store(Path(directory), options))
+        asyncio.run(store("SQLite", lambda size: f"{directory}/store-{size}", options))
         asyncio.run(lmdb(Path(directory), options))
+    if options.postgresql:
+        asyncio.run(store("PostgreSQL", lambda size: options.postgresql, options))
     return 0
 
 

@@ -1,7 +1,7 @@
 """The store of the edges: append-only streams with positions, and a table of keys, changed together.
 
-One interface; its form is the embedded store, for the processes of one host. What one `commit` changes is durable as a
-whole or not at all; many commits share one write to the disk. Readers never block writers.
+One interface, two forms: embedded (one process) and PostgreSQL (several hosts). What one `commit` changes is durable as
+a whole or not at all; many commits share one write to the disk. Readers never block writers.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ class Store(Protocol):
 
 
 def open_store(place: str, *, limit_octets: int | None = None) -> Store:
-    """Opens the store at `place`: a path, or `sqlite:PATH`. To be called in the loop that uses it.
+    """Opens the store at `place`: a path, `sqlite:PATH`, or `postgresql://USER@HOST/DATABASE`.
+
+    To be called in the loop that uses it. Opening a database waits for its server, 5 s at most for each address.
 
     Raises:
         StoreError: It cannot be opened.
@@ -150,6 +152,14 @@ def open_store(place: str, *, limit_octets: int | None = None) -> Store:
     from edges.store.embedded import EmbeddedStore
 
     scheme, colon, _ = place.partition("://")
+    if scheme in ("postgresql", "postgres") and colon:
+        try:
+            from edges.store.postgresql import PostgresStore
+        except ImportError as error:
+            raise StoreError(f"PostgreSQL needs psycopg: pip install 'onceway[postgresql]' ({error})") from error
+        if limit_octets is not None:
+            raise StoreError(f"{place}: a limit of octets is the server's to set")
+        return PostgresStore(place)
     if colon:
         raise StoreError(f"{place}: there is no store of the kind {scheme!r}; give a path")
     return EmbeddedStore(place.removeprefix("sqlite:"), limit_octets=limit_octets)

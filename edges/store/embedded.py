@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -81,6 +82,7 @@ class EmbeddedStore:
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
         self.path = Path(path)
+        self.place = str(path)
         self._wall_us = wall_us
         self._loop = asyncio.get_running_loop()
         self._failure: StoreError | None = None
@@ -91,17 +93,13 @@ class EmbeddedStore:
         self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         self._growing: dict[str, list[tuple[int, asyncio.Future[None]]]] = {}
         self._bounds: dict[str, Bounds] = {}  # replaced as a whole by the writer, once durable
-        self._lock = lock(self.path)
-        try:
-            with own_errors(self.path):
-                self._database = open_file(self.path, limit_octets)
-                self._streams = self._read_streams()
-        except BaseException:
-            os.close(self._lock)
-            raise
+        self._database: Any
+        with self._errors():
+            self._database = self._open(limit_octets)
+            self._streams = self._read_streams()
         self._publish_bounds(self._streams)
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: list[Any] = []
         self._readers = ThreadPoolExecutor(READERS, f"store {self.path.name}")
         self._writer = threading.Thread(target=self._write, name=f"store {self.path.name} writer", daemon=True)
         self._writer.start()
@@ -111,7 +109,7 @@ class EmbeddedStore:
     def commit(self, batch: Batch) -> asyncio.Future[Committed]:
         answer: asyncio.Future[Committed] = self._loop.create_future()
         if self._failure is not None or self._closed:
-            answer.set_exception(self._failure or StoreError(f"{self.path}: the store is closed"))
+            answer.set_exception(self._failure or StoreError(f"{self.place}: the store is closed"))
         else:
             self._queue.put(_Commit(batch, answer))
         return answer
@@ -178,17 +176,17 @@ class EmbeddedStore:
         self._readers.shutdown()
         for connection in (*self._connections, self._database):
             connection.close()
-        os.close(self._lock)
-        self._fail([], StoreError(f"{self.path}: the store is closed"))
+        self._unlock()
+        self._fail([], StoreError(f"{self.place}: the store is closed"))
 
     # --- readers
 
-    async def _reading(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def _reading(self, query: Callable[[Any], T]) -> T:
         self._check()
         return await self._loop.run_in_executor(self._readers, self._query, query)
 
-    def _query(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        with own_errors(self.path):
+    def _query(self, query: Callable[[Any], T]) -> T:
+        with self._errors():
             database: sqlite3.Connection | None = getattr(self._local, "database", None)
             if database is None:
                 database = connect(self.path)
@@ -201,7 +199,26 @@ class EmbeddedStore:
         if self._failure is not None:
             raise self._failure
         if self._closed:
-            raise StoreError(f"{self.path}: the store is closed")
+            raise StoreError(f"{self.place}: the store is closed")
+
+    # --- what the file has of its own
+
+    def _open(self, limit_octets: int | None) -> Any:
+        self._lock = lock(self.path)
+        try:
+            return open_file(self.path, limit_octets)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _unlock(self) -> None:
+        os.close(self._lock)
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return own_errors(self.path)
+
+    def _look_at_room(self) -> None:
+        self._low = low_on_room(self.path, RESERVE_OCTETS)
 
     # --- opening
 
@@ -248,8 +265,8 @@ class EmbeddedStore:
     def _write_group(self, group: Sequence[_Commit]) -> None:
         """Writes these in one transaction; where they do not fit, each in one of its own."""
         try:
-            self._low = low_on_room(self.path, RESERVE_OCTETS)
-            with own_errors(self.path):
+            self._look_at_room()
+            with self._errors():
                 answers = self._transaction(lambda: [(one.answer, self._apply(one.batch)) for one in group])
         except StoreFull as error:
             if len(group) == 1:
@@ -266,10 +283,7 @@ class EmbeddedStore:
         self._database.execute("BEGIN IMMEDIATE")
         try:
             result = write()
-            for name in self._touched:
-                self._write_blocks(self._streams[name])
-                self._hold(name)
-                self._write_stream(self._streams[name])
+            self._write_touched()
             self._database.execute("COMMIT")
         except BaseException:
             if self._database.in_transaction:
@@ -278,6 +292,12 @@ class EmbeddedStore:
             raise
         self._publish_bounds(self._touched)
         return result
+
+    def _write_touched(self) -> None:
+        for name in self._touched:
+            self._write_blocks(self._streams[name])
+            self._hold(name)
+            self._write_stream(self._streams[name])
 
     def _apply(self, batch: Batch) -> Committed | Conflict:
         database = self._database
@@ -290,7 +310,10 @@ class EmbeddedStore:
             if value is None:
                 database.execute("DELETE FROM keys WHERE key = ?", (key,))
             else:
-                database.execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (key, value))
+                database.execute(
+                    "INSERT INTO keys VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                    (key, value),
+                )
         removed = {name: self._trim(name, before) for name, before in batch.trimmed.items()}
         for name, retention in batch.kept.items():
             stream = self._stream(name)
@@ -313,10 +336,9 @@ class EmbeddedStore:
         stream = self._streams.get(name)
         if stream is None:
             row = self._database.execute(
-                "INSERT INTO streams (name, first, next, time_us, octets) VALUES (?, 0, 0, 0, 0)", (name,)
-            ).lastrowid
-            assert row is not None
-            stream = self._streams[name] = _Stream(row)
+                "INSERT INTO streams (name, first, next, time_us, octets) VALUES (?, 0, 0, 0, 0) RETURNING id", (name,)
+            ).fetchone()
+            stream = self._streams[name] = _Stream(row[0])
         self._touched[name] = None
         return stream
 
@@ -372,7 +394,7 @@ class EmbeddedStore:
         if stream.keep_octets is not None and stream.octets > stream.keep_octets:
             excess = stream.octets - stream.keep_octets
             for last, octets in self._database.execute(
-                "SELECT last, length(body) FROM blocks WHERE stream = ? ORDER BY last", (stream.id,)
+                "SELECT last, length(body) FROM blocks WHERE stream = ? ORDER BY last LIMIT 1000", (stream.id,)
             ):
                 before = max(before, last + 1)
                 excess -= octets
@@ -383,7 +405,7 @@ class EmbeddedStore:
     def _tidy(self, work: Callable[[], None]) -> None:
         """Work in the background. On a full disk it waits for its next turn: commits may free room before."""
         try:
-            with own_errors(self.path):
+            with self._errors():
                 work()
         except StoreFull:
             self._freeing = False

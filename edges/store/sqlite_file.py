@@ -117,7 +117,7 @@ def read(database: sqlite3.Connection, stream: str, first: int, records: int, oc
     for block_first, time_us, body, oldest in database.execute(
         "SELECT blocks.first, blocks.time_us, body, streams.first "
         "FROM streams JOIN blocks ON blocks.stream = streams.id "
-        "WHERE name = ? AND last >= max(?, streams.first) ORDER BY last",
+        "WHERE name = ? AND last >= ? AND last >= streams.first ORDER BY last",
         (stream, first),
     ):
         whole = take(found, body, block_first, time_us, max(first, oldest), records - len(found), octets - taken)

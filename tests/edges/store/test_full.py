@@ -71,7 +71,7 @@ def test_a_full_disk_at_any_write_loses_nothing_and_stops_nothing(tmp_path: Path
     async def life(path: Path, at: int, many: int) -> int:
         store = EmbeddedStore(path)
         failing = Failing(store._database, at, many)
-        store._database = failing  # type: ignore[assignment]
+        store._database = failing
         for number in range(3):
             batch = Batch()
             batch.keep("a", Retention(age_s=1e6))
@@ -114,7 +114,7 @@ def test_a_disk_that_stays_full_in_the_background_does_not_stop_the_store(tmp_pa
         batch.append("a", [b"1"])
         await store.commit(batch)
         failing = Failing(store._database, 0, 1 << 30)
-        store._database = failing  # type: ignore[assignment]
+        store._database = failing
         now_us = 2_000_000
         await until(lambda: failing.writes > 5)
         with pytest.raises(StoreFull):
