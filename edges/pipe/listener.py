@@ -8,6 +8,7 @@ link properties.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -30,6 +31,7 @@ from edges.pipe.messages import (
     END,
     ENTRIES,
     EPOCH,
+    EPOCHS,
     FENCE,
     FIRST,
     FROM,
@@ -242,7 +244,8 @@ class _Session:
             properties={
                 Symbol(FIRST): ULong(first),
                 Symbol(NEXT): ULong(pipe.visible),
-                Symbol(EPOCH): ULong(pipe.state.epoch),
+                Symbol(EPOCH): ULong(0 if pipe.lacks else pipe.state.epoch),
+                Symbol(EPOCHS): json.dumps(pipe.state.epochs),
                 Symbol(FENCE): ULong(pipe.state.fence),
             },
         )

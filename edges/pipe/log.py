@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict, deque
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, Final
 
 from edges.pipe.messages import (
     Entry,
+    Epochs,
     decode_remembered,
     encode_remembered,
+    epoch_of,
     read_control,
 )
 from edges.store import Batch, Store, StoreFull
@@ -29,6 +32,8 @@ CHUNK_OCTETS: Final = 16 << 20
 CACHED: Final = 64  # chunks
 REMEMBERED: Final = 100_000  # deliveries that are recognised when they come again: ten publishers' windows
 FULL_RETRY_S: Final = 1.0
+UNKNOWN: Final = 1 << 62
+"""What a store wants that has never heard of the pipe."""
 
 
 @dataclass(slots=True)
@@ -36,22 +41,26 @@ class State:
     """What is durable beside the records.
 
     Attributes:
-        epoch: Raised by each promotion.
-        primary: The store that was promoted last.
+        epoch: The latest that this store has heard of from its primary. Each promotion raises it.
+        epochs: The promotions in its records.
+        primary: The store that was promoted last, or empty: another one.
         fence: Entries of a lower epoch are refused.
         start: The position at which the content begins.
         controls: How many records since `start` are no messages.
         replicated: All stores have the records before this position.
+        wanted: It must not speak for the pipe before it has the records before this position.
         base: What is added to the stream's positions.
         life: Part of the stream's name: a store that has to begin anew begins with an empty one.
     """
 
-    epoch: int = 1
+    epoch: int = 0
+    epochs: Epochs = field(default_factory=list)
     primary: str = ""
-    fence: int = 1
+    fence: int = 0
     start: int = 0
     controls: int = 0
     replicated: int = 0
+    wanted: int = 0
     base: int = 0
     life: int = 0
 
@@ -106,6 +115,11 @@ class PipeLog:
             self._remember(found, position)
         await self.trim()
 
+    @property
+    def lacks(self) -> bool:
+        """It is new, or has begun anew, and has not yet read what the other stores have."""
+        return self.next < self.state.wanted
+
     # --- writing
 
     def knows(self, tag: bytes, check: int) -> bool:
@@ -133,7 +147,7 @@ class PipeLog:
     async def append(self, entries: list[Entry], **changed: Any) -> None:
         """Writes records at the next positions, with what they change, as one commit. A full disk is waited for."""
         position = self.next
-        state = State(**{**asdict(self.state), **changed})
+        state = replace(self.state, **changed)
         for at, entry in enumerate(entries, position):
             apply(state, entry.record, at)
         while True:
@@ -177,22 +191,20 @@ class PipeLog:
             self.visible = before
             self.changes.notify()
 
-    async def begin_anew(self, first: int, **changed: Any) -> None:
-        """Drops all records: the next one that is written has this position."""
+    async def begin_anew(self, first: int, epochs: Epochs, wanted: int) -> None:
+        """Drops all records: the next one that is written has this position. `epochs`: the promotions before it."""
         batch = Batch()
         batch.trim(self.stream)
         for _, key in self._remembered_keys:
             batch.delete(key)
-        self.state = State(
-            **{
-                **asdict(self.state),
-                "base": first,
-                "life": self.state.life + 1,
-                "start": first,
-                "controls": 0,
-                **changed,
-            }
-        )
+        anew: dict[str, Any] = {
+            "base": first,
+            "life": self.state.life + 1,
+            "start": first,
+            "controls": 0,
+            "replicated": 0,
+        }
+        self.state = replace(self.state, epochs=epochs, wanted=wanted, **anew)
         batch.put(f"pipe/{self.name}", json.dumps(asdict(self.state)).encode())
         await self.store.commit(batch)
         self.next = self.visible = first
@@ -257,6 +269,16 @@ class PipeLog:
             await self.store.commit(batch)
 
 
+def parted(mine: Epochs, theirs: Epochs, next_position: int) -> bool:
+    """Whether my log, which ends before `next_position`, has records that the other log, whose epoch is as high or
+    higher, has not. Within an epoch one store gives the positions: so two logs are the same up to where the first
+    epoch begins that not both know."""
+    for one, other in zip_longest(mine, theirs):
+        if one != other:
+            return one is not None or next_position > other[1]
+    return False
+
+
 def apply(state: State, record: bytes, position: int) -> None:
     """What a control record changes."""
     what = read_control(record)
@@ -267,14 +289,18 @@ def apply(state: State, record: bytes, position: int) -> None:
     else:
         state.controls += 1
     if "promoted" in what:
-        state.epoch = state.fence = what["epoch"]
-        state.primary = what["promoted"]
+        state.epochs = [*state.epochs, [what["epoch"], position]]
 
 
-async def open_log(store: Store, name: str, primary: str, log: Log) -> PipeLog:
+async def open_log(store: Store, name: str, store_name: str, primary: str, log: Log) -> PipeLog:
     """Opens a pipe in a store; `primary` is the store that the file names first, for a pipe that is new here."""
     kept = await store.get(f"pipe/{name}")
-    state = State(primary=primary) if kept is None else State(**json.loads(kept))
+    if kept is not None:
+        state = State(**json.loads(kept))
+    elif primary == store_name:
+        state = State(epoch=epoch_of(1, primary), fence=epoch_of(1, primary), primary=primary)
+    else:
+        state = State(wanted=UNKNOWN)
     pipe = PipeLog(store, name, state, log)
     await pipe.load()
     return pipe

@@ -26,6 +26,7 @@ ENTRIES: Final = "onceway:entries"
 FIRST: Final = "onceway:first"
 NEXT: Final = "onceway:next"
 EPOCH: Final = "onceway:pipe-epoch"
+EPOCHS: Final = "onceway:pipe-epochs"
 FENCE: Final = "onceway:pipe-fence"
 END: Final = "end"
 """A value of FROM."""
@@ -50,6 +51,10 @@ _REMEMBERED: Final = Struct(">IB")
 _CONTROL: Final = 1
 _RESET_BYTES: Final = RESET.encode()
 _CONTROL_BYTES: Final = CONTROL.encode()
+
+
+Epochs = list[list[int]]
+"""Of the promotions of a log, in order: the epoch, and the position at which it begins."""
 
 
 class Entry(NamedTuple):
@@ -121,6 +126,16 @@ def control_in(payload: bytes) -> dict[str, Any] | None:
         return None
     read: dict[str, Any] = json.loads(found)
     return read
+
+
+def epoch_of(number: int, store: str) -> int:
+    """An epoch: its number, then its primary: of two stores that were promoted apart each has its own."""
+    return number << 32 | crc32(store.encode())
+
+
+def number_of(epoch: int) -> int:
+    """As people count them."""
+    return epoch >> 32
 
 
 def encode_entry(epoch: int, position: int, entry: Entry) -> bytes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from edges.pipe.messages import epoch_of, number_of
 from edges.pipe.reader import Reader
-from onceway.errors import ConnectionFailed
+from onceway.errors import ConnectionFailed, OncewayError
 
 ANSWER_S: Final = 5.0
 PROMOTE_S: Final = 120.0  # it may have to read the whole pipe from another store
@@ -28,27 +29,28 @@ async def promote(topic: str, store: str, places: Mapping[str, str], say: Callab
         ConnectionFailed: The store cannot be reached.
         OncewayError: It refuses.
     """
-    epoch, _ = await _ask(topic, places[store])
-    others: list[str] = []
+    known = {store: await _ask(topic, places[store], "may-lead")}
     for name in sorted(set(places) - {store}):
         try:
-            known, _ = await _ask(topic, places[name])
+            known[name] = await _ask(topic, places[name])
         except ConnectionFailed as error:
             say(f"[{name}] not reached: {error}")
-            continue
-        epoch = max(epoch, known)
-        others.append(name)
-    epoch += 1
-    end = 0
-    for name in others:
-        end = max(end, (await _ask(topic, places[name], f"fence {epoch}"))[1])
-        say(f"[{name}] takes nothing of an epoch before {epoch}")
-    await _ask(topic, places[store], f"promote {epoch} {end}", PROMOTE_S)
-    say(f"[{store}] primary of {topic}, epoch {epoch}")
-    return epoch
+    if not any(each.epoch for each in known.values()):
+        raise OncewayError(f"no store that can be reached has all of {topic}; start one that has")
+    number = 1 + max(number_of(each.fence) for each in known.values())
+    epoch = epoch_of(number, store)
+    best, source = (known[store].epoch, known[store].end), ""
+    for name in sorted(set(known) - {store}):
+        other = await _ask(topic, places[name], f"fence {epoch}")
+        if other.epoch and (other.epoch, other.end) > best:
+            best, source = (other.epoch, other.end), f" {name} {other.end}"
+        say(f"[{name}] takes nothing of an epoch before {number}")
+    await _ask(topic, places[store], f"promote {epoch}{source}", PROMOTE_S)
+    say(f"[{store}] primary of {topic}, epoch {number}")
+    return number
 
 
-async def _ask(topic: str, url: str, command: str | None = None, timeout_s: float = ANSWER_S) -> tuple[int, int]:
-    """(fence, end of the pipe) of a store, once it has followed the command."""
-    async with Reader(topic, stores=url, start="end", command=command, timeout_s=timeout_s) as reader:
-        return reader.fence, reader.end
+async def _ask(topic: str, url: str, command: str | None = None, timeout_s: float | None = None) -> Reader:
+    """What a store knows once it has followed the command."""
+    async with Reader(topic, stores=url, start="end", command=command, timeout_s=timeout_s or ANSWER_S) as reader:
+        return reader

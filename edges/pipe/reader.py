@@ -7,6 +7,7 @@ next one. It never goes back to a store that has not heard of the latest promoti
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import secrets
 from collections import deque
@@ -31,6 +32,7 @@ from edges.pipe.messages import (
     END,
     ENTRIES,
     EPOCH,
+    EPOCHS,
     FENCE,
     FIRST,
     FROM,
@@ -38,6 +40,7 @@ from edges.pipe.messages import (
     PIPE_RESET,
     REFUSED,
     RESUMED,
+    Epochs,
 )
 from onceway.client.bodies import decode_body
 from onceway.client.clock import now_s
@@ -84,7 +87,7 @@ class Reader:
         routers: URLs of routers.
         start: A position, a time, "end", or None for the beginning.
         control: Control records, too.
-        entries: As a store needs them: entries of the log.
+        entries: For a store: entries of the log, from a store that has all before this position.
         command: What the store is to do first, for a promotion.
         timeout_s: How long the first store may take to answer; later ones are tried for ever.
 
@@ -92,6 +95,7 @@ class Reader:
         next: The position that comes next.
         end: The position behind the last message that the store had when it was attached to first.
         epoch: Of the latest promotion that the store knows.
+        epochs: The promotions in the store's records.
         fence: The lowest epoch of which the store takes anything.
     """
 
@@ -103,7 +107,7 @@ class Reader:
         routers: str | Sequence[str] = (),
         start: Start = None,
         control: bool = False,
-        entries: bool = False,
+        entries: int | None = None,
         command: str | None = None,
         timeout_s: float = 30.0,
     ) -> None:
@@ -111,6 +115,7 @@ class Reader:
         self.next: int | None = None
         self.end = 0
         self.epoch = 0
+        self.epochs: Epochs = []
         self.fence = 0
         self._stores = parse_urls(stores) if stores else []
         self._routers = parse_urls(routers) if routers else []
@@ -189,6 +194,8 @@ class Reader:
         why = await link.open(max(ANSWER_S, self._timeout_s) if self._command else ANSWER_S)
         if why is None and link.properties.get(EPOCH, 0) < self.epoch:
             why = "it has not heard of the latest promotion"
+        if why is None and link.properties.get(NEXT, 0) < (self._entries or 0):
+            why = "it does not have as much"
         if why is not None:
             self._reasons[str(url)] = why
             await link.close()
@@ -198,6 +205,7 @@ class Reader:
                 raise OncewayError(f"{url}: {link.error.description}")
             return False
         self.epoch = int(link.properties.get(EPOCH, 0))
+        self.epochs = json.loads(link.properties.get(EPOCHS, "[]"))
         self.fence = int(link.properties.get(FENCE, 0))
         if self.next is None:
             self.next = int(link.properties.get(FIRST, 0))
@@ -211,7 +219,7 @@ class Reader:
             properties[Symbol(COMMAND)] = self._command
         if self._control:
             properties[Symbol(CONTROL)] = True
-        if self._entries:
+        if self._entries is not None:
             properties[Symbol(ENTRIES)] = True
         if self.next is not None:
             properties[Symbol(FROM)] = ULong(self.next)

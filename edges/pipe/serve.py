@@ -14,22 +14,24 @@ tags.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import onceway
 from amqp10.errors import DecodeError
 from edges.pipe.listener import Listener
-from edges.pipe.log import PipeLog, State, apply, open_log
+from edges.pipe.log import UNKNOWN, PipeLog, apply, open_log, parted
 from edges.pipe.messages import (
     Entry,
     checksum,
     control,
     decode_entry,
     encode_entry,
+    number_of,
+    read_control,
     reset_id,
     with_position,
 )
@@ -45,6 +47,9 @@ from onceway.topology.pipes import log_name, log_subscription, primary_subscript
 CREDIT: Final = 10_000  # deliveries that the primary may hold
 MOST: Final = 5_000  # of them in a commit
 MOST_OCTETS: Final = 8 << 20
+FENCED: Final = "onceway:pipe-fenced"
+FILL_S: Final = 5.0  # before it looks at the log's topic again: a later promotion may be there
+T = TypeVar("T")
 AGAIN_S: Final = 1.0  # between attempts to become what the state says
 
 
@@ -91,7 +96,7 @@ class StoreProcess:
         self._data.mkdir(parents=True, exist_ok=True)
         store = self._store = open_store(str(self._data / "store"))
         for plan in self._plans:
-            log = self._logs[plan.name] = await open_log(store, plan.name, plan.stores[0][0], self._log)
+            log = self._logs[plan.name] = await open_log(store, plan.name, self.name, plan.stores[0][0], self._log)
             self._pipes[plan.name] = StoredPipe(self.name, plan, log, self._routers, self._listener, self._log)
         self.port = await self._listener.start(self._host, self.port)
         for pipe in self._pipes.values():
@@ -115,10 +120,12 @@ class StoreProcess:
 
     async def _command(self, name: str, text: str) -> None:
         match text.split():
+            case ["may-lead"]:
+                self._pipes[name].may_lead()
             case ["fence", epoch]:
                 await self._pipes[name].fence(int(epoch))
-            case ["promote", epoch, end]:
-                await self._pipes[name].promote(int(epoch), int(end))
+            case ["promote", epoch, *source]:
+                await self._pipes[name].promote(int(epoch), source)
             case _:
                 raise PipeError(f"no command {text!r:.60}")
 
@@ -136,6 +143,7 @@ class StoredPipe:
         self._several = len(plan.stores) > 1
         self._turned = asyncio.Event()  # it was promoted
         self._writing = asyncio.Lock()
+        self._waiting: asyncio.Timeout | None = None  # while it waits for another store
         if self._several and log.state.primary == store:  # it may have more than the others
             log.visible = min(log.visible, log.state.replicated)
 
@@ -171,7 +179,10 @@ class StoredPipe:
             try:
                 await self._lead_once()
             except DeliveryRejected:
-                self._say.warning("pipe_fenced", "{pipe}: another store was promoted", pipe=self._plan.name)
+                self._say.warning(
+                    "pipe_fenced", "{pipe}: the other stores refuse what this one says: another one was promoted, or "
+                    "this one has lost records; promote one that has them", pipe=self._plan.name,
+                )  # fmt: skip
                 async with self._writing:
                     await self._log.change(fence=max(self._log.state.fence, epoch + 1))
             except OncewayError as error:
@@ -186,14 +197,15 @@ class StoredPipe:
             publisher: onceway.Publisher | None = None
             if self._several:  # first: a store that is fenced must not take messages
                 talker = await stack.enter_async_context(await self._connect(f"{container}:{self._store}:log"))
-                name = f"{self._store}-{self._log.state.epoch}"
+                name = f"{self._store}-{number_of(self._log.state.epoch)}"
                 publisher = await talker.publisher(log_name(self._plan.name), name=name, on_undecided=lambda _: None)
                 await self._publish_rest(publisher)
             connection = await stack.enter_async_context(await self._connect(container))
             subscriber = await connection.subscriber(self._plan.name, name=link, credit=CREDIT, on_gap=self._gap)
             self._say.info(
-                "pipe_primary", "{pipe}: primary, epoch {epoch}", pipe=self._plan.name, epoch=self._log.state.epoch
-            )
+                "pipe_primary", "{pipe}: primary, epoch {epoch}", pipe=self._plan.name,
+                epoch=number_of(self._log.state.epoch),
+            )  # fmt: skip
             async for batch in subscriber.batches(max_messages=MOST, max_bytes=MOST_OCTETS):
                 await self._take(batch, publisher)
                 if not self.is_primary:
@@ -204,7 +216,8 @@ class StoredPipe:
         knows a later epoch."""
         log = self._log
         epoch = log.state.epoch
-        await (await publisher.put_payloads([encode_entry(epoch, log.state.replicated, Entry(b""))]))
+        here = Entry(control(epochs=log.state.epochs, next=log.next))
+        await (await publisher.put_payloads([encode_entry(epoch, log.state.replicated, here)]))
         while log.state.replicated < log.next:
             chunk = await log.chunk(log.state.replicated)
             records = chunk.payloads[log.state.replicated - chunk.first :]
@@ -238,7 +251,7 @@ class StoredPipe:
 
     def _entries(self, batch: Batch) -> list[Entry]:
         log = self._log
-        state = State(**asdict(log.state))
+        state = replace(log.state)
         position = log.next
         entries: list[Entry] = []
         for index, (tag, payload) in enumerate(zip(batch.tags, batch.payloads, strict=True)):
@@ -279,82 +292,118 @@ class StoredPipe:
 
     async def read_log(self, batch: Batch) -> None:
         """Writes what the primary has published, and accepts it."""
+        log = self._log
+        received = [decode_entry(payload) for payload in batch.payloads]
         async with self._writing:
+            latest = max((epoch for epoch, _, _ in received), default=0)
+            if latest > log.state.fence:  # what older primaries said may wait for stores that are gone
+                await log.change(fence=latest)
             new: list[Entry] = []
-            for index, payload in enumerate(batch.payloads):
-                epoch, position, entry = decode_entry(payload)
-                log = self._log
+            for index, (epoch, position, entry) in enumerate(received):
                 if epoch < log.state.fence:
-                    batch[index].reject("onceway:pipe-fenced", f"epoch {epoch} is over")
+                    batch[index].reject(FENCED, f"epoch {number_of(epoch)} is over")
                     continue
                 if epoch == log.state.epoch and self.is_primary:
                     continue  # its own
+                what = read_control(entry.record) or {}
+                here = "epochs" in what  # what a primary says first
                 if epoch > log.state.epoch:
-                    await self._log.append(new, fence=epoch)
+                    await log.append(new)
                     new = []
-                    await self._new_epoch(epoch, position)
+                    wanted = what["next"] if here else position
+                    if log.next and (not here or parted(log.state.epochs, what["epochs"], log.next)):
+                        await self._begin_anew(wanted)
+                    if log.state.wanted == UNKNOWN:
+                        await log.change(wanted=wanted)
+                    await log.change(epoch=epoch, fence=epoch, primary="")
+                elif here and log.next > what["next"]:
+                    batch[index].reject(FENCED, f"{self._store} has later records: the primary has lost some")
+                    continue
                 expected = log.next + len(new)
                 if position > expected:
-                    await self._log.append(new)
+                    await log.append(new)
                     new = []
-                    await self._fill(position)
+                    await self._fill(position, [url for name, url in self._plan.stores if name != self._store])
                     expected = log.next
-                if entry.record and position == expected:
+                if not here and position == expected:
                     new.append(entry)
             if new:
-                await self._log.append(new)
-            if not self.is_primary and self._log.state.epoch == self._log.state.fence:
+                await log.append(new)
+            if not self.is_primary and log.state.epoch == log.state.fence:
                 # Else what it has written as the primary, and not got to all stores, would be seen.
-                self._log.show(self._log.next)
+                log.show(log.next)
         await batch.accept()
 
-    async def _new_epoch(self, epoch: int, position: int) -> None:
-        """A store was promoted, and its content is what counts: what this one has beyond it was never accepted."""
-        log = self._log
-        if log.next > position:
-            self._say.warning(
-                "pipe_anew", "{pipe}: {count} records that were not accepted are dropped", pipe=self._plan.name,
-                count=log.next - position,
-            )  # fmt: skip
-            await log.begin_anew(0, epoch=epoch, fence=epoch, primary="", replicated=0)
-            self._listener.detach_readers(log)
-        else:
-            await log.change(epoch=epoch, fence=epoch, primary="")
+    async def _begin_anew(self, wanted: int) -> None:
+        """Its log has parted from the pipe's: what this store has beyond was never accepted."""
+        self._say.warning("pipe_anew", "{pipe}: records were not accepted: reads all again", pipe=self._plan.name)
+        await self._log.begin_anew(0, [], wanted)
+        self._listener.detach_readers(self._log)
 
-    async def _fill(self, before: int) -> None:
-        """Reads what is missing before this position from the other stores."""
+    async def _fill(self, before: int, stores: list[str]) -> None:
+        """Reads what is missing before this position from one of these stores."""
         log = self._log
-        others = [url for name, url in self._plan.stores if name != self._store]
-        async with Reader(self._plan.name, stores=others, start=log.next, entries=True) as reader:
-            if reader.next != log.next:
-                await log.begin_anew(reader.next or 0)
-            async for batch in reader.batches(until=before):
-                await log.append([decode_entry(each.payload)[2] for each in batch])
-        log.show(log.next)
+        reader = Reader(self._plan.name, stores=stores, start=log.next, entries=before, timeout_s=FILL_S)
+        reader.epoch = log.state.epoch  # a store that knows less may have parted, too
+        async with AsyncExitStack() as stack:
+            await self._unless_fenced(stack.enter_async_context(reader))
+            same = not parted(log.state.epochs, reader.epochs, log.next)
+            if same:
+                first = reader.next or 0
+                if first > log.next:  # a reset has removed what is between
+                    await log.begin_anew(first, [each for each in reader.epochs if each[1] < first], log.state.wanted)
+                batches = reader.batches(until=before)
+                while batch := await self._unless_fenced(anext(batches, None)):
+                    await log.append([decode_entry(each.payload)[2] for each in batch])
+                log.show(log.next)
+        if not same:
+            await self._begin_anew(before)
+            await self._fill(before, stores)
+
+    async def _unless_fenced(self, work: Awaitable[T]) -> T:
+        """Waits for another store until a promotion makes that needless."""
+        try:
+            async with asyncio.timeout(None) as self._waiting:
+                return await work
+        except TimeoutError:
+            raise PipeError("a store was promoted meanwhile") from None
+        finally:
+            self._waiting = None
 
     # --- commands
 
     async def fence(self, epoch: int) -> None:
         """From now on nothing of an earlier epoch is taken."""
         if epoch > self._log.state.fence:
+            if self._waiting is not None:
+                self._waiting.reschedule(0)
             async with self._writing:
                 await self._log.change(fence=epoch)
 
-    async def promote(self, epoch: int, end: int) -> None:
-        """Becomes the primary, with what the others have before position `end`, too."""
+    def may_lead(self) -> None:
+        """PipeError if a promotion would be refused."""
         if not self._several:
             raise PipeError(f"{self._plan.name} has one store")
         if self.is_primary:
             raise PipeError(f"{self._store} is the primary of {self._plan.name} already")
-        if epoch < self._log.state.fence:
-            raise PipeError(f"{self._store} knows epoch {self._log.state.fence}")
+
+    async def promote(self, epoch: int, source: list[str]) -> None:
+        """Becomes the primary, with what `source` has, too: empty, or the name of a store and the position before which
+        it has all."""
+        log = self._log
+        self.may_lead()
+        if epoch < log.state.fence:
+            raise PipeError(f"{self._store} knows epoch {number_of(log.state.fence)}")
         async with self._writing:
-            log = self._log
             await log.change(fence=epoch)
-            if log.next < end:
-                await self._fill(end)
-            record = control(promoted=self._store, epoch=epoch)
+            if source:
+                await self._fill(int(source[1]), [url for name, url in self._plan.stores if name == source[0]])
+                await log.change(wanted=0)
+            if log.lacks:
+                raise PipeError(f"{self._store} has not all of the pipe")
             replicated = log.state.replicated if log.state.primary == self._store else log.next
-            await log.append([Entry(record)], replicated=replicated)
-        self._say.info("pipe_promoted", "{pipe}: promoted, epoch {epoch}", pipe=self._plan.name, epoch=epoch)
+            record = control(promoted=self._store, epoch=epoch)
+            await log.append([Entry(record)], epoch=epoch, primary=self._store, replicated=replicated)
+            log.show(replicated)
+        self._say.info("pipe_promoted", "{pipe}: promoted, epoch {epoch}", pipe=self._plan.name, epoch=number_of(epoch))
         self._turned.set()

@@ -15,7 +15,16 @@ from amqp10.sections import Message, message_annotation
 from edges.pipe import log as log_module
 from edges.pipe.listener import Listener
 from edges.pipe.log import PipeLog, open_log
-from edges.pipe.messages import POSITION_ANNOTATION, Entry, checksum, control, decode_entry, encode_entry, with_position
+from edges.pipe.messages import (
+    POSITION_ANNOTATION,
+    Entry,
+    checksum,
+    control,
+    decode_entry,
+    encode_entry,
+    epoch_of,
+    with_position,
+)
 from edges.pipe.serve import PipePlan, StoredPipe
 from edges.store import Batch, Committed, StoreFull, open_store
 from onceway.client.bodies import encode_body
@@ -64,7 +73,7 @@ def in_store(path: Path, work: Any) -> None:
     async def go() -> None:
         store = open_store(str(path / "store"))
         try:
-            await work(await open_log(store, "jobs", "s", LOG))
+            await work(await open_log(store, "jobs", "s", "s", LOG))
         finally:
             await store.close()
 
@@ -124,7 +133,7 @@ def test_content_from_before_a_reset_stays_while_somebody_reads_it(tmp_path: Pat
 def test_a_store_that_begins_anew_goes_on_at_the_pipes_positions(tmp_path: Path) -> None:
     async def work(log: PipeLog) -> None:
         await log.append([entry(b"old", 0)])
-        await log.begin_anew(100)
+        await log.begin_anew(100, [], 0)
         await log.append([entry(b"a", 100)])
         log.show(log.next)
         assert (await log.chunk(100)).payloads == [entry(b"a", 100).record]
@@ -187,15 +196,15 @@ def test_nobody_sees_what_an_old_primary_has_not_got_to_all_stores(tmp_path: Pat
         pipe = at_s(log)
         await log.append([entry(b"a", 0), entry(b"b", 1)], replicated=1)
         log.show(1)
-        await pipe.fence(2)
-        batch = Received((1, 1, entry(b"b", 1)))
+        await pipe.fence(epoch_of(2, "t"))
+        batch = Received((epoch_of(1, "s"), 1, entry(b"b", 1)))
         await pipe.read_log(batch)
         assert (batch.rejected, log.visible) == ([0], 1)
 
     async def promoted_again(log: PipeLog) -> None:
         pipe = at_s(log)
         assert (log.next, log.visible) == (2, 1)
-        await pipe.promote(3, 0)
+        await pipe.promote(epoch_of(3, "s"), [])
         assert log.state.replicated == 1  # so that b is published again, before the promotion
 
     in_store(tmp_path, fenced)

@@ -153,7 +153,7 @@ def test_a_store_recognises_deliveries_of_the_records_that_it_has_read_from_anot
         network.kill_store(store)
         files = open_store(str(network.directory / f"data-{store}" / "store"))
         try:
-            return (await open_log(files, "jobs", "s", logger("test"))).deliveries
+            return (await open_log(files, "jobs", store, "s", logger("test"))).deliveries
         finally:
             await files.close()
 

@@ -1,0 +1,290 @@
+"""Stores of one pipe die, are cut off and are promoted at random: their logs stay one log.
+
+The stores are real, with their listeners; the network between them is played: it delivers until an outcome is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edges.pipe.listener import Listener
+from edges.pipe.log import PipeLog, open_log
+from edges.pipe.messages import read_control
+from edges.pipe.promote import promote
+from edges.pipe.serve import PipePlan, StoredPipe
+from edges.store import Store, open_store
+from onceway.client.bodies import decode_body, encode_body
+from onceway.client.signals import Changes
+from onceway.errors import DeliveryRejected, OncewayError
+from onceway.logs import logger
+
+LOG = logger("pipe")
+STORES = ("s", "t", "u")
+
+
+class Publication:
+    """A payload of a topic, until each subscription has an outcome for it."""
+
+    def __init__(self, tag: bytes, payload: bytes, subscriptions: Iterable[str]) -> None:
+        self.tag = tag
+        self.payload = payload
+        self.waits = set(subscriptions)
+        self.outcome: asyncio.Future[bool] = asyncio.get_running_loop().create_future()  # False: rejected
+        self.rejected = False
+
+    def decide(self, subscription: str, rejected: bool) -> None:
+        self.waits.discard(subscription)
+        self.rejected |= rejected
+        if not self.waits and not self.outcome.done():
+            self.outcome.set_result(not self.rejected)
+
+
+class Batch:
+    def __init__(self, topic: Topic, subscription: str, publications: list[Publication]) -> None:
+        self.tags = [each.tag for each in publications]
+        self.payloads = [each.payload for each in publications]
+        self._of = (topic, subscription, publications)
+        self._rejected: set[int] = set()
+
+    def __getitem__(self, index: int) -> Batch:
+        topic, subscription, publications = self._of
+        part = Batch(topic, subscription, [publications[index]])
+        part._rejected = self._rejected
+        part._index = index
+        return part
+
+    _index = 0
+
+    def reject(self, *why: str) -> None:
+        self._rejected.add(self._index)
+
+    async def accept(self) -> None:
+        topic, subscription, publications = self._of
+        for index, each in enumerate(publications):
+            each.decide(subscription, index in self._rejected)
+        topic.queues[subscription] = deque(each for each in topic.queues[subscription] if subscription in each.waits)
+
+
+class Topic:
+    """Publications of each publisher come in order, and come again to whoever attaches next."""
+
+    def __init__(self, *subscriptions: str) -> None:
+        self.queues: dict[str, deque[Publication]] = {name: deque() for name in subscriptions}
+        self.holder: dict[str, object] = {}
+        self.changes = Changes()
+
+    def publish(self, tag: bytes, payload: bytes) -> Publication:
+        publication = Publication(tag, payload, self.queues)
+        for queue in self.queues.values():
+            queue.append(publication)
+        self.changes.notify()
+        return publication
+
+    async def batches(self, subscription: str, connection: Connection) -> AsyncIterator[Batch]:
+        me = self.holder[subscription] = object()
+        handed: set[Publication] = set()
+
+        def new() -> list[Publication]:
+            return [each for each in self.queues[subscription] if each not in handed]
+
+        while True:
+            await self.changes.until(
+                lambda: self.holder[subscription] is not me or (not connection.cut() and bool(new()))
+            )
+            if self.holder[subscription] is not me:
+                raise OncewayError("stolen")
+            some = new()[: connection.world.rng.randrange(1, 50)]
+            handed.update(some)
+            yield Batch(self, subscription, some)
+
+
+class Connection:
+    """What a store sees of the network."""
+
+    def __init__(self, world: World, store: str) -> None:
+        self.world = world
+        self._store = store
+
+    def cut(self) -> bool:
+        return self._store in self.world.cut
+
+    async def __aenter__(self) -> Connection:
+        await self.world.input.changes.until(lambda: not self.cut())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+    async def publisher(self, topic: str, **options: Any) -> Connection:
+        return self
+
+    async def put_payloads(self, payloads: Iterable[bytes]) -> Awaitable[None]:
+        await self.world.input.changes.until(lambda: not self.cut())
+        publications = [self.world.log.publish(b"", payload) for payload in payloads]
+
+        async def outcomes() -> None:
+            if not all([await each.outcome for each in publications]):
+                raise DeliveryRejected("rejected")
+
+        return outcomes()
+
+    async def subscriber(self, topic: str, **options: Any) -> Subscriber:
+        return Subscriber(self, topic)
+
+
+class Subscriber:
+    def __init__(self, connection: Connection, topic: str) -> None:
+        self._connection = connection
+        self._topic = topic
+
+    def batches(self, **limits: int) -> AsyncIterator[Batch]:
+        world = self._connection.world
+        if self._topic == "jobs":
+            return world.input.batches("jobs", self._connection)
+        return world.log.batches(self._connection._store, self._connection)
+
+
+class Process:
+    """A store that runs."""
+
+    def __init__(self, world: World, name: str, store: Store, log: PipeLog) -> None:
+        self.log = log
+        self.store = store
+        self.listener = Listener(name, {"jobs": log}, self.command, LOG)
+        self.pipe = StoredPipe(name, world.plan, log, "", self.listener, LOG)
+        self.pipe._connect = lambda container: connected(Connection(world, name))  # type: ignore[assignment, return-value, method-assign]
+        self.tasks: list[asyncio.Task[None]] = []
+
+    async def command(self, name: str, text: str) -> None:
+        match text.split():
+            case ["may-lead"]:
+                self.pipe.may_lead()
+            case ["fence", epoch]:
+                await self.pipe.fence(int(epoch))
+            case ["promote", epoch, *source]:
+                await self.pipe.promote(int(epoch), source)
+
+
+async def connected(connection: Connection) -> Connection:
+    return connection
+
+
+class World:
+    def __init__(self, directory: Path, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.directory = directory
+        self.ports = dict.fromkeys(STORES, 0)
+        self.plan = PipePlan("jobs", ())
+        self.input = Topic("jobs")
+        self.log = Topic(*STORES)
+        self.log.changes = self.input.changes
+        self.cut: set[str] = set()
+        self.running: dict[str, Process] = {}
+        self.pushed: list[Publication] = []
+        self.agreed: dict[int, bytes] = {}  # what all stores had
+        self.said: list[str] = []
+
+    async def start(self, name: str) -> None:
+        store = open_store(str(self.directory / name))
+        log = await open_log(store, "jobs", name, STORES[0], LOG)
+        process = self.running[name] = Process(self, name, store, log)
+        self.ports[name] = await process.listener.start("127.0.0.1", self.ports[name])
+        urls = tuple((each, f"amqp://127.0.0.1:{self.ports[each]}") for each in STORES)
+        self.plan = PipePlan("jobs", urls)
+        for each in self.running.values():
+            each.pipe._plan = self.plan
+        process.tasks = [asyncio.create_task(work) for work in process.pipe.tasks()]
+
+    async def kill(self, name: str) -> None:
+        process = self.running.pop(name)
+        for task in process.tasks:
+            task.cancel()
+        for found in await asyncio.gather(*process.tasks, return_exceptions=True):
+            assert isinstance(found, asyncio.CancelledError), found
+        await process.listener.stop()
+        await process.store.close()
+
+    async def promote(self, name: str) -> None:
+        places = dict(self.plan.stores)
+        with suppress(OncewayError):  # refused, or nobody there: the next promotion is another
+            await asyncio.wait_for(promote("jobs", name, places, self.said.append), 20)
+
+    def push(self) -> None:
+        number = len(self.pushed)
+        self.pushed.append(self.input.publish(b"%d" % number, encode_body(b"%d" % number)))
+
+    async def look(self) -> None:
+        """What a primary shows is at all stores, for ever."""
+        for process in self.running.values():
+            log = process.log
+            if process.pipe.is_primary:
+                for position, record in await contents(log):
+                    if position < log.visible:
+                        assert self.agreed.setdefault(position, record) == record, f"position {position} has changed"
+
+    async def step(self) -> None:
+        for _ in range(self.rng.randrange(8)):
+            self.push()
+        name = self.rng.choice(STORES)
+        match self.rng.randrange(8):
+            case 0 if name in self.running and len(self.running) > 1:
+                await self.kill(name)
+            case 1 | 2 if name not in self.running:
+                await self.start(name)
+            case 3:
+                await self.promote(name)
+            case 4:
+                self.cut.add(name)
+            case 5 | 6:
+                self.cut.discard(name)
+        self.input.changes.notify()
+        for _ in range(self.rng.randrange(1, 40)):
+            await asyncio.sleep(0)
+        await self.look()
+
+
+async def contents(log: PipeLog) -> list[tuple[int, bytes]]:
+    found = await log.store.read(log.stream, 0, records=1_000_000, octets=1 << 30)
+    return [(each.position + log.state.base, each.payload) for each in found]
+
+
+async def play(directory: Path, seed: int) -> None:
+    world = World(directory, seed)
+    for name in STORES:
+        await world.start(name)
+    for _ in range(60):
+        await world.step()
+    world.cut.clear()
+    world.input.changes.notify()
+    for name in STORES:
+        if name not in world.running:
+            await world.start(name)
+    while True:  # two promotions that were made apart may have fenced each other
+        world.push()
+        await asyncio.wait([each.outcome for each in world.pushed], timeout=1)
+        if all(each.outcome.done() for each in world.pushed):
+            break
+        await world.promote(world.rng.choice(STORES))
+    await world.look()
+    logs = [await contents(process.log) for process in world.running.values()]
+    for name in STORES:
+        await world.kill(name)
+    assert logs[0] == logs[1] == logs[2]
+    bodies = [decode_body(record) for _, record in logs[0] if read_control(record) is None]
+    assert sorted(bodies, key=int) == [b"%d" % number for number in range(len(world.pushed))]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_stores_agree_whatever_dies_or_is_promoted(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edges.pipe.serve.AGAIN_S", 0.01)
+    monkeypatch.setattr("edges.pipe.serve.FILL_S", 0.2)
+    monkeypatch.setattr("edges.pipe.promote.ANSWER_S", 0.2)
+    asyncio.run(asyncio.wait_for(play(tmp_path, seed), 120))
