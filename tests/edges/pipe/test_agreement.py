@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from chaos.live.ports import free_port
 from edges.pipe.listener import Listener
 from edges.pipe.log import PipeLog, open_log
-from edges.pipe.messages import read_control
+from edges.pipe.messages import decode_entry, read_control
 from edges.pipe.promote import promote
 from edges.pipe.serve import PipePlan, StoredPipe
 from edges.store import Store, open_store
@@ -131,8 +132,10 @@ class Connection:
         publications = [self.world.log.publish(b"", payload) for payload in payloads]
 
         async def outcomes() -> None:
-            if not all([await each.outcome for each in publications]):
-                raise DeliveryRejected("rejected")
+            for each in publications:
+                if not await each.outcome:
+                    raise DeliveryRejected("rejected")
+                self.world.agree(each)
 
         return outcomes()
 
@@ -181,8 +184,8 @@ class World:
     def __init__(self, directory: Path, seed: int) -> None:
         self.rng = random.Random(seed)
         self.directory = directory
-        self.ports = dict.fromkeys(STORES, 0)
-        self.plan = PipePlan("jobs", ())
+        self.ports = {name: free_port() for name in STORES}
+        self.plan = PipePlan("jobs", tuple((name, f"amqp://127.0.0.1:{port}") for name, port in self.ports.items()))
         self.input = Topic("jobs")
         self.log = Topic(*STORES)
         self.log.changes = self.input.changes
@@ -196,11 +199,7 @@ class World:
         store = open_store(str(self.directory / name))
         log = await open_log(store, "jobs", name, STORES[0], LOG)
         process = self.running[name] = Process(self, name, store, log)
-        self.ports[name] = await process.listener.start("127.0.0.1", self.ports[name])
-        urls = tuple((each, f"amqp://127.0.0.1:{self.ports[each]}") for each in STORES)
-        self.plan = PipePlan("jobs", urls)
-        for each in self.running.values():
-            each.pipe._plan = self.plan
+        await process.listener.start("127.0.0.1", self.ports[name])
         process.tasks = [asyncio.create_task(work) for work in process.pipe.tasks()]
 
     async def kill(self, name: str) -> None:
@@ -221,14 +220,11 @@ class World:
         number = len(self.pushed)
         self.pushed.append(self.input.publish(b"%d" % number, encode_body(b"%d" % number)))
 
-    async def look(self) -> None:
-        """What a primary shows is at all stores, for ever."""
-        for process in self.running.values():
-            log = process.log
-            if process.pipe.is_primary:
-                for position, record in await contents(log):
-                    if position < log.visible:
-                        assert self.agreed.setdefault(position, record) == record, f"position {position} has changed"
+    def agree(self, publication: Publication) -> None:
+        """What all stores have taken stays at its position for ever."""
+        _, position, entry = decode_entry(publication.payload)
+        if "epochs" not in (read_control(entry.record) or {}):
+            assert self.agreed.setdefault(position, entry.record) == entry.record, f"position {position} has changed"
 
     async def step(self) -> None:
         for _ in range(self.rng.randrange(8)):
@@ -248,7 +244,6 @@ class World:
         self.input.changes.notify()
         for _ in range(self.rng.randrange(1, 40)):
             await asyncio.sleep(0)
-        await self.look()
 
 
 async def contents(log: PipeLog) -> list[tuple[int, bytes]]:
@@ -273,11 +268,11 @@ async def play(directory: Path, seed: int) -> None:
         if all(each.outcome.done() for each in world.pushed):
             break
         await world.promote(world.rng.choice(STORES))
-    await world.look()
     logs = [await contents(process.log) for process in world.running.values()]
     for name in STORES:
         await world.kill(name)
     assert logs[0] == logs[1] == logs[2]
+    assert world.agreed.items() <= dict(logs[0]).items()
     bodies = [decode_body(record) for _, record in logs[0] if read_control(record) is None]
     assert sorted(bodies, key=int) == [b"%d" % number for number in range(len(world.pushed))]
 
