@@ -14,6 +14,8 @@ interrouter  the network of routers alone
 spark        rows a second into Spark
 wal          the Spark source's log alone
 store        the store of the edges alone
+pipe         pushes into a pipe, and readers of it
+bus          from a push to the event bus to the call-back
 maps         a message beside clients that attach with large unsettled maps
 
 `python -m bench PROGRAM --help` lists the options of one, and explains its figures.
