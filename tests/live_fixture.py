@@ -5,32 +5,42 @@ A folder's conftest.py takes it with `from tests.live_fixture import live_networ
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 
 from tests.live import LiveNetwork
 
+N = TypeVar("N", bound=LiveNetwork)
 
-class LiveNetworks:
-    """Call it for a started network: `live_network("a", "b", links=[("a", "b")])`; `start=False` leaves that to you."""
+
+class Networks(Generic[N]):
+    """The networks that a test has made, each with a directory of its own."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.networks: list[LiveNetwork] = []
+        self.networks: list[N] = []
 
-    def __call__(self, *names: str, start: bool = True, fresh: bool = True, **options: Any) -> LiveNetwork:
-        network = LiveNetwork(self.directory / f"net{len(self.networks)}", names or ("a",), **options)
+    def add(self, make: Callable[[Path], N]) -> N:
+        network = make(self.directory / f"net{len(self.networks)}")
         self.networks.append(network)
-        if start:
-            network.start(fresh=fresh)
         return network
 
     def close(self) -> None:
         for network in self.networks:
             network.close()
+
+
+class LiveNetworks(Networks[LiveNetwork]):
+    """Call it for a started network: `live_network("a", "b", links=[("a", "b")])`; `start=False` leaves that to you."""
+
+    def __call__(self, *names: str, start: bool = True, fresh: bool = True, **options: Any) -> LiveNetwork:
+        network = self.add(lambda directory: LiveNetwork(directory, names or ("a",), **options))
+        if start:
+            network.start(fresh=fresh)
+        return network
 
 
 @pytest.fixture

@@ -21,12 +21,12 @@ from edges.bus.core import Bus, Plan, Subscriber, Topic
 from edges.bus.metrics import BusMetrics
 from edges.bus.rules import BadRequest, event, text_of, topic_of
 from edges.bus.sender import Sender
-from edges.store import Batch, Retention, Store, StoreError, StoreFull, open_store
-from edges.store.journal import StoreJournal
+from edges.store import Batch, Retention, Store, StoreFull, open_store
+from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch as Received
 from onceway.client.reports import SubscriptionGap
 from onceway.client.signals import Changes
-from onceway.errors import JournalError, JournalFull, OncewayError
+from onceway.errors import JournalFull, OncewayError
 from onceway.logs import logger
 
 EVENTS: Final = "bus/events/"  # stream of each topic
@@ -168,7 +168,7 @@ class Edge:
         token = f"{name}--{secrets.token_hex(16)}"
         batch = Batch()
         batch.put(TOKENS + token, name.encode())
-        await self._commit(batch)
+        await self.store.commit(batch)
         self.tokens[token] = name
         return token
 
@@ -176,7 +176,7 @@ class Edge:
         if self.tokens.pop(token, None) is not None:
             batch = Batch()
             batch.delete(TOKENS + token)
-            await self._commit(batch)
+            await self.store.commit(batch)
 
     async def save(self, *subscribers: Subscriber, removed: str | None = None, topic: str | None = None) -> None:
         """Makes durable what was changed: these subscribers, one that was removed, a topic that was deleted."""
@@ -188,7 +188,7 @@ class Edge:
         if topic is not None:
             batch.delete(TOPICS + topic)
         self._wake.set()
-        await self._commit(batch)
+        await self.store.commit(batch)
 
     async def position_at(self, topic: str, time_ms: int) -> int:
         return await self.store.position_at(EVENTS + topic, time_ms * 1000)
@@ -229,7 +229,7 @@ class Edge:
             try:
                 await self._attend_once()
             except OncewayError as error:
-                if isinstance(error, StoreError | JournalError) and not isinstance(error, StoreFull | JournalFull):
+                if cannot_go_on(error):
                     raise
                 if isinstance(error, StoreFull | JournalFull):
                     self._full = str(error)
@@ -418,12 +418,9 @@ class Edge:
                 found = Topic(identity, name, self.bus.ends.get(topic, 0))
                 batch = Batch()
                 batch.put(TOPICS + topic, found.row())
-                await self._commit(batch)
+                await self.store.commit(batch)
                 self.bus.topics[topic] = found
             return found
-
-    async def _commit(self, batch: Batch) -> None:
-        await self.store.commit(batch)
 
     async def _load(self) -> None:
         now = time.monotonic()
@@ -450,7 +447,7 @@ class Edge:
         batch = Batch()
         batch.put(PROCESS + status, b"%d" % self._counts[status])
         try:
-            await self._commit(batch)
+            await self.store.commit(batch)
         except StoreFull as error:
             self._log.warning("bus_full", "{reason}", reason=str(error))
 

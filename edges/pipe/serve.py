@@ -36,11 +36,11 @@ from edges.pipe.messages import (
     with_position,
 )
 from edges.pipe.reader import Reader
-from edges.store import Store, StoreError, StoreFull, open_store
-from edges.store.journal import StoreJournal
+from edges.store import Store, open_store
+from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
-from onceway.errors import DeliveryRejected, JournalError, JournalFull, OncewayError
+from onceway.errors import DeliveryRejected, OncewayError
 from onceway.logs import Log, logger
 from onceway.topology.pipes import log_name, log_subscription, primary_subscription
 
@@ -119,15 +119,7 @@ class StoreProcess:
             self.failed.set_exception(error)
 
     async def _command(self, name: str, text: str) -> None:
-        match text.split():
-            case ["may-lead"]:
-                self._pipes[name].may_lead()
-            case ["fence", epoch]:
-                await self._pipes[name].fence(int(epoch))
-            case ["promote", epoch, *source]:
-                await self._pipes[name].promote(int(epoch), source)
-            case _:
-                raise PipeError(f"no command {text!r:.60}")
+        await self._pipes[name].command(text)
 
 
 class StoredPipe:
@@ -186,7 +178,7 @@ class StoredPipe:
                 async with self._writing:
                     await self._log.change(fence=max(self._log.state.fence, epoch + 1))
             except OncewayError as error:
-                if isinstance(error, StoreError | JournalError) and not isinstance(error, StoreFull | JournalFull):
+                if cannot_go_on(error):
                     raise
                 self._say.warning("pipe_again", "{pipe}: {reason}", pipe=self._plan.name, reason=str(error))
                 await asyncio.sleep(AGAIN_S)
@@ -285,7 +277,7 @@ class StoredPipe:
                     async for batch in subscriber.batches(max_messages=MOST, max_bytes=MOST_OCTETS):
                         await self.read_log(batch)
             except OncewayError as error:
-                if isinstance(error, StoreError | JournalError) and not isinstance(error, StoreFull | JournalFull):
+                if cannot_go_on(error):
                     raise
                 self._say.warning("pipe_log", "{pipe}: {reason}", pipe=self._plan.name, reason=str(error))
                 await asyncio.sleep(AGAIN_S)
@@ -313,9 +305,8 @@ class StoredPipe:
                     wanted = what["next"] if here else position
                     if log.next and (not here or parted(log.state.epochs, what["epochs"], log.next)):
                         await self._begin_anew(wanted)
-                    if log.state.wanted == UNKNOWN:
-                        await log.change(wanted=wanted)
-                    await log.change(epoch=epoch, fence=epoch, primary="")
+                    wanted = wanted if log.state.wanted == UNKNOWN else log.state.wanted
+                    await log.change(epoch=epoch, fence=epoch, primary="", wanted=wanted)
                 elif here and log.next > what["next"]:
                     batch[index].reject(FENCED, f"{self._store} has later records: the primary has lost some")
                     continue
@@ -371,6 +362,18 @@ class StoredPipe:
             self._waiting = None
 
     # --- commands
+
+    async def command(self, text: str) -> None:
+        """Follows a command of `onceway pipe promote`."""
+        match text.split():
+            case ["may-lead"]:
+                self.may_lead()
+            case ["fence", epoch]:
+                await self.fence(int(epoch))
+            case ["promote", epoch, *source]:
+                await self.promote(int(epoch), source)
+            case _:
+                raise PipeError(f"no command {text!r:.60}")
 
     async def fence(self, epoch: int) -> None:
         """From now on nothing of an earlier epoch is taken."""

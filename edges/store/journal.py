@@ -40,6 +40,11 @@ from onceway.errors import JournalCorrupt, JournalError, JournalFull, JournalLoc
 _ROW: Final = struct.Struct("<IIQ")  # octets of the outcome, octets of the lengths, checksum
 
 
+def cannot_go_on(error: Exception) -> bool:
+    """Whether a store or its journal has failed for good: not where a disk is full, nor where a router is away."""
+    return isinstance(error, StoreError | JournalError) and not isinstance(error, StoreFull | JournalFull)
+
+
 class _StagingRows(SubscriberRows):
     """A subscriber's part, and the records that wait for an acceptance."""
 

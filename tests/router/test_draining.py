@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from amqp10.events import ConnectionClosed, ConnectionOpened, Dispositions
-from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Place
+from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Drain, Place
 from tests.router.links import Client, Clients, attached, deliver, send, symbols
 
 ELSEWHERE = [Place("b", "host-b", 5672), Place("c", "host-c", 5673)]
@@ -108,14 +108,20 @@ def test_proofs_are_not_awaited_for_ever_or_where_there_is_no_other_router(clien
     assert sent_to(another) == "None"
 
 
-def test_a_router_stays_until_its_subscriptions_are_back_elsewhere(clients: Clients, core: Any) -> None:
+def draining(clients: Clients, core: Any, entry: SimpleNamespace) -> Drain:
+    """A drain that has begun, of a router with one subscription, whose entry is this one."""
     _, _, port = attached(clients, core)
-    entry = SimpleNamespace(home="a")
     entries = {(port.attach.container, port.attach.name): entry}
     core.addresses[port.attach.address] = SimpleNamespace(subscriptions=SimpleNamespace(entries=entries))
     drain(clients)
     ended = clients.router.drain
     assert ended is not None
+    return ended
+
+
+def test_a_router_stays_until_its_subscriptions_are_back_elsewhere(clients: Clients, core: Any) -> None:
+    entry = SimpleNamespace(home="a")
+    ended = draining(clients, core, entry)
     passes(clients, 0.5)
     assert ended.done
     entry.home = None
@@ -130,12 +136,7 @@ def test_a_router_stays_until_its_subscriptions_are_back_elsewhere(clients: Clie
 
 
 def test_it_does_not_wait_for_ever_for_a_subscription_that_does_not_come_back(clients: Clients, core: Any) -> None:
-    _, _, port = attached(clients, core)
-    entries = {(port.attach.container, port.attach.name): SimpleNamespace(home=None)}
-    core.addresses[port.attach.address] = SimpleNamespace(subscriptions=SimpleNamespace(entries=entries))
-    drain(clients)
-    ended = clients.router.drain
-    assert ended is not None
+    ended = draining(clients, core, SimpleNamespace(home=None))
     passes(clients, BACK_S - 0.1)
     assert not ended.handed_over
     passes(clients, CALLS_S + 0.2)
@@ -143,12 +144,7 @@ def test_it_does_not_wait_for_ever_for_a_subscription_that_does_not_come_back(cl
 
 
 def test_it_does_not_wait_where_all_others_are_drained_or_gone(clients: Clients, core: Any) -> None:
-    _, _, port = attached(clients, core)
-    entries = {(port.attach.container, port.attach.name): SimpleNamespace(home=None)}
-    core.addresses[port.attach.address] = SimpleNamespace(subscriptions=SimpleNamespace(entries=entries))
-    drain(clients)
-    ended = clients.router.drain
-    assert ended is not None
+    ended = draining(clients, core, SimpleNamespace(home=None))
     passes(clients, 0.3)
     assert ended.done
     assert not ended.handed_over

@@ -8,24 +8,14 @@ from pathlib import Path
 import pytest
 
 from tests.edges.bus.world import Batch, BusNetwork, BusProcess, Sink, new_topic
-from tests.live_fixture import pytest_runtest_makereport
+from tests.live_fixture import Networks, pytest_runtest_makereport
 
 __all__ = ["pytest_runtest_makereport"]
 
 
-class BusNetworks:
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.networks: list[BusNetwork] = []
-
+class BusNetworks(Networks[BusNetwork]):
     def __call__(self, *routers: str, arguments: tuple[str, ...] = (), tls: bool = True) -> BusNetwork:
-        network = BusNetwork(self.directory / f"net{len(self.networks)}", routers or ("a",), arguments, tls)
-        self.networks.append(network)
-        return network.start_all()
-
-    def close(self) -> None:
-        for network in self.networks:
-            network.close()
+        return self.add(lambda directory: BusNetwork(directory, routers or ("a",), arguments, tls)).start_all()
 
 
 @pytest.fixture

@@ -8,26 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.edges.pipe.network import PipeNetwork
-from tests.live_fixture import pytest_runtest_makereport
+from tests.live_fixture import Networks, pytest_runtest_makereport
 
 __all__ = ["pytest_runtest_makereport"]
 
 Made = Callable[..., PipeNetwork]
 
 
-class PipeNetworks:
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.networks: list[PipeNetwork] = []
-
+class PipeNetworks(Networks[PipeNetwork]):
     def __call__(self, *routers: str, **pipes: tuple[str, ...]) -> PipeNetwork:
-        network = PipeNetwork(self.directory / f"net{len(self.networks)}", routers, pipes)
-        self.networks.append(network)
-        return network.start_all()
-
-    def close(self) -> None:
-        for network in self.networks:
-            network.close()
+        return self.add(lambda directory: PipeNetwork(directory, routers, pipes)).start_all()
 
 
 @pytest.fixture

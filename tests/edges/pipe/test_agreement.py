@@ -167,13 +167,7 @@ class Process:
         self.tasks: list[asyncio.Task[None]] = []
 
     async def command(self, name: str, text: str) -> None:
-        match text.split():
-            case ["may-lead"]:
-                self.pipe.may_lead()
-            case ["fence", epoch]:
-                await self.pipe.fence(int(epoch))
-            case ["promote", epoch, *source]:
-                await self.pipe.promote(int(epoch), source)
+        await self.pipe.command(text)
 
 
 async def connected(connection: Connection) -> Connection:
