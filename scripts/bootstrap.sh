@@ -161,6 +161,27 @@ if ! take_promtool; then
     say "going on without promtool, of the package prometheus: the tests of alert rules will be reported as skipped"
 fi
 
+# The tests of the store in PostgreSQL start a server of their own. Debian's package would make a cluster and start it
+# as a service: the file below forbids that, while the package is installed.
+add_postgresql() {
+    for server in "$(command -v postgres)" /usr/lib/postgresql/*/bin/postgres; do
+        if [ -x "$server" ]; then return; fi
+    done
+    forbidding=/etc/postgresql-common/createcluster.d/onceway-bootstrap.conf
+    if can_install; then
+        mkdir -p "${forbidding%/*}"
+        echo "create_main_cluster = false" >"$forbidding"
+    fi
+    added=1
+    apt postgresql || added=
+    if can_install; then rm -f "$forbidding"; fi
+    [ -n "$added" ]
+}
+if ! add_postgresql; then
+    complete=
+    say "going on without PostgreSQL's server: the tests of the store in PostgreSQL will be reported as skipped"
+fi
+
 # rhea, the JavaScript client, runs in node.
 lacking=
 command -v node >/dev/null 2>&1 || lacking="$lacking nodejs"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from onceway.errors import OncewayError
 
@@ -55,9 +55,23 @@ class Retention(NamedTuple):
     octets: int | None = None
 
 
+NAME_OCTETS: Final = 1000
+
+
+def _named(name: str) -> str:
+    """A key or a stream's name that every form of the store can keep."""
+    if "\0" in name or len(name.encode()) > NAME_OCTETS:
+        raise ValueError(f"{name[:40]!r}: a name is text without NUL of at most {NAME_OCTETS} octets of UTF-8")
+    return name
+
+
 @dataclass(slots=True)
 class Batch:
-    """Changes that become durable together, in this order: expected, values, trimmed, kept, appended."""
+    """Changes that become durable together, in this order: expected, values, trimmed, kept, appended.
+
+    Keys and names of streams are text without NUL of at most NAME_OCTETS in UTF-8; the methods raise ValueError for
+    others.
+    """
 
     expected: dict[str, bytes | None] = field(default_factory=dict)
     values: dict[str, bytes | None] = field(default_factory=dict)
@@ -67,25 +81,25 @@ class Batch:
 
     def expect(self, key: str, value: bytes | None) -> None:
         """Write nothing of this batch unless the key has this value; None: unless it has none."""
-        self.expected[key] = value
+        self.expected[_named(key)] = value
 
     def put(self, key: str, value: bytes) -> None:
-        self.values[key] = value
+        self.values[_named(key)] = value
 
     def delete(self, key: str) -> None:
-        self.values[key] = None
+        self.values[_named(key)] = None
 
     def append(self, stream: str, payloads: Sequence[bytes]) -> None:
         """A stream exists once something was appended to it."""
-        self.appended.setdefault(stream, []).extend(payloads)
+        self.appended.setdefault(_named(stream), []).extend(payloads)
 
     def trim(self, stream: str, before: int | None = None) -> None:
         """Remove the records before this position; None: all that the stream had before this batch."""
-        self.trimmed[stream] = before
+        self.trimmed[_named(stream)] = before
 
     def keep(self, stream: str, retention: Retention) -> None:
         """Keep so much of the stream from now on; without this it keeps everything."""
-        self.kept[stream] = retention
+        self.kept[_named(stream)] = retention
 
 
 class Committed(NamedTuple):

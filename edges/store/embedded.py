@@ -18,18 +18,30 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from edges.store import Batch, Bounds, Committed, Conflict, Record, StoreError, StoreFull
-from edges.store.blocks import BLOCK_RECORDS, encode, split
-from edges.store.sqlite_file import connect, get, lock, low_on_room, open_file, own_errors, position_at, read
+from edges.store.blocks import (
+    BLOCK_RECORDS,
+    Stream,
+    block_crc,
+    checked_value,
+    encode,
+    get,
+    key_crc,
+    position_at,
+    read,
+    split,
+    streams,
+)
+from edges.store.sqlite_file import connect, lock, low_on_room, open_file, own_errors
 
 T = TypeVar("T")
 
@@ -38,22 +50,9 @@ GROUP_BATCHES: Final = 2000
 READERS: Final = 4
 KEEP_EVERY_S: Final = 1.0  # how often streams are held to their retention by age
 FREE_PAGES: Final = 256  # given back to the file system at a time, between two groups
+HELD_BLOCKS: Final = 1000  # removed at most of a stream in a transaction, because it is held to its retention
 RESERVE_OCTETS: Final = 64 << 20  # what a checkpoint may need at most, and more; half of a small disk
 FREE_PART: Final = 16  # of the file, one in so many pages may stay free for what is appended next
-
-
-@dataclass(slots=True)
-class _Stream:
-    """What the writer knows of a stream."""
-
-    id: int
-    first: int = 0
-    next: int = 0
-    time_us: int = 0
-    octets: int = 0  # of its blocks
-    keep_us: int | None = None
-    keep_octets: int | None = None
-    waiting: list[bytes] = field(default_factory=list)  # appended, and not yet in a block
 
 
 @dataclass(slots=True)
@@ -96,7 +95,12 @@ class EmbeddedStore:
         self._database: Any
         with self._errors():
             self._database = self._open(limit_octets)
-            self._streams = self._read_streams()
+            try:
+                self._streams = self._read_streams()
+            except BaseException:
+                self._database.close()
+                self._unlock()
+                raise
         self._publish_bounds(self._streams)
         self._local = threading.local()
         self._connections: list[Any] = []
@@ -126,9 +130,7 @@ class EmbeddedStore:
         return self._bounds.get(stream, Bounds(0, 0))
 
     async def position_at(self, stream: str, time_us: int) -> int:
-        found = await self._reading(lambda database: position_at(database, stream, time_us))
-        bounds = self._bounds.get(stream, Bounds(0, 0))
-        return bounds.next if found is None else max(found, bounds.first)
+        return await self._reading(lambda database: position_at(database, stream, time_us))
 
     async def grown(self, stream: str, position: int) -> None:
         self._check()
@@ -147,9 +149,9 @@ class EmbeddedStore:
         return await self._reading(lambda database: get(database, key))
 
     async def scan(self, prefix: str) -> list[tuple[str, bytes]]:
-        def rows(database: sqlite3.Connection) -> list[tuple[str, bytes]]:
-            found = database.execute("SELECT key, value FROM keys WHERE key >= ? ORDER BY key", (prefix,))
-            return list(takewhile(lambda row: row[0].startswith(prefix), found))
+        def rows(database: Any) -> list[tuple[str, bytes]]:
+            found = database.execute("SELECT key, value, crc FROM keys WHERE key >= ? ORDER BY key", (prefix,))
+            return [(row[0], checked_value(*row)) for row in takewhile(lambda row: row[0].startswith(prefix), found)]
 
         return await self._reading(rows)
 
@@ -222,9 +224,8 @@ class EmbeddedStore:
 
     # --- opening
 
-    def _read_streams(self) -> dict[str, _Stream]:
-        query = "SELECT name, id, first, next, time_us, octets, keep_us, keep_octets FROM streams"
-        return {name: _Stream(*values) for name, *values in self._database.execute(query)}
+    def _read_streams(self) -> dict[str, Stream]:
+        return {stream.name: stream for stream in streams(self._database)}
 
     # --- the writer's thread
 
@@ -311,8 +312,9 @@ class EmbeddedStore:
                 database.execute("DELETE FROM keys WHERE key = ?", (key,))
             else:
                 database.execute(
-                    "INSERT INTO keys VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                    (key, value),
+                    "INSERT INTO keys VALUES (?, ?, ?) "
+                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value, crc = excluded.crc",
+                    (key, value, key_crc(key, value)),
                 )
         removed = {name: self._trim(name, before) for name, before in batch.trimmed.items()}
         for name, retention in batch.kept.items():
@@ -332,35 +334,38 @@ class EmbeddedStore:
                     self._write_blocks(stream)
         return Committed(positions, removed)
 
-    def _stream(self, name: str) -> _Stream:
+    def _stream(self, name: str) -> Stream:
         stream = self._streams.get(name)
         if stream is None:
             row = self._database.execute(
-                "INSERT INTO streams (name, first, next, time_us, octets) VALUES (?, 0, 0, 0, 0) RETURNING id", (name,)
+                "INSERT INTO streams (name, first, next, time_us, octets, crc) VALUES (?, 0, 0, 0, 0, 0) RETURNING id",
+                (name,),
             ).fetchone()
-            stream = self._streams[name] = _Stream(row[0])
+            stream = self._streams[name] = Stream(row[0], name)
         self._touched[name] = None
         return stream
 
-    def _write_blocks(self, stream: _Stream) -> None:
+    def _write_blocks(self, stream: Stream) -> None:
         """Makes blocks of what was appended."""
         waiting = stream.waiting
         stream.waiting = []
         first = stream.next - len(waiting)
         for payloads in split(waiting):
             body = encode(payloads)
+            position = (first, first + len(payloads) - 1, stream.time_us)
             self._database.execute(
-                "INSERT INTO blocks (stream, last, first, time_us, body) VALUES (?, ?, ?, ?, ?)",
-                (stream.id, first + len(payloads) - 1, first, stream.time_us, body),
+                "INSERT INTO blocks (stream, first, last, time_us, body, crc) VALUES (?, ?, ?, ?, ?, ?)",
+                (stream.id, *position, body, block_crc(stream.id, *position, body)),
             )
             stream.octets += len(body)
             first += len(payloads)
 
-    def _write_stream(self, stream: _Stream) -> None:
+    def _write_stream(self, stream: Stream) -> None:
+        _, _, *values = stream.values()
         self._database.execute(
-            "UPDATE streams SET first = ?, next = ?, time_us = ?, octets = ?, keep_us = ?, keep_octets = ? "
+            "UPDATE streams SET first = ?, next = ?, time_us = ?, octets = ?, keep_us = ?, keep_octets = ?, crc = ? "
             "WHERE id = ?",
-            (stream.first, stream.next, stream.time_us, stream.octets, stream.keep_us, stream.keep_octets, stream.id),
+            (*values, stream.id),
         )
 
     def _trim(self, name: str, before: int | None) -> int:
@@ -384,23 +389,25 @@ class EmbeddedStore:
     def _hold(self, name: str) -> None:
         """Removes the oldest blocks of what is more than the stream is to keep."""
         stream = self._streams[name]
+        if stream.keep_us is None and (stream.keep_octets is None or stream.octets <= stream.keep_octets):
+            return
+        excess = 0 if stream.keep_octets is None else stream.octets - stream.keep_octets
+        oldest = 0 if stream.keep_us is None else self._wall_us() - stream.keep_us
         before = stream.first
-        if stream.keep_us is not None:
-            (last,) = self._database.execute(
-                "SELECT max(last) FROM blocks WHERE stream = ? AND time_us < ?",
-                (stream.id, self._wall_us() - stream.keep_us),
-            ).fetchone()
-            before = before if last is None else last + 1
-        if stream.keep_octets is not None and stream.octets > stream.keep_octets:
-            excess = stream.octets - stream.keep_octets
-            for last, octets in self._database.execute(
-                "SELECT last, length(body) FROM blocks WHERE stream = ? ORDER BY last LIMIT 1000", (stream.id,)
-            ):
-                before = max(before, last + 1)
-                excess -= octets
-                if excess <= 0:
-                    break
+        for last, time_us, octets in islice(self._oldest(stream), HELD_BLOCKS):
+            if excess <= 0 and time_us >= oldest:
+                break
+            before = last + 1
+            excess -= octets
         self._trim(name, before)
+
+    def _oldest(self, stream: Stream) -> Iterator[tuple[int, int, int]]:
+        """(last position, time, octets) of its blocks. They are asked for a few at a time: one is often enough."""
+        position = stream.first
+        query = "SELECT last, time_us, length(body) FROM blocks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 8"
+        while rows := self._database.execute(query, (stream.id, position)).fetchall():
+            yield from rows
+            position = rows[-1][0] + 1
 
     def _tidy(self, work: Callable[[], None]) -> None:
         """Work in the background. On a full disk it waits for its next turn: commits may free room before."""

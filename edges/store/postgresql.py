@@ -25,12 +25,13 @@ import psycopg
 import psycopg.conninfo
 
 from edges.store import Bounds, Record, StoreError, StoreFull
-from edges.store.blocks import take
+from edges.store.blocks import checked_value, find, read
 from edges.store.embedded import EmbeddedStore
+from onceway.client.sqlite_format import Damaged
 
 T = TypeVar("T")
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 LOCK: Final = 0x4F6E6377  # of all writers of a database
 CHANNEL: Final = "onceway_store"
 LOOK_S: Final = 0.5  # how often the listener looks whether the store was closed
@@ -42,14 +43,13 @@ SETTINGS: Final = (
 _SCHEMA: Final = """
 CREATE TABLE store_format (format INTEGER NOT NULL, version BIGINT NOT NULL);
 CREATE TABLE writers (id TEXT PRIMARY KEY, number BIGINT NOT NULL, at TIMESTAMPTZ NOT NULL DEFAULT now());
-CREATE TABLE keys (key TEXT COLLATE "C" PRIMARY KEY, value BYTEA NOT NULL);
+CREATE TABLE keys (key TEXT COLLATE "C" PRIMARY KEY, value BYTEA NOT NULL, crc BIGINT NOT NULL);
 CREATE TABLE streams (
     id BIGSERIAL PRIMARY KEY, name TEXT COLLATE "C" NOT NULL UNIQUE, first BIGINT NOT NULL, next BIGINT NOT NULL,
-    time_us BIGINT NOT NULL, octets BIGINT NOT NULL, keep_us BIGINT, keep_octets BIGINT);
+    time_us BIGINT NOT NULL, octets BIGINT NOT NULL, keep_us BIGINT, keep_octets BIGINT, crc BIGINT NOT NULL);
 CREATE TABLE blocks (
-    id BIGSERIAL, stream BIGINT NOT NULL, last BIGINT NOT NULL, first BIGINT NOT NULL,
-    time_us BIGINT NOT NULL, body BYTEA NOT NULL, PRIMARY KEY (stream, last));
-CREATE INDEX block_by_time ON blocks (stream, time_us);
+    stream BIGINT NOT NULL, last BIGINT NOT NULL, first BIGINT NOT NULL,
+    time_us BIGINT NOT NULL, body BYTEA NOT NULL, crc BIGINT NOT NULL, PRIMARY KEY (stream, last));
 """
 
 
@@ -60,6 +60,7 @@ class Database:
         self.connection = psycopg.connect(
             conninfo,
             autocommit=True,
+            target_session_attrs="read-write",  # of several hosts the primary, which is waited for
             connect_timeout=5,
             keepalives_idle=5,
             keepalives_interval=2,
@@ -131,6 +132,8 @@ class PostgresStore(EmbeddedStore):
             raise StoreFull(f"{self.place}: the disk of the database is full; make room") from error
         except psycopg.Error as error:
             raise StoreError(f"{self.place}: {error}; look at the database") from error
+        except Damaged as error:
+            raise StoreError(f"{self.place}: {error} is damaged; put a whole copy back") from error
 
     def _unlock(self) -> None:
         """Nobody has it alone."""
@@ -148,8 +151,8 @@ class PostgresStore(EmbeddedStore):
             if self._database.connection.closed:
                 self._database = Database(self._conninfo)
             database = self._database
-            database.execute("BEGIN IMMEDIATE")
             try:
+                database.execute("BEGIN IMMEDIATE")
                 row = database.execute("SELECT number FROM writers WHERE id = ?", (self._id,)).fetchone()
                 if done and row == (self._number,):
                     database.execute("ROLLBACK")
@@ -239,20 +242,16 @@ class PostgresStore(EmbeddedStore):
         if records < 1:
             self._check()
             return []
-        return await self._reading(lambda database: _read(database, stream, first, records, octets))
+        return await self._reading(lambda database: read(database, stream, first, records, octets))
 
     async def bounds(self, stream: str) -> Bounds:
         def ask(database: Database) -> Bounds:
-            row = database.execute("SELECT first, next FROM streams WHERE name = ?", (stream,)).fetchone()
-            return Bounds(*row) if row else Bounds(0, 0)
+            found = find(database, stream)
+            return Bounds(found.first, found.next) if found else Bounds(0, 0)
 
         bounds: Bounds = await self._reading(ask)
         self._note(stream, bounds)
         return bounds
-
-    async def position_at(self, stream: str, time_us: int) -> int:
-        await self.bounds(stream)
-        return await super().position_at(stream, time_us)
 
     async def grown(self, stream: str, position: int) -> None:
         self._check()
@@ -272,8 +271,8 @@ class PostgresStore(EmbeddedStore):
 
     async def scan(self, prefix: str) -> list[tuple[str, bytes]]:
         def ask(database: Database) -> list[tuple[str, bytes]]:
-            query = "SELECT key, value FROM keys WHERE key >= ? AND starts_with(key, ?) ORDER BY key"
-            return list(database.execute(query, (prefix, prefix)))
+            query = "SELECT key, value, crc FROM keys WHERE key >= ? AND starts_with(key, ?) ORDER BY key"
+            return [(row[0], checked_value(*row)) for row in database.execute(query, (prefix, prefix))]
 
         return await self._reading(ask)
 
@@ -332,33 +331,13 @@ class PostgresStore(EmbeddedStore):
 
 
 def _lost(error: psycopg.Error) -> bool:
-    """Whether the connection failed, and not what was asked."""
+    """Whether the connection failed, and not what was asked. 25006: the server has become a standby."""
     if isinstance(error, psycopg.InterfaceError):
         return True
     state = error.sqlstate
     if state is None:
         return isinstance(error, psycopg.OperationalError)
-    return state.startswith("08") or state in ("57P01", "57P02", "57P03", "25P03")
-
-
-def _read(database: Database, stream: str, first: int, records: int, octets: int) -> list[Record]:
-    found: list[Record] = []
-    taken = 0
-    while True:
-        rows = database.execute(
-            "SELECT blocks.first, last, blocks.time_us, body, streams.first "
-            "FROM streams JOIN blocks ON blocks.stream = streams.id "
-            "WHERE name = ? AND last >= ? AND last >= streams.first ORDER BY last LIMIT 8",
-            (stream, first),
-        ).fetchall()
-        for at, last, time_us, body, oldest in rows:
-            whole = take(found, body, at, time_us, max(first, oldest), records - len(found), octets - taken)
-            taken += len(body)
-            if not whole or len(found) == records or taken > octets:
-                return found
-            first = last + 1
-        if len(rows) < 8:
-            return found
+    return state.startswith("08") or state in ("57P01", "57P02", "57P03", "25P03", "25006")
 
 
 def _place(conninfo: str) -> str:

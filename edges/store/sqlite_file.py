@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded store: its tables, its lock, and what is asked of it."""
+"""The SQLite file of the embedded store: its tables, its lock, its errors, and what is checked when it is opened."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from edges.store import Record, StoreError, StoreFull
-from edges.store.blocks import take
+from edges.store import StoreError, StoreFull
+from edges.store.blocks import checked_value
+from onceway.client.sqlite_format import Damaged
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+REMEDY: Final = "put a whole copy back"
 APPLICATION_ID: Final = 0x4F6E6377  # "Oncw"
 
-_DAMAGE: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+_DAMAGE: Final = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
 _NOT_WRITTEN: Final = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _PROBE_OCTETS: Final = 1 << 20
-_SCHEMA: Final = """
-CREATE TABLE keys (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-CREATE TABLE streams (
-    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, first INTEGER NOT NULL, next INTEGER NOT NULL,
-    time_us INTEGER NOT NULL, octets INTEGER NOT NULL, keep_us INTEGER, keep_octets INTEGER);
-CREATE TABLE blocks (
-    id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, last INTEGER NOT NULL, first INTEGER NOT NULL,
-    time_us INTEGER NOT NULL, body BLOB NOT NULL);
-CREATE UNIQUE INDEX block_by_position ON blocks (stream, last);
-CREATE INDEX block_by_time ON blocks (stream, time_us);
-"""
+_SCHEMA: Final = (
+    "CREATE TABLE keys (key TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE streams ("
+    "id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, first INTEGER NOT NULL, next INTEGER NOT NULL, "
+    "time_us INTEGER NOT NULL, octets INTEGER NOT NULL, keep_us INTEGER, keep_octets INTEGER, crc INTEGER NOT NULL)",
+    "CREATE TABLE blocks ("
+    "id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, last INTEGER NOT NULL, first INTEGER NOT NULL, "
+    "time_us INTEGER NOT NULL, body BLOB NOT NULL, crc INTEGER NOT NULL)",
+    "CREATE UNIQUE INDEX block_by_position ON blocks (stream, last)",
+)
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -40,28 +41,23 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def open_file(path: Path, limit_octets: int | None) -> sqlite3.Connection:
+    if not path.exists():
+        _make(path)
+    elif path.stat().st_size == 0:
+        raise Damaged("the file, which is empty,")
     database = connect(path)
     try:
-        application, version, tables = (
-            int(database.execute(query).fetchone()[0])
-            for query in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+        application, version = (
+            int(database.execute(query).fetchone()[0]) for query in ("PRAGMA application_id", "PRAGMA user_version")
         )
-        if not tables and not application:
-            database.execute("PRAGMA auto_vacuum = INCREMENTAL")
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA.split(";"):
-                database.execute(statement)
-            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            database.execute(f"PRAGMA user_version = {FORMAT}")
-            database.execute("COMMIT")
-        elif application != APPLICATION_ID:
-            raise StoreError(f"{path}: this is not a store of edges; name another file")
-        elif version != FORMAT:
+        if application != APPLICATION_ID:
+            raise StoreError(f"{path}: this is not a store of edges; name another file, or put a whole copy back")
+        if version != FORMAT:
             raise StoreError(
                 f"{path}: the store has format {version}, this version of onceway reads format {FORMAT}; "
                 "use the version that wrote it"
             )
+        _check(database)
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = FULL")
         database.execute("PRAGMA secure_delete = OFF")  # Debian's default writes zeros over all that is removed
@@ -76,6 +72,40 @@ def open_file(path: Path, limit_octets: int | None) -> sqlite3.Connection:
     return database
 
 
+def _make(path: Path) -> None:
+    """Under another name first: a store is whole, or is not there."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    database = connect(new)
+    try:
+        database.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        database.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA:
+            database.execute(statement)
+        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        database.execute(f"PRAGMA user_version = {FORMAT}")
+        database.execute("COMMIT")
+    finally:
+        database.close()
+    new.rename(path)
+
+
+def _check(database: sqlite3.Connection) -> None:
+    """All but the blocks and what is free: blocks are checked where they are read."""
+    made = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
+    if [sql for (sql,) in database.execute(made)] != list(_SCHEMA):
+        raise Damaged("the file")
+    for table in ("keys", "streams"):
+        if database.execute(f"PRAGMA integrity_check({table})").fetchone() != ("ok",):
+            raise Damaged(f"the table of {table}")
+    before = None
+    for key, value, crc in database.execute("SELECT key, value, crc FROM keys ORDER BY key"):
+        checked_value(key, value, crc)
+        if before is not None and before >= key:
+            raise Damaged("the table of keys")
+        before = key
+
+
 @contextmanager
 def own_errors(path: Path) -> Iterator[None]:
     """Errors of SQLite become the store's."""
@@ -85,8 +115,11 @@ def own_errors(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorcode", 0)
         if code == sqlite3.SQLITE_FULL or (code in _NOT_WRITTEN and no_room(path)):
             raise StoreFull(f"{path}: the disk or the store's limit is full; make room") from error
-        remedy = "put a whole copy back" if code & 0xFF in _DAMAGE else "look at the disk and the permissions"
+        damaged = code & 0xFF in _DAMAGE or "decode" in str(error)  # a text that is none has no code
+        remedy = REMEDY if damaged else "look at the disk and the permissions"
         raise StoreError(f"{path}: {error}; {remedy}") from error
+    except Damaged as error:
+        raise StoreError(f"{path}: {error} is damaged; {REMEDY}") from error
 
 
 def no_room(path: Path) -> bool:
@@ -109,36 +142,6 @@ def low_on_room(path: Path, reserve: int) -> bool:
     """Whether the disk has less room than `reserve` octets and than half of it."""
     disk = os.statvfs(path.parent)
     return disk.f_bavail * disk.f_frsize < min(reserve, disk.f_blocks * disk.f_frsize // 2)
-
-
-def read(database: sqlite3.Connection, stream: str, first: int, records: int, octets: int) -> list[Record]:
-    found: list[Record] = []
-    taken = 0
-    for block_first, time_us, body, oldest in database.execute(
-        "SELECT blocks.first, blocks.time_us, body, streams.first "
-        "FROM streams JOIN blocks ON blocks.stream = streams.id "
-        "WHERE name = ? AND last >= ? AND last >= streams.first ORDER BY last",
-        (stream, first),
-    ):
-        whole = take(found, body, block_first, time_us, max(first, oldest), records - len(found), octets - taken)
-        taken += len(body)
-        if not whole or len(found) == records or taken > octets:
-            break
-    return found
-
-
-def position_at(database: sqlite3.Connection, stream: str, time_us: int) -> int | None:
-    row = database.execute(
-        "SELECT blocks.first FROM streams JOIN blocks ON blocks.stream = streams.id "
-        "WHERE name = ? AND blocks.time_us >= ? ORDER BY blocks.time_us, blocks.id LIMIT 1",
-        (stream, time_us),
-    ).fetchone()
-    return None if row is None else int(row[0])
-
-
-def get(database: sqlite3.Connection, key: str) -> bytes | None:
-    row = database.execute("SELECT value FROM keys WHERE key = ?", (key,)).fetchone()
-    return None if row is None else bytes(row[0])
 
 
 def lock(path: Path) -> int:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from edges.store import Batch, Committed, Store, open_store
 from tests.edges.store.postgres import Server
 
+T = TypeVar("T")
 With = Callable[[Callable[[Store], Awaitable[None]]], None]
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """One that may die."""
     server = Server()
     yield server
     server.close()
@@ -34,9 +45,17 @@ def database(postgres: Server) -> str:
 
 
 @pytest.fixture(params=["embedded", "postgresql"])
-def with_store(request: pytest.FixtureRequest, tmp_path: Path) -> With:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new store may be, of each form."""
+    if request.param == "embedded":
+        return str(tmp_path / "edge.store")
+    url: str = request.getfixturevalue("database")
+    return url
+
+
+@pytest.fixture
+def with_store(place: str) -> With:
     """Runs a coroutine function with an open store; called again, with the same store opened again."""
-    place = str(tmp_path / "edge.store") if request.param == "embedded" else request.getfixturevalue("database")
 
     def run(test: Callable[[Store], Awaitable[None]]) -> None:
         async def go() -> None:
@@ -51,7 +70,33 @@ def with_store(request: pytest.FixtureRequest, tmp_path: Path) -> With:
     return run
 
 
+class Loop:
+    """A loop in a thread, for tests that speak to a journal from outside."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
+
+    def run(self, work: Awaitable[T]) -> T:
+        async def go() -> T:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(go(), self.loop).result(60)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
 async def append(store: Store, stream: str, *payloads: bytes) -> Committed:
     batch = Batch()
     batch.append(stream, payloads)
     return await store.commit(batch)
+
+
+async def all_of(store: Store, stream: str) -> list[bytes]:
+    records = await store.read(stream, 0, records=1 << 30, octets=1 << 30)
+    assert [record.position for record in records] == list(range(len(records)))
+    return [record.payload for record in records]

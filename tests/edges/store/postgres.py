@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -21,49 +22,91 @@ def program(name: str) -> str | None:
     return shutil.which(name) or max(glob(f"/usr/lib/postgresql/*/bin/{name}"), default=None)
 
 
-class Server:
-    """Started at once; `kill` and `start` make it die and come back."""
+def mounting(place: Path, size: str, owner: int = 0) -> list[str]:
+    """What to put before a command, so that it has a file system of its own at `place`, which vanishes with it."""
+    mount = f'mount -t tmpfs -o size={size},uid={owner} none "$0" && exec "$@"'
+    before = ["unshare", "-m", "sh", "-c", mount, str(place)]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*before, "true"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("no file system may be mounted here")
+    return before
 
-    def __init__(self) -> None:
-        initdb, postgres = program("initdb"), program("postgres")
-        if initdb is None or postgres is None:
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _command_of(pid: int) -> bytes:
+    """Empty for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+class Server:
+    """Started at once; `kill` and `start` make it die and come back.
+
+    Args:
+        small: The size of a file system at the directory `small`, for a tablespace.
+        of: A server whose standby this one is.
+    """
+
+    def __init__(self, *, small: str = "", of: Server | None = None) -> None:
+        initdb, postgres, basebackup = program("initdb"), program("postgres"), program("pg_basebackup")
+        if initdb is None or postgres is None or basebackup is None:
             pytest.skip("PostgreSQL is missing: apt-get install postgresql")
         pytest.importorskip("psycopg", reason="psycopg is missing: pip install 'onceway[postgresql]'")
         self._postgres = postgres
         self._as: list[str] = []
-        self.place = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # a socket's path is short
-        if os.getuid() == 0:
+        self._mounting: list[str] = []
+        owner = os.getuid()
+        if owner == 0:
             if shutil.which("setpriv") is None:
                 pytest.skip("root cannot run PostgreSQL, and setpriv is missing")
             other = pwd.getpwnam("nobody")
-            os.chown(self.place, other.pw_uid, other.pw_gid)
-            self._as = ["setpriv", f"--reuid={other.pw_uid}", f"--regid={other.pw_gid}", "--clear-groups"]
+            owner = other.pw_uid
+            self._as = ["setpriv", f"--reuid={owner}", f"--regid={other.pw_gid}", "--clear-groups"]
+        self.place = Path(tempfile.mkdtemp(prefix="pg", dir="/tmp"))  # a socket's path is short
+        os.chown(self.place, owner, -1)
         self.data = self.place / "data"
-        made = subprocess.run(
-            [*self._as, initdb, "-D", str(self.data), "-U", "edge", "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
-            capture_output=True, text=True, check=False, cwd="/", env={**os.environ, "HOME": "/"},
-        )  # fmt: skip
-        if made.returncode:
-            raise AssertionError(made.stdout + made.stderr)
+        self.small = self.place / "small"
+        if small:
+            self.small.mkdir()
+            self._mounting = mounting(self.small, small, owner)
+        if of is not None:
+            self._run(basebackup, "-D", str(self.data), "-R", "-c", "fast", "-d", of.url())
+        else:
+            self._run(initdb, "-D", str(self.data), "-U", "edge", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
         self.start()
 
-    def url(self, database: str = "postgres") -> str:
-        return f"postgresql://edge@/{database}?host={self.place}"
+    def _run(self, *command: str) -> None:
+        environment = {**os.environ, "HOME": "/"}
+        run = subprocess.run(
+            [*self._as, *command], capture_output=True, text=True, cwd="/", env=environment, check=False
+        )
+        if run.returncode:
+            raise AssertionError(run.stdout + run.stderr)
+
+    def url(self, database: str = "postgres", standby: Server | None = None) -> str:
+        hosts = f"{self.place},{standby.place}" if standby else str(self.place)
+        return f"postgresql://edge@/{database}?host={hosts}"
 
     def start(self) -> None:
         options = [
-            "-c",
             "listen_addresses=",
-            "-k",
-            str(self.place),
-            "-c",
             "shared_buffers=16MB",
-            "-c",
             "max_wal_size=64MB",
+            "autovacuum_naptime=1s",
+            "log_connections=on",
         ]
+        settings = [part for option in options for part in ("-c", option)]
         # setpriv last: changing the user clears the signal at the parent's death
+        command = dying_with_us([self._postgres, "-D", str(self.data), "-k", str(self.place), *settings])
         self.process = subprocess.Popen(
-            [*self._as, *dying_with_us([self._postgres, "-D", str(self.data), *options])],
+            [*self._mounting, *self._as, *command],
             cwd="/", stdout=subprocess.DEVNULL, stderr=(self.place / "log").open("ab"),
         )  # fmt: skip
         wait_until(self._answers, f"PostgreSQL answers: {self.place}/log")
@@ -84,11 +127,38 @@ class Server:
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(statement.encode())
 
+    def connections(self) -> int:
+        """How many there have been."""
+        return (self.place / "log").read_bytes().count(b"connection authorized")
+
+    def stop(self) -> None:
+        """As an operator does it: clients are disconnected, and everything is written."""
+        self._end(signal.SIGINT)
+
     def kill(self) -> None:
         """As a crash: the server ends without a checkpoint, and recovers when it starts again."""
+        self._end(signal.SIGQUIT)
+
+    def _end(self, how: signal.Signals) -> None:
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGQUIT)
+            self.process.send_signal(how)
             self.process.wait(60)
+
+    def kill_at_once(self) -> None:
+        """SIGKILL to every process of the server."""
+        self.process.send_signal(signal.SIGSTOP)  # it starts no others
+        processes = children_of(self.process.pid)
+        for pid in (*processes, self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(60)
+        wait_until(lambda: not any(map(_command_of, processes)), "no process is left")
+
+    def kill_a_backend(self) -> None:
+        """SIGKILL to one process: the server ends all others and recovers by itself."""
+        backends = [pid for pid in children_of(self.process.pid) if b"edge" in _command_of(pid)]
+        if backends:
+            os.kill(backends[-1], signal.SIGKILL)
 
     def close(self) -> None:
         self.kill()

@@ -54,7 +54,7 @@ def test_files_that_are_no_store_are_refused_and_left_alone(tmp_path: Path) -> N
         with sqlite3.connect(tmp_path / "new") as database:
             database.execute("PRAGMA user_version = 99")
         database.close()
-        with pytest.raises(StoreError, match="has format 99, this version of onceway reads format 1"):
+        with pytest.raises(StoreError, match="has format 99, this version of onceway reads format 2"):
             opened(tmp_path / "new")
 
     asyncio.run(go())

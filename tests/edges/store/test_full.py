@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import pytest
 from edges.store import Batch, Retention, StoreError, StoreFull, embedded
 from edges.store.embedded import EmbeddedStore
 from tests.edges.store.conftest import append
+from tests.edges.store.postgres import mounting
 from tests.live import ROOT, dying_with_us
 
 WRITES = re.compile(r"BEGIN|COMMIT|INSERT|UPDATE|DELETE|PRAGMA (incremental_vacuum|wal_checkpoint)")
@@ -261,13 +261,7 @@ asyncio.run(go())
 
 def test_a_store_on_a_full_disk_gets_room_from_its_own_trims(tmp_path: Path) -> None:
     """On a file system of 96 MiB, which vanishes with the process."""
-    mounting = ["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=96m none "$0" && exec "$@"', str(tmp_path)]
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*mounting, "true"], capture_output=True, check=False).returncode
-    ):
-        pytest.skip("no file system may be mounted here")
-    command = [*mounting, *dying_with_us([sys.executable, "-c", SMALL, str(tmp_path / "s")])]
+    command = [*mounting(tmp_path, "96m"), *dying_with_us([sys.executable, "-c", SMALL, str(tmp_path / "s")])]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert run.returncode == 0, run.stderr
 

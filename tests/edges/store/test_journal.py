@@ -8,18 +8,18 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import onceway
-from edges.store import Batch, Store, open_store
+from edges.store import Batch, Store, StoreFull, open_store
 from edges.store.journal import StoreJournal
 from onceway.client.bodies import decode_body
 from onceway.client.journal import SubscriberRecord
 from onceway.errors import JournalCorrupt, JournalFull, JournalLocked
+from tests.edges.store.conftest import Loop, With
+from tests.edges.store.postgres import Server
 from tests.live import ROOT, LiveNetwork, dying_with_us, wait_until
 from tests.live_fixture import live_network, pytest_runtest_makereport
 from tests.onceway.client.test_journal import (
@@ -49,38 +49,16 @@ __all__ = [
     "test_settled_tags_of_a_run_that_is_not_empty_may_come_back_and_never_vanish_early",
 ]
 
-T = TypeVar("T")
-
-
-class Loop:
-    """A loop in a thread, for tests that speak to a journal from outside."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
-
-    def run(self, work: Awaitable[T]) -> T:
-        async def go() -> T:
-            return await work
-
-        return asyncio.run_coroutine_threadsafe(go(), self.loop).result(60)
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
-
 
 class Opened:
     """A life of a client: its store, its journal, and a way to wait for it."""
 
-    def __init__(self, loop: Loop, path: Path) -> None:
+    def __init__(self, loop: Loop, place: str) -> None:
         self._loop = loop
         self._moved = threading.Condition()
 
         async def go() -> tuple[Store, StoreJournal]:
-            store = open_store(str(path))
+            store = open_store(place)
             return store, await StoreJournal.of(store)
 
         self.store, self.journal = loop.run(go())
@@ -104,14 +82,14 @@ class Opened:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Callable[[], Opened]]:
+def opened(place: str) -> Iterator[Callable[[], Opened]]:
     loop = Loop()
     lives: list[Opened] = []
 
     def open_again() -> Opened:
         if lives:
             lives.pop().close()
-        lives.append(Opened(loop, tmp_path / "edge.store"))
+        lives.append(Opened(loop, place))
         return lives[-1]
 
     yield open_again
@@ -119,22 +97,11 @@ def opened(tmp_path: Path) -> Iterator[Callable[[], Opened]]:
     loop.close()
 
 
-def run(test: Callable[[Store], Awaitable[None]], path: Path, **options: Any) -> None:
-    async def go() -> None:
-        store = open_store(str(path), **options)
-        try:
-            await test(store)
-        finally:
-            await store.close()
-
-    asyncio.run(go())
-
-
 async def flush(journal: StoreJournal) -> None:
     await asyncio.to_thread(journal.close)
 
 
-def test_a_process_that_takes_the_journal_over_ends_the_older_one_before_it_changes_anything(tmp_path: Path) -> None:
+def test_a_process_that_takes_the_journal_over_ends_the_older_one_before_it_changes_anything(with_store: With) -> None:
     async def test(store: Store) -> None:
         old = await StoreJournal.of(store)
         old.open("c", lambda: None)
@@ -152,10 +119,10 @@ def test_a_process_that_takes_the_journal_over_ends_the_older_one_before_it_chan
         assert await store.read("stream", 0) == []
         await flush(new)
 
-    run(test, tmp_path / "s")
+    with_store(test)
 
 
-def test_another_containers_journal_and_damage_are_refused_by_name(tmp_path: Path) -> None:
+def test_another_containers_journal_and_damage_are_refused_by_name(with_store: With) -> None:
     async def test(store: Store) -> None:
         journal = await StoreJournal.of(store)
         journal.open("c", lambda: None)
@@ -172,18 +139,29 @@ def test_another_containers_journal_and_damage_are_refused_by_name(tmp_path: Pat
         with pytest.raises(JournalCorrupt, match="the row of messages from 0 on is damaged"):
             journal.publisher("a", "p")
 
-    run(test, tmp_path / "s")
+    with_store(test)
 
 
-def test_a_full_store_stops_the_journal(tmp_path: Path) -> None:
+def test_a_full_store_stops_the_journal_and_has_nothing_of_what_it_refused(
+    with_store: With, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(store: Store) -> None:
         journal = await StoreJournal.of(store)
         journal.open("c", lambda: None)
-        journal.publisher("a", "p").publish(0, [bytes(500_000)])
-        with pytest.raises(JournalFull, match="nothing confirmed is lost"):
-            await flush(journal)
+        publisher = journal.publisher("a", "p")
+        publisher.publish(0, [b"kept"])
+        await flush(journal)
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "_apply", refuse)
+            publisher.publish(1, [b"refused"])
+            with pytest.raises(JournalFull, match="full; nothing confirmed is lost"):
+                await flush(journal)
+        assert len(await store.scan("journal/publications/")) == 1
 
-    run(test, tmp_path / "s", limit_octets=300_000)
+    def refuse(batch: Batch) -> None:
+        raise StoreFull("full")
+
+    with_store(test)
 
 
 EDGE = """
@@ -208,11 +186,14 @@ asyncio.run(go(*sys.argv[1:]))
 
 @pytest.mark.slow
 def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_order(
-    live_network: Callable[..., LiveNetwork], tmp_path: Path
+    live_network: Callable[..., LiveNetwork],
+    place: str,
+    with_store: With,
+    request: pytest.FixtureRequest,
 ) -> None:
+    database: Server | None = request.getfixturevalue("postgres") if place.startswith("postgresql:") else None
     network = live_network("a", "b", links=[("a", "b")])
     rng = random.Random(5)
-    path = tmp_path / "edge.store"
     ended = threading.Event()
     sent = 0
 
@@ -226,7 +207,7 @@ def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_o
         raise AssertionError
 
     def edge() -> subprocess.Popen[bytes]:
-        command = dying_with_us([sys.executable, "-c", EDGE, str(path), network.urls("a", "b")])
+        command = dying_with_us([sys.executable, "-c", EDGE, place, network.urls("a", "b")])
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"attached\n"
@@ -249,8 +230,12 @@ def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_o
     publishing = threading.Thread(target=work)
     publishing.start()
     kill(first, 5)
-    for _ in range(20):
-        kill(edge(), rng.randrange(0, 8))
+    for number in range(10 if database is None else 4):
+        process = edge()
+        if database is not None and number == 1:
+            database.kill_at_once()
+            database.start()
+        kill(process, rng.randrange(0, 8))
     last = edge()
     ended.set()
     publishing.join(120)
@@ -266,5 +251,5 @@ def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_o
                 assert decode_body(record.payload) == b"%d" % record.position
                 position += 1
 
-    run(look, path)
+    with_store(look)
     wait_until(lambda: all(not router.leftovers() for router in network), "nothing left behind")

@@ -6,30 +6,14 @@ import asyncio
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from edges.store import Batch, Bounds, Store, StoreError, open_store
-from tests.edges.store.conftest import append
+from edges.store import Batch, Bounds, StoreError, open_store
+from tests.edges.store.conftest import all_of, append
 from tests.edges.store.postgres import Server
 from tests.live import ROOT, dying_with_us
-
-
-@pytest.fixture
-def own_server() -> Iterator[Server]:
-    """One that may die."""
-    server = Server()
-    yield server
-    server.close()
-
-
-async def all_of(store: Store, stream: str) -> list[bytes]:
-    records = await store.read(stream, 0, records=1 << 30, octets=1 << 30)
-    assert [record.position for record in records] == list(range(len(records)))
-    return [record.payload for record in records]
-
 
 WRITER = """
 import asyncio, sys
@@ -183,7 +167,7 @@ def test_another_format_and_a_database_that_is_not_there_are_refused(database: s
         await open_store(database).close()
         with psycopg.connect(database) as connection:
             connection.execute("UPDATE store_format SET format = 99")
-        with pytest.raises(StoreError, match="has format 99, this version of onceway reads format 1"):
+        with pytest.raises(StoreError, match="has format 99, this version of onceway reads format 2"):
             open_store(database)
         with pytest.raises(StoreError, match="the server's to set"):
             open_store(database, limit_octets=1)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from edges.store import Batch, Bounds, Conflict, Retention, Store, StoreError, open_store
+from edges.store import NAME_OCTETS, Batch, Bounds, Conflict, Retention, Store, StoreError, open_store
 from tests.edges.store.conftest import With, append
 
 
@@ -138,6 +138,45 @@ def test_keys_are_found_by_their_prefix_in_order(with_store: With) -> None:
         assert await store.scan("d") == []
 
     with_store(test)
+
+
+def test_values_and_records_are_any_octets_and_names_are_long_text(with_store: With) -> None:
+    octets = bytes(range(256)) * 3
+    name = "é\ud7ff😀" + "'%?\\\n" * 150
+    name += "n" * (NAME_OCTETS - len(name.encode()))
+
+    async def test(store: Store) -> None:
+        batch = Batch()
+        for key in (name, "", "empty"):
+            batch.put(key, octets if key else b"")
+            batch.append(key, [octets, b"", b"\0"])
+        await store.commit(batch)
+
+    async def again(store: Store) -> None:
+        for key in (name, "", "empty"):
+            assert await store.get(key) == (octets if key else b"")
+            assert [record.payload for record in await store.read(key, 0)] == [octets, b"", b"\0"]
+        assert [key for key, _ in await store.scan(name[:500])] == [name]
+        assert await store.streams() == ["", "empty", name]
+
+    with_store(test)
+    with_store(again)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "n" * (NAME_OCTETS + 1), "é" * 501, "\ud800"])
+def test_a_name_that_not_every_store_can_keep_is_refused_where_it_is_given(name: str) -> None:
+    batch = Batch()
+    for change in (
+        lambda: batch.put(name, b""),
+        lambda: batch.delete(name),
+        lambda: batch.expect(name, None),
+        lambda: batch.append(name, [b""]),
+        lambda: batch.trim(name),
+        lambda: batch.keep(name, Retention()),
+    ):
+        with pytest.raises(ValueError, match=r"a name is text without NUL|surrogates not allowed"):
+            change()
+    assert batch == Batch()
 
 
 def test_who_waits_for_a_position_is_woken_when_it_is_there(with_store: With) -> None:
