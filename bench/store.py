@@ -1,6 +1,9 @@
 """What the edges' store costs: appends in batches, and four readers of one stream, beside LMDB.
 
-    .venv/bin/python -m bench.store [--records 300000] [--octets 100] [--dir /tmp] [--postgresql URL]
+    .venv/bin/python -m bench.store [--records 300000] [--octets 100] [--dir /tmp] [--postgresql URL] [--held-s 20]
+
+The last figures are of a stream that is held to RETAINED octets, and appended to at RATE records/s, 100 a commit, so
+that old records are removed all the time: how long a commit takes, in the middle and at most.
 
 LMDB (`pip install lmdb`) is measured where it is installed: the same blocks, written in one transaction for each group,
 with its own fsync. PostgreSQL is measured in the empty database that is named. CPU is that of the process, of all its
@@ -18,11 +21,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from edges.store import Batch, Store, open_store
+from edges.store import Batch, Retention, Store, open_store
 from edges.store.blocks import decode, encode
 
 OUTSTANDING = 64  # commits that are not awaited yet
 READERS = 4
+RATE = 50_000
+RETAINED = 50_000_000
 
 
 async def measured(what: str, records: int, work: Awaitable[None]) -> None:
@@ -57,6 +62,37 @@ async def read(store: Store, stream: str, readers: int) -> None:
     await asyncio.gather(*(one() for _ in range(readers)))
 
 
+async def hold(form: str, store: Store, seconds: float, payload: bytes) -> None:
+    size = 100
+    kept = Batch()
+    kept.keep("held", Retention(octets=RETAINED))
+    await store.commit(kept)
+    await append(store, "held", RETAINED // len(payload), 1000, payload)
+    (first, _), cpu, start = await store.bounds("held"), time.process_time(), time.perf_counter()
+    taken: list[float] = []
+
+    async def one() -> None:
+        batch = Batch()
+        batch.append("held", [payload] * size)
+        began = time.perf_counter()
+        await store.commit(batch)
+        taken.append(time.perf_counter() - began)
+
+    tasks = []
+    for number in range(int(seconds * RATE / size)):
+        await asyncio.sleep(start + number * size / RATE - time.perf_counter())
+        tasks.append(asyncio.create_task(one()))
+    await asyncio.gather(*tasks)
+    cpu = time.process_time() - cpu
+    removed = (await store.bounds("held")).first - first
+    half, most, longest = (sorted(taken)[int(part * (len(taken) - 1))] * 1000 for part in (0.5, 0.99, 1))
+    print(
+        f"{form}: held, {RATE:,} records/s, {removed:,} removed: a commit takes {half:.1f} ms, "
+        f"99 % below {most:.1f} ms, the longest {longest:.1f} ms; {cpu / (len(taken) * size) * 1e6:.2f} us of CPU each",
+        flush=True,
+    )
+
+
 async def store(form: str, place: Callable[[int], str], options: argparse.Namespace) -> None:
     payload = bytes(options.octets)
     for size in (1, 100, 1000):
@@ -70,6 +106,9 @@ async def store(form: str, place: Callable[[int], str], options: argparse.Namesp
                 f"{form}: {READERS} readers at once, all of them", READERS * records, read(opened, stream, READERS)
             )
         await opened.close()
+    opened = open_store(place(0))
+    await hold(form, opened, options.held_s, payload)
+    await opened.close()
 
 
 def lmdb_append(environment: Any, records: int, size: int, payload: bytes) -> None:
@@ -111,6 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=300_000)
     parser.add_argument("--octets", type=int, default=100)
+    parser.add_argument("--held-s", type=float, default=20.0)
     parser.add_argument("--dir", help="where the files go: on the disk that is to be measured")
     parser.add_argument("--postgresql", metavar="URL", help="an empty database that is measured, too")
     options = parser.parse_args(arguments)

@@ -377,12 +377,9 @@ class EmbeddedStore:
             return 0
         self._touched[name] = None
         self._write_blocks(stream)
-        (octets,) = self._database.execute(
-            "SELECT coalesce(sum(length(body)), 0) FROM blocks WHERE stream = ? AND last < ?", (stream.id, before)
-        ).fetchone()
-        self._database.execute("DELETE FROM blocks WHERE stream = ? AND last < ?", (stream.id, before))
+        gone = "DELETE FROM blocks WHERE stream = ? AND last < ? RETURNING length(body)"
+        stream.octets -= sum(octets for (octets,) in self._database.execute(gone, (stream.id, before)))
         removed = before - stream.first
-        stream.octets -= octets
         stream.first = before
         return removed
 

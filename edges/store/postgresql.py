@@ -51,6 +51,7 @@ CREATE TABLE blocks (
     stream BIGINT NOT NULL, last BIGINT NOT NULL, first BIGINT NOT NULL,
     time_us BIGINT NOT NULL, body BYTEA NOT NULL, crc BIGINT NOT NULL, PRIMARY KEY (stream, last));
 """
+_AGAIN: Final = "ON CONFLICT (id) DO UPDATE SET number = excluded.number, at = now()"
 
 
 class Database:
@@ -71,8 +72,7 @@ class Database:
 
     def execute(self, statement: str, arguments: Sequence[Any] = ()) -> psycopg.Cursor[Any]:
         if statement == "BEGIN IMMEDIATE":
-            self.connection.execute("BEGIN")
-            return self.connection.execute(f"SELECT pg_advisory_xact_lock({LOCK})")
+            statement = f"BEGIN; SELECT pg_advisory_xact_lock({LOCK})"
         return self.connection.execute(statement.replace("?", "%s").encode(), arguments or None)
 
     @property
@@ -153,26 +153,24 @@ class PostgresStore(EmbeddedStore):
             database = self._database
             try:
                 database.execute("BEGIN IMMEDIATE")
-                row = database.execute("SELECT number FROM writers WHERE id = ?", (self._id,)).fetchone()
-                if done and row == (self._number,):
+                known = "SELECT version, (SELECT number FROM writers WHERE id = ?) FROM store_format"
+                version, number = database.execute(known, (self._id,)).fetchone() or (0, None)
+                if done and number == self._number:
                     database.execute("ROLLBACK")
                     return done[0]
                 done.clear()
-                self._know_streams()
+                if version != self._version:
+                    self._streams = self._read_streams()
+                    self._version = version
                 self._touched = {}
                 result = write()
                 self._write_touched()
+                end = f"INSERT INTO writers VALUES ('{self._id}', {self._number}) {_AGAIN}; COMMIT"
                 if self._touched:
-                    database.execute("UPDATE store_format SET version = version + 1")
+                    end = f"UPDATE store_format SET version = version + 1; NOTIFY {CHANNEL}; {end}"
                     self._version += 1
-                    database.execute(f"NOTIFY {CHANNEL}")
-                database.execute(
-                    "INSERT INTO writers VALUES (?, ?) "
-                    "ON CONFLICT (id) DO UPDATE SET number = excluded.number, at = now()",
-                    (self._id, self._number),
-                )
                 done.append(result)
-                database.execute("COMMIT")
+                database.execute(end)
             except BaseException:
                 self._version = -1
                 if database.in_transaction:
@@ -186,13 +184,6 @@ class PostgresStore(EmbeddedStore):
 
     def _drop_writer(self) -> None:
         self._database.close()
-
-    def _know_streams(self) -> None:
-        """Reads the streams again if another process has written since."""
-        (version,) = self._database.execute("SELECT version FROM store_format").fetchone() or (0,)
-        if version != self._version:
-            self._streams = self._read_streams()
-            self._version = version
 
     def _free(self) -> None:
         """The server's autovacuum does it."""

@@ -112,7 +112,7 @@ def test_a_commit_whose_connection_was_lost_is_done_once(
     real = Database.execute
 
     def execute(self: Database, statement: str, arguments: Any = ()) -> Any:
-        if statement == "COMMIT" and len(lost) < 3:
+        if statement.endswith("COMMIT") and len(lost) < 3:
             if not answered:
                 real(self, statement, arguments)
             lost.append(self)

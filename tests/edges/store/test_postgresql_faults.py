@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_a_full_disk_at_any_statement_loses_nothing_and_stops_nothing(
 
     monkeypatch.setattr(Database, "execute", execute)
     whole = asyncio.run(life("whole", -1, 1))
-    assert whole > 15
+    assert whole > 10
     for at in range(whole):
         asyncio.run(life(f"at {at}", at, 1 + at % 3))
 
@@ -125,39 +126,36 @@ def test_a_full_disk_at_any_statement_loses_nothing_and_stops_nothing(
 def test_a_database_on_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
     server = Server(small="24m")
     try:
+        ballast = Path(f"/proc/{server.process.pid}/root{server.small}/ballast")  # in the server's own file system
+        ballast.write_bytes(bytes(4_000_000))
         server.execute(f"CREATE TABLESPACE small LOCATION '{server.small}'")
         server.execute("CREATE DATABASE full_one TABLESPACE small")
-        asyncio.run(fill_twice(server.url("full_one")))
+        server.execute("CHECKPOINT")  # what was copied has its room on the disk then
+        asyncio.run(fill(server.url("full_one"), ballast.unlink))
     finally:
         server.close()
 
 
-async def fill_twice(url: str) -> None:
+async def fill(url: str, make_room: Callable[[], None]) -> None:
     rng = random.Random(7)
     store = open_store(url)
     kept: list[bytes] = []
-    first = 0
-    for _ in range(2):
+
+    async def keep() -> None:
+        payload = rng.randbytes(100_000)
+        await append(store, "a", payload)
+        kept.append(payload)
+
+    for _ in range(3):
         with pytest.raises(StoreFull, match="the disk of the database is full; make room"):
             while True:
-                payload = rng.randbytes(100_000)
-                await append(store, "a", payload)
-                kept.append(payload)
-        assert (await store.bounds("a")).next == len(kept) > 50
-        found = await store.read("a", 0, records=1 << 30, octets=1 << 30)
-        assert [record.payload for record in found] == kept[first:]
-        first = len(kept) - 10
-        batch = Batch()
-        batch.trim("a", first)
-        await store.commit(batch)
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    await append(store, "a", b"there is room")
-                    break
-                except StoreFull:  # until the server's autovacuum was there
-                    await asyncio.sleep(0.05)
-        kept.append(b"there is room")
+                await keep()
+        assert await all_of(store, "a") == kept
+        assert len(kept) > 20
+    make_room()
+    for _ in range(10):
+        await keep()
+    assert await all_of(store, "a") == kept
     await store.close()
 
 
@@ -256,7 +254,7 @@ def test_a_connection_that_is_cut_anywhere_leaves_each_commit_done_once(
     async def go() -> None:
         await life(-1)  # which makes the stream
         whole = await life(-1)
-        assert whole > 30
+        assert whole > 20
         for at in range(1, whole + 1):
             await life(at)
 
