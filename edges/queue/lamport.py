@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from edges.queue.elements import Elements
-from edges.queue.messages import Ack, Dequeue, Dequeued, Element, ElementId, Message, Output, Pop, Send
+from edges.queue.messages import Ack, Dequeue, Dequeued, Element, ElementId, Leave, Message, Output, Pop, Send
 
 
 class Lamport:
@@ -86,6 +86,8 @@ class Lamport:
             case Pop(element, time):
                 self._tick_clock(time)
                 self.elements.pop(element)
+            case Leave():
+                self.declare_dead(sender)  # whatever it popped was heard before
             case _:
                 pass  # what the group says
 

@@ -106,6 +106,15 @@ def test_lamports_members_wait_for_one_that_is_dead_until_it_is_declared_dead() 
     assert len(world.dequeued) == 1
 
 
+def test_lamports_members_do_not_wait_for_one_that_left() -> None:
+    queue = Lamport("a", "ab", 1)
+    queue.receive("b", FIRST, now=0.0)
+    ticket = queue.dequeue(wait=False)
+    assert Dequeued(ticket, FIRST) not in queue.outputs()
+    queue.receive("b", Leave(1), now=0.0)
+    assert Dequeued(ticket, FIRST) in queue.outputs()
+
+
 def test_a_minority_dequeues_nothing_until_it_is_a_majority_again() -> None:
     world = World(0, Paxos, 3)
     world.enqueue("a")

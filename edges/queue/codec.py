@@ -1,0 +1,80 @@
+"""What members say and keep, as a body of one AMQP value: lists that begin with the name of what they are."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from amqp10.decoder import decode_value
+from amqp10.encoder import encode_value
+from edges.queue import messages
+
+_KINDS: Final = {
+    kind.__name__: kind
+    for kind in vars(messages).values()
+    if isinstance(kind, type) and kind.__module__ == messages.__name__
+}
+
+
+def plain(value: Any) -> Any:
+    """Lists, numbers, strings and bytes, which AMQP has types for."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return [type(value).__name__, *(plain(getattr(value, field.name)) for field in fields(value))]
+    if isinstance(value, tuple):
+        name = type(value).__name__ if type(value).__name__ in _KINDS else ""
+        return [name, *map(plain, value)]
+    return value
+
+
+def made(value: Any) -> Any:
+    """The reverse of `plain`.
+
+    Raises:
+        ValueError: It is nothing that a member says.
+    """
+    if not isinstance(value, list):
+        return value
+    name, *parts = value or [None]
+    if name == "":
+        return tuple(map(made, parts))
+    kind = _KINDS.get(name)
+    if kind is None:
+        raise ValueError(f"nothing that a member says is called {name!r}")
+    try:
+        return kind(*map(made, parts))
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+class Kept:
+    """What a member of the protocol like Paxos keeps: a file of SQLite, one for each member and queue (rule 3.9).
+
+    Attributes:
+        life: which process of this member it is, counted from 1.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=0.0)
+        self._database.execute("PRAGMA locking_mode=EXCLUSIVE")  # a second process of this member is refused
+        self._database.execute("PRAGMA synchronous=FULL")
+        self._database.execute("CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY, record BLOB)")
+        self._database.execute("CREATE TABLE IF NOT EXISTS lives (life INTEGER PRIMARY KEY)")
+        self.life = int(self._database.execute("INSERT INTO lives VALUES (NULL) RETURNING life").fetchone()[0])
+
+    def records(self) -> list[messages.Record]:
+        """What earlier processes kept, in that order."""
+        rows = self._database.execute("SELECT record FROM records ORDER BY number")
+        return [made(decode_value(record, 0, len(record))[0]) for (record,) in rows]
+
+    def keep(self, records: Iterable[messages.Record]) -> None:
+        """Returns when they are on the disk."""
+        self._database.execute("BEGIN")
+        rows = ((encode_value(plain(record)),) for record in records)
+        self._database.executemany("INSERT INTO records (record) VALUES (?)", rows)
+        self._database.execute("COMMIT")
+
+    def close(self) -> None:
+        self._database.close()

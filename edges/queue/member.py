@@ -1,0 +1,279 @@
+"""A member of a shared queue on the network: two topics, a clock and, over the protocol like Paxos, a file.
+
+It decides nothing: `paxos`, `lamport` and `group` do. Reliability, order and failover are the network's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import onceway
+from amqp10.sections import AmqpValue, Message
+from edges.queue.codec import Kept, made, plain
+from edges.queue.group import Event, Group
+from edges.queue.lamport import Lamport
+from edges.queue.messages import Dequeued, Element, Keep, Record, Send
+from edges.queue.messages import Message as Said
+from edges.queue.paxos import Paxos
+from onceway.client.publications import Publication
+from onceway.client.publisher import Publisher
+from onceway.client.subscriber import Subscriber
+from onceway.errors import OncewayError, SubscriptionBroken
+
+TICK_S = 0.25
+CLOSE_TIMEOUT_S = 1.0  # whoever did not hear that this member leaves notices that it is silent
+SUBSCRIPTION_TIMEOUT_S = 30.0  # for so long a member that died holds what it has not accepted
+
+
+class Member:
+    """One member of the queue: `async with Member(...) as member`.
+
+    Args:
+        urls: URLs of routers.
+        queue: The queue's name. Its addresses are this name with `/elements` and `/commands` behind it.
+        name: This member's name. Two processes must never have it at once.
+        members: The names of all, the same at each of them.
+        directory: Where the protocol like Paxos keeps what must survive the process. None: over Lamport's mutual
+            exclusion; then a member that ends must not come back under its name.
+        on_event: Called with what happens to the group.
+        connect_timeout_s: How long the first router may take to answer, in seconds.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        queue: str,
+        name: str,
+        members: Iterable[str],
+        *,
+        directory: Path | None,
+        on_event: Callable[[Event], None] | None = None,
+        connect_timeout_s: float = 30.0,
+    ) -> None:
+        self.name = name
+        self._addresses = (f"{queue}/elements", f"{queue}/commands")
+        self._kept = None if directory is None else Kept(directory / f"{queue.replace('/', '_')}.{name}.queue")
+        life = time.time_ns() if self._kept is None else self._kept.life
+        self._queue: Lamport | Paxos = (
+            Lamport(name, members, life) if self._kept is None else Paxos(name, members, life, self._kept.records())
+        )
+        self._group = Group(name, life, time.monotonic())
+        self._on_event = on_event or (lambda event: None)
+        self._connection = onceway.connect(
+            urls, container=f"{queue}.{name}", connect_timeout_s=connect_timeout_s, close_timeout_s=CLOSE_TIMEOUT_S
+        )
+        self._unsent: tuple[asyncio.Queue[tuple[Said, asyncio.Future[Publication] | None]], ...] = (
+            asyncio.Queue(),
+            asyncio.Queue(),
+        )
+        self._publications: dict[Element, asyncio.Future[Publication]] = {}
+        self._answers: dict[int, asyncio.Future[bytes | None]] = {}
+        self._view_changed = asyncio.Event()
+        self._subscribers: list[Subscriber] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failure: BaseException | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._connection
+        for address in self._addresses:
+            self._subscribers.append(
+                await self._connection.subscriber(
+                    address, subscription_timeout_s=SUBSCRIPTION_TIMEOUT_S, on_gap=self._on_gap
+                )
+            )
+        sent = [await self._connection.publisher(address, on_undecided=lambda _: None) for address in self._addresses]
+        work = [self._receive(subscriber) for subscriber in self._subscribers] + [self._tick()]
+        work += [self._send(publisher, unsent) for publisher, unsent in zip(sent, self._unsent, strict=True)]
+        for coroutine in work:
+            task = asyncio.create_task(coroutine)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+        self._act()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._failure is None:
+            self._group.leave()
+            self._act()
+            with suppress(TimeoutError):  # then the others notice that it is silent
+                await asyncio.wait_for(self._unsent[1].join(), CLOSE_TIMEOUT_S)
+        await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers), return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._connection.close(timeout_s=CLOSE_TIMEOUT_S)
+        if self._kept is not None:
+            self._kept.close()
+
+    async def enqueue(self, body: bytes) -> None:
+        """Puts an element into the queue; returns when every member that is there holds it.
+
+        Raises:
+            DeliveryUndecided: The network cannot tell whether all hold it; it stays in the queue.
+            SubscriptionBroken: This member cannot go on.
+        """
+        self._check()
+        element = self._queue.enqueue(body)
+        published: asyncio.Future[Publication] = asyncio.get_running_loop().create_future()
+        self._publications[element] = published
+        self._act()
+        await (await published)
+
+    async def dequeue(self) -> bytes | None:
+        """Takes an element; None if the queue is seen empty. A call that is cancelled may have taken one.
+
+        Raises:
+            SubscriptionBroken: This member cannot go on.
+        """
+        return await self._dequeue(wait=False)
+
+    async def sdequeue(self) -> bytes:
+        """Takes an element, and waits until there is one. A call that is cancelled takes one nevertheless.
+
+        Raises:
+            SubscriptionBroken: This member cannot go on.
+        """
+        body = await self._dequeue(wait=True)
+        assert body is not None
+        return body
+
+    @property
+    def length(self) -> int:
+        """How many elements this member holds."""
+        return len(self._queue.elements)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether this member holds none."""
+        return not self.length
+
+    @property
+    def view(self) -> tuple[str, ...]:
+        """The members that are there, as far as this one knows."""
+        return self._group.view
+
+    @property
+    def leader(self) -> str | None:
+        """The first of the view."""
+        return self._group.leader
+
+    @property
+    def epoch(self) -> int:
+        """How many times the view has changed."""
+        return self._group.epoch
+
+    async def wait_for_view_size(self, size: int, timeout_s: float | None = None) -> None:
+        """Returns when this many members are there.
+
+        Raises:
+            TimeoutError: They were not there in time.
+        """
+        async with asyncio.timeout(timeout_s):
+            while len(self.view) < size:
+                self._check()
+                self._view_changed.clear()
+                await self._view_changed.wait()
+
+    def declare_dead(self, member: str) -> None:
+        """Says that this member has stopped for good (rule 2.6); over the protocol like Paxos it means nothing."""
+        if isinstance(self._queue, Lamport):
+            self._queue.declare_dead(member)
+            self._act()
+
+    async def _dequeue(self, *, wait: bool) -> bytes | None:
+        self._check()
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._answers[self._queue.dequeue(wait=wait)] = answer
+        self._act()
+        return await answer
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _act(self) -> None:
+        """Do what the queue and the group ask for: keep first, then say and answer."""
+        if isinstance(self._queue, Paxos):
+            if self._group.leader == self.name:
+                self._queue.lead(time.monotonic())
+            else:
+                self._queue.follow()
+        outputs = self._queue.outputs()
+        records: list[Record] = [output.record for output in outputs if isinstance(output, Keep)]
+        if records and self._kept is not None:
+            self._kept.keep(records)
+        for output in outputs:
+            if isinstance(output, Send):
+                self._say(output.message)
+            elif isinstance(output, Dequeued):
+                answer = self._answers.pop(output.ticket)
+                if not answer.done():
+                    answer.set_result(None if output.element is None else output.element.body)
+        for message in self._group.messages():
+            self._say(message)
+        for event in self._group.events():
+            self._view_changed.set()
+            self._on_event(event)
+
+    def _say(self, message: Said) -> None:
+        if isinstance(message, Element):
+            self._unsent[0].put_nowait((message, self._publications.pop(message, None)))
+        else:
+            self._unsent[1].put_nowait((message, None))
+
+    async def _send(
+        self, publisher: Publisher, unsent: asyncio.Queue[tuple[Said, asyncio.Future[Publication] | None]]
+    ) -> None:
+        while True:
+            message, published = await unsent.get()
+            publication = await publisher.put(Message(AmqpValue([self.name, plain(message)])))
+            if published is not None and not published.done():
+                published.set_result(publication)
+            unsent.task_done()
+
+    async def _receive(self, subscriber: Subscriber) -> None:
+        async for delivery in subscriber:
+            try:
+                sender, said = delivery.body
+                message = made(said)
+            except (TypeError, ValueError) as error:
+                delivery.reject(description=f"not what a member of a queue says: {error}")
+                continue
+            if sender != self.name:
+                self._group.receive(sender, message, time.monotonic())
+                self._queue.receive(sender, message, time.monotonic())
+                self._act()
+            delivery.accept()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._group.tick(time.monotonic())
+            self._act()
+            self._queue.tick(time.monotonic())
+            self._act()
+
+    def _on_gap(self, gap: object) -> None:
+        """Lamport's members cannot go on without what they missed. The others ask again for it."""
+        if isinstance(self._queue, Lamport):
+            self._fail(SubscriptionBroken(f"member {self.name} was away for too long and may have missed messages"))
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        waiting: list[asyncio.Future[Any]] = [*self._answers.values(), *self._publications.values()]
+        for future in waiting:
+            if not future.done():
+                future.set_exception(OncewayError(f"member {self.name} cannot go on: {error}"))
+        self._view_changed.set()

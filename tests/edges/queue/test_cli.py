@@ -1,0 +1,42 @@
+"""`onceway queue`: what it prints and how it ends, with a member that serves beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edges.queue.codec import made, plain
+from edges.queue.messages import AcceptedAt, Ballot, Element, ElementId, Phase1B, Serial, Value
+from tests.cli.conftest import onceway
+from tests.live import LiveNetwork
+from tests.running import module
+
+
+def test_an_element_goes_in_and_comes_out_once(tmp_path: Path) -> None:
+    network = LiveNetwork(tmp_path / "network")
+    group = ("jobs", "--members", "x,y", "--data", str(tmp_path), "--url", network.urls())
+    try:
+        network.start()
+        with module("onceway", "queue", "serve", *group, "--name", "x"):
+            assert onceway("queue", "enqueue", *group, "--name", "y", "one element").returncode == 0
+            assert onceway("queue", "length", *group, "--name", "y").stdout == "1\n"
+            assert onceway("queue", "members", *group, "--name", "y").stdout == "x\ny\n"
+            taken = onceway("queue", "dequeue", *group, "--name", "y")
+            assert (taken.returncode, taken.stdout) == (0, "one element\n")
+            taken = onceway("queue", "dequeue", *group, "--name", "y")
+            assert (taken.returncode, taken.stdout) == (1, "")
+    finally:
+        network.close()
+
+
+def test_a_name_that_is_no_member_is_bad_input(tmp_path: Path) -> None:
+    refused = onceway("queue", "length", "jobs", "--members", "x,y", "--name", "z", "--data", str(tmp_path))
+    assert refused.returncode == 2
+    assert "z is not among --members x,y" in refused.stderr
+
+
+def test_what_members_say_is_the_same_after_the_wire() -> None:
+    element = Element(ElementId("a", 1, 2), b"body")
+    accepted = AcceptedAt(3, Ballot(2, "b"), Value("c", Serial(1, 1), element))
+    said = Phase1B("c", Ballot(2, "b"), Ballot(2, "b"), (accepted,))
+    assert made(plain(said)) == said
+    assert made(plain(element)) == element
