@@ -14,7 +14,7 @@ help: ## this list
 demo: runtime ## three routers, one killed in mid-stream, and the ledger
 	@$(BIN)/onceway demo $(ARGS)
 
-test: check ## make check, the whole test suite, and beside it five minutes (CPU) of random schedules
+test: check ## make check, the whole test suite, and beside it four minutes (CPU) of random schedules
 	@scripts/test.sh $(ARGS)
 
 check: tools ## ruff, mypy --strict, import-linter

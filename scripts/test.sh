@@ -2,11 +2,13 @@
 # The whole test suite and, beside it, random schedules in virtual time. What they say goes to a file, and is shown when
 # both are done. Fails when either fails.
 #
+# Three workers on two cores: two of them mostly wait for processes (tests/conftest.py).
+#
 # Seeds that nobody has played before, chosen by the commit: the same commit plays the same ones, so that what is red is
 # red again. SIM_SCHEDULES=1000 plays so many of them; SIM_SECONDS=300 plays seeds drawn by chance for so long.
 set -u
 BIN=.venv/bin
-SCHEDULES=${SIM_SCHEDULES:-8000} # five minutes of one core, at some 27 in a second of CPU
+SCHEDULES=${SIM_SCHEDULES:-6000} # four minutes of one core, at some 27 in a second of CPU
 head=$(git rev-parse --verify --quiet HEAD 2>/dev/null | cut -c1-7)
 first=$((0x${head:-0}))
 SEEDS=$first-$((first + SCHEDULES - 1))
@@ -28,7 +30,7 @@ trap 'end; trap - EXIT; exit 130' INT
 trap 'end; trap - EXIT; exit 143' TERM HUP
 trap end EXIT
 
-"$BIN/python" -m pytest -n 2 --dist loadgroup --durations=10 "$@"
+"$BIN/python" -m pytest -n 3 --dist loadgroup --durations=10 "$@"
 tests=$?
 
 echo "random schedules:"

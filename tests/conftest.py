@@ -1,8 +1,9 @@
-"""Which tests may run side by side (`make test` uses two workers).
+"""Which tests may run side by side (`make test` uses three workers).
 
-Tests that start routers and clients as processes share one worker: they have deadlines, and two at once on two cores
-would only disturb each other.  Beside them runs everything that needs no more than its own process, and the garbage
-conversations, which are many and idle.  All that ask for `spark` share the other worker, since they share one JVM.
+Tests that start routers and clients as processes have deadlines, and two at once on two cores would only disturb each
+other: they share one worker, in which they mostly wait.  All that ask for `spark` share another, since they share one
+JVM, and those of `edges` the third.  The garbage conversations share a network.  Everything
+else needs no more than its own process and is done by whoever is free, with less priority than those with deadlines.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _PROCESSES = (
     "spark/test_outbox_live.py",
 )
 _GARBAGE = "interop/test_garbage.py"
+_EDGES = "edges/"
+_NICE = 5  # of tests without deadlines
 
 
 _numbers = itertools.count()
@@ -48,6 +51,9 @@ _states = Path(tempfile.gettempdir()) / f"onceway-tests-{os.getpid()}"
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Each test has a state directory of its own, which nothing creates before it is used."""
     os.environ["ONCEWAY_STATE_DIR"] = str(_states / str(next(_numbers)))
+    if "PYTEST_XDIST_WORKER" in os.environ and item.get_closest_marker("xdist_group") is None:
+        # For good: what has a group comes before what has none, because xdist begins with the largest groups.
+        os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
 def pytest_unconfigure() -> None:
@@ -61,6 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif path == _GARBAGE:
             item.add_marker(pytest.mark.xdist_group("garbage"))
+        elif path.startswith(_EDGES):
+            item.add_marker(pytest.mark.xdist_group("edges"))
         elif path.startswith(_PROCESSES):
             item.add_marker(pytest.mark.xdist_group("processes"))
 
