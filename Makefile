@@ -6,7 +6,7 @@ ARGS ?=
 SEEDS ?= 0-99999
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim sim-long chaos chaos-long bench docs wheel image clean venv runtime tools fuzz
+.PHONY: help demo test check unit sim sim-long chaos chaos-long compiled bench docs wheel wheel-compiled image clean venv runtime tools fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,8 +51,14 @@ docs: tools ## the documentation as a site in site/, every link checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 wheel: venv ## dist/onceway-*-py3-none-any.whl
-	@rm -rf dist
+	@rm -rf dist build/lib
 	@$(BIN)/python -m pip wheel -q --no-deps -w dist .
+
+wheel-compiled: venv ## the same with compiled modules, for this Python and this kind of machine: half the CPU (wants a C compiler)
+	@ONCEWAY_COMPILED=1 $(BIN)/python -m pip wheel -q --no-deps -w dist .
+
+compiled: tools ## the tests of the engine, routers and networks, and random schedules, with compiled modules
+	@scripts/compiled.sh $(ARGS)
 
 image: wheel ## the image of a router, onceway:VERSION (DOCKER=podman uses podman)
 	@$${DOCKER:-docker} build --tag onceway:$$(basename dist/*.whl | cut -d- -f2) .

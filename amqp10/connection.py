@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from amqp10.errors import (
     FRAMING_ERROR,
@@ -351,11 +351,11 @@ class Connection:
 
     def _received(self, performative: Performative | SaslPerformative, channel: int, events: list[Event]) -> None:
         """Any frame except transfers and dispositions, which the reader passes to the session."""
-        handler = self._HANDLERS.get(performative.__class__)
+        handler = _HANDLERS.get(performative.__class__)
         if handler is not None:
             handler(self, performative, channel, events)
             return
-        of_session = self._HANDLERS_OF_SESSIONS.get(performative.__class__)
+        of_session = _HANDLERS_OF_SESSIONS.get(performative.__class__)
         if of_session is None:
             raise RemoteProtocolError(FRAMING_ERROR, "a SASL performative in an AMQP frame")
         session = self._mapped_session(performative, channel)
@@ -428,18 +428,6 @@ class Connection:
         self._state = CLOSED
         self._report(ConnectionClosed(self, close.error or self._local_error, local), events)
 
-    _HANDLERS: ClassVar[dict[type, Callable[[Connection, Any, int, list[Event]], None]]] = {
-        Open: _on_open,
-        Begin: _on_begin,
-        End: _on_end,
-        Close: _on_close,
-    }
-    _HANDLERS_OF_SESSIONS: ClassVar[dict[type, Callable[[Session, Any, list[Event]], None]]] = {
-        Attach: Session._received_attach,
-        Flow: Session._received_flow,
-        Detach: Session._received_detach,
-    }
-
     def _check_channel(self, channel: int) -> None:
         highest = self.settings.channel_max
         if channel > highest:  # AMQP 2.7.1
@@ -495,3 +483,17 @@ class Connection:
         """Whole frames, as they are."""
         self._out.append(data)
         self.output_size += len(data)
+
+
+_HANDLERS: Final[dict[type, Callable[[Connection, Any, int, list[Event]], None]]] = {
+    Open: Connection._on_open,
+    Begin: Connection._on_begin,
+    End: Connection._on_end,
+    Close: Connection._on_close,
+}
+
+_HANDLERS_OF_SESSIONS: Final[dict[type, Callable[[Session, Any, list[Event]], None]]] = {
+    Attach: Session._received_attach,
+    Flow: Session._received_flow,
+    Detach: Session._received_detach,
+}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 from struct import Struct
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from amqp10.errors import (
     FRAMING_ERROR,
@@ -164,7 +164,7 @@ class Handshake:
                 raise DecodeError(FRAMING_ERROR, f"{stop - end} bytes follow the performative", end)
         except DecodeError as error:
             raise HandshakeFailed(error.condition, error.description, local=True) from None
-        handler = self._HANDLERS.get((self._phase, performative.__class__))
+        handler = _HANDLERS.get((self._phase, performative.__class__))
         if handler is None:
             raise HandshakeFailed(
                 ILLEGAL_STATE, f"{type(performative).__name__} is unexpected in the SASL exchange", local=True
@@ -239,14 +239,6 @@ class Handshake:
         assert not isinstance(sasl, ServerMechanisms)
         return sasl
 
-    _HANDLERS: ClassVar[dict[tuple[Phase, type], Callable[[Handshake, Any], None]]] = {
-        (Phase.INIT, SaslInit): _on_init,
-        (Phase.RESPONSE, SaslResponse): _on_response,
-        (Phase.MECHANISMS, SaslMechanisms): _on_mechanisms,
-        (Phase.OUTCOME, SaslChallenge): _on_challenge,
-        (Phase.OUTCOME, SaslOutcome): _on_outcome,
-    }
-
     def _write_init(self) -> None:
         mechanism = self._client_mechanism()
         self._write(SaslInit(mechanism.name, mechanism.start(), self._settings.hostname))
@@ -257,3 +249,12 @@ class Handshake:
     def _write_amqp_header(self) -> None:
         self.output.append(AMQP_HEADER)
         self.ready = True
+
+
+_HANDLERS: Final[dict[tuple[Phase, type], Callable[[Handshake, Any], None]]] = {
+    (Phase.INIT, SaslInit): Handshake._on_init,
+    (Phase.RESPONSE, SaslResponse): Handshake._on_response,
+    (Phase.MECHANISMS, SaslMechanisms): Handshake._on_mechanisms,
+    (Phase.OUTCOME, SaslChallenge): Handshake._on_challenge,
+    (Phase.OUTCOME, SaslOutcome): Handshake._on_outcome,
+}

@@ -110,10 +110,10 @@ class Reader:
                         continue  # neither a transfer nor a disposition ends the connection, unless it is a violation
                 offset = stop
                 self._read_frame(buf, start, stop, events)
-            except LinkViolation as violation:
-                violation.link.session._link_violated(violation, events)
-            except SessionViolation as violation:
-                violation.session._violated(violation, events)
+            except LinkViolation as of_link:  # names of their own: a compiled variable has one type
+                of_link.link.session._link_violated(of_link, events)
+            except SessionViolation as of_session:
+                of_session.session._violated(of_session, events)
             except RemoteProtocolError as violation:
                 self._connection._violated(violation, events)
             if self.unreadable or self._connection.closed:

@@ -242,7 +242,7 @@ class Sessions:
                 continue
             group = [session]
             if ready:
-                group += [s for s in ready if s.out.peek() is item and not s.probe_due]
+                group += [s for s in ready if s.out.next_is(item) and not s.probe_due]
             return self._batch(group, item, ready, now)
         return None
 
@@ -406,7 +406,7 @@ class Sessions:
             if size >= BATCH or len(bodies) >= BATCH_ITEMS:
                 break
             if following is not None and (
-                size + len(following[0]) > BATCH or any(out.peek() is not following for out in outs)
+                size + len(following[0]) > BATCH or not all(out.next_is(following) for out in outs)
             ):
                 break
         for session in group:

@@ -24,7 +24,7 @@ MAX_MESSAGE: Final = 1 << 30
 ITEM_OVERHEAD: Final = 64  # bytes that an item counts in addition to its own: empty messages need memory too
 
 Item = tuple[bytes, bool]
-"""A message or a fragment; whether more fragments follow. The streams of all destinations share one Item, by `is`."""
+"""A message or a fragment; whether more fragments follow. The streams of all destinations share its bytes."""
 
 
 def fragments(message: bytes) -> list[Item]:
@@ -69,6 +69,11 @@ class OutgoingStream:
         if self.sent < len(self.flight):
             return self.flight[self.sent]
         return self.backlog[0] if self.backlog else None
+
+    def next_is(self, item: Item) -> bool:
+        """Whether `peek` returns this message or fragment, the very same bytes, and not only equal ones."""
+        following = self.peek()
+        return following is not None and following[0] is item[0] and following[1] == item[1]
 
     def take(self) -> None:
         """The item that `peek` returned is being sent."""

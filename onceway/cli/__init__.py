@@ -69,8 +69,19 @@ def _added() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group="onceway.commands")}
 
 
+def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        import router.router
+
+        build = "pure Python" if router.router.__file__.endswith(".py") else "compiled"
+        click.echo(f"onceway {version('onceway')} ({build})")
+        ctx.exit()
+
+
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="onceway", message="onceway %(version)s")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_version, help="Show the version.")
 def cli() -> None:
     """A network of AMQP 1.0 routers whose topics deliver exactly once."""
 

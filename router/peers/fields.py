@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from router.core.intervals import OPEN, Range
 from router.core.messages import UNKNOWN, Expected, PeerProtocolError, Rejection, SubscriptionName
@@ -97,7 +97,7 @@ class Reader:
         self.at = stop
         return self.data[start:stop]
 
-    def fields(self, form: struct.Struct) -> tuple[int, ...]:
+    def fields(self, form: struct.Struct) -> tuple[Any, ...]:
         try:
             values = form.unpack_from(self.data, self.at)
         except struct.error:
@@ -119,10 +119,10 @@ class Reader:
         return self.u8(1) == 1
 
     def u32(self) -> int:
-        return self.fields(U32)[0]
+        return int(self.fields(U32)[0])
 
     def u64(self) -> int:
-        return self.fields(U64)[0]
+        return int(self.fields(U64)[0])
 
     def seconds(self) -> float:
         value = float(self.fields(F64)[0])

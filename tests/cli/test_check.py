@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from onceway.topology import shipped
+from tests.builds import COMPILED
 from tests.cli.conftest import onceway
 
 
@@ -60,4 +61,5 @@ def test_help_lists_every_command() -> None:
 def test_the_version_is_the_distributions() -> None:
     from importlib.metadata import version
 
-    assert onceway("--version").stdout == f"onceway {version('onceway')}\n"
+    build = "compiled" if COMPILED else "pure Python"
+    assert onceway("--version").stdout == f"onceway {version('onceway')} ({build})\n"

@@ -1,0 +1,30 @@
+#!/bin/sh
+# The tests of what can be compiled, with compiled modules: a copy of this tree in build/compiled in which they lie beside
+# their sources, so that they are found first. Random schedules are played with both, and must come to the same.
+# ARGS go to pytest, in place of the list of tests.
+set -eu
+BIN=$PWD/.venv/bin
+TREE=$PWD/build/compiled
+SEEDS=${SEEDS:-0-499}
+rm -rf "$TREE" build/wheel
+mkdir -p "$TREE"
+git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$TREE" 2>/dev/null || true
+ln -s "$PWD/.venv" "$TREE/.venv"
+if [ -d tests/interop/node_modules ]; then ln -s "$PWD/tests/interop/node_modules" "$TREE/tests/interop/node_modules"; fi
+echo "compiling, some four minutes"
+ONCEWAY_COMPILED=1 "$BIN/python" -m pip wheel -q --no-deps -w build/wheel .
+(cd "$TREE" && "$BIN/python" -m zipfile -e "$OLDPWD"/build/wheel/onceway-*.whl unpacked)
+(cd "$TREE/unpacked" && find . -name '*.so' | xargs cp --parents -t ..)
+rm -rf "$TREE/unpacked"
+
+# The same histories: the lines that count schedules and events are the same but for the time that it took.
+played() { "$BIN/python" -m chaos.simulate --seeds "$SEEDS" | sed -n 's/ events, .*//p'; }
+pure=$(played)
+cd "$TREE"
+export PYTHONPATH="$TREE"
+"$BIN/onceway" --version | grep compiled
+with=$(played)
+[ -n "$pure" ] && [ "$pure" = "$with" ] || { printf 'the schedules went otherwise:\n%s\n%s\n' "$pure" "$with"; exit 1; }
+echo "$with events, the same as without"
+if [ $# -eq 0 ]; then set -- tests/amqp10 tests/interrouter tests/router tests/simulation tests/interop tests/chaos tests/cli; fi
+exec "$BIN/python" -m pytest -n 2 --dist loadgroup "$@"

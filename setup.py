@@ -1,0 +1,53 @@
+"""Compiles the engine, the router and the network with mypyc, where ONCEWAY_COMPILED=1 asks for it.
+
+All else about the distribution is in pyproject.toml; docs/decisions/compiled.md says why, and what stays interpreted.
+"""
+
+import os
+from pathlib import Path
+
+from setuptools import setup
+
+PACKAGES = ("amqp10", "interrouter", "router")
+INTERPRETED = {
+    # They subclass builtins, or are made by amqp10.composite from tables when they are imported.
+    "amqp10/types.py",
+    "amqp10/composite.py",
+    "amqp10/performatives.py",
+    "amqp10/outcomes.py",
+    "amqp10/sections.py",
+    "amqp10/termini.py",
+    "amqp10/sasl.py",
+    # Dataclasses with slots: the class that the decorator makes is not the one that was compiled.
+    "amqp10/events.py",
+    "amqp10/settings.py",
+    "interrouter/events.py",
+    "interrouter/linkstate.py",
+    "interrouter/packets.py",
+    "interrouter/trunk.py",
+    "router/config.py",
+    "router/core/messages.py",
+    "router/core/ports.py",
+    "router/core/recovery.py",
+    "router/core/waiting.py",
+    "router/links/negotiation.py",
+    # A protocol, and methods that are one function under several names.
+    "router/reporting.py",
+}
+
+
+def modules() -> list[str]:
+    found = [str(path) for package in PACKAGES for path in sorted(Path(package).rglob("*.py"))]
+    assert set(found) >= INTERPRETED, f"no such module: {sorted(INTERPRETED.difference(found))}"
+    return [path for path in found if path not in INTERPRETED and not path.endswith("__init__.py")]
+
+
+if not os.environ.get("ONCEWAY_COMPILED"):
+    setup()
+else:
+    try:
+        from mypyc.build import mypycify
+    except ImportError:  # pip asks for what the build needs first, and installs it before it builds
+        setup(setup_requires=["mypy>=1.11,<3"])
+    else:
+        setup(setup_requires=["mypy>=1.11,<3"], ext_modules=mypycify(modules(), opt_level="2", debug_level="0"))
