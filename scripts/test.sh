@@ -2,7 +2,7 @@
 # The whole test suite and, beside it, random schedules in virtual time. What they say goes to a file, and is shown when
 # both are done. Fails when either fails.
 #
-# Three workers on two cores: two of them mostly wait for processes (tests/conftest.py).
+# Three workers on two cores: those with tests of processes mostly wait (tests/conftest.py).
 #
 # Seeds that nobody has played before, chosen by the commit: the same commit plays the same ones, so that what is red is
 # red again. SIM_SCHEDULES=1000 plays so many of them; SIM_SECONDS=300 plays seeds drawn by chance for so long.
@@ -30,7 +30,7 @@ trap 'end; trap - EXIT; exit 130' INT
 trap 'end; trap - EXIT; exit 143' TERM HUP
 trap end EXIT
 
-"$BIN/python" -m pytest -n 3 --dist loadgroup --durations=10 "$@"
+"$BIN/python" -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=10 "$@"
 tests=$?
 
 echo "random schedules:"

@@ -1,9 +1,11 @@
-"""Which tests may run side by side (`make test` uses three workers).
+"""Which tests may run side by side, and which begin first (`make test` uses three workers).
 
-Tests that start routers and clients as processes have deadlines, and two at once on two cores would only disturb each
-other: they share one worker, in which they mostly wait.  All that ask for `spark` share another, since they share one
-JVM, and those of `edges` the third.  The garbage conversations share a network.  Everything
-else needs no more than its own process and is done by whoever is free, with less priority than those with deadlines.
+Tests that start routers and clients as processes have deadlines.  Many at once on two cores would only disturb each
+other, so that they run in a few groups, each in one worker, where they mostly wait.  All that ask for `spark` are one
+group, since they share one JVM.  The longest groups begin first.
+
+Everything else needs no more than its own process.  It is done by whoever is free, with less priority than what has
+deadlines.
 """
 
 from __future__ import annotations
@@ -24,25 +26,20 @@ settings.register_profile("onceway", deadline=None, suppress_health_check=[Healt
 settings.load_profile("onceway")
 
 _HERE = Path(__file__).parent
-_PROCESSES = (
-    "bench/",
-    "chaos/",
-    "cli/",
-    "examples/",
-    "fuzz/test_attacks_live.py",
-    "interop/",
-    "onceway/client/test_suspended.py",
-    "onceway/client/test_with_router.py",
-    "onceway/test_notify.py",
-    "onceway/test_supervisor.py",
-    "simulation/test_workers.py",
-    "spark/test_ingest.py",
-    "spark/test_outbox_live.py",
-)
-_GARBAGE = "interop/test_garbage.py"
-_EDGES = "edges/"
+_GROUPS = {  # in the order of their beginning, the longest first; `spark` is known by its fixture
+    "spark": (),
+    "cli": ("cli/", "examples/", "onceway/test_supervisor.py", "onceway/test_notify.py"),
+    "chaos": ("chaos/", "bench/", "simulation/test_workers.py", "spark/test_ingest.py", "spark/test_outbox_live.py"),
+    "edges": ("edges/",),
+    "interop": (
+        "interop/",
+        "docs/test_operating.py",
+        "fuzz/test_attacks_live.py",
+        "onceway/client/test_suspended.py",
+        "onceway/client/test_with_router.py",
+    ),
+}
 _NICE = 5  # of tests without deadlines
-
 
 _numbers = itertools.count()
 _states = Path(tempfile.gettempdir()) / f"onceway-tests-{os.getpid()}"
@@ -52,7 +49,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Each test has a state directory of its own, which nothing creates before it is used."""
     os.environ["ONCEWAY_STATE_DIR"] = str(_states / str(next(_numbers)))
     if "PYTEST_XDIST_WORKER" in os.environ and item.get_closest_marker("xdist_group") is None:
-        # For good: what has a group comes before what has none, because xdist begins with the largest groups.
+        # For good: what has a group comes before what has none, because it is collected first.
         os.setpriority(os.PRIO_PROCESS, 0, max(_NICE, os.getpriority(os.PRIO_PROCESS, 0)))
 
 
@@ -60,17 +57,23 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(_states, ignore_errors=True)
 
 
+def _group(item: pytest.Item) -> str | None:
+    if "spark" in getattr(item, "fixturenames", ()):
+        return "spark"
+    path = item.path.relative_to(_HERE).as_posix()
+    return next((name for name, prefixes in _GROUPS.items() if path.startswith(prefixes)), None)
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist's own, which writes the groups into the tests' names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    begins = {name: number for number, name in enumerate(_GROUPS)}
+    order: dict[pytest.Item, int] = {}
     for item in items:
-        path = item.path.relative_to(_HERE).as_posix()
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif path == _GARBAGE:
-            item.add_marker(pytest.mark.xdist_group("garbage"))
-        elif path.startswith(_EDGES):
-            item.add_marker(pytest.mark.xdist_group("edges"))
-        elif path.startswith(_PROCESSES):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+        group = _group(item)
+        order[item] = begins.get(group, len(begins))
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=order.__getitem__)  # xdist hands groups out in this order (--no-loadscope-reorder)
 
 
 @pytest.fixture(scope="session")
