@@ -9,7 +9,7 @@ import random
 
 import pytest
 
-from amqp10.connection import Connection
+from amqp10 import connection
 from amqp10.events import Event
 from amqp10.performatives import Detach
 from amqp10.session import Session
@@ -68,7 +68,7 @@ def test_an_exception_of_ours_is_found_made_small_and_printed(
             raise KeyError("planted")
         taken(session, detach, events)
 
-    monkeypatch.setitem(Connection._HANDLERS_OF_SESSIONS, Detach, broken)
+    monkeypatch.setitem(connection._HANDLERS_OF_SESSIONS, Detach, broken)
     (conversation,) = (data for name, data in CORPUS["server"].items() if name == "middle")
     assert isinstance(failure("server", conversation), KeyError)
     assert len(frames(smaller("server", conversation))) == 1
@@ -84,6 +84,6 @@ def test_an_input_that_never_ends_is_a_find(monkeypatch: pytest.MonkeyPatch) -> 
             pass
 
     monkeypatch.setattr(mutator, "HANG_S", 0.05)
-    monkeypatch.setitem(Connection._HANDLERS_OF_SESSIONS, Detach, endless)
+    monkeypatch.setitem(connection._HANDLERS_OF_SESSIONS, Detach, endless)
     (conversation,) = (data for name, data in CORPUS["server"].items() if name == "middle")
     assert isinstance(failure("server", conversation), mutator.Hang)
