@@ -15,12 +15,28 @@ BATCH_HEADER: Final = "Onceway-Batch"
 
 
 class Sender:
-    """Args: context: How the certificates of subscribers are checked; None: as the system does."""
+    """Sends batches.
 
-    def __init__(self, context: ssl.SSLContext | None = None) -> None:
+    Args:
+        context: How the certificates of subscribers are checked; None: as the system does.
+        connect_timeout_s: In which a connection has to be there, TLS included.
+        total_timeout_s: In which a batch has to be answered.
+    """
+
+    def __init__(
+        self,
+        context: ssl.SSLContext | None = None,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        total_timeout_s: float = TOTAL_TIMEOUT_S,
+    ) -> None:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ssl=True if context is None else context),
-            timeout=aiohttp.ClientTimeout(total=TOTAL_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            timeout=aiohttp.ClientTimeout(
+                total=total_timeout_s,
+                connect=connect_timeout_s,
+                ceil_threshold=total_timeout_s,  # longer ones would be a whole number of seconds of the clock
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "onceway-bus", "Content-Type": "application/json"},
         )

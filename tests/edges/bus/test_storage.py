@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import random
+import resource
 import threading
 from collections.abc import Callable
 
+import httpx
 import pytest
 
 from tests.edges.bus.conftest import BusNetworks
@@ -68,7 +69,7 @@ class Pusher:
             event = {"type": "noop", "url": f"https://example.com/{number}"}
             try:
                 status = ask(self._bus.port, "POST", f"/topics/{self._topic}", self._token, event).status
-            except (OSError, http.client.HTTPException):
+            except httpx.HTTPError:
                 continue  # it is dead at the moment
             if status == 204:
                 self.pushed.append(number)
@@ -133,13 +134,12 @@ def test_nothing_is_lost_and_order_is_kept_when_the_bus_and_routers_are_killed(
     judge(sink, "orders", pushed, deaths=3)
 
 
-def test_a_full_store_answers_503_and_loses_nothing(bus_network: BusNetworks, make_sink: Sinks) -> None:
-    bus = bus_network(arguments=("--max-storage", "1", "--keep", "0")).bus
-    well = threading.Event()
-    sink = make_sink(lambda _: 200 if well.is_set() else 500)
+def fill(bus: BusProcess, sink: Sink, well: threading.Event, make_room: Callable[[], None]) -> None:
+    """Pushes until nothing more can be stored, and again when there is room: what was answered with 204 has come once,
+    in order."""
     token = bus.client()
     assert bus.push(token, "orders", 0) == 204
-    bus.subscribe(token, sink, "orders")
+    bus.subscribe(token, sink, "orders", max=7)
     taken = []
     for number in range(1, 100):
         status = bus.push(token, "orders", number, data=noise(number))
@@ -148,12 +148,48 @@ def test_a_full_store_answers_503_and_loses_nothing(bus_network: BusNetworks, ma
         taken.append(number)
     assert status == 503
     wait_until(lambda: bus.ask("GET", "/pulse", ROOT_KEY).status == 500, "the bus says that it cannot work")
+    make_room()
     well.set()
     wait_until(lambda: bus.push(token, "orders", 1000) == 204, "there is room again")
     wait_until(lambda: 1000 in numbers(sink), "all is called back")
     sent = [number for number in dict.fromkeys(numbers(sink)) if number in taken]
     assert sent == taken
     assert bus.ask("GET", "/pulse", ROOT_KEY).status == 204
+
+
+def test_a_full_store_answers_503_and_loses_nothing(bus_network: BusNetworks, make_sink: Sinks) -> None:
+    bus = bus_network(arguments=("--max-storage", "1", "--keep", "0")).bus
+    well = threading.Event()
+    fill(bus, make_sink(lambda _: 200 if well.is_set() else 500), well, lambda: None)
+
+
+def test_a_full_disk_answers_503_and_loses_nothing(bus_network: BusNetworks, make_sink: Sinks) -> None:
+    bus = bus_network().bus
+    well = threading.Event()
+
+    def limit_files(octets: int) -> None:
+        resource.prlimit(bus.pid, resource.RLIMIT_FSIZE, (octets, resource.RLIM_INFINITY))
+
+    limit_files(2_000_000)
+    sink = make_sink(lambda _: 200 if well.is_set() else 500)
+    fill(bus, sink, well, lambda: limit_files(resource.RLIM_INFINITY))
+    bus.kill()
+    bus.start()
+    assert bus.metric("onceway_bus_process_total", status="start") == 2
+
+
+def test_an_event_is_kept_once_however_many_subscribers_wait_for_it(bus_network: BusNetworks, make_sink: Sinks) -> None:
+    bus = bus_network().bus
+    sink = make_sink(lambda _: 500)
+    token = bus.client()
+    bus.push(token, "orders", 0)
+    for _ in range(10):
+        bus.subscribe(bus.client(), sink, "orders")
+    before = bus.metric("onceway_bus_storage_used_bytes")
+    assert bus.push(token, "orders", 1, data=noise(1, 200_000)) == 204
+    wait_until(lambda: sum("-1" in batch.header for batch in list(sink.batches)) >= 10, "all ten are called back")
+    kept = bus.metric("onceway_bus_storage_used_bytes") - before
+    assert 200_000 < kept < 700_000  # in the publisher's journal until it is settled, and in the topic
 
 
 def test_autodrop_drops_the_oldest_events_of_the_stalest_queue(bus_network: BusNetworks, make_sink: Sinks) -> None:

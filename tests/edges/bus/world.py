@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import itertools
 import json
 import os
@@ -18,11 +17,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
 
+import httpx
+
 from chaos.live.ports import free_port
 from tests.edges.bus.described import judge
 from tests.live import PATIENT, ROOT, LiveNetwork, dying_with_us, wait_until
 
 CERTIFICATE = Path(__file__).with_name("localhost.pem")  # self-signed, for localhost and 127.0.0.1
+TRUST = ssl.create_default_context(cafile=str(CERTIFICATE))
 ROOT_KEY = "the-root-key"
 _NAMES = itertools.count()
 
@@ -30,7 +32,7 @@ _NAMES = itertools.count()
 @dataclass
 class Answer:
     status: int
-    headers: http.client.HTTPMessage
+    headers: httpx.Headers
     body: bytes
 
     @property
@@ -49,18 +51,10 @@ def ask(
     if user is not None:
         headers["Authorization"] = basic(user)
     raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-    context = ssl.create_default_context(cafile=str(CERTIFICATE))
-    connection = (
-        http.client.HTTPSConnection("localhost", port, timeout=60, context=context)
-        if tls
-        else http.client.HTTPConnection("localhost", port, timeout=60)
-    )
-    try:
-        connection.request(method, path, raw, headers)
-        response = connection.getresponse()
-        answer = Answer(response.status, response.headers, response.read())
-    finally:
-        connection.close()
+    url = f"http{'s' if tls else ''}://localhost:{port}{path}"
+    with httpx.Client(verify=TRUST, timeout=60, trust_env=False) as client:
+        response = client.request(method, url, content=raw, headers=headers)
+    answer = Answer(response.status_code, response.headers, response.content)
     if tls:
         judge(method, path, raw, answer.status, answer.headers.get("Content-Type", ""), answer.body)
     return answer

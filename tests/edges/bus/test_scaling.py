@@ -1,0 +1,47 @@
+"""/pulse/scaling answers late when many batches are due, so that a load balancer adds subscribers' servers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from edges.bus import server
+from edges.bus.core import Bus, Topic
+from edges.bus.rules import Wish
+from onceway.loop import run
+
+pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
+
+
+async def ask_with(due: int) -> float:
+    """How long the answer takes while so many batches are due."""
+    bus = Bus(random.Random(1))
+    bus.topics["t"] = Topic("owner", "owner", 0)
+    for number in range(due):
+        bus.change(f"s{number}", "s", Wish(("t",), "https://x/", "u", 0, 10))
+    bus.arrived("t", 1, time.monotonic())
+    edge: Any = SimpleNamespace(bus=bus, tokens={"token": "name"})
+    serving = server.BusServer(edge, "key")
+    port = await serving.start("127.0.0.1", 0)
+    began = asyncio.get_running_loop().time()
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+        answer = await client.get(f"http://127.0.0.1:{port}/pulse/scaling", auth=("token", ""))
+    took = asyncio.get_running_loop().time() - began
+    await serving.stop()
+    assert answer.status_code == 204
+    return took
+
+
+def test_the_answer_takes_a_second_when_a_hundred_batches_are_due() -> None:
+    assert run(ask_with(100)) >= 1.0
+
+
+def test_the_answer_comes_at_once_when_fewer_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SCALING_PAUSE_S", 1000.0)  # it would be an error of the client
+    run(ask_with(99))
