@@ -4,7 +4,8 @@
 #
 # Needs only Python 3.11 or newer.  What the system lacks is installed with apt-get when we are root; otherwise the
 # exact command is printed.  Quick when nothing has changed: a stamp in .venv holds the hash of what was asked for.
-# ONCEWAY_PYTHON names another Python; ONCEWAY_NO_APT=1 never calls apt-get; ONCEWAY_NO_SPARK=1 does without Spark.
+# ONCEWAY_PYTHON names another Python; ONCEWAY_NO_APT=1 never calls apt-get; ONCEWAY_NO_SPARK=1 does without Spark,
+# ONCEWAY_NO_CHROMIUM=1 without Chromium.
 set -eu
 
 want=${1:-runtime}
@@ -180,6 +181,18 @@ add_postgresql() {
 if ! add_postgresql; then
     complete=
     say "going on without PostgreSQL's server: the tests of the store in PostgreSQL will be reported as skipped"
+fi
+
+# The page of the event bus is looked at in Chromium.
+if [ -n "${ONCEWAY_NO_CHROMIUM:-}" ]; then
+    complete=
+    say "going on without Chromium, as ONCEWAY_NO_CHROMIUM asks for"
+elif ! command -v chromium >/dev/null 2>&1; then
+    say "Chromium is 124 MB to load and 414 MB on the disk (ONCEWAY_NO_CHROMIUM=1 leaves it out)"
+    if ! apt chromium; then
+        complete=
+        say "going on without Chromium: the test of the event bus's page in a browser will be reported as skipped"
+    fi
 fi
 
 # rhea, the JavaScript client, runs in node.

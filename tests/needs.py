@@ -11,6 +11,8 @@ PROTON = "python-qpid-proton is not installed: it is compiled with gcc, Python's
 
 PROMTOOL = "promtool is neither in .venv/bin nor installed: it is in Debian's package prometheus"
 
+CHROMIUM = "Chromium is not installed: it is Debian's package chromium"
+
 
 def has_proton() -> bool:
     return find_spec("proton") is not None and find_spec("cproton_ffi") is not None

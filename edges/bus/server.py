@@ -283,7 +283,7 @@ class BusServer:
         return web.json_response(DESCRIPTION)
 
     async def _page(self, request: web.Request) -> web.Response:
-        return web.Response(text=await page(self._edge), content_type="text/html")
+        return web.Response(text=await page(self._edge, hold="hold" in request.query), content_type="text/html")
 
 
 def _text(status: int, text: str) -> web.Response:
