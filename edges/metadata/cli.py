@@ -1,0 +1,207 @@
+"""`onceway metadata serve | watch | publish`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any, Final, NoReturn
+
+import click
+
+from onceway.cli.log_options import cannot_open, log_options, read_options
+from onceway.cli.options import DEFAULT_URL, run_to_exit, say, size, write_out
+
+_NEEDS: Final = 'metadata subscriptions need more packages: pip install "onceway[metadata]" ({})'
+_server = click.option(
+    "--server",
+    default="127.0.0.1:4444",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="An edge (onceway metadata serve).",
+)
+
+
+@click.group("metadata", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Subscribe to publishers by what they say of themselves."""
+
+
+def _needed(missing: ImportError) -> NoReturn:
+    say(_NEEDS.format(missing))
+    sys.exit(2)
+
+
+@command.command("serve")
+@click.option("--name", required=True, help="This edge's name; no other process may have it at once.")
+@click.option("--address", default="metadata", show_default=True, help="The address on which all edges meet.")
+@click.option("--listen", default="127.0.0.1:4444", show_default=True, help="Where clients connect.")
+@click.option(
+    "--url",
+    "urls",
+    default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
+    show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+    help="Routers to connect to, several separated by commas.",
+)
+@click.option(
+    "--max-message", default="1MiB", show_default=True, callback=size, help="The largest message of a client."
+)
+@click.option(
+    "--stall",
+    "stall_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds after which a client that reads nothing is disconnected.",
+)
+@click.option(
+    "--connect-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    help="Seconds until one of the routers must have answered.",
+)
+@log_options
+def serve_command(**options: Any) -> None:
+    """Run an edge, in the foreground: clients with MessagePack on TCP, their messages on the network."""
+    from onceway import logs
+    from onceway.topology.values import read_host_port
+
+    try:
+        host, port = read_host_port(options["listen"], "127.0.0.1")
+    except ValueError as error:
+        raise click.BadParameter(str(error.args[0]), param_hint="--listen") from error
+    log = read_options(options)
+    try:
+        logs.configure(log)
+    except OSError as error:
+        raise cannot_open(log, error) from error
+    run_to_exit(_serve(host, port, options))
+
+
+async def _serve(host: str, port: int, options: dict[str, Any]) -> int:
+    try:
+        from edges.metadata.serve import Edge
+    except ImportError as error:
+        _needed(error)
+    from onceway.loop import on_stop_signals
+
+    stop = asyncio.Event()
+    on_stop_signals(stop.set)
+    name = options["name"]
+    edge = Edge(
+        options["urls"],
+        options["address"],
+        name,
+        host=host,
+        port=port,
+        max_message_bytes=options["max_message"],
+        stall_s=options["stall_s"],
+        connect_timeout_s=options["connect_timeout"],
+    )
+    stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+    started: asyncio.Future[Any] = asyncio.ensure_future(edge.start())
+    try:
+        await asyncio.wait([stopped, started], return_when=asyncio.FIRST_COMPLETED)
+        if started.done():
+            started.result()
+            await asyncio.wait([stopped, edge.failed], return_when=asyncio.FIRST_COMPLETED)
+    except OSError as error:
+        say(f"[{name}] --listen {host}:{port}: {error.strerror or error}")
+        return 2
+    finally:
+        stopped.cancel()
+        started.cancel()
+        await edge.stop()
+    if edge.failed.done() and not edge.failed.cancelled():
+        edge.failed.result()
+    return 0
+
+
+@command.command("watch")
+@click.argument("predicate")
+@click.option("--count", type=click.IntRange(min=1), help="End after this many messages.")
+@_server
+def watch_command(predicate: str, count: int | None, server: str) -> None:
+    """Print, as lines of JSON, which publishers match PREDICATE and what they publish, until Ctrl-C.
+
+    Example: onceway metadata watch 'has Metadata/System and Properties/UnitofTime = "s"'
+    """
+    run_to_exit(_watch(predicate, count, server))
+
+
+async def _watch(predicate: str, count: int | None, server: str) -> int:
+    try:
+        from edges.metadata.client import Change, Client, MetadataError
+    except ImportError as error:
+        _needed(error)
+    from onceway.loop import on_stop_signals
+
+    task = asyncio.current_task()
+    assert task is not None
+    on_stop_signals(lambda: (task.cancel(), None)[1])
+    left = count
+    try:
+        async with Client(server) as client:
+            async for event in client.watch(predicate):
+                if isinstance(event, Change):
+                    write_out(_line({"new": event.new, "gone": event.gone}))
+                    continue
+                write_out(_line(event._asdict()))
+                if left is not None:
+                    left -= 1
+                    if not left:
+                        return 0
+    except MetadataError as error:
+        say(f"predicate: {error}" if error.line else str(error))
+        return 2 if error.line else 1
+    except asyncio.CancelledError:
+        return 0 if count is None else 1
+    return 0
+
+
+@command.command("publish")
+@click.argument("uuid", type=click.UUID)
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Metadata; may be given several times.")
+@click.option("--value", metavar="JSON", help="One value. Default: each line of standard input is one.")
+@_server
+def publish_command(uuid: Any, sets: tuple[str, ...], value: str | None, server: str) -> None:
+    """Be the publisher UUID: publish values with metadata. It goes away when the command ends."""
+    metadata: dict[str, Any] = {}
+    for each in sets:
+        key, equals, text = each.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{each!r} is not KEY=VALUE", param_hint="--set")
+        metadata[key] = text
+    given = None if value is None else _json(value, "--value")
+    run_to_exit(_publish(str(uuid), metadata, value is not None, given, server))
+
+
+async def _publish(uuid: str, metadata: dict[str, Any], one: bool, value: Any, server: str) -> int:
+    try:
+        from edges.metadata.client import Client
+    except ImportError as error:
+        _needed(error)
+    async with Client(server) as client:
+        while not one and (line := await asyncio.to_thread(sys.stdin.readline)):
+            await client.publish(uuid, _json(line, "standard input"), metadata)
+            metadata = {}
+        if one or metadata:
+            await client.publish(uuid, value, metadata)
+    return 0
+
+
+def _json(text: str, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text.strip()!r:.60} is not JSON: {error}", param_hint=place) from error
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, default=_shown) + "\n"
+
+
+def _shown(value: Any) -> Any:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else repr(value)

@@ -1,0 +1,132 @@
+"""A client of a metadata edge, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+from uuid import UUID
+
+import msgpack
+
+from edges.metadata.predicate import Value
+from edges.metadata.wire import DIFF, ERROR, PUBLISH, QUERY, Changes
+from onceway.errors import OncewayError
+
+PORT: Final = 4444
+_READ_BYTES: Final = 64 << 10
+
+
+class MetadataError(OncewayError):
+    """What the edge answers to something that it cannot take, or the end of the connection.
+
+    Attributes:
+        line, column: Where in the predicate, if it is about that, counted from 1.
+    """
+
+    def __init__(self, text: str, line: int | None = None, column: int | None = None) -> None:
+        super().__init__(text)
+        self.line = line
+        self.column = column
+
+
+class Change(NamedTuple):
+    """Publishers that match the predicate from now on, and publishers that do not any more."""
+
+    new: list[str]
+    gone: list[str]
+
+
+class Message(NamedTuple):
+    """What a publisher has published.
+
+    Attributes:
+        metadata: What of its metadata has changed with this message; None: the key was deleted.
+    """
+
+    uuid: str
+    metadata: Changes
+    value: Any
+
+
+class Client:
+    """One connection to an edge: `async with Client("127.0.0.1:4444") as client`.
+
+    Publishers are there as long as the connection is. A client that comes again, to this edge or another one, tells all
+    metadata of its publishers again.
+
+    Example:
+        ```python
+        async with Client("127.0.0.1:4444") as client:
+            await client.publish(uuid4(), 21.5, {"Room": "410"})
+            async for event in client.watch('Room = "410"'):
+                print(event)
+        ```
+    """
+
+    def __init__(self, server: str = f"127.0.0.1:{PORT}") -> None:
+        host, _, port = server.rpartition(":")
+        if not port.isdigit():
+            host, port = server, str(PORT)
+        self._host = host.strip("[]")
+        self._port = int(port)
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def __aenter__(self) -> Self:
+        try:
+            self._streams = await asyncio.open_connection(self._host, self._port)
+        except OSError as error:
+            raise MetadataError(f"no metadata edge at {self._host}:{self._port}: {error}") from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._streams is not None
+        self._streams[1].close()
+
+    async def publish(self, uuid: UUID | str, value: Any = None, metadata: Mapping[str, Value | None] = {}) -> None:
+        """Publishes a value, and what of the publisher's metadata has changed; None deletes a key.
+
+        It waits while the edge does not read. Nobody answers: what an edge had not passed on when it died is lost.
+
+        Raises:
+            MetadataError: The connection has ended.
+        """
+        await self._write(PUBLISH, {"UUID": str(uuid), "Metadata": dict(metadata), "Value": value})
+
+    async def watch(self, predicate: str) -> AsyncIterator[Change | Message]:
+        """First a `Change` with the publishers that match now, then messages and changes. One at a time for a client.
+
+        Raises:
+            MetadataError: The predicate cannot be read, or the connection has ended.
+        """
+        await self._write(QUERY, {"Query": predicate})
+        assert self._streams is not None
+        reader, _ = self._streams
+        unpacker = msgpack.Unpacker()
+        kind: int | None = None
+        while data := await reader.read(_READ_BYTES):
+            unpacker.feed(data)
+            for item in unpacker:
+                if kind is None:
+                    kind = item
+                    continue
+                if kind == DIFF:
+                    yield Change(item["New"], item["Del"])
+                elif kind == PUBLISH:
+                    yield Message(item["UUID"], item["Metadata"], item["Value"])
+                elif kind == ERROR:
+                    raise MetadataError(item["Error"], item.get("Line"), item.get("Column"))
+                kind = None
+        raise MetadataError(f"the edge at {self._host}:{self._port} has closed the connection")
+
+    async def _write(self, kind: int, fields: dict[str, Any]) -> None:
+        assert self._streams is not None, "use it with `async with`"
+        _, writer = self._streams
+        writer.write(bytes([kind]) + msgpack.packb(fields))
+        try:
+            await writer.drain()
+        except OSError as error:
+            raise MetadataError(f"the connection to {self._host}:{self._port} has ended: {error}") from error

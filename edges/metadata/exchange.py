@@ -1,0 +1,411 @@
+"""What edges say to each other, on one address of the network: exactly once, and each edge's words in their order.
+
+An edge announces its publishers, passes their messages on, and says which have gone. Every edge hears all of it, its
+own included, and so knows all publishers. An edge that begins says `JOINED`; every other one then says all its
+publishers again and accepts that message when all have heard them. So the new edge's `JOINED` is accepted when it knows
+everything, and then it takes clients (docs/decisions/metadata.md).
+
+A message is MessagePack: the edge's name, which process of it, then items, each a list that begins with its kind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+import msgpack
+
+from edges.metadata.predicate import Metadata, Value
+from edges.metadata.registry import Diffs, Query, Registry
+from edges.metadata.wire import Changes
+
+ALIVE_S: Final = 2.0  # an edge with nothing to say says so
+SILENCE_S: Final = 12.0  # after which an edge's publishers have gone
+FORGET_S: Final = 600.0  # after which nothing is known of a silent edge
+MOST_KEYS: Final = 1024  # of one publisher
+MESSAGE_BYTES: Final = 128 << 10  # of items in one message, about
+SNAPSHOT_ITEMS: Final = 200
+
+# Kinds of items.
+SAID: Final = 0  # [uuid, changes, value]: a publisher's message
+BORN: Final = 1  # [uuid, born, metadata]: a publisher, new or told again
+GONE: Final = 2  # [uuid]
+JOINED: Final = 3  # []: this process has begun and wants to know all publishers
+TELLS: Final = 4  # []: all publishers of this edge follow
+ALIVE: Final = 5  # []
+LEFT: Final = 6  # []: this edge ends, and its publishers with it
+
+_pack: Final = msgpack.Packer().pack
+_HEADERS: Final = {kind: _pack([kind]) for kind in (JOINED, TELLS, ALIVE, LEFT)}
+
+
+class TooManyKeys(Exception):
+    """A publisher would have more metadata than an edge keeps of one."""
+
+
+class _Own:
+    """A publisher of this edge, as its connections have told."""
+
+    __slots__ = ("born", "connections", "metadata")
+
+    def __init__(self, born: int) -> None:
+        self.born = born
+        self.connections = 0
+        self.metadata: dict[str, Value] = {}
+
+
+class Outgoing(NamedTuple):
+    """A message to publish.
+
+    Attributes:
+        joins: It asks for all publishers; once it is accepted, this edge knows them.
+        told: Who asked for all publishers and has them when this is accepted: what was given to `tell`.
+    """
+
+    body: bytes
+    joins: bool
+    told: list[Any]
+
+
+class LocalPublishers:
+    """The publishers of this edge's clients, and what it says of them.
+
+    Args:
+        name: The edge's.
+        process: Which process of it: greater than any before.
+        clock: Nanoseconds since 1970, for which of two edges met a publisher last.
+
+    Attributes:
+        waiting_bytes: How much is to be published.
+    """
+
+    def __init__(self, name: str, process: int, clock: Callable[[], int]) -> None:
+        self.waiting_bytes = 0
+        self._header = _pack(name) + _pack(process)
+        self._clock = clock
+        self._own: dict[str, _Own] = {}
+        self._items: deque[bytes] = deque()
+        self._said = 0  # items that were ever added, and
+        self._taken = 0  # that are in messages
+        self._said_at = float("-inf")
+        self._asked: list[Any] = []
+        self._answering: list[Any] = []
+        self._untold: Iterator[str] | None = None
+        self._join_at: int | None = None
+        self.join()
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    def publish(self, known: dict[str, None], uuid: str, changes: Changes, value: bytes) -> None:
+        """A publisher's message.
+
+        Args:
+            known: The publishers of the connection that it came from. A new one is added.
+
+        Raises:
+            TooManyKeys: Nothing was published.
+        """
+        own = self._own.get(uuid)
+        if changes and len(changes) + (len(own.metadata) if own else 0) > MOST_KEYS:
+            metadata = dict(own.metadata) if own else {}
+            _merge(metadata, changes)
+            if len(metadata) > MOST_KEYS:
+                raise TooManyKeys(f"publisher {uuid} would have {len(metadata)} keys of metadata, {MOST_KEYS} at most")
+        if own is None:
+            own = self._own[uuid] = _Own(self._clock())
+            self._say(_pack([BORN, uuid, own.born, {}]))
+        if uuid not in known:
+            known[uuid] = None
+            own.connections += 1
+        if changes:
+            _merge(own.metadata, changes)
+        self._say(_pack([SAID, uuid, changes, value]))
+
+    def disconnected(self, known: Iterable[str]) -> None:
+        """A connection has ended. Publishers that have no other one have gone."""
+        for uuid in known:
+            own = self._own[uuid]
+            own.connections -= 1
+            if not own.connections:
+                del self._own[uuid]
+                self._say(_pack([GONE, uuid]))
+
+    def join(self) -> None:
+        """Asks every edge for its publishers: at the beginning, and after messages were missed."""
+        self._join_at = self._said
+        self._say(_HEADERS[JOINED])
+
+    def tell(self, asker: Any) -> None:
+        """Some edge asks for all publishers."""
+        self._asked.append(asker)
+
+    @property
+    def telling(self) -> bool:
+        """Whether there are publishers to be told."""
+        return bool(self._asked) or self._untold is not None
+
+    def leave(self) -> None:
+        """This edge ends."""
+        self._say(_HEADERS[LEFT])
+
+    def message(self, now: float) -> Outgoing | None:
+        """The next message to publish. None: there is nothing to say yet; at the latest `ALIVE_S` from now there is."""
+        self._tell()
+        if not self._items:
+            if now - self._said_at < ALIVE_S:
+                return None
+            self._say(_HEADERS[ALIVE])
+        self._said_at = now
+        parts = [self._header]
+        size = 0
+        while self._items and size < MESSAGE_BYTES:
+            size += len(self._items[0])
+            parts.append(self._items.popleft())
+        self._taken += len(parts) - 1
+        self.waiting_bytes -= size
+        joins = self._join_at is not None and self._join_at < self._taken
+        if joins:
+            self._join_at = None
+        told: list[Any] = []
+        if self._untold is None and not self._items:
+            told, self._answering = self._answering, told
+        return Outgoing(b"".join(parts), joins, told)
+
+    def _say(self, item: bytes) -> None:
+        self._items.append(item)
+        self._said += 1
+        self.waiting_bytes += len(item)
+
+    def _tell(self) -> None:
+        """Adds some publishers behind what waits, so that each is told as it is at that place."""
+        if self._untold is None:
+            if not self._asked or self._answering:
+                return
+            self._answering, self._asked = self._asked, []
+            self._untold = iter(list(self._own))
+            self._say(_HEADERS[TELLS])
+        most = self.waiting_bytes + MESSAGE_BYTES // 2
+        for uuid in self._untold:
+            own = self._own.get(uuid)
+            if own is not None:
+                self._say(_pack([BORN, uuid, own.born, own.metadata]))
+            if self.waiting_bytes > most:
+                return
+        self._untold = None
+
+
+class Deliver(NamedTuple):
+    """A message for the watchers of these queries."""
+
+    queries: Iterable[Query]
+    uuid: str
+    changes: Changes
+    value: bytes
+
+
+class Asked:
+    """Another edge has joined: tell it all publishers, and accept its message when all have heard them."""
+
+
+class Lost:
+    """An edge was heard that had been forgotten: this one has to join again."""
+
+
+Output = Diffs | Deliver | Asked | Lost
+
+
+class _Session:
+    """A publisher at an edge."""
+
+    __slots__ = ("born", "edge", "metadata")
+
+    def __init__(self, edge: str, born: int, metadata: dict[str, Value]) -> None:
+        self.edge = edge
+        self.born = born
+        self.metadata = metadata
+
+
+class _Edge:
+    __slots__ = ("heard_at", "name", "present", "process", "sessions")
+
+    def __init__(self, name: str, process: int, now: float) -> None:
+        self.name = name
+        self.process = process
+        self.heard_at = now
+        self.present = True
+        self.sessions: dict[str, _Session] = {}
+
+
+class NetworkPublishers:
+    """All publishers of all edges, as this one has heard of them.
+
+    Where two edges have the same publisher, the one that met it last counts, everywhere.
+
+    Attributes:
+        joined: Every other edge has told its publishers. Set by whoever publishes what `LocalPublishers` says.
+    """
+
+    def __init__(self, name: str, process: int, now: float) -> None:
+        self.registry = Registry()
+        self.joined = False
+        self._own = _Edge(name, process, now)
+        self._edges: dict[str, _Edge] = {name: self._own}
+        self._current: dict[str, _Session] = {}
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """The names of the edges that are there."""
+        return tuple(sorted(edge.name for edge in self._edges.values() if edge.present))
+
+    def receive(self, body: bytes, now: float) -> list[Output]:
+        """What an edge said.
+
+        Raises:
+            ValueError: It is nothing that an edge says.
+        """
+        unpacker = msgpack.Unpacker()
+        unpacker.feed(body)
+        outputs: list[Output] = []
+        try:
+            name, process = unpacker.unpack(), unpacker.unpack()
+            edge = self._edges.get(name)
+            if edge is not None and process < edge.process:
+                return outputs  # of a process that has ended
+            for kind, *item in unpacker:
+                if edge is None or edge.process < process:
+                    if kind not in (JOINED, TELLS):
+                        if self.joined:
+                            outputs.append(Lost())
+                            return outputs
+                        continue  # it will tell everything
+                    diffs: Diffs = {}
+                    if edge is not None:
+                        self._withdraw(edge, diffs)
+                    edge = self._edges[name] = _Edge(name, process, now)
+                    _put(outputs, diffs)
+                elif not edge.present:
+                    edge.present, diffs = True, {}
+                    for uuid, session in edge.sessions.items():
+                        self._introduce(uuid, session, diffs)
+                    _put(outputs, diffs)
+                edge.heard_at = now
+                self._take(edge, kind, item, outputs)
+        except (TypeError, msgpack.UnpackException) as error:
+            raise ValueError(f"nothing that an edge says: {error!r}") from error
+        return outputs
+
+    def tick(self, now: float) -> list[Output]:
+        """Edges that are silent for too long have gone, with their publishers, until they are heard again."""
+        outputs: list[Output] = []
+        for edge in list(self._edges.values()):
+            silent_s = now - edge.heard_at
+            if edge is self._own or silent_s < SILENCE_S:
+                continue
+            if edge.present:
+                diffs: Diffs = {}
+                self._withdraw(edge, diffs)
+                edge.present = False
+                _put(outputs, diffs)
+            if silent_s >= FORGET_S:
+                del self._edges[edge.name]
+        return outputs
+
+    def _take(self, edge: _Edge, kind: int, item: list[Any], outputs: list[Output]) -> None:
+        diffs: Diffs = {}
+        if kind == SAID:
+            uuid, changes, value = item
+            if not (isinstance(uuid, str) and isinstance(changes, dict) and isinstance(value, bytes)):
+                raise ValueError("a publisher's message is a UUID, a map and bytes")
+            session = edge.sessions.get(uuid)
+            if session is None:
+                if self.joined:
+                    raise ValueError(f"edge {edge.name} speaks for publisher {uuid!r:.60}, which it has not announced")
+                return  # what it says of itself is still to come
+            if changes:
+                self._change(uuid, session, changes, diffs)
+                _put(outputs, diffs)
+            queries = tuple(self.registry.queries_of(uuid)) if uuid in self._current else ()
+            if queries:
+                outputs.append(Deliver(queries, uuid, changes, value))
+        elif kind == BORN:
+            uuid, born, metadata = item
+            if not (isinstance(uuid, str) and isinstance(born, int) and isinstance(metadata, dict)):
+                raise ValueError("a publisher is a UUID, a time and a map")
+            session = edge.sessions.get(uuid)
+            if session is None or session.born != born:
+                edge.sessions[uuid] = session = _Session(edge.name, born, metadata)
+                self._introduce(uuid, session, diffs)
+            _put(outputs, diffs)
+        elif kind == GONE:
+            (uuid,) = item
+            session = edge.sessions.pop(uuid, None)
+            if session is not None:
+                self._withdraw_session(uuid, session, diffs)
+            _put(outputs, diffs)
+        elif kind == LEFT:
+            self._withdraw(edge, diffs)
+            edge.sessions.clear()
+            if edge is not self._own:
+                del self._edges[edge.name]
+            _put(outputs, diffs)
+        elif kind == JOINED:
+            outputs.append(Asked())
+        elif kind not in (TELLS, ALIVE):
+            raise ValueError(f"no item of an edge is of the kind {kind!r:.20}")
+
+    def _change(self, uuid: str, session: _Session, changes: Changes, diffs: Diffs) -> None:
+        changed = _merge(session.metadata, changes)
+        if changed and self._current.get(uuid) is session:
+            self.registry.put(uuid, session.metadata, changed, diffs)
+
+    def _introduce(self, uuid: str, session: _Session, diffs: Diffs) -> None:
+        current = self._current.get(uuid)
+        if current is None or (current.born, current.edge) <= (session.born, session.edge):
+            self._show(uuid, session, {} if current is None else current.metadata, diffs)
+
+    def _show(self, uuid: str, session: _Session, old: Metadata, diffs: Diffs) -> None:
+        self._current[uuid] = session
+        new = session.metadata
+        changed = [key for key in old.keys() | new.keys() if old.get(key) != new.get(key)]
+        self.registry.put(uuid, new, changed, diffs)
+
+    def _withdraw(self, edge: _Edge, diffs: Diffs) -> None:
+        edge.present = False
+        for uuid, session in edge.sessions.items():
+            self._withdraw_session(uuid, session, diffs)
+        edge.present = True
+
+    def _withdraw_session(self, uuid: str, session: _Session, diffs: Diffs) -> None:
+        if self._current.get(uuid) is not session:
+            return
+        others = [
+            edge.sessions[uuid]
+            for edge in self._edges.values()
+            if edge.present and uuid in edge.sessions and edge.sessions[uuid] is not session
+        ]
+        if others:
+            newest = max(others, key=lambda other: (other.born, other.edge))
+            self._show(uuid, newest, session.metadata, diffs)
+        else:
+            del self._current[uuid]
+            self.registry.remove(uuid, diffs)
+
+
+def _merge(metadata: dict[str, Value], changes: Changes) -> list[str]:
+    """Changes metadata in place; the keys that differ now."""
+    changed = []
+    for key, value in changes.items():
+        if value is None:
+            if metadata.pop(key, None) is not None:
+                changed.append(key)
+        elif metadata.get(key) != value or type(metadata[key]) is not type(value):
+            metadata[key] = value
+            changed.append(key)
+    return changed
+
+
+def _put(outputs: list[Output], diffs: Diffs) -> None:
+    if diffs:
+        outputs.append(diffs)

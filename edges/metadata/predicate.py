@@ -1,0 +1,194 @@
+"""The language of predicates, and their evaluation on the metadata of a publisher.
+
+    has Metadata/System and (Properties/UnitofTime = "s" or not Site in ("a", "b"))
+
+The parser is lark's, LALR(1). The regular expression of `like` is searched for by RE2, which takes time proportional to
+the value; with Python's own, whoever may subscribe could keep the edge busy for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+import re2
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
+
+Value = str | int | float | bool
+Metadata = Mapping[str, Value]
+Matches = Callable[[Metadata], bool]
+
+MOST_CHARACTERS: Final = 8192
+MOST_DEPTH: Final = 100  # of parentheses and `not`: their evaluation is recursive
+
+_GRAMMAR: Final = r"""
+    ?either: both ("or" both)*
+    ?both: negated ("and" negated)*
+    ?negated: "not" negated -> negation
+        | KEY "=" VALUE -> equal
+        | KEY "!=" VALUE -> unequal
+        | KEY "like" VALUE -> like
+        | KEY "in" "(" VALUE ("," VALUE)* ")" -> one_of
+        | "has" KEY -> has
+        | "(" either ")" -> nested
+    KEY: /[A-Za-z~$_][A-Za-z0-9\/%_-]*/
+    VALUE: /"(\\.|[^"\\])*"|'(\\.|[^'\\])*'/s
+    %ignore /\s+/
+"""
+_SAID: Final = {
+    "KEY": "a key",
+    "VALUE": "a value in quotes",
+    "EQUAL": '"="',
+    "__ANON_0": '"!="',
+    "LPAR": '"("',
+    "RPAR": '")"',
+    "COMMA": '","',
+    "$END": "the end",
+}
+_ESCAPED: Final = re.compile(r"\\([\"'\\])")
+
+
+class PredicateError(Exception):
+    """What was written is no predicate.
+
+    Attributes:
+        line, column: Where, counted from 1.
+    """
+
+    def __init__(self, text: str, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {text}")
+        self.line = line
+        self.column = column
+
+
+class Predicate:
+    """A predicate that was parsed.
+
+    Attributes:
+        text: As it was written.
+        keys: The keys that it names. Nothing else of the metadata can change its result.
+        matches: Says whether metadata match it.
+        matches_nothing: Whether a publisher with none of its keys matches.
+
+    Raises:
+        PredicateError: What was written is no predicate.
+    """
+
+    __slots__ = ("keys", "matches", "matches_nothing", "text")
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MOST_CHARACTERS:
+            raise PredicateError(f"a predicate has at most {MOST_CHARACTERS} characters, this one {len(text)}", 1, 1)
+        try:
+            node: _Node = _PARSER.parse(text)  # type: ignore[assignment]  # what `_Builder` makes
+        except UnexpectedInput as error:
+            raise _unexpected(error, text) from None
+        self.text = text
+        self.keys = frozenset(node.keys)
+        self.matches = node.matches
+        self.matches_nothing = node.matches({})
+
+
+def as_text(value: Value | None) -> str | None:
+    """A value as predicates see it: numbers and booleans are compared as JSON writes them."""
+    if isinstance(value, str) or value is None:
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)
+
+
+class _Node(NamedTuple):
+    matches: Matches
+    keys: tuple[str, ...]
+    depth: int = 1
+
+
+@v_args(inline=True)
+class _Builder(Transformer[Token, _Node]):
+    """Called by the parser for each rule, from the inside out."""
+
+    def either(self, *nodes: _Node) -> _Node:
+        functions = [node.matches for node in nodes]
+        return _Node(lambda metadata: any(f(metadata) for f in functions), _keys(nodes), _depth(nodes))
+
+    def both(self, *nodes: _Node) -> _Node:
+        functions = [node.matches for node in nodes]
+        return _Node(lambda metadata: all(f(metadata) for f in functions), _keys(nodes), _depth(nodes))
+
+    def negation(self, node: _Node) -> _Node:
+        matches = node.matches
+        return _Node(lambda metadata: not matches(metadata), node.keys, _depth([node]))
+
+    def nested(self, node: _Node) -> _Node:
+        return node._replace(depth=_depth([node]))
+
+    def has(self, key: Token) -> _Node:
+        name = str(key)
+        return _Node(lambda metadata: name in metadata, (name,))
+
+    def equal(self, key: Token, value: Token) -> _Node:
+        name, wanted = str(key), _unquoted(value)
+        return _Node(lambda metadata: as_text(metadata.get(name)) == wanted, (name,))
+
+    def unequal(self, key: Token, value: Token) -> _Node:
+        return self.negation(self.equal(key, value))._replace(depth=1)
+
+    def one_of(self, key: Token, *values: Token) -> _Node:
+        name, wanted = str(key), frozenset(map(_unquoted, values))
+        return _Node(lambda metadata: as_text(metadata.get(name)) in wanted, (name,))
+
+    def like(self, key: Token, value: Token) -> _Node:
+        name = str(key)
+        try:
+            search = re2.compile(_unquoted(value), _OPTIONS).search
+        except re2.error as error:
+            reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
+            raise PredicateError(f"{value} is no regular expression: {reason}", *_place(value)) from None
+
+        def matches(metadata: Metadata) -> bool:
+            found = as_text(metadata.get(name))
+            return found is not None and search(found) is not None
+
+        return _Node(matches, (name,))
+
+
+def _keys(nodes: Iterable[_Node]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for node in nodes for key in node.keys))
+
+
+def _depth(nodes: Iterable[_Node]) -> int:
+    depth = 1 + max(node.depth for node in nodes)
+    if depth > MOST_DEPTH:
+        raise PredicateError(f"parentheses and `not` are nested deeper than {MOST_DEPTH}", 1, 1)
+    return depth
+
+
+def _unquoted(value: Token) -> str:
+    """Backslashes stand before quotes and backslashes; before anything else they are themselves."""
+    return _ESCAPED.sub(r"\1", value[1:-1])
+
+
+def _place(token: Token) -> tuple[int, int]:
+    return token.line or 1, token.column or 1
+
+
+def _unexpected(error: UnexpectedInput, text: str) -> PredicateError:
+    if isinstance(error, UnexpectedCharacters):
+        found = text[error.pos_in_stream or 0]
+        what = "a quote that is not closed" if found in "\"'" else f"unexpected {found!r}"
+        return PredicateError(what, error.line, error.column)
+    assert isinstance(error, UnexpectedToken)
+    *first, last = sorted(_SAID.get(name, f'"{name.lower()}"') for name in error.expected or {"$END"})
+    expected = f"{', '.join(first)} or {last}" if first else last
+    if error.token.type == "$END":
+        lines = text.split("\n")
+        return PredicateError(f"expected {expected}, found the end", len(lines), len(lines[-1]) + 1)
+    return PredicateError(f"expected {expected}, found {str(error.token)!r:.60}", *_place(error.token))
+
+
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = 1 << 20
+_PARSER: Final = Lark(_GRAMMAR, parser="lalr", start="either", propagate_positions=False, transformer=_Builder())

@@ -1,0 +1,421 @@
+"""One edge: clients on TCP, and the network on which edges exchange what their publishers say.
+
+What a client publishes goes through the network also to the clients of its own edge, so there is one way only. A
+delivery is accepted when it was written to all clients that want it; a client that does not read holds it up, and with
+it whoever publishes, until the client has been stuck for too long and is disconnected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import onceway
+from edges.metadata.exchange import Asked, Deliver, LocalPublishers, Lost, NetworkPublishers, Output, TooManyKeys
+from edges.metadata.predicate import Predicate, PredicateError
+from edges.metadata.registry import Query
+from edges.metadata.wire import Decoder, Dialect, Fault, Publish
+from onceway.client.delivery import Delivery
+from onceway.client.publications import Publication
+from onceway.client.publisher import Publisher
+from onceway.client.signals import Changes
+from onceway.client.subscriber import Subscriber
+from onceway.errors import DeliveryNotAccepted, DeliveryUndecided
+from onceway.logs import Log, logger
+
+TICK_S: Final = 0.5
+SUBSCRIPTION_TIMEOUT_S: Final = 20.0  # for so long an edge that died holds up whoever publishes
+CREDIT: Final = 256
+HIGH_BYTES: Final = 1 << 20  # of what waits to be published: then clients are not read
+LOW_BYTES: Final = 256 << 10
+CLIENT_BYTES: Final = 1 << 20  # written to a client that has not read it
+CLOSE_S: Final = 2.0
+KEEPALIVE_S: Final = 30
+
+
+class Edge:
+    """One edge of an address; `await start()`, then it runs until `await stop()`.
+
+    Args:
+        urls: URLs of routers.
+        address: The address on which all edges meet.
+        name: This edge's name. No two processes may have it at once.
+        max_message_bytes: The largest message of a client.
+        stall_s: A client that reads nothing for so long, in seconds, is disconnected.
+        connect_timeout_s: How long the first router may take to answer, in seconds.
+
+    Attributes:
+        failed: Done with an exception when the edge cannot go on.
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        address: str,
+        name: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 4444,
+        max_message_bytes: int = 1 << 20,
+        stall_s: float = 30.0,
+        connect_timeout_s: float = 30.0,
+    ) -> None:
+        self.name = name
+        self.port = port
+        self.max_message_bytes = max_message_bytes
+        self.log: Log = logger("metadata", edge=name)
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        process = time.time_ns()
+        self.local = LocalPublishers(name, process, time.time_ns)
+        self.network = NetworkPublishers(name, process, time.monotonic())
+        self.clients: dict[Client, None] = {}
+        self._process = process
+        self._address = address
+        self._host = host
+        self._stall_s = stall_s
+        self._connection = onceway.connect(
+            urls, container=f"{address}.{name}", connect_timeout_s=connect_timeout_s, close_timeout_s=CLOSE_S
+        )
+        self._subscriber: Subscriber | None = None
+        self._server: asyncio.Server | None = None
+        self._changes = Changes()  # something is to be said, a client reads again, or this edge has joined
+        self._unread: dict[Client, None] = {}  # clients that are not read: too much waits
+        self._written: dict[Client, None] = {}  # clients with something to write
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._left = False
+
+    async def start(self) -> None:
+        """Returns when all publishers are known and clients are served.
+
+        Raises:
+            OSError: The port cannot be bound.
+            OncewayError: There is no router, or it refuses the address.
+        """
+        await self._connection
+        self._subscriber = await self._connection.subscriber(
+            self._address,
+            credit=CREDIT,
+            subscription_timeout_s=SUBSCRIPTION_TIMEOUT_S,
+            on_gap=lambda _: self._begin_again(),
+        )
+        publisher = await self._connection.publisher(self._address, on_undecided=lambda _: None)
+        for work in (self._publish(publisher), self._receive(self._subscriber), self._tick()):
+            self._spawn(work)
+        self.failed.add_done_callback(lambda _: self._changes.notify())
+        await self._changes.until(lambda: self.network.joined or self.failed.done())
+        if self.failed.done():
+            self.failed.result()
+        await self._listen()
+
+    async def stop(self) -> None:
+        """Says goodbye to clients and edges."""
+        self._left = True
+        if self._server is not None:
+            self._server.close()
+        for client in list(self.clients):
+            client.close()
+        if not self.failed.done():
+            self.local.leave()
+            self._changes.notify()
+            await self._changes.until(lambda: not self.local.waiting_bytes or self.failed.done(), CLOSE_S)
+        if self._subscriber is not None:
+            await self._subscriber.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._connection.close(timeout_s=CLOSE_S)
+        if not self.failed.done():
+            self.failed.cancel()
+
+    # -- for clients
+
+    def publish(self, client: Client, message: Publish) -> None:
+        """Raises:
+        TooManyKeys: Nothing was published.
+        """
+        self.local.publish(client.publishers, *message)
+        self._changes.notify()
+        if self.local.waiting_bytes > HIGH_BYTES:
+            self._leave_unread(client)
+
+    def connected(self, client: Client) -> None:
+        self.clients[client] = None
+        if not self.network.joined:
+            self._leave_unread(client)
+
+    def disconnected(self, client: Client) -> None:
+        """Its publishers have gone."""
+        self.local.disconnected(client.publishers)
+        client.publishers.clear()
+        self._changes.notify()
+
+    def lost(self, client: Client) -> None:
+        self.clients.pop(client, None)
+        self._unread.pop(client, None)
+        self._written.pop(client, None)
+        self._changes.notify()
+
+    def writable(self, client: Client) -> None:
+        """It has read what it was sent."""
+        if client not in self._unread:
+            client.read(True)
+        self._changes.notify()
+
+    def _leave_unread(self, client: Client) -> None:
+        self._unread[client] = None
+        client.read(False)
+
+    def _read_all(self) -> None:
+        unread, self._unread = self._unread, {}
+        for client in unread:
+            client.read(True)
+
+    # -- between clients and network
+
+    async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Client(self), self._host, self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.log.info("metadata_listening", "clients are served at {at}", at=f"{self._host}:{self.port}")
+
+    async def _publish(self, publisher: Publisher) -> None:
+        while True:
+            out = self.local.message(time.monotonic())
+            if out is None:
+                await self._changes.until(lambda: self.local.waiting_bytes or self.local.telling, TICK_S)
+                continue
+            publication = await publisher.put(out.body)
+            if out.joins or out.told:
+                self._spawn(self._decided(publication, out.joins, out.told))
+            if self._unread and self.network.joined and self.local.waiting_bytes < LOW_BYTES:
+                self._read_all()
+            self._changes.notify()  # for `stop`
+
+    async def _decided(self, publication: Publication, joins: bool, told: list[Delivery]) -> None:
+        """All edges have heard the message, or it is not known whether they have."""
+        try:
+            await publication
+        except (DeliveryNotAccepted, DeliveryUndecided) as error:
+            self.log.warning("metadata_unheard", "not every edge has heard this one: {reason}", reason=str(error))
+            for delivery in told:
+                delivery.release()
+            if joins:
+                self.local.join()
+            return
+        for delivery in told:
+            delivery.accept()
+        if joins:
+            self.network.joined = True
+            self.log.info("metadata_joined", "knows the publishers of {edges}", edges=", ".join(self.network.edges))
+            self._read_all()
+            self._changes.notify()
+
+    async def _receive(self, subscriber: Subscriber) -> None:
+        async for delivery in subscriber:
+            try:
+                body = delivery.body
+                if not isinstance(body, bytes):
+                    raise ValueError("edges send bytes")
+                outputs = self.network.receive(body, time.monotonic())
+            except ValueError as error:
+                self.log.warning(
+                    "metadata_nonsense",
+                    "a message of {address} is refused: {reason}",
+                    address=self._address,
+                    reason=str(error),
+                )
+                delivery.reject(description=str(error))
+                continue
+            if not self._apply(outputs, delivery):
+                delivery.accept()
+            stuck = [client for client in self.clients if client.stuck]
+            if stuck:
+                await self._let_read(stuck)
+
+    def _apply(self, outputs: list[Output], delivery: Delivery | None = None) -> bool:
+        """Whether the delivery is accepted later."""
+        later = False
+        for output in outputs:
+            if isinstance(output, Deliver):
+                messages: dict[Dialect, bytes] = {}
+                for query in output.queries:
+                    for client in query.watchers:
+                        assert isinstance(client, Client)
+                        message = messages.get(client.dialect)
+                        if message is None:
+                            message = messages[client.dialect] = client.dialect.message(*output[1:])
+                        client.out.append(message)
+                        self._written[client] = None
+            elif isinstance(output, dict):
+                for query, (new, gone) in output.items():
+                    for client in query.watchers:
+                        assert isinstance(client, Client)
+                        client.out.append(client.dialect.diff(new, gone))
+                        self._written[client] = None
+            elif isinstance(output, Asked):
+                assert delivery is not None
+                self.local.tell(delivery)
+                self._changes.notify()
+                later = True
+            elif isinstance(output, Lost):
+                self._begin_again()
+        written, self._written = self._written, {}
+        for client in written:
+            client.flush()
+        return later
+
+    async def _let_read(self, stuck: list[Client]) -> None:
+        """Waits until these clients have read, and disconnects those that do not."""
+        await self._changes.until(lambda: not any(client.stuck for client in stuck), self._stall_s)
+        for client in stuck:
+            if client.stuck:
+                self.log.warning(
+                    "metadata_client_stuck", "client {client} has read nothing for {seconds:g} s and is disconnected",
+                    client=client.name, seconds=self._stall_s,
+                )  # fmt: skip
+                client.abort()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._apply(self.network.tick(time.monotonic()))
+
+    def _begin_again(self) -> None:
+        """Messages were missed. Clients must not go on as if they had all, so they are disconnected."""
+        text = "this edge was cut off from the network and may have missed messages; subscribe again"
+        self.log.warning("metadata_cut_off", "messages may have been missed: subscribers are disconnected")
+        for client in list(self.clients):
+            if client.query is not None:
+                client.query = None  # it dies with its registry
+                client.fail(text)
+        self.network = NetworkPublishers(self.name, self._process, time.monotonic())
+        self.local.join()
+        self._changes.notify()
+
+    def _spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self.failed.done():
+            self.failed.set_exception(error)
+
+
+class Client(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, edge: Edge) -> None:
+        self.name = ""
+        self.publishers: dict[str, None] = {}
+        self.query: Query | None = None
+        self.out: list[bytes] = []
+        self.stuck = False
+        self._edge = edge
+        self._decoder = Decoder(edge.max_message_bytes)
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._decoder.dialect
+
+    # -- for asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
+        self.name = f"{host}:{port}"
+        transport.set_write_buffer_limits(CLIENT_BYTES)
+        found = transport.get_extra_info("socket")
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a client that vanishes is noticed
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S // 3)
+        self._edge.connected(self)
+
+    def data_received(self, data: bytes) -> None:
+        for message in self._decoder.feed(data):
+            if isinstance(message, Publish):
+                try:
+                    self._edge.publish(self, message)
+                except TooManyKeys as error:
+                    self.out.append(self.dialect.error(str(error)))
+            elif isinstance(message, Fault):
+                if message.fatal:
+                    self.fail(message.text)
+                    return
+                self.out.append(self.dialect.error(message.text))
+            else:
+                self._subscribe(message.predicate)
+        self.flush()
+
+    def eof_received(self) -> bool:
+        """A subscriber that has said all may go on listening."""
+        self._edge.disconnected(self)
+        return self.query is not None
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._edge.disconnected(self)
+        self._unsubscribe()
+        self._transport = None
+        self.stuck = False
+        self._edge.lost(self)
+
+    def pause_writing(self) -> None:
+        self.stuck = True
+        self.read(False)
+
+    def resume_writing(self) -> None:
+        self.stuck = False
+        self._edge.writable(self)
+
+    # -- for the edge
+
+    def read(self, on: bool) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            if on:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def flush(self) -> None:
+        if self.out and self._transport is not None:
+            self._transport.write(b"".join(self.out))
+        self.out.clear()
+
+    def fail(self, text: str) -> None:
+        """Says why, and closes."""
+        self.out.append(self.dialect.error(text))
+        self.flush()
+        self.close()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _subscribe(self, text: str) -> None:
+        network = self._edge.network
+        if not network.joined:
+            self.out.append(self.dialect.error("this edge is joining the network; subscribe again in a moment"))
+            return
+        try:
+            predicate = Predicate(text)
+        except PredicateError as error:
+            self.out.append(self.dialect.error(str(error), error.line, error.column))
+            return
+        self._unsubscribe()
+        self.query = network.registry.watch(predicate, self)
+        self.out.append(self.dialect.diff(self.query.members, ()))
+
+    def _unsubscribe(self) -> None:
+        if self.query is not None:
+            self._edge.network.registry.unwatch(self.query, self)
+            self.query = None
