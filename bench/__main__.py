@@ -16,6 +16,7 @@ wal          the Spark source's log alone
 store        the store of the edges alone
 pipe         pushes into a pipe, and readers of it
 bus          from a push to the event bus to the call-back
+metadata     subscriptions by metadata: a change, memory, messages through one edge
 maps         a message beside clients that attach with large unsettled maps
 
 `python -m bench PROGRAM --help` lists the options of one, and explains its figures.
@@ -30,7 +31,7 @@ from bench import compare
 
 PROGRAMS = (
     "watch", "unsettled", "maps", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal", "store", "pipe",
-    "bus",
+    "bus", "metadata",
 )  # fmt: skip
 
 

@@ -107,7 +107,7 @@ class Client:
         reader, _ = self._streams
         unpacker = msgpack.Unpacker()
         kind: int | None = None
-        while data := await reader.read(_READ_BYTES):
+        while data := await self._read(reader):
             unpacker.feed(data)
             for item in unpacker:
                 if kind is None:
@@ -121,6 +121,12 @@ class Client:
                     raise MetadataError(item["Error"], item.get("Line"), item.get("Column"))
                 kind = None
         raise MetadataError(f"the edge at {self._host}:{self._port} has closed the connection")
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            return await reader.read(_READ_BYTES)
+        except OSError as error:
+            raise MetadataError(f"the connection to {self._host}:{self._port} has ended: {error}") from error
 
     async def _write(self, kind: int, fields: dict[str, Any]) -> None:
         assert self._streams is not None, "use it with `async with`"

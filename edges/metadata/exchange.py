@@ -143,8 +143,8 @@ class LocalPublishers:
 
     @property
     def telling(self) -> bool:
-        """Whether there are publishers to be told."""
-        return bool(self._asked) or self._untold is not None
+        """Whether somebody asked who is not among `told` yet."""
+        return bool(self._asked or self._answering)
 
     def leave(self) -> None:
         """This edge ends."""
@@ -154,7 +154,7 @@ class LocalPublishers:
         """The next message to publish. None: there is nothing to say yet; at the latest `ALIVE_S` from now there is."""
         self._tell()
         if not self._items:
-            if now - self._said_at < ALIVE_S:
+            if now - self._said_at < ALIVE_S and not self._answering:
                 return None
             self._say(_HEADERS[ALIVE])
         self._said_at = now

@@ -11,7 +11,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import onceway
 from edges.metadata.exchange import Asked, Deliver, LocalPublishers, Lost, NetworkPublishers, Output, TooManyKeys
@@ -80,6 +80,7 @@ class Edge:
             urls, container=f"{address}.{name}", connect_timeout_s=connect_timeout_s, close_timeout_s=CLOSE_S
         )
         self._subscriber: Subscriber | None = None
+        self._publisher: Publisher | None = None
         self._server: asyncio.Server | None = None
         self._changes = Changes()  # something is to be said, a client reads again, or this edge has joined
         self._unread: dict[Client, None] = {}  # clients that are not read: too much waits
@@ -101,8 +102,8 @@ class Edge:
             subscription_timeout_s=SUBSCRIPTION_TIMEOUT_S,
             on_gap=lambda _: self._begin_again(),
         )
-        publisher = await self._connection.publisher(self._address, on_undecided=lambda _: None)
-        for work in (self._publish(publisher), self._receive(self._subscriber), self._tick()):
+        self._publisher = await self._connection.publisher(self._address, on_undecided=lambda _: None)
+        for work in (self._publish(self._publisher), self._receive(self._subscriber), self._tick()):
             self._spawn(work)
         self.failed.add_done_callback(lambda _: self._changes.notify())
         await self._changes.until(lambda: self.network.joined or self.failed.done())
@@ -120,7 +121,7 @@ class Edge:
         if not self.failed.done():
             self.local.leave()
             self._changes.notify()
-            await self._changes.until(lambda: not self.local.waiting_bytes or self.failed.done(), CLOSE_S)
+            await self._changes.until(lambda: not self.unheard or self.failed.done(), CLOSE_S)
         if self._subscriber is not None:
             await self._subscriber.close()
         for task in self._tasks:
@@ -129,6 +130,11 @@ class Edge:
         await self._connection.close(timeout_s=CLOSE_S)
         if not self.failed.done():
             self.failed.cancel()
+
+    @property
+    def unheard(self) -> bool:
+        """Whether there is something that not every edge has heard, or that is not known to have been heard."""
+        return bool(self.local.waiting_bytes) or (self._publisher is not None and self._publisher.unsettled > 0)
 
     # -- for clients
 
@@ -188,11 +194,10 @@ class Edge:
                 await self._changes.until(lambda: self.local.waiting_bytes or self.local.telling, TICK_S)
                 continue
             publication = await publisher.put(out.body)
-            if out.joins or out.told:
+            if out.joins or out.told or self._left:
                 self._spawn(self._decided(publication, out.joins, out.told))
             if self._unread and self.network.joined and self.local.waiting_bytes < LOW_BYTES:
                 self._read_all()
-            self._changes.notify()  # for `stop`
 
     async def _decided(self, publication: Publication, joins: bool, told: list[Delivery]) -> None:
         """All edges have heard the message, or it is not known whether they have."""
@@ -205,6 +210,8 @@ class Edge:
             if joins:
                 self.local.join()
             return
+        finally:
+            self._changes.notify()
         for delivery in told:
             delivery.accept()
         if joins:
@@ -273,8 +280,8 @@ class Edge:
         for client in stuck:
             if client.stuck:
                 self.log.warning(
-                    "metadata_client_stuck", "client {client} has read nothing for {seconds:g} s and is disconnected",
-                    client=client.name, seconds=self._stall_s,
+                    "metadata_client_stuck", "client {client} has read nothing for {seconds} s and is disconnected",
+                    client=client.name, seconds=f"{self._stall_s:g}",
                 )  # fmt: skip
                 client.abort()
 
@@ -326,8 +333,7 @@ class Client(asyncio.Protocol):
     # -- for asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        transport = self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no such class
         host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
         self.name = f"{host}:{port}"
         transport.set_write_buffer_limits(CLIENT_BYTES)

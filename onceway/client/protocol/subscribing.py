@@ -12,13 +12,14 @@ Everything is kept in runs.  The asyncio side is `onceway.client.subscriber`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Literal
 
 from amqp10.link import Link
 from amqp10.outcomes import RELEASED, Accepted, DeliveryState, Modified, Outcome, Rejected, Released, write_state
 from amqp10.performatives import RCV_FIRST, Attach
 from amqp10.receiver import ReceiverLink
-from amqp10.termini import EXPIRE_NEVER, Source, Target
+from amqp10.termini import EXPIRE_LINK_DETACH, EXPIRE_NEVER, Source, Target
 from amqp10.types import ULong
 from onceway.client.journal import SubscriberJournal
 from onceway.client.protocol.delivery_ids import DeliveryIds
@@ -53,7 +54,9 @@ class SubscriberLink(ClientLink):
         self._confirmed = bool(record.born)  # an attach with this born has been answered
         self._ever = self._confirmed
         self._fresh = not self._confirmed
-        self._asked = LONGEST if subscription_timeout_s is None else min(LONGEST, round(subscription_timeout_s))
+        # With the expiry policy `never` a source's own timeout has no effect (protocol 8.3).
+        self._policy = EXPIRE_NEVER if subscription_timeout_s is None else EXPIRE_LINK_DETACH
+        self._asked = LONGEST if subscription_timeout_s is None else min(LONGEST, ceil(subscription_timeout_s))
         self._window = Window(credit, credit_bytes)
         self._granting = False  # attached durably: credit may be given
         self._partial = False  # the answer's map was not whole (protocol 7.7)
@@ -284,7 +287,7 @@ class SubscriberLink(ClientLink):
 
     def _termini(self) -> tuple[Source, Target]:
         return (
-            Source(address=self.address, expiry_policy=EXPIRE_NEVER, timeout=self._asked),
+            Source(address=self.address, expiry_policy=self._policy, timeout=self._asked),
             Target(address=self.name),
         )
 

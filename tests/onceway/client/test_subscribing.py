@@ -236,3 +236,23 @@ def test_a_drain_waits_for_credit_where_all_of_it_is_outstanding_and_begins_agai
     link.drained()
     rig.run()
     assert subscriber.take_events()[-1] == Drained(True)
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "policy", "timeout"),
+    [(None, "never", 2**32 - 1), (0, "link-detach", 0), (0.2, "link-detach", 1), (9, "link-detach", 9)],
+)
+def test_a_subscription_timeout_is_asked_for_in_a_form_that_routers_follow(
+    asked_s: float | None, policy: str, timeout: int
+) -> None:
+    rig = Rig()
+    rig.connect()
+    rig.client.subscriber(
+        "orders", "s", "exactly-once", rig.now, credit=1, credit_bytes=1, subscription_timeout_s=asked_s
+    )
+    rig.run()
+    attach = rig.attaching().remote_attach
+    assert attach is not None
+    assert attach.source is not None
+    source = attach.source
+    assert (source.expiry_policy, source.timeout) == (policy, timeout)
