@@ -36,7 +36,8 @@ def uuid(number: int) -> str:
 
 
 def metadata(number: int) -> dict[str, Value]:
-    return {f"Metadata/Key{key}": f"value {number % (key + 2)} of {key}" for key in range(9)} | {"Number": str(number)}
+    keys: dict[str, Value] = {f"Metadata/Key{key}": f"value {number % (key + 2)} of {key}" for key in range(9)}
+    return keys | {"Number": str(number)}
 
 
 def change() -> None:
@@ -153,7 +154,7 @@ def main(arguments: Sequence[str]) -> int:
         change()
         memory()
         with tempfile.TemporaryDirectory() as directory, LiveNetwork(Path(directory)) as network:
-            through(network, options.seconds)
+            through(network.start(), options.seconds)
     return 0
 
 

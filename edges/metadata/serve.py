@@ -295,6 +295,7 @@ class Edge:
         text = "this edge was cut off from the network and may have missed messages; subscribe again"
         self.log.warning("metadata_cut_off", "messages may have been missed: subscribers are disconnected")
         for client in list(self.clients):
+            self._leave_unread(client)
             if client.query is not None:
                 client.query = None  # it dies with its registry
                 client.fail(text)
@@ -325,6 +326,8 @@ class Client(asyncio.Protocol):
         self._edge = edge
         self._decoder = Decoder(edge.max_message_bytes)
         self._transport: asyncio.Transport | None = None
+        self._reading = True
+        self._held: list[bytes] = []
 
     @property
     def dialect(self) -> Dialect:
@@ -344,6 +347,10 @@ class Client(asyncio.Protocol):
         self._edge.connected(self)
 
     def data_received(self, data: bytes) -> None:
+        if not self._reading:  # uvloop starts to read after connection_made, whatever was said there
+            self._held.append(data)
+            self.read(False)
+            return
         for message in self._decoder.feed(data):
             if isinstance(message, Publish):
                 try:
@@ -382,9 +389,13 @@ class Client(asyncio.Protocol):
     # -- for the edge
 
     def read(self, on: bool) -> None:
+        self._reading = on
         if self._transport is not None and not self._transport.is_closing():
             if on:
                 self._transport.resume_reading()
+                held, self._held = self._held, []
+                for data in held:
+                    self.data_received(data)
             else:
                 self._transport.pause_reading()
 
