@@ -29,7 +29,8 @@ from onceway.errors import (
 
 ALIVE_S: Final = 1.0  # a writer with nothing to write says that it is there
 TICK_S: Final = 0.25
-CLOSE_TIMEOUT_S: Final = 5.0
+CLOSE_TIMEOUT_S: Final = 5.0  # of a writer, for readers to have everything
+LEAVE_TIMEOUT_S: Final = 1.0  # for the rest
 SUBSCRIPTION_TIMEOUT_S: Final = 30.0  # for so long a reader that died holds up writers
 
 # What is said, as a body of one AMQP value: a list that begins with one of these.
@@ -46,7 +47,7 @@ class _End:
     def __init__(self, urls: str | Sequence[str], address: str, name: str, connect_timeout_s: float) -> None:
         self._address = address
         self._connection = onceway.connect(
-            urls, container=f"{address}.{name}", connect_timeout_s=connect_timeout_s, close_timeout_s=CLOSE_TIMEOUT_S
+            urls, container=f"{address}.{name}", connect_timeout_s=connect_timeout_s, close_timeout_s=LEAVE_TIMEOUT_S
         )
         self._changes = Changes()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -71,7 +72,7 @@ class _End:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._connection.close(timeout_s=CLOSE_TIMEOUT_S)
+        await self._connection.close(timeout_s=LEAVE_TIMEOUT_S)
 
 
 class Writer(_End):

@@ -51,7 +51,7 @@ class Delivery(_Decidable):
     Attributes:
         tag: The delivery-tag; the same at every router and after every reconnection.
         payload: The encoded message.
-        decided: It has its outcome, or (at most once) needs none.
+        decided: It has its outcome, or came settled (at most once) and needs none: outcomes are ignored then.
     """
 
     __slots__ = ("_batch", "_position", "_subscriber", "decided", "payload", "tag")
@@ -107,8 +107,8 @@ class Delivery(_Decidable):
 
     def _decide(self, outcome: Outcome) -> Awaitable[None]:
         if self.decided:
-            if self._position < 0 or self._subscriber.guarantee == "at-most-once":
-                return DONE
+            if self._position < 0:
+                return DONE  # its publisher wants no outcome, whatever this subscriber's guarantee is
             raise UsageError("this delivery has its outcome already")
         self.decided = True
         if self._batch is not None:
@@ -132,7 +132,7 @@ class Batch(_Decidable):
         self.tags: list[bytes] = []
         self.payloads: list[bytes] = []
         self._subscriber = subscriber
-        self._positions: list[tuple[int, int, int]] = []  # (index, position, count) of each run
+        self._positions: list[tuple[int, int, int]] = []  # (index, position, count) of each run; -1: it came settled
         self._undecided = RangeSet()  # positions that have no outcome yet
 
     def __len__(self) -> int:
@@ -151,7 +151,7 @@ class Batch(_Decidable):
             index += len(self.tags)
         for first, position, count in self._positions:
             if first <= index < first + count:
-                number = position + index - first
+                number = position + index - first if position >= 0 else position
                 decided = number not in self._undecided
                 return Delivery(self._subscriber, number, self.tags[index], self.payloads[index], decided, self)
         raise IndexError(index)
@@ -180,7 +180,7 @@ class Batch(_Decidable):
         whole = start == 0 and end == len(run.tags)
         tags = run.tags if whole else run.tags[start:end]
         payloads = run.payloads if whole else run.payloads[start:end]
-        self._positions.append((len(self.tags), run.position + start, end - start))
+        self._positions.append((len(self.tags), -1 if run.settled else run.position + start, end - start))
         if self.tags:
             self.tags = self.tags + tags
             self.payloads = self.payloads + payloads

@@ -136,7 +136,8 @@ class Subscriber:
             self._runs.popleft()
             raise run
         at = self._offset
-        delivery = Delivery(self, run.position + at, run.tags[at], run.payloads[at], run.settled)
+        position = -1 if run.settled else run.position + at
+        delivery = Delivery(self, position, run.tags[at], run.payloads[at], run.settled)
         at += 1
         self._waiting -= 1
         if run.settled:

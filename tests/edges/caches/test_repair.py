@@ -87,7 +87,7 @@ def play(seed: int, depths: Depths, make: Callable[[int | None], Readers] = Read
     while quiet < 3:
         assert (steps := steps + 1) < 50_000, "readers do not come to an end"
         ready = [key for key, channel in channels.items() if channel and key[1] in alive]
-        if ready and chance.random() < 0.9:
+        if ready and chance.random() < 0.98:
             sender, at = chance.choice(ready)
             message = channels[sender, at].popleft()
             if isinstance(message, Sample):

@@ -57,6 +57,39 @@ def check(received: list[Any], publishers: int, count: int) -> None:
         assert [body for body in received if body.startswith(prefix)] == messages(count, number)
 
 
+def test_a_publisher_that_wants_no_outcome_does_not_disturb_a_subscriber_that_gives_one(
+    live_network: LiveNetworks,
+) -> None:
+    network = live_network("a")
+
+    async def scene() -> None:
+        async with onceway.connect(network.urls(), container="shop") as connection:
+            subscriber = await connection.subscriber("orders")
+            careless = await connection.publisher("orders", name="careless", guarantee="at-most-once")
+            careful = await connection.publisher("orders", name="careful")
+            await careless.put_many(messages(4))
+            await careful.put_many(messages(1, 1))
+            for number in range(2):
+                delivery = await subscriber.receive()
+                assert delivery.body == messages(4)[number]
+                assert delivery.decided
+                await delivery.accept()
+                await delivery.reject()
+            batch: list[Any] = []
+            async for part in subscriber.batches():
+                for one in part:
+                    await one.accept()
+                await part.accept()
+                batch += part.bodies
+                if len(batch) == 3:
+                    break
+            assert batch == messages(4)[2:] + messages(1, 1)
+            await careful.drain()
+            assert careful.accepted == 1
+
+    run(scene)
+
+
 def test_one_router_delivers_once_and_names_the_publisher(live_network: LiveNetworks) -> None:
     network = live_network("a")
 
