@@ -23,7 +23,7 @@ check: tools ## ruff, mypy --strict, import-linter
 	@echo "import-linter" && $(BIN)/lint-imports
 
 unit: tools ## the tests that take a moment: no processes, no interop
-	@$(PYTEST) tests/amqp10 tests/router tests/interrouter tests/onceway -m "not slow" $(ARGS)
+	@$(PYTEST) tests/amqp10 tests/mqtt tests/router tests/interrouter tests/onceway -m "not slow" $(ARGS)
 
 sim: tools ## in virtual time: deliberate defects that must be caught, the smallest worlds, five minutes of random schedules
 	@$(BIN)/python -m chaos.simulate --mutations

@@ -1,4 +1,4 @@
-"""Compiles the engine, the router and the network with mypyc, where ONCEWAY_COMPILED=1 asks for it.
+"""Compiles the engine, the codec of MQTT, the router and the network with mypyc, where ONCEWAY_COMPILED=1 asks for it.
 
 All else about the distribution is in pyproject.toml; docs/decisions/compiled.md says why, and what stays interpreted.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from setuptools import setup
 
-PACKAGES = ("amqp10", "interrouter", "router")
+PACKAGES = ("amqp10", "interrouter", "mqtt", "router")
 INTERPRETED = {
     # They subclass builtins, or are made by amqp10.composite from tables when they are imported.
     "amqp10/types.py",
@@ -25,6 +25,7 @@ INTERPRETED = {
     "interrouter/linkstate.py",
     "interrouter/packets.py",
     "interrouter/trunk.py",
+    "mqtt/packets.py",
     "router/config.py",
     "router/core/messages.py",
     "router/core/ports.py",

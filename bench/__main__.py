@@ -10,6 +10,7 @@ memory       whether routers forget what is settled
 peaks        whether a router gives memory back after a peak
 core         the protocol's decisions alone
 engine       encoding and decoding AMQP alone
+mqtt         encoding and decoding MQTT alone
 interrouter  the network of routers alone
 spark        rows a second into Spark
 wal          the Spark source's log alone
@@ -30,8 +31,8 @@ from importlib import import_module
 from bench import compare
 
 PROGRAMS = (
-    "watch", "unsettled", "maps", "memory", "peaks", "core", "engine", "interrouter", "spark", "wal", "store", "pipe",
-    "bus", "metadata",
+    "watch", "unsettled", "maps", "memory", "peaks", "core", "engine", "mqtt", "interrouter", "spark", "wal", "store",
+    "pipe", "bus", "metadata",
 )  # fmt: skip
 
 

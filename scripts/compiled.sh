@@ -28,7 +28,7 @@ with=$(played)
 echo "$with events, the same as without"
 # Of the simulation without the tests that change the product's classes, or look into its objects from outside.
 if [ $# -eq 0 ]; then
-    set -- tests/amqp10 tests/interrouter tests/router tests/interop tests/chaos tests/cli tests/simulation/test_scenarios.py \
+    set -- tests/amqp10 tests/mqtt tests/interrouter tests/router tests/interop tests/chaos tests/cli tests/simulation/test_scenarios.py \
         tests/simulation/test_random_schedules.py tests/simulation/test_real_clients.py tests/simulation/test_pacing.py
 fi
 exec "$BIN/python" -m pytest -n 2 --dist loadgroup "$@"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-IN_THE_WHEEL = ("amqp10", "router", "interrouter", "onceway", "pyspark_onceway", "edges", "chaos")
+IN_THE_WHEEL = ("amqp10", "mqtt", "router", "interrouter", "onceway", "pyspark_onceway", "edges", "chaos")
 
 
 def project() -> dict[str, Any]:
@@ -38,7 +38,7 @@ def test_every_package_tells_type_checkers_that_it_is_typed() -> None:
 
 def test_import_linter_and_mypy_know_the_packages() -> None:
     tools = project()["tool"]
-    for package in ("amqp10", "router", "interrouter", "onceway", "pyspark_onceway"):
+    for package in ("amqp10", "mqtt", "router", "interrouter", "onceway", "pyspark_onceway"):
         assert package in tools["importlinter"]["root_packages"]
         assert package in tools["mypy"]["files"]
 

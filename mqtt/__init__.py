@@ -1,0 +1,64 @@
+"""MQTT 3.1.1 and 5 on the wire, sans-IO: octets in, packets out, and back.
+
+It knows the form of packets and no state of a connection or a session, no router and no address. Read packets.py first,
+then reader.py; errors.py has the reason codes.
+"""
+
+from mqtt.encoder import encode
+from mqtt.errors import EncodeError, LocalProtocolError, MqttError, Reason, RemoteProtocolError
+from mqtt.packets import (
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+    Will,
+)
+from mqtt.properties import NO_PROPERTIES, Properties
+from mqtt.reader import PacketReader
+from mqtt.topics import filter_fault, matches, name_fault
+
+__all__ = [
+    "NO_PROPERTIES",
+    "Auth",
+    "Connack",
+    "Connect",
+    "Disconnect",
+    "EncodeError",
+    "LocalProtocolError",
+    "MqttError",
+    "Packet",
+    "PacketReader",
+    "Pingreq",
+    "Pingresp",
+    "Properties",
+    "Puback",
+    "Pubcomp",
+    "Publish",
+    "Pubrec",
+    "Pubrel",
+    "Reason",
+    "RemoteProtocolError",
+    "Suback",
+    "Subscribe",
+    "Subscription",
+    "Unsuback",
+    "Unsubscribe",
+    "Will",
+    "encode",
+    "filter_fault",
+    "matches",
+    "name_fault",
+]
