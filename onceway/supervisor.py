@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -116,10 +116,10 @@ class Supervisor:
         broken_file: str = "",
         router_options: Sequence[str] = (),
     ) -> None:
-        """router_options: of the command line, for each router."""
-        self.topology = topology
+        """router_options: of the command line."""
         self.children = {name: Child(name) for name in names}
-        self.links = [link for link in topology.links if link[0] in self.children and link[1] in self.children]
+        self.followers: list[Callable[[Topology], None]] = []  # told of each file that is followed later
+        self.follow(topology)
         self.wanted = wanted
         self.part = part  # of the network: the other routers run elsewhere
         self.restart = restart
@@ -128,7 +128,7 @@ class Supervisor:
         self._state = state
         self.control = None if state is None else ControlSocket(socket_path(state))
         self.reloading = None if state is None else reload.ReloadSupervisor(self, state, reporter.log)
-        if self.control is not None and self.reloading is not None:
+        if self.control and self.reloading:
             self.control.add_action(reload.PAGE, self.reloading.action)
         self._reporter = reporter
         self._log = reporter.log
@@ -136,8 +136,7 @@ class Supervisor:
         self._watchdog_s = watchdog_s
         self._router_options, self._keeps_file = router_options, command is None
         self._keepers: dict[str, asyncio.Task[None]] = {}
-        self._look_every_s = look_every_s
-        self._stop_within_s = stop_within_s
+        self._look_every_s, self._stop_within_s = look_every_s, stop_within_s
         self.notifier = Notifier()
         self._stopping = asyncio.Event()
         self._exit_code = 0
@@ -172,6 +171,8 @@ class Supervisor:
     def follow(self, topology: Topology) -> None:
         """The topology file has changed."""
         self.topology = topology
+        for follower in self.followers:
+            follower(topology)
         self.links = [link for link in topology.links if link[0] in self.children and link[1] in self.children]
 
     async def remove(self, names: Sequence[str]) -> None:

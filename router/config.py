@@ -32,6 +32,7 @@ class AddressConfig:
     subscriptions: tuple[tuple[str, str], ...] = ()  # the declared ones: container-id and link name
     other_subscriptions: OtherSubscriptions = "allow"  # whether subscriptions that are not declared may attach
     stores: tuple[tuple[str, str, int], ...] = ()  # of a pipe: name, host and port of each store, the primary first
+    store_data: tuple[tuple[str, str], ...] = ()  # of a pipe: name of a store, and where it keeps its data
 
     def matches(self, address: str) -> bool:
         if self.match.endswith("*"):

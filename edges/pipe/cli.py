@@ -186,12 +186,27 @@ def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) ->
 @click.argument("what")
 @click.option("--store", "name", help="Which of the file's stores this is. Default: the only one.")
 @click.option("--url", "--router", "urls", help="Routers to attach to. Default: those of the file.")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")
+@click.option(
+    "--data",
+    metavar="DIR|URL",
+    help="Where its data is kept: a directory, or postgresql://... Default: what the file says, or onceway-pipe-NAME.",
+)
+@click.option("--default-data", hidden=True, help="In place of onceway-pipe-NAME (the parent says so).")
+@click.option("--parent", type=int, hidden=True, help="End when this process, the parent, ends.")
 @click.option(
     "--listen", default="127.0.0.1:5981", show_default=True, help="Where readers connect, for a pipe without a file."
 )
 @log_options
-def serve_command(what: str, name: str | None, urls: str | None, data: Path | None, listen: str, **log: Any) -> None:
+def serve_command(
+    what: str,
+    name: str | None,
+    urls: str | None,
+    data: str | None,
+    default_data: str | None,
+    parent: int | None,
+    listen: str,
+    **log: Any,
+) -> None:
     """Run one store of the pipes in the topology file WHAT, in the foreground.
 
     With --url and --data, WHAT may be the name of one pipe instead. Then no file is needed: the store subscribes to
@@ -199,17 +214,21 @@ def serve_command(what: str, name: str | None, urls: str | None, data: Path | No
     """
     from onceway import logs
 
-    host, port, pipes, name, routers = _plan(what, name, urls, listen)
+    if parent is not None:
+        from onceway.parent import die_with
+
+        die_with(parent)
+    host, port, pipes, name, routers, place = _plan(what, name, urls, listen)
     options = read_options(log)
     try:
         logs.configure(options)
     except OSError as error:
         raise cannot_open(options, error) from error
-    run_to_exit(_serve(name, pipes, routers, data or Path(f"onceway-pipe-{name}"), host, port))
+    run_to_exit(_serve(name, pipes, routers, data or place or default_data or f"onceway-pipe-{name}", host, port))
 
 
-def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[str, int, list[PipePlan], str, str]:
-    """Host and port to listen at, pipes, name of the store, and routers."""
+def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[str, int, list[PipePlan], str, str, str]:
+    """Host and port to listen at, pipes, name of the store, routers, and where the file says that its data is kept."""
     from edges.pipe.serve import PipePlan
     from onceway import topology
     from onceway.errors import UsageError
@@ -220,7 +239,7 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[s
             host, port = read_host_port(listen, "127.0.0.1")
         except ValueError as error:
             raise click.UsageError(f"--listen: {error.args[0]}") from error
-        return host, port, [PipePlan(what, ((name or "a", ""),))], name or "a", urls
+        return host, port, [PipePlan(what, ((name or "a", ""),))], name or "a", urls, ""
     loaded = topology.load(what)
     pipes = [address for address in loaded.addresses if address.stores]
     names = list(dict.fromkeys(store for pipe in pipes for store, _, _ in pipe.stores))
@@ -232,16 +251,19 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[s
     if len(places) > 1:
         raise UsageError(f"store {name} has several places in the file: give it one port, or several names")
     ((host, port),) = places
+    kept = {place for pipe in pipes for store, place in pipe.store_data if store == name}
+    if len(kept) > 1:
+        raise UsageError(f"store {name} has several places for its data in the file: give it one, or several names")
     plans = [
         PipePlan(pipe.match, tuple((store, f"amqp://{h}:{p}") for store, h, p in pipe.stores))
         for pipe in pipes
         if any(store == name for store, _, _ in pipe.stores)
     ]
     routers = urls or ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
-    return host, port, plans, name, routers
+    return host, port, plans, name, routers, next(iter(kept), "")
 
 
-async def _serve(name: str, pipes: list[PipePlan], routers: str, data: Path, host: str, port: int) -> int:
+async def _serve(name: str, pipes: list[PipePlan], routers: str, data: str, host: str, port: int) -> int:
     from edges.pipe.serve import StoreProcess
     from onceway.logs import logger
     from onceway.loop import on_stop_signals

@@ -74,8 +74,16 @@ class StoreProcess:
     """`await start()`, then it runs until `await stop()`; `failed` is set when it cannot go on."""
 
     def __init__(
-        self, name: str, pipes: Sequence[PipePlan], *, routers: str, data: Path, host: str = "127.0.0.1", port: int = 0
+        self,
+        name: str,
+        pipes: Sequence[PipePlan],
+        *,
+        routers: str,
+        data: Path | str,
+        host: str = "127.0.0.1",
+        port: int = 0,
     ) -> None:
+        """data: a directory, or the URL of a PostgreSQL database."""
         self.name = name
         self.port = port
         self.failed: asyncio.Future[None] | None = None
@@ -93,8 +101,7 @@ class StoreProcess:
     async def start(self) -> None:
         """StoreError if the data cannot be opened, OSError if the port cannot be bound."""
         self.failed = asyncio.get_running_loop().create_future()
-        self._data.mkdir(parents=True, exist_ok=True)
-        store = self._store = open_store(str(self._data / "store"))
+        store = self._store = open_store(_place(self._data))
         for plan in self._plans:
             log = self._logs[plan.name] = await open_log(store, plan.name, self.name, plan.stores[0][0], self._log)
             self._pipes[plan.name] = StoredPipe(self.name, plan, log, self._routers, self._listener, self._log)
@@ -120,6 +127,15 @@ class StoreProcess:
 
     async def _command(self, name: str, text: str) -> None:
         await self._pipes[name].command(text)
+
+
+def _place(data: Path | str) -> str:
+    """Of a database, its URL; of a directory, which is made, the file in it."""
+    if "://" in str(data):
+        return str(data)
+    directory = Path(data)
+    directory.mkdir(parents=True, exist_ok=True)
+    return str(directory / "store")
 
 
 class StoredPipe:

@@ -7,7 +7,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ def command(
     Without either, ask the routers that run on this host, through their control sockets.
 
     A line for each router, and below what keeps deliveries from completing: publishers without credit, subscriptions
-    that are away and waited for, links that are down.
+    that are away and waited for, links that are down, stores of the FILE's pipes that do not answer.
 
     The exit code is 1 if a router does not answer or is not ready; with --watch, at the end.
     """
@@ -85,12 +85,12 @@ def command(
         if watch:
             run(watching.run())
         else:
-            statuses, silent = run(asked.ask())
+            statuses, silent, stores = run(asked.ask())
             watching.statuses = statuses
             if as_json:
                 click.echo(json.dumps(statuses, indent=2))
             else:
-                _console().print(shown(statuses, silent, _console().width), soft_wrap=True)
+                _console().print(shown(statuses, silent, _console().width, stores=stores), soft_wrap=True)
     except KeyboardInterrupt:
         pass
     ready = [status is not None and status.get("state") == "ready" for status in watching.statuses.values()]
@@ -114,21 +114,26 @@ class Asked:
     state_dir: Path | None = None
     network: str | None = None
 
-    async def ask(self) -> tuple[Mapping[str, Status | None], Mapping[str, str]]:
-        """The routers' documents, and by name why an admin listener gave none."""
+    async def ask(self) -> tuple[Mapping[str, Status | None], Mapping[str, str], list[str]]:
+        """The routers' documents, by name why an admin listener gave none, and a line for each store of the file that
+        does not answer."""
         url = None if self.target is None else admin_address(self.target)
         if url is not None:
             statuses, why = await self._ask({url: url}, {})
             (status,) = statuses.values()
-            return {str(self.target) if status is None else str(status["name"]): status}, {str(self.target): why[url]}
+            name = str(self.target) if status is None else str(status["name"])
+            return {name: status}, {str(self.target): why[url]}, []
         if self.target is not None:
             network = topology.load(self.target)
             urls = {name: admin_url(network, name) for name in network.routers}
-            return await self._ask(urls, sockets_by_url(network, self.state_dir))
+            asking = self._ask(urls, sockets_by_url(network, self.state_dir))
+            (statuses, why), stores = await asyncio.gather(asking, _silent_stores(network, self.timeout_s))
+            return statuses, why, stores
         sockets = routers_here(self.network, self.state_dir)
-        return await self._ask(
+        statuses, why = await self._ask(
             {name: LOCAL + name for name in sockets}, {LOCAL + name: path for name, path in sockets.items()}
         )
+        return statuses, why, []
 
     async def _ask(
         self, urls: Mapping[str, str], sockets: Mapping[str, Path]
@@ -146,6 +151,8 @@ class _Watch:
         self.statuses: Mapping[str, Status | None] = {}
         self._asked = asked
         self._interval_s = interval_s
+        self._silent: Mapping[str, str] = {}
+        self._stores: list[str] = []
 
     async def run(self) -> None:
         from rich.live import Live
@@ -166,11 +173,11 @@ class _Watch:
                 await asyncio.sleep(self._interval_s)
 
     async def _ask(self) -> None:
-        self.statuses, self._silent = await self._asked.ask()
+        self.statuses, self._silent, self._stores = await self._asked.ask()
 
     def _shown(self, width: int) -> RenderableType:
         title = f"{time.strftime('%H:%M:%S')}, every {self._interval_s:g} s, until Ctrl-C"
-        return shown(self.statuses, self._silent, width, title)
+        return shown(self.statuses, self._silent, width, title, self._stores)
 
 
 def _console() -> Any:
@@ -179,8 +186,32 @@ def _console() -> Any:
     return Console() if sys.stdout.isatty() else Console(width=120)
 
 
+async def _silent_stores(network: topology.Topology, timeout_s: float) -> list[str]:
+    """A line for each store of the file's pipes at whose place nobody listens."""
+
+    async def line(name: str, host: str, port: int, pipes: list[str]) -> str | None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, writer = await asyncio.open_connection(host, port)
+        except (OSError, TimeoutError):
+            return f"[store {name}] does not answer at {host}:{port}: pushes to {', '.join(pipes)} wait"
+        writer.close()
+        return None
+
+    pipes_of: dict[tuple[str, str, int], list[str]] = {}
+    for pipe in network.addresses:
+        for place in pipe.stores:
+            pipes_of.setdefault(place, []).append(pipe.match)
+    lines = await asyncio.gather(*(line(*place, pipes) for place, pipes in pipes_of.items()))
+    return [each for each in lines if each is not None]
+
+
 def shown(
-    statuses: Mapping[str, Status | None], silent: Mapping[str, str], width: int, title: str | None = None
+    statuses: Mapping[str, Status | None],
+    silent: Mapping[str, str],
+    width: int,
+    title: str | None = None,
+    stores: Sequence[str] = (),
 ) -> RenderableType:
     """The table, and below it a line for each thing that keeps deliveries from completing."""
     from rich.console import Group
@@ -204,6 +235,7 @@ def shown(
             said_by.setdefault(line, []).append(name)
     table = router_table([Column("pid", "pid", only_wide=True), *COUNTS], rows, width, title)
     lines = [Text(f"[{' '.join(names)}] {line}") for line, names in said_by.items()]
+    lines += map(Text, stores)
     return Group(table, *lines)
 
 

@@ -15,6 +15,7 @@ from onceway.cli.router import known_router
 
 if TYPE_CHECKING:
     from onceway.start import Wanted
+    from onceway.topology import Topology
 
 
 @click.command("up")
@@ -40,7 +41,12 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Kill a router that does not answer for so long, and start it again. 0: never.",
 )
-@click.option("--no-restart", is_flag=True, help="Do not restart a router that dies.")
+@click.option("--no-restart", is_flag=True, help="Do not restart a router or a store that dies.")
+@click.option(
+    "--stores",
+    metavar="NAMES",
+    help="Run only these stores of the file's pipes, separated by commas; empty: none. Default: all; none with --only.",
+)
 @state_dir_option
 @log_options
 def command(
@@ -49,10 +55,11 @@ def command(
     wanted: Wanted | None,
     watchdog: float,
     no_restart: bool,
+    stores: str | None,
     state_dir: Path | None,
     **log: Any,
 ) -> None:
-    """Run every router of the topology FILE as a process of its own.
+    """Run every router of the topology FILE, and every store of its pipes, as a process of its own.
 
     Shows a live table on a terminal, and a line for each change elsewhere. Restarts a router that dies.
     SIGTERM or Ctrl-C drains and stops all routers; a second one stops them at once.
@@ -68,12 +75,14 @@ def command(
     if wished is not None:
         chosen = [known_router(loaded, name) for name in wished]
         names = [name for name in names if name in chosen]
+    run_stores = _stores(loaded, stores, only)
     from onceway import last_life, state
     from onceway.cli.reporting import reporter_for
     from onceway.listeners import check_free
     from onceway.logs import reopen
     from onceway.loop import on_hangup, on_stop_signals, run
     from onceway.start import refuse_fresh_beside
+    from onceway.stores import Stores, store_command
     from onceway.supervisor import Supervisor
 
     directory = state.state_dir(loaded.network, state_dir)
@@ -114,6 +123,31 @@ def command(
                 supervisor.reloading.read_again()
 
             on_hangup(hung_up, supervisor.stop)
-            return await supervisor.run()
+
+            def file() -> Path:
+                assert supervisor.reloading is not None
+                kept = supervisor.reloading.kept
+                return kept if kept.exists() else loaded.path
+
+            kept_in = store_command(file, directory / "pipes", options.arguments())
+            async with Stores(
+                loaded, run_stores, kept_in, reporter.said, reporter.log, restart=not no_restart
+            ) as running:
+                supervisor.followers.append(running.follow)
+                return await supervisor.run()
 
     sys.exit(run(go()))
+
+
+def _stores(loaded: Topology, given: str | None, only: str | None) -> list[str] | None:
+    """The stores to run; None: all that the file has, also later."""
+    if given is None:
+        return None if only is None else []
+    from onceway.stores import store_plans
+
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    there = store_plans(loaded)
+    for name in names:
+        if name not in there:
+            raise click.UsageError(f'--stores: no store "{name}"; stores are {", ".join(there) or "none"}')
+    return names

@@ -49,6 +49,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "subscriptions": NOW,
         "other_subscriptions": LINKS,
         "stores": NOW,
+        "store_data": NOW,
     },
     "settings": {
         "heartbeat": NOW,

@@ -46,8 +46,9 @@ def log_address(pipe: AddressConfig) -> AddressConfig:
 def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item) -> dict[str, Any]:
     """What an address of type pipe has beside its timeouts; nothing for a topic."""
     if values.get("type") != "pipe":
-        if "stores" in fields:
-            fields["stores"].problem("stores of a topic", "write type: pipe, or leave the line out")
+        for key in ("stores", "store_data"):
+            if key in fields:
+                fields[key].problem(f"{key} of a topic", "write type: pipe, or leave the line out")
         return {}
     match = values.get("match")
     if match is None:
@@ -75,8 +76,28 @@ def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item
         fields["stores"].problem("a pipe without stores", f"write {_EXPECTED}")
     return {
         "stores": tuple(stores.values()),
+        "store_data": _store_data(fields, stores),
         "guarantee": "exactly-once",
         "no_subscribers": "hold",
         "subscriptions": (primary_subscription(match),),
         "other_subscriptions": "refuse",
     }
+
+
+def _read_data(text: str) -> str:
+    if not text.startswith(("/", "postgresql://", "postgres://")):
+        raise ValueError(f'"{text}" as the place of data', "write an absolute path, or postgresql://...")
+    return text
+
+
+def _store_data(fields: Mapping[str, Entry], stores: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Where each store keeps its data, for those of which the file says it."""
+    places = {}
+    entries = fields["store_data"].entries("a mapping such as {s: /srv/pipes}") if "store_data" in fields else None
+    for name, entry in (entries or {}).items():
+        place = entry.scalar(_read_data, "an absolute path, or postgresql://...")
+        if name not in stores:
+            entry.problem(f'no store "{name}"', f"stores are {', '.join(stores)}")
+        elif place:
+            places[name] = place
+    return tuple(places.items())

@@ -51,6 +51,7 @@ ADDRESS_KEYS: Final = (
     "subscriptions",
     "other_subscriptions",
     "stores",
+    "store_data",
 )
 ROUTER_KEYS: Final = ("amqp", "interrouter", "admin", "host", "limits")
 _PORTS: Final = ("amqp", "interrouter", "admin")
