@@ -248,6 +248,14 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
             "addresses: [{match: x, type: pipe, stores: {a: 1}, subscriptions: [y]}]\n",
             "t.yaml:7: addresses[0].subscriptions: subscriptions of a pipe; leave the line out",
         ),
+        (
+            "addresses: [{match: x, type: pipe, stores: {a: 1}, store_data: {b: /b}}]\n",
+            't.yaml:7: addresses[0].store_data.b: no store "b"; stores are a',
+        ),
+        (
+            "addresses: [{match: x, type: pipe, stores: {a: 1}, store_data: {a: b/c}}]\n",
+            't.yaml:7: addresses[0].store_data.a: "b/c" as the place of data; write an absolute path, or postgresql://...',
+        ),
         ("addresses: [{match: 'a*b'}]\n", 't.yaml:7: addresses[0].match: "a*b" has a * that is not at its end'),
         (
             "addresses: [{match: 'a*'}, {match: ab}]\n",

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.edges.pipe.network import PipeNetwork
+from tests.edges.store.conftest import database, postgres
+from tests.edges.store.postgres import Server
 from tests.live_fixture import Networks, pytest_runtest_makereport
 
-__all__ = ["pytest_runtest_makereport"]
+__all__ = ["database", "postgres", "pytest_runtest_makereport"]
 
 Made = Callable[..., PipeNetwork]
 
 
 class PipeNetworks(Networks[PipeNetwork]):
+    data: Mapping[str, str] = {}  # store -> where its data is, if not in a directory of its own
+
     def __call__(self, *routers: str, **pipes: tuple[str, ...]) -> PipeNetwork:
-        return self.add(lambda directory: PipeNetwork(directory, routers, pipes)).start_all()
+        network = self.add(lambda directory: PipeNetwork(directory, routers, pipes))
+        network.data.update(self.data)
+        return network.start_all()
 
 
 @pytest.fixture
@@ -29,10 +35,14 @@ def pipe_network(tmp_path: Path) -> Iterator[PipeNetworks]:
 
 
 @pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PipeNetwork]:
-    """One router, and pipes of one store for tests that do not disturb each other."""
+def network(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[PipeNetwork]:
+    """One router, and pipes of one store for tests that do not disturb each other; its form is the parameter."""
     names = [f"pipe{number}" for number in range(30)]
     made = PipeNetwork(tmp_path_factory.mktemp("pipes"), ("a",), dict.fromkeys(names, ("s",)))
+    if getattr(request, "param", "embedded") == "postgresql":
+        server: Server = request.getfixturevalue("postgres")
+        server.execute("CREATE DATABASE pipes")
+        made.data["s"] = server.url("pipes")
     try:
         yield made.start_all()
     finally:

@@ -24,6 +24,7 @@ class PipeNetwork(LiveNetwork):
         stores = dict.fromkeys(store for names in pipes.values() for store in names)
         self.ports = {store: free_port() for store in stores}
         self.pipes = pipes
+        self.data = {store: str(directory / f"data-{store}") for store in stores}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._logs: list[IO[bytes]] = []
         addresses = [
@@ -41,7 +42,7 @@ class PipeNetwork(LiveNetwork):
         self._logs.append(log)
         command = [sys.executable, "-m", "onceway", "pipe", "serve", str(self.topology_path), "--store", name]
         self.processes[name] = subprocess.Popen(
-            dying_with_us([*command, "--data", str(self.directory / f"data-{name}")]),
+            dying_with_us([*command, "--data", self.data[name]]),
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=log,

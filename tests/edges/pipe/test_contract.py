@@ -1,12 +1,16 @@
-"""docs/contracts/pipe.md, line by line, against a router and a store as processes."""
+"""docs/contracts/pipe.md, line by line, against a router and a store as processes, in each form of the store."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
 
+import pytest
+
 from edges.pipe import Reader, pull, push, reset
 from tests.edges.pipe.network import PipeNetwork
+
+pytestmark = pytest.mark.parametrize("network", ["embedded", "postgresql"], indirect=True, scope="module")
 
 
 async def everything(network: PipeNetwork, pipe: str) -> list[object]:

@@ -68,7 +68,12 @@ def promote(network: PipeNetwork, store: str) -> str:
     return done.stderr
 
 
-def test_the_promoted_store_is_the_primary_and_the_old_one_follows(pipe_network: PipeNetworks) -> None:
+@pytest.mark.parametrize("form", ["embedded", "postgresql"])
+def test_the_promoted_store_is_the_primary_and_the_old_one_follows(
+    pipe_network: PipeNetworks, form: str, request: pytest.FixtureRequest
+) -> None:
+    if form == "postgresql":
+        pipe_network.data = {"t": request.getfixturevalue("database")}
     network = pipe_network("a", "b", jobs=("s", "t"))
 
     async def go() -> None:
