@@ -1,9 +1,10 @@
 """MQTT 3.1.1 and 5 on the wire, sans-IO: octets in, packets out, and back.
 
-It knows the form of packets and no state of a connection or a session, no router and no address. Read packets.py first,
-then reader.py; errors.py has the reason codes.
+It knows the form of packets and what one connection remembers; no session, no router and no address. Read packets.py
+first, then reader.py and connection.py; errors.py has the reason codes.
 """
 
+from mqtt.connection import ServerConnection
 from mqtt.encoder import encode
 from mqtt.errors import EncodeError, LocalProtocolError, MqttError, Reason, RemoteProtocolError
 from mqtt.packets import (
@@ -51,6 +52,7 @@ __all__ = [
     "Pubrel",
     "Reason",
     "RemoteProtocolError",
+    "ServerConnection",
     "Suback",
     "Subscribe",
     "Subscription",

@@ -1,7 +1,7 @@
 """A stream of octets becomes packets (MQTT 5, 2.1): the fixed header, the limit of size, who may send what.
 
 The reader knows the version (from CONNECT, where it reads for a server) and nothing else of the connection: what is in
-flight, topic aliases and the keep alive belong to whoever owns the connection.
+flight, topic aliases and the keep alive belong to connection.py.
 """
 
 from __future__ import annotations
