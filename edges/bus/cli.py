@@ -42,7 +42,8 @@ class _Places:
     show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
     help="Routers to connect to, several separated by commas.",
 )
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), required=True, help="Where its data is kept.")
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")
+@click.option("--store", help="Instead: postgresql://USER@HOST/DATABASE, which several edges may share.")
 @click.option("--name", default="a", show_default=True, help="Of this edge, unique in the network.")
 @click.option("--address", default="bus", show_default=True, help="Of the bus in the network.")
 @click.option("--listen", default="127.0.0.1:8443", show_default=True, help="Where requests are served.")
@@ -64,7 +65,8 @@ class _Places:
 @log_options
 def serve_command(
     urls: str,
-    data: Path,
+    data: Path | None,
+    store: str | None,
     name: str,
     address: str,
     listen: str,
@@ -93,6 +95,10 @@ def serve_command(
         raise click.UsageError("--http-listen redirects to HTTPS: it needs --tls-cert")
     if min_free and (max_storage is None or 2 * min_free > max_storage):
         raise click.UsageError("--min-free: at most half of --max-storage, which it needs")
+    if (data is None) == (store is None):
+        raise click.UsageError("--data or --store: where the bus keeps its events")
+    if store is not None and (not store.startswith(("postgresql://", "postgres://")) or max_storage is not None):
+        raise click.UsageError("--store: a URL postgresql://…, and the limits of its disk are the server's")
     places = _Places(
         _host_port("--listen", listen),
         None if http_listen is None else _host_port("--http-listen", http_listen),
@@ -100,7 +106,7 @@ def serve_command(
     )
     root_key = _root_key(root_key_file)
     options = BusOptions(
-        place=str(data / "store"),
+        place=store or f"{data}/store",
         routers=urls,
         name=name,
         address=address,
@@ -116,7 +122,8 @@ def serve_command(
     except OSError as error:
         raise cannot_open(log_to, error) from error
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        if data is not None:
+            data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"--data: {data}: {error.strerror}") from error
     run_to_exit(_serve(options, places, root_key))

@@ -12,6 +12,7 @@ import json
 import math
 import random
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -23,6 +24,7 @@ MAX_RETRY_S: Final = 6.4
 JITTER: Final = 0.5  # a pause is up to so much longer
 MARKS: Final = 4096  # arrivals that are remembered for each topic; what is older is due
 ALWAYS: Final = -math.inf
+STORED: Final = ("name", "callback", "uuid", "timeout_ms", "max_events", "ranges", "sent", "generation")
 
 
 @dataclass(slots=True)
@@ -123,9 +125,13 @@ class Bus:
     Args:
         rng: For the jitter of pauses.
         slots: How many batches may be under way at once.
+        serves: Whether this edge calls the subscriber with this identity back.
     """
 
-    def __init__(self, rng: random.Random, *, slots: int = 1000) -> None:
+    def __init__(
+        self, rng: random.Random, *, slots: int = 1000, serves: Callable[[str], bool] = lambda _: True
+    ) -> None:
+        self.serves = serves
         self.topics: dict[str, Topic] = {}
         self.subscribers: dict[str, Subscriber] = {}
         self.ends: dict[str, int] = {}  # by topic: the position of its next event
@@ -142,8 +148,7 @@ class Bus:
     def arrived(self, topic: str, end: int, now: float) -> None:
         """The topic has events before this position."""
         first = self.ends.get(topic, 0)
-        assert end >= first
-        if end == first:
+        if end <= first:
             return
         self.ends[topic] = end
         positions, times = self._marks.setdefault(topic, ([], []))
@@ -190,6 +195,8 @@ class Bus:
             if subscriber is None or subscriber.sending or subscriber.due_at != due_at:
                 continue
             subscriber.due_at = None
+            if not self.serves(identity):
+                continue
             plan = subscriber.failed or self._plan(subscriber, now)
             plan.attempts += 1
             subscriber.sending = True
@@ -269,6 +276,31 @@ class Bus:
             self._readers.setdefault(topic, {})[subscriber.identity] = subscriber
         self._schedule(subscriber)
 
+    def put(self, identity: str, row: bytes | None, now: float) -> None:
+        """The subscription is in the store as this row; None: it is gone."""
+        known = self.subscribers.get(identity)
+        if row is None:
+            if known is not None:
+                self.remove(identity)
+            return
+        new = Subscriber.of_row(identity, row)
+        for topic, ranges in new.ranges.items():
+            self.arrived(topic, ranges[-1].first if ranges[-1].end is None else ranges[-1].end, now)
+        if known is None:
+            self.add(new)
+            return
+        for topic in known.ranges:
+            self._readers.get(topic, {}).pop(identity, None)
+        for name in STORED:
+            setattr(known, name, getattr(new, name))
+        known.failed = None
+        self.add(known)
+
+    def reschedule(self) -> None:
+        """Others are served now than before."""
+        for subscriber in self.subscribers.values():
+            self._schedule(subscriber)
+
     def change(self, identity: str, name: str, wish: Wish) -> Subscriber:
         """Makes or changes a subscription. Topics that are not listed are unsubscribed."""
         subscriber = self.subscribers.get(identity)
@@ -314,13 +346,13 @@ class Bus:
         if subscriber.sending:
             self._under_way -= 1
 
-    def delete_topic(self, topic: str) -> list[Subscriber]:
-        """Returns who was subscribed to it."""
-        del self.topics[topic]
-        found = self.readers(topic)
-        for subscriber in found:
-            self.unsubscribe(subscriber, topic)
-        return found
+    def unsubscribe_gone(self, identity: str) -> None:
+        """From the topics that are no more."""
+        subscriber = self.subscribers.get(identity)
+        if subscriber is not None:
+            for topic in subscriber.topics:
+                if topic not in self.topics:
+                    self.unsubscribe(subscriber, topic)
 
     def check_invariants(self) -> None:
         assert self._under_way == sum(each.sending for each in self.subscribers.values())
@@ -332,7 +364,7 @@ class Bus:
                     assert position <= each.first <= self._end(topic, each)
                     position = self._end(topic, each)
                 assert all(each.end is not None for each in ranges[:-1])
-            if not subscriber.sending and self.pending(subscriber):
+            if not subscriber.sending and self.pending(subscriber) and self.serves(subscriber.identity):
                 assert subscriber.due_at is not None
 
     # --- helpers
@@ -387,7 +419,7 @@ class Bus:
         if subscriber.sending or subscriber.identity not in self.subscribers:
             return
         due_at: float | None
-        if not (waiting := self.pending(subscriber)):
+        if not self.serves(subscriber.identity) or not (waiting := self.pending(subscriber)):
             due_at, subscriber.failed = None, None
         elif subscriber.failures:
             due_at = subscriber.retry_at

@@ -9,47 +9,44 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 import ssl
 import time
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
+from urllib.parse import quote
 
 import onceway
-from edges.bus.core import Bus, Plan, Subscriber, Topic
+from edges.bus.core import Bus, Plan, Subscriber
+from edges.bus.house import House
 from edges.bus.metrics import BusMetrics
+from edges.bus.registry import EVENTS, Forbidden, Registry
 from edges.bus.rules import BadRequest, event, text_of, topic_of
 from edges.bus.sender import Sender
-from edges.store import Batch, Retention, Store, StoreFull, open_store
+from edges.bus.shares import NETWORK, TICK_S, Shares, slot_of
+from edges.store import Batch, Conflict, Retention, Store, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch as Received
 from onceway.client.reports import SubscriptionGap
 from onceway.client.signals import Changes
-from onceway.errors import JournalFull, OncewayError
+from onceway.errors import JournalFull, JournalLocked, OncewayError
 from onceway.logs import logger
 
-EVENTS: Final = "bus/events/"  # stream of each topic
 FOREIGN: Final = "bus/foreign"  # what somebody else sent to the bus's address, and is no event
 FOREIGN_OCTETS: Final = 1 << 20  # of it that are kept
-TOPICS: Final = "bus/topic/"
-SUBSCRIBERS: Final = "bus/subscriber/"
-TOKENS: Final = "bus/token/"
 PROCESS: Final = "bus/process/"
 PUSH_TIMEOUT_S: Final = 20.0
 AGAIN_S: Final = 1.0  # between attempts after the store was full
 CREDIT: Final = 10_000
 MOST: Final = 2_000  # events in a commit
 BATCH_OCTETS: Final = 8 << 20  # of events read for a batch
-DROPPED_AT_ONCE: Final = 10_000
 
 
 class Unavailable(OncewayError):
     """The bus cannot work now; says why."""
-
-
-class Claimed(OncewayError):
-    """The topic belongs to another client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ class BusOptions:
     """How an edge is run.
 
     Attributes:
-        place: Of its store.
+        place: Of its store. Edges that have the same database are one bus.
         routers: URLs.
         name: Of this edge, unique in the network.
         address: Of the bus in the network.
@@ -86,42 +83,62 @@ class Edge:
 
     def __init__(self, options: BusOptions) -> None:
         self.options = options
-        self.bus = Bus(random.Random())
+        self.bus = Bus(random.Random(), serves=self._serves)
         self.metrics = BusMetrics()
-        self.tokens: dict[str, str] = {}  # token -> name
         self.failed: asyncio.Future[None]
         self.store: Store
+        self.registry: Registry
+        self._shares: Shares | None = None  # None: this edge is the whole bus
         self._sender: Sender
         self._log = logger("bus", edge=options.name)
+        self._connection: onceway.Connection | None = None
         self._publisher: onceway.Publisher | None = None
+        self._broken: asyncio.Future[None] | None = None  # fails when the publisher has
         self._full = ""  # why nothing can be stored
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._claiming = asyncio.Lock()
-        self._delivered = Changes()
+        self._served: set[str] = set()  # of the roles that this edge holds: those whose rows it has read since
+        self._sending: Counter[str] = Counter()  # by role
+        self._changed = Changes()
         self._stopping = False
         self._counts = {"start": 0, "stop": 0}
 
     async def start(self) -> None:
         """StoreError if the store cannot be opened."""
+        options = self.options
         self.failed = asyncio.get_running_loop().create_future()
-        self.store = open_store(self.options.place, limit_octets=self.options.max_octets)
-        self._sender = Sender(self.options.callback_context)
+        self.store = open_store(options.place, limit_octets=options.max_octets)
+        shared = "://" in options.place
+        self.registry = Registry(self.store, self.bus, self._arrived, self._wake.set, shared=shared)
+        self._sender = Sender(options.callback_context)
         await self._load()
-        for work in (self._attend(), self._deliver(), self._keep_house()):
-            self._spawn(work)
+        work = [self._deliver(), House(self, lambda: self._shares is None or NETWORK in self._shares.held).keep()]
+        if shared:
+            self._shares = Shares(self.store, options.name)
+            await self._tick(self._shares)
+            own = f"bus-publisher/{quote(options.name, safe='')}"
+            work += [
+                self._share(self._shares), self.registry.follow(), self._watch_topics(),
+                self._attend(partial(self._publish, own)), self._attend(partial(self._collect, self._shares)),
+            ]  # fmt: skip
+        else:
+            work += [self._attend(self._publish_and_collect)]
+        for each in work:
+            self._spawn(each)
 
     async def stop(self) -> None:
         """Lets what is under way end, for as long as a subscriber may take, then closes the store."""
         self._stopping = True
         self._wake.set()
-        await self._delivered.until(lambda: not self.bus.under_way, 5.0)
+        await self._changed.until(lambda: not self.bus.under_way, 5.0)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.close()
         if not self.failed.done():
             await self._count_process("stop")
+            if self._shares is not None:
+                await self._shares.leave()
         await self.store.close()
 
     # --- for requests
@@ -131,15 +148,15 @@ class Edge:
 
         Raises:
             BadRequest: It is no event.
-            Claimed: The topic belongs to another client.
+            Forbidden: The topic belongs to another client.
             Unavailable: It was not stored, or it is not known whether it was.
         """
         body = event(topic, data, time.time_ns() // 1_000_000)
         known = self.bus.topics.get(topic)
         if known is None:
-            known = await self._claim(topic, identity, name)
+            known = await self.registry.claim(topic, identity, name)
         if known.publisher != identity:
-            raise Claimed(f"topic {topic} belongs to another client")
+            raise Forbidden(f"topic {topic} belongs to another client")
         if (why := self.why_unable()) is not None:
             raise Unavailable(why)
         publisher = self._publisher
@@ -153,6 +170,8 @@ class Edge:
         except onceway.UsageError as error:
             raise BadRequest(str(error)) from error
         except OncewayError as error:
+            if self._broken is not None and not self._broken.done():
+                self._broken.set_exception(error)
             raise Unavailable(f"{error}; the event may still come") from error
         self.metrics.published.labels(topic).inc()
 
@@ -162,33 +181,18 @@ class Edge:
             return "this edge is stopping"
         if self._full:
             return self._full
-        return "not connected to the network" if self._publisher is None else None
+        if self._publisher is None:
+            return "not connected to the network"
+        if self._shares is not None and not self._shares.attached:
+            return "no edge has attached to the network yet"  # what is pushed would come to nobody
+        return None
 
-    async def create_token(self, name: str) -> str:
-        token = f"{name}--{secrets.token_hex(16)}"
-        batch = Batch()
-        batch.put(TOKENS + token, name.encode())
-        await self.store.commit(batch)
-        self.tokens[token] = name
-        return token
-
-    async def delete_token(self, token: str) -> None:
-        if self.tokens.pop(token, None) is not None:
-            batch = Batch()
-            batch.delete(TOKENS + token)
-            await self.store.commit(batch)
-
-    async def save(self, *subscribers: Subscriber, removed: str | None = None, topic: str | None = None) -> None:
-        """Makes durable what was changed: these subscribers, one that was removed, a topic that was deleted."""
-        batch = Batch()
-        for subscriber in subscribers:
-            batch.put(SUBSCRIBERS + subscriber.identity, subscriber.row())
-        if removed is not None:
-            batch.delete(SUBSCRIBERS + removed)
-        if topic is not None:
-            batch.delete(TOPICS + topic)
-        self._wake.set()
-        await self.store.commit(batch)
+    async def look(self) -> None:
+        """Memory knows what other edges have stored and delivered by now."""
+        if self._shares is not None:
+            for topic in list(self.bus.topics):
+                await self._arrived(topic)
+            await self.registry.refresh()
 
     async def position_at(self, topic: str, time_ms: int) -> int:
         return await self.store.position_at(EVENTS + topic, time_ms * 1000)
@@ -206,7 +210,7 @@ class Edge:
         metrics, bus, options = self.metrics, self.bus, self.options
         for gauge in (metrics.queue_batches, metrics.queue_events):
             gauge.clear()
-        for subscriber in bus.subscribers.values():
+        for subscriber in filter(lambda each: bus.serves(each.identity), bus.subscribers.values()):
             queued = bus.pending(subscriber)
             metrics.queue_events.labels(subscriber.name).set(queued)
             metrics.queue_batches.labels(subscriber.name).set(-(-queued // subscriber.max_events))
@@ -223,37 +227,73 @@ class Edge:
 
     # --- the network
 
-    async def _attend(self) -> None:
-        """Is publisher and subscriber of the bus's address, as long as the edge runs."""
+    async def _attend(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Does its part in the network as long as the edge runs."""
         while True:
             try:
-                await self._attend_once()
+                await work()
             except OncewayError as error:
                 if cannot_go_on(error):
                     raise
                 if isinstance(error, StoreFull | JournalFull):
                     self._full = str(error)
                 self._log.warning("bus_again", "{reason}", reason=str(error))
-            finally:
-                self._publisher = None
             await asyncio.sleep(AGAIN_S)
 
-    async def _attend_once(self) -> None:
-        options = self.options
-        journal = await StoreJournal.of(self.store, "bus-journal")
-        async with onceway.connect(
-            options.routers,
-            container=f"onceway-bus:{options.address}:{options.name}",
+    def _connect(self, container: str, journal: StoreJournal) -> onceway.Connection:
+        return onceway.connect(
+            self.options.routers,
+            container=f"onceway-bus:{self.options.address}{container}",
             journal=journal,
             connect_timeout_s=None,
             close_timeout_s=2.0,
-        ) as connection:
-            subscriber = await connection.subscriber(options.address, credit=CREDIT, on_gap=self._gap)
-            self._publisher = await connection.publisher(options.address, on_undecided=lambda _: None)
-            self._full = ""
-            self._log.info("bus_attached", "attached to {address}", address=options.address)
-            async for batch in subscriber.batches(max_messages=MOST):
-                await self._store(journal, batch)
+        )
+
+    async def _publish_and_collect(self) -> None:
+        journal = await StoreJournal.of(self.store, "bus-journal")
+        async with self._connect(f":{self.options.name}", journal) as connection:
+            subscriber = await connection.subscriber(self.options.address, credit=CREDIT, on_gap=self._gap)
+            publisher = await connection.publisher(self.options.address, on_undecided=lambda _: None)
+            with self._publishing(connection, publisher):
+                await self._store_all(journal, subscriber)
+
+    async def _publish(self, name: str) -> None:
+        """What an earlier life of this edge had published without an outcome goes out first."""
+        journal = await StoreJournal.of(self.store, name)
+        self._broken = asyncio.get_running_loop().create_future()
+        async with self._connect(f":{self.options.name}", journal) as connection:
+            publisher = await connection.publisher(self.options.address, on_undecided=lambda _: None)
+            with self._publishing(connection, publisher):
+                await self._broken
+
+    async def _collect(self, shares: Shares) -> None:
+        """Stores for the whole bus what comes to its address, when that is this edge's role."""
+        await self._changed.until(lambda: NETWORK in shares.held)
+        if not shares.on_time():
+            return
+        try:
+            journal = await StoreJournal.of(self.store, "bus-journal")
+            async with self._connect("", journal) as connection:
+                subscriber = await connection.subscriber(self.options.address, credit=CREDIT, on_gap=self._gap)
+                await shares.say_attached()
+                await self._store_all(journal, subscriber)
+        except (JournalLocked, Conflict) as error:
+            self._log.info("bus_deposed", "another edge speaks to the network: {reason}", reason=str(error))
+
+    @contextmanager
+    def _publishing(self, connection: onceway.Connection, publisher: onceway.Publisher) -> Iterator[None]:
+        self._connection, self._publisher = connection, publisher
+        self._full = ""
+        self._log.info("bus_attached", "attached to {address}", address=self.options.address)
+        try:
+            yield
+        finally:
+            self._connection, self._publisher = None, None
+
+    async def _store_all(self, journal: StoreJournal, subscriber: onceway.Subscriber) -> None:
+        self._full = ""
+        async for batch in subscriber.batches(max_messages=MOST):
+            await self._store(journal, batch)
 
     async def _store(self, journal: StoreJournal, batch: Received) -> None:
         bodies = [body if isinstance(body, bytes) else b"" for body in batch.bodies]
@@ -262,30 +302,70 @@ class Edge:
             self._log.warning("bus_foreign", "{count} messages are no events of a bus", count=topics.count(None))
             journal.batch.keep(FOREIGN, Retention(octets=FOREIGN_OCTETS))
         await journal.accept(batch, [FOREIGN if topic is None else EVENTS + topic for topic in topics], bodies)
-        now = time.monotonic()
         for topic in dict.fromkeys(topics):
             if topic is not None:
-                await self._arrived(topic, now)
+                await self._arrived(topic)
         self._wake.set()
 
-    async def _arrived(self, topic: str, now: float) -> None:
-        before = self.bus.ends.get(topic, 0)
+    async def _arrived(self, topic: str) -> None:
         end = (await self.store.bounds(EVENTS + topic)).next
-        self.bus.arrived(topic, end, now)
+        before = self.bus.ends.get(topic, 0)
+        self.bus.arrived(topic, end, time.monotonic())
         for subscriber in self.bus.readers(topic):
-            self.metrics.added.labels(subscriber.name).inc(end - before)
+            if self.bus.serves(subscriber.identity):
+                self.metrics.added.labels(subscriber.name).inc(max(0, end - before))
 
     def _gap(self, gap: SubscriptionGap) -> None:
         self._log.error("bus_gap", "events may be missing: {reason}", reason=gap.reason)
+
+    # --- what several edges share
+
+    async def _share(self, shares: Shares) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            await self._tick(shares)
+
+    async def _tick(self, shares: Shares) -> None:
+        connected = self._connection is not None and self._connection.router is not None
+        await shares.tick(connected=connected, idle=lambda role: not self._sending[role])
+        self._served &= shares.held
+        if self._served != shares.held:
+            await self.registry.refresh()  # as the edges before have left them
+            self._served = set(shares.held)
+            await self.registry.unsubscribe(self._serves)
+            self._log.info("bus_roles", "this edge has {count} roles", count=len(self._served))
+        self.bus.reschedule()
+        self._changed.notify()
+        self._wake.set()
+
+    def _serves(self, identity: str) -> bool:
+        return self._shares is None or ((slot := slot_of(identity)) in self._served and slot in self._shares.held)
+
+    async def _watch_topics(self) -> None:
+        """Knows what other edges store."""
+        watched: set[str] = set()
+        while True:
+            for topic in self.bus.topics.keys() - watched:
+                watched.add(topic)
+                self._spawn(self._watch(topic))
+            await asyncio.sleep(TICK_S)
+
+    async def _watch(self, topic: str) -> None:
+        while True:
+            await self.store.grown(EVENTS + topic, self.bus.ends.get(topic, 0))
+            await self._arrived(topic)
+            self._wake.set()
 
     # --- call-backs
 
     async def _deliver(self) -> None:
         while not self._stopping:
             now = time.monotonic()
-            for plan in self.bus.take(now):
+            on_time = self._shares is None or self._shares.on_time()
+            for plan in self.bus.take(now) if on_time else ():
+                self._sending[slot_of(plan.subscriber.identity)] += 1
                 self._spawn(self._send(plan))
-            deadline = self.bus.deadline(now)
+            deadline = self.bus.deadline(now) if on_time else None  # the next beat wakes
             self._wake.clear()
             try:
                 async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
@@ -311,9 +391,7 @@ class Edge:
         if why is None:
             metrics.latency_last.labels(subscriber.name).inc(time.monotonic() - plan.created_at)
             metrics.removed.labels(subscriber.name).inc(len(bodies))
-            taken = self.bus.acknowledge(plan, len(bodies))
-            if taken is not None:
-                await self._save_surely(taken)
+            await self._save_surely(subscriber.identity, partial(self.bus.acknowledge, plan, len(bodies)))
             self.bus.succeeded(plan)
         else:
             self._log.warning(
@@ -321,15 +399,19 @@ class Edge:
                 subscriber=subscriber.name, attempt=plan.attempts, count=len(bodies), reason=why,
             )  # fmt: skip
             self.bus.failed(plan, time.monotonic(), why)
-        self._delivered.notify()
+        self._sending[slot_of(subscriber.identity)] -= 1
+        self._changed.notify()
         self._wake.set()
 
-    async def _save_surely(self, subscriber: Subscriber) -> None:
+    async def _save_surely(self, identity: str, apply: Callable[[], object]) -> None:
         """Before the next batch: what is sent again after a death is then one batch at most."""
         while True:
             try:
-                if self.bus.subscribers.get(subscriber.identity) is subscriber:
-                    await self.save(subscriber)
+                fence = None if self._shares is None else self._shares.fence(slot_of(identity))
+                await self.registry.change(identity, apply, taken=True, fence=fence)
+                return
+            except Conflict:
+                self._served.discard(slot_of(identity))  # another edge has it, and sends this batch again
                 return
             except StoreFull as error:
                 self._log.warning("bus_full", "{reason}", reason=str(error))
@@ -353,87 +435,13 @@ class Edge:
                 plan.parts[topic] = (first, position)
         return found
 
-    # --- housekeeping
-
-    async def _keep_house(self) -> None:
-        while True:
-            await asyncio.sleep(self.options.check_every_s)
-            try:
-                await self._trim(self.options.keep_s)
-                await self._autodrop()
-            except StoreFull as error:
-                self._log.warning("bus_full", "{reason}", reason=str(error))
-
-    async def _trim(self, keep_s: float) -> None:
-        """Removes events that everybody has taken and that are older."""
-        batch = Batch()
-        before_us = int((time.time() - keep_s) * 1e6)
-        for stream in await self.store.streams(EVENTS):
-            needed = self.bus.needed(stream.removeprefix(EVENTS))
-            first = (await self.store.bounds(stream)).first
-            if needed > first:
-                before = min(needed, await self.store.position_at(stream, before_us))
-                if before > first:
-                    batch.trim(stream, before)
-        if batch.trimmed:
-            await self.store.commit(batch)
-
-    async def _autodrop(self) -> None:
-        """Where too little is free: first what is only kept for replay, then the stalest queue's oldest events."""
-        limit, least = self.options.max_octets, self.options.min_free
-        if limit is None or not least or limit - await self.store.used() >= least:
-            return
-        await self._trim(0.0)
-        while limit - await self.store.used() < 2 * least:
-            stalest = [
-                (await self.oldest_s(each), each.identity, each)
-                for each in self.bus.subscribers.values()
-                if self.bus.pending(each)
-            ]
-            if not stalest:
-                return
-            _, _, subscriber = min(stalest)
-            oldest = []
-            for topic, first in self.bus.oldest(subscriber):
-                records = await self.store.read(EVENTS + topic, first, records=1)
-                oldest.append((records[0].time_us if records else 0, topic))
-            if not oldest:
-                continue
-            topic = min(oldest)[1]
-            dropped = self.bus.drop(subscriber, DROPPED_AT_ONCE, topic)
-            self.metrics.autodropped.labels(subscriber.name).inc(dropped)
-            self._log.error(
-                "bus_autodrop", "storage is full: dropped {count} events of {topic} for {subscriber}",
-                count=dropped, topic=topic, subscriber=subscriber.name,
-            )  # fmt: skip
-            await self.save(subscriber)
-            await self._trim(0.0)
-
     # --- helpers
-
-    async def _claim(self, topic: str, identity: str, name: str) -> Topic:
-        async with self._claiming:
-            found = self.bus.topics.get(topic)
-            if found is None:
-                found = Topic(identity, name, self.bus.ends.get(topic, 0))
-                batch = Batch()
-                batch.put(TOPICS + topic, found.row())
-                await self.store.commit(batch)
-                self.bus.topics[topic] = found
-            return found
 
     async def _load(self) -> None:
         now = time.monotonic()
-        for stream in await self.store.streams(EVENTS):
-            self.bus.ends[stream.removeprefix(EVENTS)] = (await self.store.bounds(stream)).next
-        for key, value in await self.store.scan(TOKENS):
-            self.tokens[key.removeprefix(TOKENS)] = value.decode()
-        for key, value in await self.store.scan(TOPICS):
-            self.bus.topics[key.removeprefix(TOPICS)] = Topic.of_row(value)
-        for key, value in await self.store.scan(SUBSCRIBERS):
-            self.bus.add(Subscriber.of_row(key.removeprefix(SUBSCRIBERS), value))
+        await self.registry.load()
         for status in self._counts:
-            self._counts[status] = int(await self.store.get(PROCESS + status) or b"0")
+            self._counts[status] = int(await self.store.get(self._process(status)) or b"0")
             self.metrics.process.labels(status, "edge").inc(self._counts[status])
         await self._count_process("start")
         self._log.info(
@@ -445,11 +453,14 @@ class Edge:
         self._counts[status] += 1
         self.metrics.process.labels(status, "edge").inc()
         batch = Batch()
-        batch.put(PROCESS + status, b"%d" % self._counts[status])
+        batch.put(self._process(status), b"%d" % self._counts[status])
         try:
             await self.store.commit(batch)
         except StoreFull as error:
             self._log.warning("bus_full", "{reason}", reason=str(error))
+
+    def _process(self, status: str) -> str:
+        return PROCESS + status + (f"/{self.options.name}" if "://" in self.options.place else "")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

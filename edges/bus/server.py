@@ -14,9 +14,10 @@ from typing import Any, Final
 from aiohttp import web
 
 from edges.bus.core import Subscriber
-from edges.bus.edge import Claimed, Edge, Unavailable
+from edges.bus.edge import PUSH_TIMEOUT_S, Edge, Unavailable
 from edges.bus.openapi import DESCRIPTION
 from edges.bus.page import page
+from edges.bus.registry import Forbidden, Missing
 from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
 
@@ -107,11 +108,11 @@ class BusServer:
             return await handler(request)
         except BadRequest as error:
             return _text(400, str(error))
-        except Claimed as error:
+        except Forbidden as error:
             return _text(403, str(error))
-        except Unavailable as error:
-            return _text(503, str(error))
-        except StoreFull as error:
+        except Missing as error:
+            return _text(404, str(error))
+        except (Unavailable, StoreFull) as error:
             return _text(503, str(error))
         except StoreError as error:
             return _text(500, str(error))
@@ -121,11 +122,23 @@ class BusServer:
         token = _user(request.headers.get("Authorization", ""))
         if token is not None and hmac.compare_digest(token.encode(), self._root_key):
             request[CLIENT] = (ROOT, ROOT)
-        elif token is not None and token in self._edge.tokens:
-            request[CLIENT] = (token, self._edge.tokens[token])
-        else:
+            await self._current(request)
+            return await handler(request)
+        await self._current(request)
+        if token is None or token not in self._edge.registry.tokens:
             return _unauthorized("a token is needed as user name")
+        request[CLIENT] = (token, self._edge.registry.tokens[token])
         return await handler(request)
+
+    async def _current(self, request: web.Request) -> None:
+        """What other edges had answered before this request was made holds for it."""
+        try:
+            async with asyncio.timeout(PUSH_TIMEOUT_S):
+                await self._edge.registry.current()
+        except TimeoutError:
+            if request.path == "/pulse":
+                raise web.HTTPInternalServerError(text="the store does not answer\n") from None
+            raise Unavailable("the store does not answer") from None
 
     def _root(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
@@ -138,18 +151,19 @@ class BusServer:
     # --- tokens
 
     async def _list_tokens(self, request: web.Request) -> web.Response:
-        if not self._edge.tokens:
+        tokens = sorted(self._edge.registry.tokens.items())
+        if not tokens:
             return web.Response(status=204)
-        return web.json_response([{"name": name, "token": token} for token, name in sorted(self._edge.tokens.items())])
+        return web.json_response([{"name": name, "token": token} for token, name in tokens])
 
     async def _create_token(self, request: web.Request) -> web.Response:
         data = read_json(await request.read())
         only(data, "name")
         name = client_name(data.get("name"))
-        return web.json_response({"name": name, "token": await self._edge.create_token(name)}, status=201)
+        return web.json_response({"name": name, "token": await self._edge.registry.create_token(name)}, status=201)
 
     async def _delete_token(self, request: web.Request) -> web.Response:
-        await self._edge.delete_token(request.match_info["token"])
+        await self._edge.registry.delete_token(request.match_info["token"])
         return web.Response(status=204)
 
     # --- topics
@@ -161,16 +175,14 @@ class BusServer:
         return web.Response(status=204)
 
     async def _delete_topic(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        topic = self._edge.bus.topics.get(name)
-        if topic is None:
-            return _text(404, "there is no such topic")
-        if request[CLIENT][0] not in (ROOT, topic.publisher):
-            return _text(403, "the topic belongs to another client")
-        await self._edge.save(*self._edge.bus.delete_topic(name), topic=name)
+        identity = request[CLIENT][0]
+        await self._edge.registry.delete_topic(
+            request.match_info["name"], lambda topic: identity in (ROOT, topic.publisher)
+        )
         return web.Response(status=204)
 
     async def _list_topics(self, request: web.Request) -> web.Response:
+        await self._edge.look()
         bus = self._edge.bus
         return web.json_response(
             [
@@ -183,73 +195,87 @@ class BusServer:
 
     async def _subscribe(self, request: web.Request) -> web.Response:
         wish = subscription(read_json(await request.read()), self._edge.options.callback_schemes, whole=True)
-        for topic in wish.topics or ():
-            if topic not in self._edge.bus.topics:
-                return _text(404, f"there is no topic {topic}")
         identity, name = request[CLIENT]
-        await self._edge.save(self._edge.bus.change(identity, name, wish))
+
+        def subscribe() -> None:
+            for topic in wish.topics or ():
+                self._existing(topic)
+            self._edge.bus.change(identity, name, wish)
+
+        await self._edge.registry.change(identity, subscribe, topics=wish.topics or ())
         return web.Response(status=204)
 
     async def _edit(self, request: web.Request) -> web.Response:
         wish = subscription(read_json(await request.read()), self._edge.options.callback_schemes, whole=False)
-        if request[CLIENT][0] not in self._edge.bus.subscribers and (wish.callback is None or wish.uuid is None):
-            raise BadRequest("a new subscriber needs callback and uuid")
         identity, name = request[CLIENT]
-        await self._edge.save(self._edge.bus.change(identity, name, wish))
+
+        def edit() -> None:
+            if identity not in self._edge.bus.subscribers and (wish.callback is None or wish.uuid is None):
+                raise BadRequest("a new subscriber needs callback and uuid")
+            self._edge.bus.change(identity, name, wish)
+
+        await self._edge.registry.change(identity, edit)
         return web.Response(status=204)
 
     async def _show(self, request: web.Request) -> web.Response:
-        subscriber = self._mine(request)
-        if subscriber is None:
-            return _text(404, "there is no subscription")
-        return web.json_response(await self._described(subscriber))
+        await self._edge.look()
+        return web.json_response(await self._described(self._mine(request)))
 
     async def _unsubscribe(self, request: web.Request) -> web.Response:
-        subscriber = self._mine(request)
-        if subscriber is None:
-            return _text(404, "there is no subscription")
-        self._edge.bus.remove(subscriber.identity)
-        await self._edge.save(removed=subscriber.identity)
+        def remove() -> None:
+            self._edge.bus.remove(self._mine(request).identity)
+
+        await self._edge.registry.change(request[CLIENT][0], remove)
         return web.Response(status=204)
 
     async def _list_my_topics(self, request: web.Request) -> web.Response:
-        subscriber = self._mine(request)
-        if subscriber is None:
-            return _text(404, "there is no subscription")
-        return web.json_response(subscriber.topics)
+        return web.json_response(self._mine(request).topics)
 
     async def _add_my_topic(self, request: web.Request) -> web.Response:
         name = topic_name(request.match_info["name"])
         body = await request.read()
         start = replay(read_json(body)) if body.strip() else None
-        subscriber = self._mine(request)
-        if subscriber is None or name not in self._edge.bus.topics:
-            return _text(404, "there is no subscription" if subscriber is None else f"there is no topic {name}")
+        self._mine(request)
+        self._existing(name)
         first = None
         if start is not None:
             kind, value = start
             first = value if kind == "position" else await self._edge.position_at(name, value)
-            if self._mine(request) is not subscriber:
-                return _text(404, "there is no subscription")
-        self._edge.bus.subscribe(subscriber, name, first)
-        await self._edge.save(subscriber)
+
+        def add() -> None:
+            subscriber = self._mine(request)
+            self._existing(name)
+            self._edge.bus.subscribe(subscriber, name, first)
+
+        await self._edge.registry.change(request[CLIENT][0], add, topics=[name])
         return web.Response(status=204)
 
     async def _remove_my_topic(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
-        subscriber = self._mine(request)
-        if subscriber is None or name not in subscriber.topics:
-            return _text(404, "there is no such subscription")
-        self._edge.bus.unsubscribe(subscriber, name)
-        await self._edge.save(subscriber)
+
+        def leave() -> None:
+            subscriber = self._mine(request)
+            if name not in subscriber.topics:
+                raise Missing("there is no such subscription")
+            self._edge.bus.unsubscribe(subscriber, name)
+
+        await self._edge.registry.change(request[CLIENT][0], leave)
         return web.Response(status=204)
 
     async def _list_subscriptions(self, request: web.Request) -> web.Response:
+        await self._edge.look()
         found = list(self._edge.bus.subscribers.values())
         return web.json_response([await self._described(each) for each in found])
 
-    def _mine(self, request: web.Request) -> Subscriber | None:
-        return self._edge.bus.subscribers.get(request[CLIENT][0])
+    def _mine(self, request: web.Request) -> Subscriber:
+        subscriber = self._edge.bus.subscribers.get(request[CLIENT][0])
+        if subscriber is None:
+            raise Missing("there is no subscription")
+        return subscriber
+
+    def _existing(self, topic: str) -> None:
+        if topic not in self._edge.bus.topics:
+            raise Missing(f"there is no topic {topic}")
 
     async def _described(self, subscriber: Subscriber) -> dict[str, Any]:
         return {
@@ -283,6 +309,7 @@ class BusServer:
         return web.json_response(DESCRIPTION)
 
     async def _page(self, request: web.Request) -> web.Response:
+        await self._edge.look()
         return web.Response(text=await page(self._edge, hold="hold" in request.query), content_type="text/html")
 
 

@@ -8,14 +8,24 @@ from pathlib import Path
 import pytest
 
 from tests.edges.bus.world import Batch, BusNetwork, BusProcess, Sink, new_topic
+from tests.edges.store.conftest import own_server
 from tests.live_fixture import Networks, pytest_runtest_makereport
 
-__all__ = ["pytest_runtest_makereport"]
+__all__ = ["own_server", "pytest_runtest_makereport"]
 
 
 class BusNetworks(Networks[BusNetwork]):
-    def __call__(self, *routers: str, arguments: tuple[str, ...] = (), tls: bool = True) -> BusNetwork:
-        return self.add(lambda directory: BusNetwork(directory, routers or ("a",), arguments, tls)).start_all()
+    def __call__(
+        self,
+        *routers: str,
+        arguments: tuple[str, ...] = (),
+        tls: bool = True,
+        edges: tuple[str, ...] = ("a",),
+        store: str | None = None,
+    ) -> BusNetwork:
+        return self.add(
+            lambda directory: BusNetwork(directory, routers or ("a",), arguments, tls, edges, store)
+        ).start_all()
 
 
 @pytest.fixture

@@ -26,7 +26,11 @@ async def ask_with(due: int) -> float:
     for number in range(due):
         bus.change(f"s{number}", "s", Wish(("t",), "https://x/", "u", 0, 10))
     bus.arrived("t", 1, time.monotonic())
-    edge: Any = SimpleNamespace(bus=bus, tokens={"token": "name"})
+
+    async def current() -> None:
+        pass
+
+    edge: Any = SimpleNamespace(bus=bus, registry=SimpleNamespace(tokens={"token": "name"}, current=current))
     serving = server.BusServer(edge, "key")
     port = await serving.start("127.0.0.1", 0)
     began = asyncio.get_running_loop().time()

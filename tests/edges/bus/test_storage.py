@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import httpx
 import pytest
@@ -54,10 +55,10 @@ def test_a_restarted_bus_goes_on_with_what_it_holds(bus_network: BusNetworks, ma
 
 
 class Pusher:
-    """Pushes numbers in order; each until it is answered with 204."""
+    """Pushes numbers in order, at one edge after the other; each until it is answered with 204."""
 
-    def __init__(self, bus: BusProcess, token: str, topic: str) -> None:
-        self._bus, self._token, self._topic = bus, token, topic
+    def __init__(self, buses: Sequence[BusProcess], token: str, topic: str) -> None:
+        self._buses, self._token, self._topic = itertools.cycle(buses), token, topic
         self._stop = threading.Event()
         self.pushed: list[int] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -68,7 +69,7 @@ class Pusher:
         while not self._stop.is_set():
             event = {"type": "noop", "url": f"https://example.com/{number}"}
             try:
-                status = ask(self._bus.port, "POST", f"/topics/{self._topic}", self._token, event).status
+                status = ask(next(self._buses).port, "POST", f"/topics/{self._topic}", self._token, event).status
             except httpx.HTTPError:
                 continue  # it is dead at the moment
             if status == 204:
@@ -116,7 +117,7 @@ def test_nothing_is_lost_and_order_is_kept_when_the_bus_and_routers_are_killed(
     token = bus.client()
     bus.ask("POST", "/topics/orders", token, {"type": "noop", "url": "https://example.com/0"})
     bus.subscribe(token, sink, "orders")
-    pusher = Pusher(bus, token, "orders")
+    pusher = Pusher([bus], token, "orders")
     for victim in ("bus", "a", "bus", "b", "bus"):
         seen = len(pusher.pushed)
         wait_until(lambda seen=seen: len(pusher.pushed) > seen + 15, "pushes go on")  # type: ignore[misc]

@@ -122,7 +122,13 @@ class BusProcess:
     """One edge as a process."""
 
     def __init__(
-        self, directory: Path, urls: str, name: str = "a", arguments: Sequence[str] = (), tls: bool = True
+        self,
+        directory: Path,
+        urls: str,
+        name: str = "a",
+        arguments: Sequence[str] = (),
+        tls: bool = True,
+        store: str | None = None,
     ) -> None:
         self.directory = directory
         self.tls = tls
@@ -130,7 +136,8 @@ class BusProcess:
         self.http_port = free_port()
         self.log_path = directory / f"bus-{name}.log"
         self._arguments = [
-            *("--url", urls, "--name", name, "--data", str(directory / f"data-{name}")),
+            *("--url", urls, "--name", name),
+            *(("--data", str(directory / f"data-{name}")) if store is None else ("--store", store)),
             *("--listen", f"127.0.0.1:{self.port}", "--callback-ca", str(CERTIFICATE), *arguments),
         ]
         if tls:
@@ -148,8 +155,11 @@ class BusProcess:
 
     def start(self) -> BusProcess:
         self.spawn()
-        wait_until(self.ready, f"the bus works\n{self.said()}")
+        self.wait_ready()
         return self
+
+    def wait_ready(self) -> None:
+        wait_until(self.ready, f"the bus works\n{self.said()}")
 
     def spawn(self) -> None:
         self._log = self.log_path.open("ab")
@@ -225,26 +235,37 @@ class BusProcess:
 
 
 class BusNetwork(LiveNetwork):
-    """Routers and one edge."""
+    """Routers and one edge; with `store`, a database, several edges."""
 
     def __init__(
-        self, directory: Path, names: tuple[str, ...] = ("a",), arguments: Sequence[str] = (), tls: bool = True
+        self,
+        directory: Path,
+        names: tuple[str, ...] = ("a",),
+        arguments: Sequence[str] = (),
+        tls: bool = True,
+        edges: Sequence[str] = ("a",),
+        store: str | None = None,
     ) -> None:
         super().__init__(directory, names, list(itertools.pairwise(names)), (), PATIENT)
-        self.bus = BusProcess(directory, self.urls(), arguments=arguments, tls=tls)
+        self.buses = [BusProcess(directory, self.urls(), name, arguments, tls, store) for name in edges]
+        self.bus = self.buses[0]
 
     def start_all(self) -> BusNetwork:
         self.start()
-        self.bus.start()
+        for bus in self.buses:
+            bus.spawn()
+        for bus in self.buses:
+            bus.wait_ready()
         return self
 
     def close(self) -> None:
-        self.bus.close()
+        for bus in self.buses:
+            bus.close()
         super().close()
 
     def logs(self, lines: int = 40) -> str:
-        said = "\n".join(self.bus.said().splitlines()[-lines:])
-        return f"{super().logs(lines)}\n--- bus\n{said}"
+        said = [f"--- {bus.log_path.name}\n" + "\n".join(bus.said().splitlines()[-lines:]) for bus in self.buses]
+        return "\n".join([super().logs(lines), *said])
 
 
 def new_topic() -> str:
