@@ -196,6 +196,7 @@ def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) ->
 @click.option(
     "--listen", default="127.0.0.1:5981", show_default=True, help="Where readers connect, for a pipe without a file."
 )
+@click.option("--metrics", metavar="HOST:PORT", help="Where Prometheus is answered. Default: nowhere.")
 @log_options
 def serve_command(
     what: str,
@@ -205,6 +206,7 @@ def serve_command(
     default_data: str | None,
     parent: int | None,
     listen: str,
+    metrics: str | None,
     **log: Any,
 ) -> None:
     """Run one store of the pipes in the topology file WHAT, in the foreground.
@@ -219,12 +221,19 @@ def serve_command(
 
         die_with(parent)
     host, port, pipes, name, routers, place = _plan(what, name, urls, listen)
+    from onceway.topology.values import read_host_port
+
+    try:
+        metrics_at = None if metrics is None else read_host_port(metrics, "127.0.0.1")
+    except ValueError as error:
+        raise click.UsageError(f"--metrics: {error.args[0]}") from error
     options = read_options(log)
     try:
         logs.configure(options)
     except OSError as error:
         raise cannot_open(options, error) from error
-    run_to_exit(_serve(name, pipes, routers, data or place or default_data or f"onceway-pipe-{name}", host, port))
+    kept_in = data or place or default_data or f"onceway-pipe-{name}"
+    run_to_exit(_serve(name, pipes, routers, kept_in, host, port, metrics_at))
 
 
 def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[str, int, list[PipePlan], str, str, str]:
@@ -263,18 +272,20 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[s
     return host, port, plans, name, routers, next(iter(kept), "")
 
 
-async def _serve(name: str, pipes: list[PipePlan], routers: str, data: str, host: str, port: int) -> int:
+async def _serve(
+    name: str, pipes: list[PipePlan], routers: str, data: str, host: str, port: int, metrics: tuple[str, int] | None
+) -> int:
     from edges.pipe.serve import StoreProcess
     from onceway.logs import logger
     from onceway.loop import on_stop_signals
 
     stop = asyncio.Event()
     on_stop_signals(stop.set)
-    process = StoreProcess(name, pipes, routers=routers, data=data, host=host, port=port)
+    process = StoreProcess(name, pipes, routers=routers, data=data, host=host, port=port, metrics=metrics)
     try:
         await process.start()
     except OSError as error:
-        say(f"[{name}] {host}:{port}: {error.strerror or error}")
+        say(f"[{name}] {error.filename or f'{host}:{port}'}: {error.strerror or error}")
         return 2
     shown = ", ".join(each.name for each in pipes)
     logger("pipe", store=name).info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=host,

@@ -14,7 +14,7 @@ tags.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,8 +82,9 @@ class StoreProcess:
         data: Path | str,
         host: str = "127.0.0.1",
         port: int = 0,
+        metrics: tuple[str, int] | None = None,
     ) -> None:
-        """data: a directory, or the URL of a PostgreSQL database."""
+        """data: a directory, or the URL of a PostgreSQL database. metrics: where Prometheus is answered."""
         self.name = name
         self.port = port
         self.failed: asyncio.Future[None] | None = None
@@ -97,14 +98,20 @@ class StoreProcess:
         self._listener = Listener(name, self._logs, self._command, self._log)
         self._tasks: list[asyncio.Task[None]] = []
         self._store: Store | None = None
+        self._metrics = metrics
+        self._stop_metrics: Callable[[], None] | None = None
 
     async def start(self) -> None:
-        """StoreError if the data cannot be opened, OSError if the port cannot be bound."""
+        """StoreError if the data cannot be opened, OSError if a port cannot be bound."""
         self.failed = asyncio.get_running_loop().create_future()
         store = self._store = open_store(_place(self._data))
         for plan in self._plans:
             log = self._logs[plan.name] = await open_log(store, plan.name, self.name, plan.stores[0][0], self._log)
             self._pipes[plan.name] = StoredPipe(self.name, plan, log, self._routers, self._listener, self._log)
+        if self._metrics is not None:
+            from edges.pipe.metrics import StoreCollector, serve_metrics
+
+            self._stop_metrics = serve_metrics(StoreCollector(self.name, self._logs, self._pipes), *self._metrics)
         self.port = await self._listener.start(self._host, self.port)
         for pipe in self._pipes.values():
             for work in pipe.tasks():
@@ -113,6 +120,8 @@ class StoreProcess:
                 self._tasks.append(task)
 
     async def stop(self) -> None:
+        if self._stop_metrics is not None:
+            await asyncio.to_thread(self._stop_metrics)
         await self._listener.stop()
         for task in self._tasks:
             task.cancel()
@@ -142,6 +151,7 @@ class StoredPipe:
     """One pipe at this store."""
 
     def __init__(self, store: str, plan: PipePlan, log: PipeLog, routers: str, listener: Listener, say: Log) -> None:
+        self.pushes = 0  # that this process has given a position
         self._store = store
         self._plan = plan
         self._log = log
@@ -250,6 +260,7 @@ class StoredPipe:
             entries = self._entries(batch)
             if entries:
                 await self._log.append(entries)
+                self.pushes += len(entries)
         if publisher is not None:
             await self._publish(publisher, first, entries)
         else:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from edges.bus.metrics import BusMetrics
+from edges.pipe.metrics import StoreCollector
 from onceway.metrics import Metrics
 from onceway.overview import Measured
 from onceway.status import Sums, summarize
@@ -42,8 +43,17 @@ def test_the_page_of_the_event_bus_names_every_metric_of_it() -> None:
     assert set(NAME.findall(page)) == bus_metric_names()
 
 
+def pipe_metric_names() -> set[str]:
+    families = list(StoreCollector("s", {}, {}).collect())
+    return {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
+
+
+def test_the_page_of_pipes_names_every_metric_of_a_store() -> None:
+    assert set(NAME.findall((ROOT / "docs" / "pipe.md").read_text())) == pipe_metric_names()
+
+
 def test_other_documents_name_only_metrics_that_exist() -> None:
-    known = metric_names() | bus_metric_names()
+    known = metric_names() | bus_metric_names() | pipe_metric_names()
     for page in sorted((ROOT / "docs").rglob("*.md")):
         for name in NAME.findall(page.read_text()):
             assert name in known, f"{page.relative_to(ROOT)} names {name}"

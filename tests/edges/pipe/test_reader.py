@@ -1,0 +1,60 @@
+"""A reader that was between two stores while its pipe was reset."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from edges.pipe import PipeWasReset, Reader
+from edges.pipe.listener import Listener
+from edges.pipe.log import open_log
+from edges.pipe.messages import Entry, control, with_position
+from edges.store import open_store
+from onceway.client.bodies import encode_body
+from onceway.logs import logger
+
+LOG = logger("pipe")
+OLD = 30_000  # more than a link's credit
+
+
+async def ignored(pipe: str, text: str) -> None:
+    raise AssertionError(text)
+
+
+@pytest.mark.parametrize("was_reset", [True, False])
+def test_a_reader_is_told_that_the_rest_of_what_it_read_is_gone(tmp_path: Path, was_reset: bool) -> None:
+    async def go() -> None:
+        store = open_store(str(tmp_path / "store"))
+        log = await open_log(store, "jobs", "s", "s", LOG)
+        await log.append([Entry(with_position(encode_body(b"old"), position)) for position in range(OLD)])
+        log.show(OLD)
+        listener = Listener("s", {"jobs": log}, ignored, LOG)
+        port = await listener.start("127.0.0.1", 0)
+        seen = 0
+        async with Reader("jobs", stores=f"amqp://127.0.0.1:{port}") as reader:
+            batches = reader.batches()
+            seen += len(await anext(batches))
+            links = [task for carrier in listener._carriers for task in carrier.session.tasks]
+            await listener.stop()
+            await asyncio.wait(links, timeout=60)
+            assert not log.cursors
+            if was_reset:
+                await log.append([Entry(control(reset="x", removed=OLD)), Entry(encode_body(b"new"))])
+                log.show(log.next)
+                await log.trim()
+            listener = Listener("s", {"jobs": log}, ignored, LOG)
+            await listener.start("127.0.0.1", port)
+            if was_reset:
+                with pytest.raises(PipeWasReset, match=f"removed by a reset; the pipe begins at {OLD + 1}"):
+                    while True:
+                        seen += len(await anext(batches))
+                assert seen < OLD
+            else:  # nothing is gone, so it goes on where it was
+                while seen < OLD:
+                    seen += len(await anext(batches))
+        await listener.stop()
+        await store.close()
+
+    asyncio.run(go())
