@@ -93,6 +93,7 @@ class PipeLog:
         self.changes = Changes()
         self.cursors: dict[object, int] = {}  # of the links that read
         self.deliveries: dict[int, tuple[bytes, int]] = {}  # position -> (tag, check), of the last REMEMBERED
+        self._oldest = 0  # no delivery before this position is remembered
         self._unaccepted: dict[bytes, int] = {}  # tag -> position
         self._remembered_keys: deque[tuple[int, str]] = deque()
         self.store = store
@@ -134,15 +135,18 @@ class PipeLog:
             self._unaccepted.pop(tag, None)
 
     def _remember(self, found: list[tuple[bytes, int]], position: int) -> None:
+        if not self.deliveries:
+            self._oldest = position
         for at, (tag, check) in enumerate(found, position):
             if tag:
                 self.deliveries[at] = (tag, check)
                 self._unaccepted[tag] = at
         while len(self.deliveries) > REMEMBERED:
-            oldest = next(iter(self.deliveries))
-            tag, _ = self.deliveries.pop(oldest)
-            if self._unaccepted.get(tag) == oldest:
+            # Not the dict's first key: to find that, it passes over all that were removed before.
+            tag, _ = self.deliveries.pop(self._oldest, (b"", 0))
+            if self._unaccepted.get(tag) == self._oldest:
                 del self._unaccepted[tag]
+            self._oldest += 1
 
     async def append(self, entries: list[Entry], **changed: Any) -> None:
         """Writes records at the next positions, with what they change, as one commit. A full disk is waited for."""
