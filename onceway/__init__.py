@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         UndecidedPublications,
         UsageError,
     )
+    from onceway.tls import tls_context
     from router.names import Guarantee
 
 _NAMES = {
@@ -88,6 +89,7 @@ _NAMES = {
         "DeliveryUndecided InternalError JournalCorrupt JournalError JournalFull JournalLocked LinkError LinkRefused "
         "LinkStolen OncewayError PublisherFull SendTimeout SubscriptionBroken UndecidedPublications UsageError"
     ),
+    "onceway.tls": "tls_context",
     "router.names": "Guarantee",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
@@ -152,6 +154,7 @@ __all__ = [
     "UsageError",
     "connect",
     "sync",
+    "tls_context",
 ]
 
 

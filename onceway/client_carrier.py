@@ -21,6 +21,8 @@ from onceway.transport import READ_SIZE, VIEW, Carrier
 from router.links.client_connection import ClientConnection
 
 if TYPE_CHECKING:
+    import ssl
+
     from onceway.server import RouterServer
 
 TURN_S: Final = 0.01
@@ -104,8 +106,8 @@ class Shares:
 class ClientCarrier(Carrier):
     __slots__ = ("_kept", "_not_read_since", "_shares", "_view")
 
-    def __init__(self, server: RouterServer, shares: Shares) -> None:
-        super().__init__(server)
+    def __init__(self, server: RouterServer, shares: Shares, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(server, tls)
         self._shares = shares
         self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
         self._kept = b""
@@ -117,7 +119,15 @@ class ClientCarrier(Carrier):
         return self._view if self._shares.kept < KEPT_MOST else VIEW[:TOKEN]
 
     def buffer_updated(self, nbytes: int) -> None:
-        data = bytes(VIEW[:nbytes])
+        if self.tls is None:
+            data = bytes(VIEW[:nbytes])
+        else:
+            began = self._server.time()
+            data = self.received(nbytes)
+            self._shares.spent(self._server.time() - began)
+            if not data:
+                return
+        nbytes = len(data)
         large = self.carried is not None and self._connection.connection.frame_completed_by(nbytes) > LARGE_FRAME
         if self._shares.left_s > 0 and not large:
             self._receive(data)
@@ -138,6 +148,9 @@ class ClientCarrier(Carrier):
             self._server.after_read()
 
     # --- the server's side
+
+    def tls_failed(self, reason: str) -> None:
+        cast("RouterServer", self._server).tls_failed(self.peer, reason)
 
     def excuse(self, now: float) -> None:
         if self._kept and self.carried is not None:

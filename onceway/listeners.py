@@ -14,9 +14,9 @@ KINDS = ("amqp", "interrouter", "admin")
 
 
 def listeners(topology: Topology, name: str) -> dict[str, HostPort]:
-    """amqp, interrouter and admin of one router."""
+    """amqp, interrouter and admin of one router, and amqps where it has that."""
     address = topology.routers[name]
-    return {kind: getattr(address, kind) for kind in KINDS}
+    return {kind: place for kind in (*KINDS, "amqps") if (place := getattr(address, kind)) is not None}
 
 
 def check_free(topology: Topology, names: Iterable[str]) -> None:

@@ -53,6 +53,7 @@ LIMITED: Final = frozenset(
         "link_ended",
         "link_refused",
         "neighbour_refused",
+        "tls_failed",
         "subscription_expired",
         "subscription_broken",
         "library",

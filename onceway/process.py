@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceway import parent as parent_process
 from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.last_life import BEAT_S, Heart, warn_not_written
+from onceway.listener_tls import listener_context
 from onceway.listeners import check_free, listeners, problem
 from onceway.logs import logger, reopen
 from onceway.loop import on_hangup, on_stop_signals
@@ -24,6 +25,8 @@ from onceway.status import state_of
 from onceway.topology import ConfigError, Topology, format_host_port
 
 if TYPE_CHECKING:
+    import ssl
+
     from onceway.management import Management
 
 LOOK_EVERY_S = {"starting": 0.05, "recovering": 0.2}  # between checks of our own state; in any other
@@ -92,7 +95,7 @@ class RouterProcess:
         check_free(self.topology, [self.name])
         places = listeners(self.topology, self.name)
         try:
-            await self._server.start()
+            await self._server.start(self._tls())
         except OSError as error:
             check_free(self.topology, [self.name])  # names the port, if it is still in use
             raise ConfigError([problem(self.topology, self.name, "amqp", places["amqp"], error)]) from error
@@ -104,6 +107,11 @@ class RouterProcess:
             management.reload.read_again()
         shown = [f"{kind} {format_host_port(place)}" for kind, place in places.items()]
         self._log.info("listening", "listening: {places}", places=shown)
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.topology.routers[self.name].amqps is None:
+            return None
+        return listener_context(self.topology, self.name, self._log)
 
     async def _remember(self) -> None:
         """Remembers each second that this router is alive, and the topology file that it follows."""

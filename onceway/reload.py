@@ -19,11 +19,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.control import SUPERVISOR, ControlError, call, socket_path
+from onceway.errors import UsageError
+from onceway.listener_tls import listener_context
 from onceway.logs import Log
 from onceway.topology import ConfigError, Topology, load, loads
 from onceway.topology.difference import Change, difference
 
 if TYPE_CHECKING:
+    import ssl
+
     from onceway.last_life import Heart
     from onceway.server import RouterServer
     from onceway.supervisor import Supervisor
@@ -79,8 +83,12 @@ class ReloadRouter:
         bound = replace(old, routers={**old.routers, name: self._listens_at})
         changes = _plan(bound, new)
         restart = [change.text for change in changes if change.restart and change.router == name]
+        try:
+            tls = self._tls(new)
+        except UsageError as error:
+            raise ControlError(str(error), 400) from error
         if not dry_run:
-            server.reload(new)
+            server.reload(new, tls)
             server.broken_file = ""
             if self._heart is not None:
                 self._heart.know(new.routers)
@@ -95,6 +103,11 @@ class ReloadRouter:
             "restart": restart,
             "digest": new.file_digest,
         }
+
+    def _tls(self, new: Topology) -> ssl.SSLContext | None:
+        if self._listens_at.amqps is None or new.routers[self._server.name].amqps is None:
+            return None
+        return listener_context(new, self._server.name, self._log)
 
     def read_again(self) -> None:
         """Reads the file again that this router was started with. A broken one changes nothing."""

@@ -13,7 +13,7 @@ import random
 import time
 from collections.abc import Callable, Generator
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network, dials
@@ -28,6 +28,9 @@ from router.core.messages import PeerProtocolError
 from router.links.draining import Place
 from router.reporting import NO_LOG, Log
 from router.router import Router
+
+if TYPE_CHECKING:
+    import ssl
 
 T = TypeVar("T")
 
@@ -88,6 +91,7 @@ class RouterServer:
         self._resumed_at = now
         self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []
+        self._tls: ssl.SSLContext | None = None  # of connections that are made from now on
         self._dialers: dict[str, asyncio.Task[None]] = {}  # neighbour -> what keeps us connected to it
         self._carriers: dict[Carried, Carrier] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -105,8 +109,9 @@ class RouterServer:
 
     # --- life
 
-    async def start(self) -> None:
-        """Listens for clients and neighbours, and connects to neighbours. OSError if a port cannot be bound."""
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        """Listens for clients and neighbours, and connects to neighbours. OSError if a port cannot be bound. tls: of
+        the listener `amqps`."""
         loop = self._loop = asyncio.get_running_loop()
         place = self.topology.routers[self.name]
         host, port = place.interrouter
@@ -114,13 +119,19 @@ class RouterServer:
         host, port = place.amqp
         shares = self._shares = Shares(loop.call_soon, loop.call_later)
         self._listeners.append(await loop.create_server(lambda: ClientCarrier(self, shares), host, port, backlog=1024))
+        if place.amqps is not None:
+            self._tls = tls
+            host, port = place.amqps
+            server = await loop.create_server(lambda: ClientCarrier(self, shares, self._tls), host, port, backlog=1024)
+            self._listeners.append(server)
         self._dial_neighbours()
         self._turn()
         self._sweep_timers()
 
-    def reload(self, topology: Topology) -> None:
+    def reload(self, topology: Topology, tls: ssl.SSLContext | None = None) -> None:
         """Follows a changed topology file of the same network that has this router. The listeners stay where they
-        are."""
+        are. tls: as in `start`; connections that are there stay."""
+        self._tls = tls or self._tls
         self.topology = topology
         self.config = config = topology.router_config(self.name)
         now = self.time()
@@ -158,7 +169,7 @@ class RouterServer:
     def drain(self, within_s: float = DRAIN_S) -> None:
         """Sends the clients to the other routers that are up, one after the other, and takes no new ones."""
         places = [
-            Place(name, *self.topology.routers[name].amqp)
+            Place(name, *self.topology.routers[name].amqp, self.topology.routers[name].amqps)
             for name in self.router.core.members.peers
             if name in self.topology.routers and not is_unspecified(self.topology.routers[name].amqp)
         ]
@@ -266,7 +277,7 @@ class RouterServer:
             trunk = self.network.connect(self.time(), server=carrier.neighbour is None, neighbour=carrier.neighbour)
             carried = trunk
         else:
-            carried = self.router.connect(self.time(), carrier.peer)
+            carried = self.router.connect(self.time(), carrier.peer, secure=carrier.tls is not None)
         self._carriers[carried] = carrier
         self._turn_soon()
         return carried
@@ -275,6 +286,9 @@ class RouterServer:
         if carrier.carried is not None:
             self._carriers.pop(carrier.carried, None)
         self._changed.set()
+
+    def tls_failed(self, peer: str, reason: str) -> None:
+        self.log.warning("tls_failed", "no TLS with {peer}: {reason}", peer=peer, reason=reason)
 
     # --- turns
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from typing import Any, Final, Protocol, cast
+
+from onceway.listener_tls import Tls
 
 READ_SIZE: Final = 256 * 1024
 HIGH_WATER: Final = 1024 * 1024  # unwritten bytes in the transport, above which a client's subscriptions pause
 LOW_WATER: Final = 256 * 1024
 LINGER_S: Final = 5.0  # how long the last bytes may take to be written after a close
+TLS_LINGER_S: Final = 1.0  # how long the other side may take to read why TLS has failed
 
 # One buffer for all sockets: nothing else runs between the read into it and the copy out of it.
 _BUFFER: Final = bytearray(READ_SIZE)
@@ -46,10 +50,13 @@ class Turns(Protocol):
 class Carrier(asyncio.BufferedProtocol):
     """One socket.  `write` moves the connection's output to it and closes it when the connection is over."""
 
-    __slots__ = ("_closing", "_server", "carried", "peer", "transport")
+    __slots__ = ("_closing", "_server", "carried", "peer", "tls", "transport")
 
-    def __init__(self, server: Turns) -> None:
+    def __init__(self, server: Turns, tls: ssl.SSLContext | None = None) -> None:
         self._server = server
+        self.tls: Tls | None = None
+        if tls is not None:
+            self.tls = Tls(tls)
         self._closing = False
         self.carried: Carried | None = None
         self.transport: asyncio.Transport | None = None
@@ -73,9 +80,30 @@ class Carrier(asyncio.BufferedProtocol):
         return VIEW
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.carried is not None:
-            self.carried.receive_data(bytes(VIEW[:nbytes]), self._server.time())
+        data = self.received(nbytes)
+        if data and self.carried is not None:
+            self.carried.receive_data(data, self._server.time())
             self._server.after_read()
+
+    def received(self, nbytes: int) -> bytes:
+        """What was read, without TLS. Where TLS fails the other side is told, and the connection ends."""
+        data = bytes(VIEW[:nbytes])
+        if self.tls is None or self.transport is None:
+            return data
+        data = self.tls.receive(data)
+        if answer := self.tls.data_to_send():
+            self.transport.write(answer)
+        if self.tls.failure and not self._closing:
+            self.tls_failed(self.tls.failure)
+        if self.tls.over and not self._closing:
+            self._closing = True
+            if self.tls.failure:  # a close with unread input would be a reset, which may overtake the reason
+                self.transport.write_eof()
+                asyncio.get_running_loop().call_later(TLS_LINGER_S, self.transport.abort)
+            else:
+                self.transport.close()
+            self._end()
+        return data
 
     def eof_received(self) -> bool:
         self._end()
@@ -87,14 +115,23 @@ class Carrier(asyncio.BufferedProtocol):
 
     # --- the server's side
 
+    def tls_failed(self, reason: str) -> None:
+        """Called when the other side has been told."""
+
     def write(self) -> None:
         carried, transport = self.carried, self.transport
         if carried is None or transport is None:
             return
         data = carried.data_to_send()
+        closes = carried.closed and not self._closing
+        if self.tls is not None:
+            self.tls.send(data)
+            if closes:
+                self.tls.close()
+            data = self.tls.data_to_send()
         if data and not transport.is_closing():
             transport.write(data)
-        if carried.closed and not self._closing:
+        if closes:
             self._closing = True
             transport.close()
             if transport.get_write_buffer_size():

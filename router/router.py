@@ -105,10 +105,11 @@ class Router:
 
     # --- clients
 
-    def connect(self, now: float, address: str = "") -> ClientConnection:
-        """A client has opened a transport. address: its host:port, for the log."""
+    def connect(self, now: float, address: str = "", *, secure: bool = False) -> ClientConnection:
+        """A client has opened a transport. address: its host:port, for the log. secure: it has TLS."""
         self.enter(now)
         connection = ClientConnection(self, self._settings, now, address)
+        connection.secure = secure
         self.connections[connection] = None
         if self.drain is not None:
             connection.receive_eof(now)

@@ -40,6 +40,9 @@ state_dir_option: Final = click.option(
 )
 
 
+FILE = click.Path(dir_okay=False)
+
+
 def link_options(function: F) -> F:
     for option in reversed(
         [
@@ -48,7 +51,8 @@ def link_options(function: F) -> F:
                 "urls",
                 default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
                 show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
-                help="Routers to connect to: amqp://[user:password@]host:port, several separated by commas.",
+                help="Routers to connect to: amqp://[user:password@]host:port, or amqps:// for TLS, several separated "
+                "by commas.",
             ),
             click.option("--ordered", is_flag=True, help="Try the URLs in their order (else a random one first)."),
             click.option("--name", help="Container-id and link name: who this is when it comes back. Default: random."),
@@ -71,6 +75,11 @@ def link_options(function: F) -> F:
                 show_default=True,
                 help="The least guarantee to accept from the router.",
             ),
+            click.option(
+                "--ca", type=FILE, help="TLS: who may have signed the router's certificate. Default: the system's."
+            ),
+            click.option("--certificate", type=FILE, help="TLS: what this client shows. Default: none."),
+            click.option("--key", type=FILE, help="TLS: the key of --certificate. Default: it is in the same file."),
         ]
     ):
         function = option(function)
@@ -88,11 +97,15 @@ class LinkPlan:
     journal: str | None
     connect_timeout_s: float
     guarantee: str
+    ca: str | None
+    certificate: str | None
+    key: str | None
 
     def connect(self, role: str) -> Connection:
         """A connection to use with `async with`. Lines about it begin with its name, or with `role` if it has none."""
         import onceway
 
+        given = self.ca or self.certificate or self.key
         return onceway.connect(
             self.urls,
             container=self.name,
@@ -100,6 +113,7 @@ class LinkPlan:
             ordered=self.ordered,
             connect_timeout_s=self.connect_timeout_s,
             on_report=report(self.name or role),
+            tls=onceway.tls_context(self.ca, self.certificate, self.key) if given else None,
         )
 
 

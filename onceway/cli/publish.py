@@ -54,6 +54,9 @@ def command(
     journal: str | None,
     connect_timeout: float,
     guarantee: str,
+    ca: str | None,
+    certificate: str | None,
+    key: str | None,
     count: int | None,
     size: int,
     rate: float | None,
@@ -67,7 +70,22 @@ def command(
 
     A tally of the outcomes goes to stdout. The exit code is 1 unless every message was accepted.
     """
-    plan = Plan(address, urls, ordered, name, journal, connect_timeout, guarantee, count, size, rate, timeout)
+    plan = Plan(
+        address,
+        urls,
+        ordered,
+        name,
+        journal,
+        connect_timeout,
+        guarantee,
+        ca,
+        certificate,
+        key,
+        count,
+        size,
+        rate,
+        timeout,
+    )
     run_to_exit(_publish(plan))
 
 

@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 import secrets
+import ssl
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 
@@ -25,6 +26,7 @@ from onceway.client.reports import PublicationsUndecided, Report, RouterLost, Su
 from onceway.client.subscriber import Subscriber
 from onceway.client.urls import RouterUrl, parse_urls
 from onceway.errors import ConnectionClosed, ConnectionFailed, UndecidedPublications, UsageError
+from onceway.tls import tls_context
 from router.names import GUARANTEES, Guarantee
 
 NAMED_TIMEOUT_S = 1.0  # for a router that is not in the list, and was named by one that is being drained
@@ -44,12 +46,14 @@ def connect(
     on_report: Callable[[Report], None] | None = None,
     idle_timeout_s: float = 16.0,
     max_frame_size: int = 8 * 1024 * 1024,
+    tls: ssl.SSLContext | None = None,
 ) -> Connection:
     """Connects to the network: `async with connect(...) as connection:`, or `connection = await connect(...)`.
 
     Args:
-        urls: `amqp://[user:password@]host[:port]`, several separated by commas or as a list.  The client starts with a
-            random one, and goes to the next after a failure, with a back-off from 50 ms to 5 s.
+        urls: `amqp://[user:password@]host[:port]`, or `amqps://` for TLS, several separated by commas or as a list.
+            The client starts with a random one, and goes to the next after a failure, with a back-off from 50 ms to
+            5 s.
         container: The container-id.  With the link names it identifies publishers and subscriptions for ever.  Leave it
             out where no other process has to resume them: the journal's is taken, or a random one.
         journal: A path (embedded SQLite), a `Journal`, or None: then links survive the deaths of routers, but not this
@@ -61,6 +65,8 @@ def connect(
         on_report: Called with each `Report`: what happens to the connection and its links by itself.
         idle_timeout_s: A router that is silent for so long, in seconds, is taken for lost.
         max_frame_size: The largest frame that routers may send, in bytes.
+        tls: For `amqps://`: what `onceway.tls_context` or Python's `ssl` makes.  None: routers show certificates that
+            the system trusts, and this client shows none.
 
     Raises:
         UsageError: A URL or an argument is wrong.
@@ -93,6 +99,7 @@ def connect(
         on_report=on_report,
         idle_timeout_s=idle_timeout_s,
         max_frame_size=max_frame_size,
+        tls=tls,
     )
 
 
@@ -119,10 +126,13 @@ class Connection:
         on_report: Callable[[Report], None] | None,
         idle_timeout_s: float,
         max_frame_size: int,
+        tls: ssl.SSLContext | None,
     ) -> None:
         self.container = container or ""
         self._urls = urls
-        self._driver = Driver(journal, on_report, close_timeout_s)
+        if tls is None and any(url.secure for url in urls):
+            tls = tls_context()
+        self._driver = Driver(journal, on_report, close_timeout_s, tls)
         self._connect_timeout_s = connect_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._max_frame_size = max_frame_size
@@ -371,7 +381,7 @@ class Connection:
         place = self._driver.sent_to
         if place is None:
             return None
-        named = RouterUrl(*place, url.user, url.password)
+        named = RouterUrl(*place, url.user, url.password, url.secure)
         return named if url.user is None or named in self._urls else None
 
     def _settings(self, url: RouterUrl) -> ConnectionSettings:

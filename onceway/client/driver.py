@@ -11,6 +11,7 @@ import heapq
 import logging
 import os
 import random
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Any
@@ -40,6 +41,7 @@ from onceway.client.subscriber import Subscriber
 from onceway.client.transport import Wire
 from onceway.client.urls import RouterUrl
 from onceway.errors import AttachTimeout, AuthenticationFailed, ConnectionClosed, InternalError, OncewayError
+from onceway.tls import reason
 
 TCP_TIMEOUT_S = 5.0  # for one router to take the connection
 DETACH_TIMEOUT_S = 5.0  # for a router to answer detach, and the same for close
@@ -56,7 +58,11 @@ class Driver:
     endpoint: Endpoint
 
     def __init__(
-        self, journal: Journal, on_report: Callable[[Report], None] | None, close_timeout_s: float | None
+        self,
+        journal: Journal,
+        on_report: Callable[[Report], None] | None,
+        close_timeout_s: float | None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.url = ""  # of the router it is connected to now, or was last
         self.router: str | None = None  # its container-id; None while there is no connection
@@ -69,6 +75,7 @@ class Driver:
         self.closing = False
         self.closed = False
         self.error: OncewayError | None = None
+        self._tls = tls
         self._journal = journal
         self._on_report = on_report
         self._wire: Wire | None = None
@@ -103,11 +110,13 @@ class Driver:
         wire = Wire(self)
         try:
             async with asyncio.timeout(connect_timeout_s):
-                await self.loop.create_connection(lambda: wire, url.host, url.port)
+                await self.loop.create_connection(
+                    lambda: wire, url.host, url.port, ssl=self._tls if url.secure else None
+                )
         except TimeoutError:
             return f"no answer within {connect_timeout_s:g} s"
         except OSError as error:
-            return os.strerror(error.errno) if error.errno else str(error)
+            return _why(error)
         self._wire = wire
         self.pipelines = False  # until this one is open
         self.endpoint.connect(settings, now_s())
@@ -172,7 +181,7 @@ class Driver:
 
     def wire_lost(self, wire: Wire, error: Exception | None) -> None:
         if wire is self._wire:
-            self._give_up("the connection was lost" if error is None else str(error))
+            self._give_up("the connection was lost" if error is None else _why(error))
 
     def _ended(self, closed: EngineClosed | None) -> None:
         if closed is None:
@@ -396,3 +405,10 @@ def _place(info: Mapping[Any, Any]) -> tuple[str, int] | None:
     """Where a router that closes the connection sends its client (AMQP 2.8.16)."""
     host, port = info.get("network-host"), info.get("port")
     return (host, port) if isinstance(host, str) and host and isinstance(port, int) and port else None
+
+
+def _why(error: Exception) -> str:
+    """What to say of an error of the socket, or of TLS."""
+    if isinstance(error, ssl.SSLError):
+        return reason(error)
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)

@@ -1,15 +1,16 @@
-"""Router URLs: `amqp://[user:password@]host[:port]`, separated by commas or as a list."""
+"""Router URLs: `amqp://[user:password@]host[:port]`, or `amqps://` for TLS, separated by commas or as a list."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote, urlsplit
 
 from onceway.errors import UsageError
 
 DEFAULT_PORT = 5672  # IANA's
+DEFAULT_TLS_PORT = 5671
 _PASSWORD = re.compile(r"(//[^/@:]*:).*@")  # up to the last @: one that is not quoted may be part of it
 
 
@@ -21,11 +22,12 @@ class RouterUrl:
     port: int
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    secure: bool = False  # through TLS
 
     def __str__(self) -> str:
         """Without user and password, as in messages and logs."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"amqp://{host}:{self.port}"
+        return f"{'amqps' if self.secure else 'amqp'}://{host}:{self.port}"
 
 
 def parse_urls(urls: str | Sequence[str]) -> list[RouterUrl]:
@@ -38,11 +40,12 @@ def parse_urls(urls: str | Sequence[str]) -> list[RouterUrl]:
     parsed: dict[RouterUrl, None] = {}
     user: str | None = None
     password: str | None = None
+    scheme = "amqp"
     for part in parts:
-        url = _parse(part.strip())
+        url = _parse(part.strip() if "://" in part else f"{scheme}://{part.strip()}")
         if "://" not in part and url.user is None and user is not None:
-            url = RouterUrl(url.host, url.port, user, password)
-        user, password = url.user, url.password
+            url = replace(url, user=user, password=password)
+        user, password, scheme = url.user, url.password, "amqps" if url.secure else "amqp"
         parsed[url] = None
     if not parsed:
         raise UsageError("no router URL: give one such as amqp://127.0.0.1:5672")
@@ -52,20 +55,22 @@ def parse_urls(urls: str | Sequence[str]) -> list[RouterUrl]:
 def _parse(text: str) -> RouterUrl:
     shown = _PASSWORD.sub(r"\1...@", text)
     try:
-        split = urlsplit(text if "://" in text else f"amqp://{text}")
+        split = urlsplit(text)
         port = split.port
     except ValueError as error:
         raise UsageError(f"router URL {shown!r}: {error}") from error
-    if split.scheme == "amqps":
-        raise UsageError(f"router URL {shown!r}: TLS is not supported yet, use amqp://")
-    if split.scheme != "amqp":
-        raise UsageError(f"router URL {shown!r}: the scheme must be amqp, as in amqp://127.0.0.1:5672")
+    if split.scheme not in ("amqp", "amqps"):
+        raise UsageError(f"router URL {shown!r}: the scheme must be amqp or amqps, as in amqp://127.0.0.1:5672")
+    secure = split.scheme == "amqps"
     if not split.hostname:
         raise UsageError(f"router URL {shown!r}: no host, as in amqp://127.0.0.1:5672")
     if split.path not in ("", "/") or split.query or split.fragment:
         raise UsageError(f"router URL {shown!r}: nothing may follow the port; addresses are given to publisher()")
     user = unquote(split.username) if split.username else None
     password = unquote(split.password) if split.password else None
+    if port is None:
+        port = DEFAULT_TLS_PORT if secure else DEFAULT_PORT
+    url = RouterUrl(split.hostname, port, user, password, secure)
     if (user is None) != (password is None):
-        raise UsageError(f"router URL {str(RouterUrl(split.hostname, port or DEFAULT_PORT))!r}: give user and password")
-    return RouterUrl(split.hostname, DEFAULT_PORT if port is None else port, user, password)
+        raise UsageError(f"router URL {str(url)!r}: give user and password")
+    return url

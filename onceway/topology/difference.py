@@ -14,6 +14,7 @@ from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
 from onceway.topology.model import Topology
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
+from onceway.topology.tls import TLS_KEYS
 from onceway.topology.values import format_duration, format_host_port, format_size
 from router.config import AddressConfig, Limits, UserLimits
 
@@ -33,10 +34,20 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "limits": NOW,
         "users": NOW,
         "addresses": NOW,
+        "tls": NOW,
         "routers": NOW,
         "links": NOW,
     },
-    "routers": {"amqp": RESTART, "interrouter": RESTART, "admin": RESTART, "host": RESTART, "limits": NOW},
+    "routers": {
+        "amqp": RESTART,
+        "amqps": RESTART,
+        "interrouter": RESTART,
+        "admin": RESTART,
+        "host": RESTART,
+        "tls": RESTART,
+        "limits": NOW,
+    },
+    "tls": dict.fromkeys(TLS_KEYS, CONNECTIONS),
     "links": {"between": NOW, "cost": NOW, "via": NOW},
     "addresses": {
         "match": NOW,
@@ -111,6 +122,7 @@ def difference(old: Topology, new: Topology) -> list[Change]:
         *_limits("limits", old.settings.limits, new.settings.limits),
         *_users(old, new),
         *_addresses(old, new),
+        *_tls(old, new),
         *_routers(old, new),
         *_links(old, new),
     ]
@@ -202,14 +214,26 @@ def _timeout(address: AddressConfig, key: str) -> float:
     return address.publisher_expires_s if key == "publisher_timeout" else address.subscription_timeout_s
 
 
+def _tls(old: Topology, new: Topology) -> Iterator[Change]:
+    yield from (Change(f"removed tls.{name}") for name in old.tls if name not in new.tls)
+    yield from (Change(f"added tls.{name}") for name in new.tls if name not in old.tls)
+    for name, profile in new.tls.items():
+        before = old.tls.get(name, profile)
+        for key in TLS_KEYS:
+            text = _changed(f"tls.{name}.{key}", getattr(before, key), getattr(profile, key), "count")
+            if text:
+                yield Change(text)
+
+
 def _routers(old: Topology, new: Topology) -> Iterator[Change]:
     yield from (Change(f"removed router {name}") for name in old.routers if name not in new.routers)
     yield from (Change(f"added router {name}") for name in new.routers if name not in old.routers)
     for name, place in new.routers.items():
         if name not in old.routers:
             continue
-        for key in ("amqp", "interrouter", "admin"):
-            text = _changed(key, getattr(old.routers[name], key), getattr(place, key), "place")
+        for key in ("amqp", "amqps", "interrouter", "admin", "tls"):
+            form = "count" if key == "tls" else "place"
+            text = _changed(key, getattr(old.routers[name], key), getattr(place, key), form)
             if text:
                 yield Change(text, name, restart=True)
         if name in old.limits or name in new.limits:

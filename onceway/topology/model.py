@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from onceway.topology.document import Problem
+from onceway.topology.tls import TlsProfile
 from onceway.topology.values import format_host_port
 from router.config import AddressConfig, Limits, RouterConfig
 
@@ -22,6 +23,8 @@ class RouterAddress:
     amqp: HostPort  # clients
     interrouter: HostPort  # its neighbours
     admin: HostPort  # /status, /metrics, /healthz, /readyz
+    amqps: HostPort | None = None  # clients, through TLS
+    tls: str = ""  # the profile of `amqps`
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Topology:
     settings: RouterConfig  # timers, sizes and addresses; its name is empty
     via: Mapping[frozenset[str], HostPort] = field(default_factory=dict)  # links that are dialled elsewhere
     limits: Mapping[str, Limits] = field(default_factory=dict)  # of routers that have limits of their own
+    tls: Mapping[str, TlsProfile] = field(default_factory=dict)  # by name
     warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
     text: str = field(default="", repr=False, compare=False)  # the file's content
 
@@ -43,7 +47,7 @@ class Topology:
         via = sorted((*sorted(pair), place) for pair, place in self.via.items())
         routers, limits = sorted(self.routers.items()), sorted(self.limits.items())
         settings = replace(self.settings, routers=tuple(sorted(self.settings.routers)))
-        said = repr((self.network, routers, links, via, limits, settings))
+        said = repr((self.network, routers, links, via, limits, sorted(self.tls.items()), settings))
         return blake2b(said.encode(), digest_size=8).hexdigest()
 
     @property

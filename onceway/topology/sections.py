@@ -17,6 +17,7 @@ from onceway.topology.limits import read_limits, read_users
 from onceway.topology.model import HostPort, Link, RouterAddress, Topology
 from onceway.topology.pipes import log_address, read_pipe
 from onceway.topology.subscriptions import OTHER_SUBSCRIPTIONS, check_subscriptions, read_subscriptions
+from onceway.topology.tls import TlsProfile, read_profile_name, read_tls
 from onceway.topology.values import (
     format_duration,
     format_host_port,
@@ -34,6 +35,7 @@ TOP_KEYS: Final = (
     "limits",
     "users",
     "addresses",
+    "tls",
     "routers",
     "links",
 )
@@ -53,7 +55,7 @@ ADDRESS_KEYS: Final = (
     "stores",
     "store_data",
 )
-ROUTER_KEYS: Final = ("amqp", "interrouter", "admin", "host", "limits")
+ROUTER_KEYS: Final = ("amqp", "amqps", "interrouter", "admin", "host", "tls", "limits")
 _PORTS: Final = ("amqp", "interrouter", "admin")
 
 _MOST: Final = float(1 << 40)
@@ -92,7 +94,8 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     trial = RouterConfig(name="", **settings)
     limits = read_limits(top.get("limits"), trial, Limits())
     users = read_users(top.get("users"), trial)
-    routers = _read_routers(top.get("routers"), host)
+    tls = read_tls(top.get("tls"), Path(problems.file).parent)
+    routers = _read_routers(top.get("routers"), host, tls)
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
     sign_of_life_s = longest_sign_of_life_s(trial, [limits, *listener_limits.values(), *(one for _, one in users)])
     defaults = AddressConfig(**address_settings)
@@ -113,7 +116,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)
-    return Topology(network, path, routers, tuple(links), config, via, listener_limits, warnings)
+    return Topology(network, path, routers, tuple(links), config, via, listener_limits, tls, warnings)
 
 
 def _read_defaults(entry: Entry | None) -> str:
@@ -238,7 +241,7 @@ class _Taken:
     item: Entry
 
 
-def _read_routers(entry: Entry | None, host: str) -> dict[str, RouterAddress]:
+def _read_routers(entry: Entry | None, host: str, tls: Mapping[str, TlsProfile]) -> dict[str, RouterAddress]:
     if entry is None:
         return {}
     expected = "a mapping such as a: {amqp: 5671, interrouter: 7671, admin: 8671}"
@@ -256,17 +259,17 @@ def _read_routers(entry: Entry | None, host: str) -> dict[str, RouterAddress]:
             item.problem(*error.args)
         if name.split("-")[0] == "supervisor":  # the names of supervisors' control sockets
             item.problem(f'"{name}" is the name of a supervisor', "choose another name")
-        routers[name] = _read_router(item, host, taken)
+        routers[name] = _read_router(item, host, tls, taken)
     return routers
 
 
-def _read_router(item: Entry, host: str, taken: list[_Taken]) -> RouterAddress:
+def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: list[_Taken]) -> RouterAddress:
     fields = item.fields(ROUTER_KEYS, "a mapping such as {amqp: 5671, interrouter: 7671, admin: 8671}", required=_PORTS)
     fields = fields or {}
     if "host" in fields:
         host = fields["host"].scalar(read_host, "a host") or host
     listeners: dict[str, HostPort] = {}
-    for key in _PORTS:
+    for key in (*_PORTS, "amqps"):
         address: HostPort | None = None
         if key in fields:
             address = fields[key].scalar(lambda text: read_host_port(text, host), "a port, or host:port")
@@ -285,8 +288,13 @@ def _read_router(item: Entry, host: str, taken: list[_Taken]) -> RouterAddress:
                     break
             else:
                 taken.append(_Taken(address, fields[key]))
-        listeners[key] = address or (host, 0)
-    return RouterAddress(**listeners)
+        if key in _PORTS or key in fields:
+            listeners[key] = address or (host, 0)
+    if "amqps" in fields and "tls" not in fields:
+        fields["amqps"].problem("a listener with TLS and no certificate", "add tls: the name of a profile under tls")
+    if "tls" in fields and "amqps" not in fields:
+        fields["tls"].problem("no listener has TLS", "add amqps: a port for clients with TLS")
+    return RouterAddress(**listeners, tls=read_profile_name(fields.get("tls"), tls))
 
 
 def _read_listener_limits(entry: Entry | None, settings: RouterConfig, limits: Limits) -> dict[str, Limits]:

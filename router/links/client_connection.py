@@ -69,6 +69,7 @@ class ClientConnection:
         "output_paused",
         "ports",
         "router",
+        "secure",
         "unread_bytes",
         "user",
         "watched",
@@ -82,6 +83,7 @@ class ClientConnection:
         self.connection = Connection(settings, server=True, now=now)
         self.connection.context = self
         self.container = ""
+        self.secure = False  # through TLS
         self.user: str | None = None  # under which it is counted, once admitted
         self.limits = router.config.limits
         self.unread_bytes = 0  # in its transport's buffer while output is paused

@@ -47,6 +47,7 @@ class Place(NamedTuple):
     router: str
     host: str
     port: int
+    secure: tuple[str, int] | None = None  # host and port with TLS
 
 
 class Cut(NamedTuple):
@@ -158,19 +159,20 @@ class Drain:
         self._leaving.pop(connection, None)
         info: dict[str, Any] | None = None
         text = f"router {self.router.config.name} is being drained"
-        places = self._places()
+        places = [place for place in self._places() if place.secure or not connection.secure]
         if places:
             place = places[self._given % len(places)]
             self._given += 1
-            for port in connection.ports:
-                if isinstance(port, SubscriberLink):
-                    name = port.attach.container, port.attach.name
-                    self._moving[port.attach.address, name] = self.router.now + BACK_S
+            host, port = (connection.secure and place.secure) or (place.host, place.port)
+            for link in connection.ports:
+                if isinstance(link, SubscriberLink):
+                    name = link.attach.container, link.attach.name
+                    self._moving[link.attach.address, name] = self.router.now + BACK_S
             text += f", connect to router {place.router}"
             info = {
-                Symbol("hostname"): place.host,
-                Symbol("network-host"): place.host,
-                Symbol("port"): UShort(place.port),
+                Symbol("hostname"): host,
+                Symbol("network-host"): host,
+                Symbol("port"): UShort(port),
             }
         if connection.ports and all(port.attach.epoch is None for port in connection.ports):
             connection.log.sent_away(connection, text)

@@ -11,6 +11,7 @@ from onceway.topology import loads
 from onceway.topology.difference import WHEN, difference
 from onceway.topology.limits import LIMITS
 from onceway.topology.sections import ADDRESS_KEYS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
+from onceway.topology.tls import TLS_KEYS
 from onceway.topology.values import format_size, read_size
 
 OLD = """
@@ -112,6 +113,20 @@ def test_every_key_says_when_a_change_takes_effect() -> None:
     assert WHEN["addresses"].keys() == set(ADDRESS_KEYS)
     assert WHEN["settings"].keys() == set(SETTINGS)
     assert WHEN["limits"].keys() == set(LIMITS)
+    assert WHEN["tls"].keys() == set(TLS_KEYS)
+
+
+def test_what_changes_in_tls_is_said() -> None:
+    tls = "tls: {x: {certificate: c, minimum: 1.3}}\n"
+    old = OLD.replace("routers:", f"{tls}routers:", 1)
+    assert [str(each) for each in difference(loads(OLD), loads(old))] == ["added tls.x"]
+    assert [str(each) for each in difference(loads(old), loads(OLD))] == ["removed tls.x"]
+    new = old.replace("certificate: c", "certificate: d").replace(", minimum: 1.3", "")
+    assert [str(each) for each in difference(loads(old), loads(new))] == [
+        "changed tls.x.certificate c -> d",
+        "changed tls.x.key c -> d",
+        "changed tls.x.minimum 1.3 -> 1.2",
+    ]
 
 
 def test_the_documentation_says_the_same() -> None:

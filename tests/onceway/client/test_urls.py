@@ -28,6 +28,16 @@ def test_user_and_password_are_unquoted_and_shared_by_the_rest_of_the_list() -> 
     ]
 
 
+def test_amqps_means_tls_also_for_the_parts_that_follow() -> None:
+    assert parse_urls("amqps://a,b:1,amqp://c,d") == [
+        RouterUrl("a", 5671, secure=True),
+        RouterUrl("b", 1, secure=True),
+        RouterUrl("c", 5672),
+        RouterUrl("d", 5672),
+    ]
+    assert str(parse_urls("amqps://a")[0]) == "amqps://a:5671"
+
+
 def test_a_url_named_twice_is_tried_once() -> None:
     assert parse_urls("amqp://a,a,b") == [RouterUrl("a", 5672), RouterUrl("b", 5672)]
 
@@ -37,7 +47,7 @@ def test_a_password_is_never_printed() -> None:
     assert str(url) == "amqp://host:1"
     for wrong in (
         "amqp://ann:sec@ret@host:1/orders",
-        "amqps://ann:secret@host",
+        "amqps://ann:secret@host:1/orders",
         "amqp://ann:secret@",
         "//a:secret@h:x",
     ):
@@ -50,7 +60,6 @@ def test_a_password_is_never_printed() -> None:
     ("text", "said"),
     [
         ("http://host", "scheme must be amqp"),
-        ("amqps://host", "TLS is not supported yet"),
         ("amqp://", "no host"),
         ("", "no host"),
         ("amqp://host:port", "[Pp]ort"),

@@ -1,0 +1,147 @@
+"""TLS of a router's listener: what it shows and asks for, and one connection's TLS without its socket."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import time
+from pathlib import Path
+from typing import Final
+
+from onceway.errors import UsageError
+from onceway.tls import load_authorities, load_chain, reason
+from onceway.topology import Topology
+from onceway.topology.tls import TlsProfile
+from router.reporting import Log
+
+WARN_DAYS: Final = 30
+RECORD: Final = 16 << 10  # bytes of a record of TLS, at most
+_VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+_VERIFY: Final = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class Tls:
+    """The listener's side of one connection, without its socket: bytes in, bytes out.
+
+    asyncio's TLS is not used: it counts a connection only after the handshake, so that no limit holds before it, and
+    does not tell a client why its certificate was refused.
+
+    Attributes:
+        failure: Why TLS has failed; empty if it has not.
+        over: Nothing more can be received: TLS has failed, or the other side has ended it.
+    """
+
+    __slots__ = ("_in", "_out", "_session", "_shaken", "failure", "over")
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._session = context.wrap_bio(self._in, self._out, server_side=True)
+        self._shaken = False
+        self.failure = ""
+        self.over = False
+
+    def receive(self, data: bytes) -> bytes:
+        """What the other side says, as far as it has come; `data_to_send` may have an answer of TLS."""
+        if self.over:
+            return b""
+        self._in.write(data)
+        parts: list[bytes] = []
+        try:
+            if not self._shaken:
+                self._session.do_handshake()
+                self._shaken = True
+            while part := self._session.read(RECORD):
+                parts.append(part)
+            self.over = True  # it has said that it ends
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self.over = True
+        except ssl.SSLError as error:
+            self.over = True
+            self.failure = reason(error)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def send(self, data: bytes) -> None:
+        """Before the handshake nothing can be said, and it is lost."""
+        if data and self._shaken and not self.failure:
+            self._session.write(data)
+
+    def close(self) -> None:
+        """Tells the other side that nothing more will come."""
+        if self._shaken and not self.over:
+            with contextlib.suppress(ssl.SSLError):  # it wants to read the answer, which nobody waits for
+                self._session.unwrap()
+
+    def data_to_send(self) -> bytes:
+        return self._out.read()
+
+
+def listener_context(topology: Topology, name: str, log: Log) -> ssl.SSLContext | None:
+    """What router `name` needs for its listener with TLS, its files read now; None: it has no such listener.
+
+    Raises:
+        UsageError: A file cannot be used.
+    """
+    place = topology.routers[name]
+    if place.amqps is None:
+        return None
+    profile = topology.tls[place.tls]
+    context = server_context(f"{topology.path}: tls.{place.tls}", profile)
+    days = days_left(context, profile.certificate)
+    if days is None:
+        text = "{file} is not valid now, so that clients refuse it: put a new one in its place and reload"
+        log.warning("certificate_not_valid", text, file=str(profile.certificate))
+    elif days < WARN_DAYS:
+        text = "{file} expires in {days} days: put a new one in its place and reload"
+        log.warning("certificate_expires", text, file=str(profile.certificate), days=int(days))
+    return context
+
+
+def server_context(place: str, profile: TlsProfile) -> ssl.SSLContext:
+    """What a listener shows and asks for.
+
+    Raises:
+        UsageError: A file cannot be used; names it and `place`.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[profile.minimum]
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    load_chain(context, place, profile.certificate, profile.key)
+    if profile.ciphers:
+        try:
+            context.set_ciphers(profile.ciphers)
+        except ssl.SSLError as error:
+            raise UsageError(
+                f"{place}.ciphers: OpenSSL knows none of {profile.ciphers}; see openssl ciphers"
+            ) from error
+    if profile.ca is not None:
+        load_authorities(context, f"{place}.ca", profile.ca)
+    if profile.revoked is not None:
+        load_authorities(context, f"{place}.revoked", profile.revoked)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    context.verify_mode = _VERIFY[profile.clients]
+    return context
+
+
+def days_left(context: ssl.SSLContext, certificate: Path) -> float | None:
+    """How long the certificate that a listener shows is valid; None: not now, it has expired or is not valid yet."""
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    trusting.load_verify_locations(certificate)
+    ways = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = context.wrap_bio(ways[0], ways[1], server_side=True)
+    client = trusting.wrap_bio(ways[1], ways[0])
+    for side in (client, server, client):  # TLS 1.3 needs no more for the client to know the certificate
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLCertVerificationError:
+            return None
+    shown = client.getpeercert()
+    assert shown is not None
+    ends = shown["notAfter"]
+    assert isinstance(ends, str)
+    return (ssl.cert_time_to_seconds(ends) - time.time()) / 86_400

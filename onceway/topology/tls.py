@@ -1,0 +1,89 @@
+"""`tls` of a topology file: certificates and keys of listeners, as profiles with names.
+
+Nothing is opened here, since a file is also read where its keys are not. `onceway.tls` opens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from onceway.topology.document import Entry, suggest
+
+TLS_KEYS: Final = ("certificate", "key", "ca", "clients", "revoked", "minimum", "ciphers")
+CLIENTS: Final = ("off", "optional", "required")
+MINIMUM: Final = ("1.2", "1.3")
+_FILES: Final = ("certificate", "key", "ca", "revoked")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsProfile:
+    """Where certificates and keys are, as PEM, and what is asked of the other side."""
+
+    certificate: Path  # with those that lead to the CA's behind it
+    key: Path  # of the certificate
+    ca: Path | None = None  # who may have signed the other side's certificate
+    revoked: Path | None = None  # lists of certificates that do not hold any more, one for each CA
+    clients: str = "off"  # whether clients show a certificate
+    minimum: str = "1.2"  # version of TLS
+    ciphers: str = ""  # of TLS 1.2, as OpenSSL names them; empty: OpenSSL's choice
+
+
+def read_tls(entry: Entry | None, directory: Path) -> dict[str, TlsProfile]:
+    """The profiles by name. Files are relative to the directory of the topology file."""
+    profiles: dict[str, TlsProfile] = {}
+    expected = "a mapping such as clients: {certificate: router.pem, key: router.key}"
+    for name, item in (entry.entries(expected) or {}).items() if entry is not None else ():
+        profile = _read_profile(item, directory)
+        if profile is not None:
+            profiles[name] = profile
+    return profiles
+
+
+def read_profile_name(entry: Entry | None, profiles: Mapping[str, TlsProfile]) -> str:
+    """The profile that a listener names; empty if there is none."""
+
+    def read(text: str) -> str:
+        if text not in profiles:
+            raise ValueError(f'no TLS profile "{text}"', suggest(text, list(profiles)) or "give it under tls")
+        return text
+
+    return "" if entry is None else entry.scalar(read, "the name of a profile under tls") or ""
+
+
+def _read_profile(item: Entry, directory: Path) -> TlsProfile | None:
+    fields = item.fields(
+        TLS_KEYS, "a mapping such as {certificate: router.pem, key: router.key}", required=("certificate",)
+    )
+    if fields is None:
+        return None
+    files = {key: fields[key].scalar(_read_file, "a file") for key in _FILES if key in fields}
+    paths = {key: directory / file for key, file in files.items() if file is not None}
+    clients = fields["clients"].choice(CLIENTS) if "clients" in fields else None
+    minimum = fields["minimum"].choice(MINIMUM) if "minimum" in fields else None
+    ciphers = fields["ciphers"].scalar(str, "names of ciphers") if "ciphers" in fields else None
+    if clients in ("optional", "required") and "ca" not in fields:
+        fields["clients"].problem(
+            f"clients are {clients} and nobody says who signs their certificates", "add ca: a file of certificates"
+        )
+    if "revoked" in fields and "ca" not in fields:
+        fields["revoked"].problem("nobody's certificates are checked without ca", "add ca: a file of certificates")
+    if "certificate" not in paths:
+        return None
+    return TlsProfile(
+        certificate=paths["certificate"],
+        key=paths.get("key", paths["certificate"]),
+        ca=paths.get("ca"),
+        revoked=paths.get("revoked"),
+        clients=clients or "off",
+        minimum=minimum or "1.2",
+        ciphers=ciphers or "",
+    )
+
+
+def _read_file(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError("no file", "write the path of a PEM file")
+    return Path(text)

@@ -1,0 +1,397 @@
+"""Clients that connect through TLS to routers that are processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import onceway
+from onceway.errors import ConnectionFailed, UsageError
+from onceway.listener_tls import Tls, days_left, server_context
+from onceway.listeners import free_ports
+from onceway.loop import run
+from onceway.topology import ConfigError, loads
+from onceway.topology.tls import TlsProfile
+from tests.live import LiveNetwork
+from tests.pki import Pki
+
+BOUND_S = 60.0
+
+
+class Secure:
+    """Two routers that listen with TLS, at `url[name]`."""
+
+    def __init__(self, directory: Path, **profile: str) -> None:
+        self.pki = Pki(directory / "pki")
+        self.pki.certificate("router", "127.0.0.1")
+        self.network = LiveNetwork(directory, ("a", "b"), [("a", "b")])
+        self.profile = {"certificate": "pki/router.pem", **profile}
+        self.ports = dict(zip("ab", free_ports(2, random.Random()), strict=True))
+        self.url = {name: f"amqps://127.0.0.1:{port}" for name, port in self.ports.items()}
+        self.write()
+
+    def write(self) -> None:
+        document = self.network.topology()
+        document["tls"] = {"outside": self.profile}
+        for name, port in self.ports.items():
+            document["routers"][name] |= {"amqps": port, "tls": "outside"}
+        self.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    def tls(self, certificate: Path | None = None) -> ssl.SSLContext:
+        return onceway.tls_context(self.pki.ca, certificate)
+
+    async def refused(self, url: str | None = None, tls: ssl.SSLContext | None = None) -> str:
+        """Why the router is not reached."""
+        with pytest.raises(ConnectionFailed) as caught:
+            await onceway.connect(url or self.url["a"], tls=tls or self.tls(), connect_timeout_s=1.0)
+        (reason,) = caught.value.reasons.values()
+        return reason
+
+    def reload(self) -> subprocess.CompletedProcess[str]:
+        state = self.network.directory / "state"
+        command = ["reload", str(self.network.topology_path), "--state-dir", str(state)]
+        return subprocess.run([sys.executable, "-m", "onceway", *command], capture_output=True, text=True, check=False)
+
+
+@contextlib.asynccontextmanager
+async def undisturbed(secure: Secure, certificate: Path | None = None) -> AsyncIterator[None]:
+    """A subscriber and a publisher at two routers, before and after."""
+    async with (
+        onceway.connect(secure.url["a"], tls=secure.tls(certificate)) as here,
+        onceway.connect(secure.url["b"], tls=secure.tls(certificate)) as there,
+    ):
+        subscriber = await there.subscriber("orders")
+        publisher = await here.publisher("orders")
+        for number in range(2):
+            body = b"%d" % number * 100_000
+            sent = await publisher.put(body)
+            delivery = await subscriber.receive()
+            assert delivery.body == body
+            await delivery.accept()
+            await sent
+            if number == 0:
+                yield
+
+
+def play(secure: Secure, story: Callable[[], Awaitable[None]]) -> None:
+    try:
+        secure.network.start()
+        run(asyncio.wait_for(story(), BOUND_S))  # type: ignore[arg-type]
+    finally:
+        secure.network.close()
+
+
+def test_messages_go_through_tls_and_who_is_not_trusted_is_told_why(tmp_path: Path) -> None:
+    secure = Secure(tmp_path)
+    stranger = Pki(tmp_path / "stranger")
+
+    async def story() -> None:
+        async with undisturbed(secure):
+            why = await secure.refused(tls=onceway.tls_context(stranger.ca))
+            assert why.startswith("the other side's certificate is not accepted: ")
+            why = await secure.refused(secure.url["a"].replace("127.0.0.1", "localhost"))
+            assert "the other side's certificate is not accepted: Hostname mismatch" in why
+            why = await secure.refused(tls=ssl.create_default_context())
+            assert why.startswith("the other side's certificate is not accepted: ")
+            plain = secure.network.routers["a"].url
+            assert await secure.refused(plain.replace("amqp://", "amqps://")) != ""
+            assert await secure.refused(secure.url["a"].replace("amqps://", "amqp://")) != ""
+
+    play(secure, story)
+
+
+def test_clients_show_a_certificate_where_it_is_required(tmp_path: Path) -> None:
+    secure = Secure(tmp_path, ca="pki/ca.pem", clients="required", revoked="pki/revoked.pem")
+    good, bad = secure.pki.certificate("good"), secure.pki.certificate("bad")
+    old = secure.pki.certificate("old", days=-1)
+    foreign = Pki(tmp_path / "foreign").certificate("good")
+    secure.pki.revoked(bad)
+
+    async def story() -> None:
+        async with undisturbed(secure, good):
+            assert "certificate required" in await secure.refused()
+            assert "revoked" in await secure.refused(tls=secure.tls(bad))
+            assert "expired" in await secure.refused(tls=secure.tls(old))
+            assert "unknown ca" in await secure.refused(tls=secure.tls(foreign))
+
+    play(secure, story)
+
+
+def test_certificates_are_read_again_on_reload_without_a_dropped_connection(tmp_path: Path) -> None:
+    secure = Secure(tmp_path)
+
+    async def story() -> None:
+        async with undisturbed(secure):
+            pem = secure.pki.directory / "router.pem"
+            before = pem.read_text()
+            pem.write_text(before.split("-----BEGIN CERTIFICATE")[0])
+            answer = await asyncio.to_thread(secure.reload)
+            assert answer.returncode != 0
+            assert f"tls.outside.certificate: {pem} holds no CERTIFICATE in PEM form" in answer.stdout + answer.stderr
+            pem.write_text(before)
+            assert "Hostname mismatch" in await secure.refused(secure.url["a"].replace("127.0.0.1", "localhost"))
+            secure.pki.certificate("router", "127.0.0.1", "localhost", days=3)
+            answer = await asyncio.to_thread(secure.reload)
+            assert answer.returncode == 0, answer.stdout + answer.stderr
+            named = secure.url["a"].replace("127.0.0.1", "localhost")
+            await (await onceway.connect(named, tls=secure.tls(), connect_timeout_s=5.0)).close()
+            assert "expires in 2 days" in secure.network.routers["a"].log_path.read_text()
+
+    play(secure, story)
+
+
+def test_a_client_goes_on_at_another_router_through_tls(tmp_path: Path) -> None:
+    secure = Secure(tmp_path)
+
+    async def story() -> None:
+        urls = f"{secure.url['a']},127.0.0.1:{secure.ports['b']}"
+        async with (
+            onceway.connect(urls, tls=secure.tls(), ordered=True) as first,
+            onceway.connect(secure.url["b"], tls=secure.tls()) as second,
+        ):
+            publisher = await first.publisher("orders")
+            subscriber = await second.subscriber("orders")
+            assert first.url == secure.url["a"]
+            got: list[Any] = []
+            for number in range(100):
+                if number == 50:
+                    secure.network.kill("a")
+                sent = await publisher.put(b"%d" % number)
+                delivery = await subscriber.receive()
+                got.append(delivery.body)
+                await delivery.accept()
+                await sent
+            assert got == [b"%d" % number for number in range(100)]
+            assert first.url == secure.url["b"]
+
+    play(secure, story)
+
+
+def test_a_router_that_is_drained_sends_tls_clients_to_the_tls_listener_of_another(tmp_path: Path) -> None:
+    secure = Secure(tmp_path)
+
+    async def story() -> None:
+        async with onceway.connect(secure.url["a"], tls=secure.tls()) as connection:
+            subscriber = await connection.subscriber("orders")
+            state = secure.network.directory / "state"
+            command = ["drain", "a", "--state-dir", str(state)]
+            drained = await asyncio.create_subprocess_exec(sys.executable, "-m", "onceway", *command)
+            assert await drained.wait() == 0
+            publisher = await connection.publisher("orders")
+            sent = await publisher.put(b"after")
+            delivery = await subscriber.receive()
+            await delivery.accept()
+            await sent
+            assert connection.url == secure.url["b"]
+
+    play(secure, story)
+
+
+def test_a_handshake_that_does_not_go_on_is_ended(tmp_path: Path) -> None:
+    secure = Secure(tmp_path)
+    document = yaml.safe_load(secure.network.topology_path.read_text())
+    document["limits"] = {"handshake_timeout": "300ms"}
+    secure.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    async def story() -> None:
+        for data in (b"", b"\x16\x03\x01\x02"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", secure.ports["a"])
+            writer.write(data)
+            assert await reader.read() == b""
+            writer.close()
+
+    play(secure, story)
+
+
+def test_commands_speak_tls(tmp_path: Path) -> None:
+    secure = Secure(tmp_path, ca="pki/ca.pem", clients="required")
+    me = secure.pki.certificate("me")
+
+    async def story() -> None:
+        command = [sys.executable, "-m", "onceway"]
+        options = ["orders", "--url", secure.url["a"], "--ca", str(secure.pki.ca), "--certificate", str(me)]
+        subscribe = [*command, "subscribe", *options, "--count", "2", "--timeout", "50"]
+        subscriber = await asyncio.create_subprocess_exec(*subscribe, stdout=subprocess.PIPE)
+        publish = [*command, "publish", *options, "--count", "2", "--timeout", "50"]
+        publisher = await asyncio.create_subprocess_exec(*publish)
+        assert await publisher.wait() == 0
+        assert await subscriber.wait() == 0
+        failing = await asyncio.create_subprocess_exec(
+            *command, "publish", *options[:3], "--ca", str(tmp_path / "none.pem"), stderr=subprocess.PIPE
+        )
+        _, told = await failing.communicate()
+        assert failing.returncode == 2
+        assert b"none.pem cannot be read: No such file or directory" in told
+
+    play(secure, story)
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    made = Pki(tmp_path_factory.mktemp("pki"))
+    made.certificate("router", "127.0.0.1")
+    made.certificate("other", "127.0.0.1")
+    made.revoked()
+    (made.directory / "empty.pem").write_text("")
+    text = (made.directory / "router.pem").read_text()
+    (made.directory / "locked.pem").write_text(text.replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY"))
+    (made.directory / "torn.pem").write_text(text[: len(text) // 2] + "-----END CERTIFICATE-----\nBEGIN CERTIFICATE")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"certificate": "none.pem"}, "tls.x.certificate: .*none.pem cannot be read: No such file or directory"),
+        ({"certificate": "."}, "tls.x.certificate: .* cannot be read: Is a directory"),
+        ({"certificate": "empty.pem"}, "tls.x.certificate: .*empty.pem holds no CERTIFICATE in PEM form"),
+        ({"key": "ca.pem"}, "tls.x.key: .*ca.pem holds no PRIVATE KEY in PEM form"),
+        ({"key": "other.pem"}, "tls.x.key: .*other.pem is not the key of .*router.pem"),
+        ({"key": "locked.pem"}, "tls.x.key: .*locked.pem is encrypted"),
+        ({"certificate": "torn.pem"}, "tls.x: .*torn.pem and .*router.pem cannot be used: "),
+        ({"ca": "empty.pem"}, "tls.x.ca: .*empty.pem holds no CERTIFICATE in PEM form"),
+        ({"ca": "ca.pem", "revoked": "ca.pem"}, "tls.x.revoked: .*ca.pem holds no X509 CRL in PEM form"),
+        ({"ciphers": "NONE-SUCH"}, "tls.x.ciphers: OpenSSL knows none of NONE-SUCH"),
+    ],
+)
+def test_an_unfit_file_is_named(pki: Pki, changed: dict[str, str], message: str) -> None:
+    files = {"certificate": "router.pem", "key": "router.pem", **changed}
+    values: dict[str, Any] = {key: pki.directory / file for key, file in files.items() if key != "ciphers"}
+    with pytest.raises(UsageError, match=message):
+        server_context("tls.x", TlsProfile(**values, ciphers=files.get("ciphers", "")))
+
+
+@pytest.mark.parametrize(("days", "left"), [(3.5, 3), (0.5, 0), (-1.0, None)])
+@pytest.mark.parametrize("clients", ["off", "required"])
+def test_how_long_a_certificate_is_valid_is_known(pki: Pki, days: float, left: int | None, clients: str) -> None:
+    pem = pki.certificate("ending", "127.0.0.1", days=days)
+    context = server_context("tls.x", TlsProfile(pem, pem, ca=pki.ca, clients=clients))
+    found = days_left(context, pem)
+    assert left == (None if found is None else int(found))
+
+
+def test_a_key_of_a_client_needs_a_certificate(pki: Pki) -> None:
+    with pytest.raises(UsageError, match="a key without a certificate"):
+        onceway.tls_context(pki.ca, None, pki.ca)
+
+
+@pytest.mark.parametrize(
+    ("tls", "router", "message"),
+    [
+        ("", "amqps: 5671, tls: x", 'routers.a.tls: no TLS profile "x"; give it under tls'),
+        ("tls: {y: {certificate: c}}\n", "amqps: 5671", "routers.a.amqps: a listener with TLS and no certificate"),
+        ("tls: {y: {certificate: c}}\n", "tls: y", "routers.a.tls: no listener has TLS"),
+        ("tls: {y: {key: c}}\n", "", "tls.y: certificate is missing"),
+        ("tls: {y: {certificate: c, clients: required}}\n", "", "tls.y.clients: clients are required and nobody says"),
+        ("tls: {y: {certificate: c, clients: some}}\n", "", 'tls.y.clients: no such choice: "some"'),
+        ("tls: {y: {certificate: c, minimum: 1.1}}\n", "", 'tls.y.minimum: no such choice: "1.1"'),
+        ("tls: {y: {certificate: c, revoked: r}}\n", "", "tls.y.revoked: nobody's certificates are checked without ca"),
+        ("tls: {y: {certificate: c, cert: r}}\n", "", 'tls.y: unknown key "cert"'),
+        ("", "amqps: 1, tls: x", "routers.a.amqps: 127.0.0.1:1 is taken by routers.a.amqp"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(tls: str, router: str, message: str) -> None:
+    comma = ", " if router else ""
+    text = f"network: n\n{tls}routers:\n  a: {{amqp: 1, interrouter: 2, admin: 3{comma}{router}}}\n"
+    with pytest.raises(ConfigError) as caught:
+        loads(text, "t.yaml")
+    assert message in str(caught.value)
+
+
+def test_files_are_relative_to_the_topology_file() -> None:
+    text = (
+        "network: n\ntls: {y: {certificate: c.pem, key: /k.pem}}\nrouters:\n  a: {amqp: 1, interrouter: 2, admin: 3}\n"
+    )
+    profile = loads(text, "/etc/onceway/t.yaml").tls["y"]
+    assert (profile.certificate, profile.key) == (Path("/etc/onceway/c.pem"), Path("/k.pem"))
+
+
+def test_proton_sends_and_receives_through_tls(tmp_path: Path) -> None:
+    pytest.importorskip("proton")
+    secure = Secure(tmp_path, ca="pki/ca.pem", clients="required")
+    secure.pki.certificate("router", "localhost")  # proton compares names, not addresses
+    me = secure.pki.certificate("me")
+
+    async def story() -> None:
+        code = """if True:
+            import sys
+            from proton import Message, SSLDomain
+            from proton.handlers import MessagingHandler
+            from proton.reactor import Container
+
+            class Both(MessagingHandler):
+                def on_start(self, event):
+                    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+                    domain.set_trusted_ca_db(sys.argv[2])
+                    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
+                    domain.set_credentials(sys.argv[3], sys.argv[3], None)
+                    self.connection = event.container.connect(sys.argv[1], ssl_domain=domain, reconnect=False)
+                    event.container.create_receiver(self.connection, "orders")
+                    event.container.create_sender(self.connection, "orders")
+                    self.sent = self.got = 0
+
+                def on_sendable(self, event):
+                    if not self.sent:
+                        self.sent = 1
+                        event.sender.send(Message(body="x" * 300000))
+
+                def on_message(self, event):
+                    self.got += event.message.body == "x" * 300000
+
+                def on_accepted(self, event):
+                    self.connection.close()
+
+                def on_transport_error(self, event):
+                    print(event.transport.condition, flush=True)
+
+            both = Both()
+            Container(both).run()
+            assert (both.sent, both.got) == (1, 1)
+        """
+        pem = str(me)
+        url = secure.url["a"].replace("127.0.0.1", "localhost")
+        proton = await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, str(secure.pki.ca), pem)
+        assert await proton.wait() == 0
+
+    play(secure, story)
+
+
+def test_bytes_that_are_no_tls_end_one_connection(tmp_path: Path) -> None:
+    secure = Secure(tmp_path)
+    chance = random.Random(7)
+    hello = Tls(
+        server_context("x", TlsProfile(secure.pki.directory / "router.pem", secure.pki.directory / "router.pem"))
+    )
+    client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        secure.tls().wrap_bio(*client, server_hostname="127.0.0.1").do_handshake()
+    greeting = client[1].read()
+    hello.receive(greeting)
+    assert hello.data_to_send()
+    assert not hello.over
+
+    async def story() -> None:
+        async with undisturbed(secure):
+            for number in range(60):
+                reader, writer = await asyncio.open_connection("127.0.0.1", secure.ports["a"])
+                data = bytearray(greeting)
+                for _ in range(chance.randint(1, 8)):
+                    data[chance.randrange(len(data))] = chance.randrange(256)
+                writer.write(bytes(data) if number % 2 else chance.randbytes(chance.randint(1, 400)))
+                writer.write_eof()
+                async with asyncio.timeout(BOUND_S):
+                    while await reader.read(1 << 16):
+                        pass
+                writer.close()
+
+    play(secure, story)
