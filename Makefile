@@ -34,8 +34,9 @@ sim-long: tools ## all of the smallest worlds (an hour, 8 GiB), 100,000 schedule
 	@$(BIN)/python -m chaos.simulate --exhaustive --world all --limit-states 7500000 --seconds 1200 --jobs 2
 	@$(BIN)/python -m chaos.simulate --seeds $(SEEDS) --jobs 2 $(ARGS)
 
-chaos: tools ## live networks under faults: every short schedule of chaos/live/schedules, judged
+chaos: tools ## live networks under faults: every short schedule of chaos/live/schedules, judged; 100 deaths of a bus
 	@$(BIN)/onceway chaos all $(ARGS)
+	@BUS_KILLS=100 $(PYTEST) tests/edges/bus/test_several.py -m slow -s --timeout 3600
 
 chaos-long: tools ## 200 kills of routers under load in one run
 	@$(BIN)/onceway chaos run two_hundred_kills $(ARGS)
