@@ -139,7 +139,7 @@ class Chaos:
         pushed = self._pusher.end()
         for sink in self.sinks.values():
             wait_until(lambda sink=sink: set(pushed) <= set(numbers(sink)), "all is called back")  # type: ignore[misc]
-            judge(sink, "orders", pushed, self._edge_deaths)
+            judge(sink, "orders", pushed, self._edge_deaths, late=True)
 
 
 @pytest.mark.slow
