@@ -20,6 +20,7 @@ INTERPRETED = {
     "amqp10/sasl.py",
     # Dataclasses with slots: the class that the decorator makes is not the one that was compiled.
     "amqp10/events.py",
+    "amqp10/scram.py",
     "amqp10/settings.py",
     "interrouter/events.py",
     "interrouter/linkstate.py",

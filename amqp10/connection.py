@@ -8,7 +8,6 @@ found, session.py for what they cause.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum, auto
 from typing import Any, Final
 
 from amqp10.errors import (
@@ -38,22 +37,13 @@ from amqp10.performatives import (
 )
 from amqp10.reading import Reader
 from amqp10.receiver import ReceiverLink
+from amqp10.sasl import Step
 from amqp10.session import MAPPED, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
+from amqp10.states import CLOSED, CLOSING, HANDSHAKE, OPENED, OPENING
 
 _SHORTEST_IDLE_MS = 20  # a peer that wants heartbeats more often is refused
 _GRACE = 0.25  # of idle-time-out: a timer that is later than this follows a pause of our own process
-
-
-class ConnectionState(Enum):
-    HANDSHAKE = auto()  # protocol headers, SASL
-    OPENING = auto()  # the peer's open is to come
-    OPENED = auto()
-    CLOSING = auto()  # our close is sent: input is discarded up to the peer's close
-    CLOSED = auto()
-
-
-HANDSHAKE, OPENING, OPENED, CLOSING, CLOSED = ConnectionState
 
 
 class Connection:
@@ -72,6 +62,9 @@ class Connection:
         self.server = server
         self.context: Any = None
         """Free for the owner."""
+        self.user: str | None = None
+        """The identity that SASL established; None without a SASL layer."""
+        self.groups: tuple[str, ...] = ()
         self.remote_open: Open | None = None
         self.sessions: list[Session] = []
         """Sessions that have not ended; after ConnectionClosed, those that existed then."""
@@ -110,11 +103,6 @@ class Connection:
         return self._reader.buffered
 
     @property
-    def user(self) -> str | None:
-        """The identity that SASL established; None without a SASL layer."""
-        return self._handshake.user
-
-    @property
     def closing(self) -> bool:
         """Our close has been sent, or the connection has ended: nothing more can be sent."""
         return self._state in (CLOSING, CLOSED)
@@ -148,11 +136,11 @@ class Connection:
             try:
                 offset = self._handshake.receive(data)
             except HandshakeFailed as failure:
-                reader.unreadable = True
-                self._finish(Error(failure.condition, failure.description), events, local=failure.local)
+                self._handshake_failed(failure, events)
                 return events
             if self._handshake.done:
                 self._state = OPENING
+                self.user, self.groups = self._handshake.user, self._handshake.groups
                 if self.server and self.settings.per_user is not None:
                     self.settings = self.settings.per_user(self.user)
             state = self._state
@@ -160,6 +148,16 @@ class Connection:
             offset = reader.read(data, offset, events)
         if offset < len(data):
             reader.keep(data, offset)
+        return events
+
+    def authenticated(self, step: Step, now: float) -> list[Event]:
+        """The result of a SASL step that was `Pending`. Nothing happens if the connection has ended meanwhile."""
+        events: list[Event] = []
+        if self._state is HANDSHAKE and self._handshake.pending:
+            try:
+                return self.receive_data(self._handshake.resolve(step), now)
+            except HandshakeFailed as failure:
+                self._handshake_failed(failure, events)
         return events
 
     def frame_completed_by(self, size: int) -> int:
@@ -330,12 +328,13 @@ class Connection:
         self.close(error)
         self._report(ConnectionClosed(self, error, True), events)
 
-    def _finish(self, error: Error, events: list[Event], *, local: bool) -> None:
-        """End a connection on which no frame can be sent: there is nothing to close (AMQP 2.2, 5.3.2)."""
-        self._local_error = error
+    def _handshake_failed(self, failure: HandshakeFailed, events: list[Event]) -> None:
+        """No frame can be sent, so there is nothing to close (AMQP 2.2, 5.3.2)."""
+        self._reader.unreadable = True
+        self._local_error = error = Error(failure.condition, failure.description)
         self._state = CLOSING
         self._deadline = self._now + CLOSE_TIMEOUT_S
-        self._report(ConnectionClosed(self, error, local), events)
+        self._report(ConnectionClosed(self, error, failure.local), events)
 
     def _report(self, event: ConnectionClosed, events: list[Event]) -> None:
         if not self._close_reported:

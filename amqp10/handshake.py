@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, auto
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from amqp10.errors import (
     FRAMING_ERROR,
@@ -39,8 +39,10 @@ from amqp10.performatives import (
     SaslResponse,
     decode_performative,
 )
-from amqp10.sasl import Challenge, ClientMechanism, ServerMechanism, ServerMechanisms, Success
+from amqp10.sasl import Challenge, ClientChoice, ClientMechanism, Offer, Pending, ServerMechanism, Step, Success
 from amqp10.settings import ConnectionSettings
+
+MOST_HELD: Final = 4096  # bytes that a client may send while its password is checked
 
 _unpack_size = Struct(">I").unpack_from
 
@@ -59,6 +61,7 @@ class Phase(Enum):
     HEADER = auto()  # waits for the peer's first protocol header
     INIT = auto()  # server: sasl-init
     RESPONSE = auto()  # server: sasl-response
+    PENDING = auto()  # server: the result of a step that takes time
     MECHANISMS = auto()  # client: sasl-mechanisms
     OUTCOME = auto()  # client: sasl-challenge or sasl-outcome
     AMQP_HEADER = auto()  # after SASL: the peer's second protocol header
@@ -68,7 +71,7 @@ class Phase(Enum):
 class Handshake:
     """`receive` takes bytes up to the end of the last protocol header; `output` is to be written before frames."""
 
-    __slots__ = ("_mechanism", "_phase", "_settings", "output", "ready", "server", "user")
+    __slots__ = ("_choice", "_held", "_mechanism", "_phase", "_settings", "groups", "output", "ready", "server", "user")
 
     def __init__(self, settings: ConnectionSettings, *, server: bool) -> None:
         self._settings = settings
@@ -77,8 +80,11 @@ class Handshake:
         self.ready = False
         """Our AMQP header is written (or in `output`): frames may follow."""
         self.user: str | None = None
+        self.groups: tuple[str, ...] = ()
         self._phase = Phase.HEADER
         self._mechanism: ServerMechanism | None = None
+        self._choice: ClientMechanism | None = None  # the one that this client has taken
+        self._held = b""  # what has arrived while a step is pending
 
     @property
     def done(self) -> bool:
@@ -100,6 +106,11 @@ class Handshake:
         """Process complete headers and frames; return how many bytes they were. HandshakeFailed ends the connection."""
         offset = 0
         while self._phase is not Phase.DONE:
+            if self._phase is Phase.PENDING:
+                self._held += data[offset:]
+                if len(self._held) > MOST_HELD:
+                    raise HandshakeFailed(FRAMING_ERROR, "too much input before authentication", local=True)
+                return len(data)
             if self._phase in (Phase.HEADER, Phase.AMQP_HEADER):
                 header = data[offset : offset + HEADER_SIZE]
                 if len(header) < HEADER_SIZE:
@@ -110,9 +121,10 @@ class Handshake:
                 if len(data) - offset < HEADER_SIZE:
                     break
                 size = _unpack_size(data, offset)[0]
-                if size > MIN_MAX_FRAME_SIZE:  # AMQP 5.3.1
+                most = self._offer().largest_frame if self.server else MIN_MAX_FRAME_SIZE
+                if size > most:  # AMQP 5.3.1
                     raise HandshakeFailed(
-                        FRAMING_ERROR, f"a SASL frame of {size} bytes is larger than {MIN_MAX_FRAME_SIZE}", local=True
+                        FRAMING_ERROR, f"a SASL frame of {size} bytes is larger than {most}", local=True
                     )
                 if len(data) - offset < size:
                     break
@@ -123,9 +135,9 @@ class Handshake:
     def _received_header(self, header: bytes) -> None:
         sasl = self._settings.sasl
         if self.server and self._phase is Phase.HEADER:
-            if header == SASL_HEADER and isinstance(sasl, ServerMechanisms):
+            if header == SASL_HEADER and sasl is not None:
                 self.output.append(SASL_HEADER)
-                self._write(SaslMechanisms(sasl.names))
+                self._write(SaslMechanisms(self._offer().names))
                 self._phase = Phase.INIT
                 return
             if header == AMQP_HEADER and (self._settings.allow_no_sasl or sasl is None):
@@ -174,9 +186,7 @@ class Handshake:
     # Server ---------------------------------------------------------------------------------------------------------
 
     def _on_init(self, init: SaslInit) -> None:
-        sasl = self._settings.sasl
-        assert isinstance(sasl, ServerMechanisms)
-        self._mechanism = sasl.begin(init.mechanism)
+        self._mechanism = self._offer().begin(init.mechanism)
         if self._mechanism is None:
             self._refuse(f"SASL mechanism {init.mechanism!r:.60} is not offered")
         self._step(init.initial_response)
@@ -186,12 +196,29 @@ class Handshake:
 
     def _step(self, data: bytes | None) -> None:
         assert self._mechanism is not None
-        step = self._mechanism.step(data)
+        self._take(self._mechanism.step(data))
+
+    def resolve(self, step: Step) -> bytes:
+        """The result of a step that was pending; returns what has arrived meanwhile. HandshakeFailed ends the
+        connection."""
+        assert self._phase is Phase.PENDING
+        held, self._held = self._held, b""
+        self._take(step)
+        return held
+
+    @property
+    def pending(self) -> bool:
+        """The result of a step is waited for."""
+        return self._phase is Phase.PENDING
+
+    def _take(self, step: Step) -> None:
         if isinstance(step, Challenge):
             self._write(SaslChallenge(step.data))
             self._phase = Phase.RESPONSE
+        elif isinstance(step, Pending):
+            self._phase = Phase.PENDING
         elif isinstance(step, Success):
-            self.user = step.identity
+            self.user, self.groups = step.identity, step.groups
             self._write(SaslOutcome(SASL_OK, step.additional_data))
             self._phase = Phase.AMQP_HEADER
         else:
@@ -204,11 +231,18 @@ class Handshake:
     # Client ---------------------------------------------------------------------------------------------------------
 
     def _on_mechanisms(self, mechanisms: SaslMechanisms) -> None:
-        mechanism = self._client_mechanism()
-        if mechanism.name not in mechanisms.sasl_server_mechanisms:
-            offered = ", ".join(mechanisms.sasl_server_mechanisms) or "none"
+        names = mechanisms.sasl_server_mechanisms
+        offered = ", ".join(names) or "none"
+        sasl = self._settings.sasl
+        if isinstance(sasl, ClientChoice):
+            self._choice = sasl.choose(names)
+            if self._choice is None:
+                raise HandshakeFailed(UNAUTHORIZED_ACCESS, f"the server offers {offered}: none will do", local=True)
+        elif self._client_mechanism().name not in names:
             raise HandshakeFailed(
-                UNAUTHORIZED_ACCESS, f"the server does not offer {mechanism.name}, but {offered}", local=True
+                UNAUTHORIZED_ACCESS,
+                f"the server does not offer {self._client_mechanism().name}, but {offered}",
+                local=True,
             )
         if not self.ready:
             self._write_init()
@@ -229,15 +263,21 @@ class Handshake:
                 UNAUTHORIZED_ACCESS, f"the server refused {self._client_mechanism().name}: code {outcome.code}",
                 local=False,
             )  # fmt: skip
+        try:
+            self._client_mechanism().finish(outcome.additional_data)
+        except RemoteProtocolError as error:
+            raise HandshakeFailed(error.condition, error.description, local=True) from None
         if not self.ready:
             self._write_amqp_header()
         self._phase = Phase.AMQP_HEADER
 
     def _client_mechanism(self) -> ClientMechanism:
-        sasl = self._settings.sasl
-        assert sasl is not None
-        assert not isinstance(sasl, ServerMechanisms)
-        return sasl
+        if self._choice is None:
+            self._choice = cast(ClientMechanism, self._settings.sasl)
+        return self._choice
+
+    def _offer(self) -> Offer:
+        return cast(Offer, self._settings.sasl)
 
     def _write_init(self) -> None:
         mechanism = self._client_mechanism()

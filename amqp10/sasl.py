@@ -1,17 +1,18 @@
 """SASL mechanisms (AMQP 5.3), without frames.
 
-Knows ANONYMOUS (RFC 4505) and PLAIN (RFC 4616), both sides. Another mechanism is a class with the same methods and an
-entry in a table. Where passwords are kept is not known here. Next: handshake.py for the exchange, performatives.py for
-the frames.
+Knows ANONYMOUS (RFC 4505), PLAIN (RFC 4616), EXTERNAL (RFC 4422, A) and OAUTHBEARER (RFC 7628), both sides. Another
+mechanism is a class with the same methods and an entry in a table. Where passwords are kept is not known here. Next:
+scram.py for SCRAM, handshake.py for the exchange, performatives.py for the frames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from amqp10.errors import UNAUTHORIZED_ACCESS, EncodeError, RemoteProtocolError
+from amqp10.frames import MIN_MAX_FRAME_SIZE
 from amqp10.types import Symbol
 
 ANONYMOUS_IDENTITY = "anonymous"
@@ -30,6 +31,7 @@ class Success:
 
     identity: str
     additional_data: bytes | None = None
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,12 @@ class Failure:
     reason: str
 
 
-Step: TypeAlias = Challenge | Success | Failure
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The step takes time: its result is passed to `Connection.authenticated`. Until then nothing is read."""
+
+
+Step: TypeAlias = Challenge | Success | Failure | Pending
 
 
 class ServerMechanism(Protocol):
@@ -62,11 +69,42 @@ class ClientMechanism(Protocol):
     def step(self, challenge: bytes) -> bytes:
         """The response to a challenge. RemoteProtocolError if the challenge is wrong."""
 
+    def finish(self, data: bytes | None) -> None:
+        """The server has accepted. RemoteProtocolError if the data of its outcome do not show what they must."""
+
+
+class ClientChoice:
+    """Mechanisms of a client, preferred ones first; it takes the first one that the server offers."""
+
+    __slots__ = ("_mechanisms",)
+
+    def __init__(self, mechanisms: Sequence[ClientMechanism]) -> None:
+        self._mechanisms = mechanisms
+
+    def choose(self, offered: Sequence[str]) -> ClientMechanism | None:
+        """None: none of them will do."""
+        return next((each for each in self._mechanisms if each.name in offered), None)
+
+
+class Offer(Protocol):
+    """What a server offers to one client; asked when the SASL header arrives."""
+
+    largest_frame: int
+    """Bytes that a SASL frame may have. AMQP 5.3.1 says 512; tokens may need more."""
+
+    @property
+    def names(self) -> tuple[Symbol, ...]:
+        """Preferred ones first."""
+
+    def begin(self, name: str) -> ServerMechanism | None:
+        """A new exchange; None if the mechanism is not offered."""
+
 
 class ServerMechanisms:
     """The mechanisms that a server offers, preferred ones first: {name: function that makes a ServerMechanism}."""
 
     __slots__ = ("_mechanisms",)
+    largest_frame = MIN_MAX_FRAME_SIZE
 
     def __init__(self, mechanisms: Mapping[str, Callable[[], ServerMechanism]]) -> None:
         if not mechanisms:
@@ -119,6 +157,54 @@ class PlainServer:
         return Success(username)
 
 
+class ExternalServer:
+    """Something below, such as TLS, has established who the client is."""
+
+    __slots__ = ("_user",)
+
+    def __init__(self, user: str) -> None:
+        self._user = user
+
+    def step(self, data: bytes | None) -> Step:
+        if data is None:
+            return Challenge(b"")
+        if data and data != self._user.encode():
+            return Failure(f"user {self._user!r} may not act as {data!r:.60}")
+        return Success(self._user)
+
+
+class BearerServer:
+    """OAUTHBEARER: `verify(token)` says whose token it is."""
+
+    __slots__ = ("_failure", "_verify")
+
+    def __init__(self, verify: Callable[[str], Success | Failure]) -> None:
+        self._verify = verify
+        self._failure: Failure | None = None
+
+    def step(self, data: bytes | None) -> Step:
+        if self._failure is not None:  # the client has read why
+            return self._failure
+        if data is None:
+            return Challenge(b"")
+        header, _, rest = data.partition(b"\x01")
+        fields = dict(pair.partition(b"=")[::2] for pair in rest.split(b"\x01") if pair)
+        scheme, _, token = fields.get(b"auth", b"").partition(b" ")
+        flag, _, authorization = header.rstrip(b",").partition(b",")
+        if flag not in (b"n", b"y") or not data.endswith(b"\x01\x01") or scheme.lower() != b"bearer" or not token:
+            return Failure("malformed OAUTHBEARER response")
+        try:
+            result = self._verify(token.decode("ascii"))
+        except UnicodeDecodeError:
+            return Failure("a token that is not ASCII")
+        if isinstance(result, Success) and authorization and authorization != b"a=" + result.identity.encode():
+            result = Failure(f"user {result.identity!r} may not act as {authorization!r:.60}")
+        if isinstance(result, Failure):  # RFC 7628, 3.2.2
+            self._failure = result
+            return Challenge(b'{"status":"invalid_token"}')
+        return result
+
+
 def server_mechanisms(*, anonymous: bool = True, verify: Callable[[str, str], bool] | None = None) -> ServerMechanisms:
     """The usual mechanisms: PLAIN if `verify` is given, then ANONYMOUS if it is allowed."""
     table: dict[str, Callable[[], ServerMechanism]] = {}
@@ -145,6 +231,9 @@ class Anonymous:
     def step(self, challenge: bytes) -> bytes:
         raise RemoteProtocolError(UNAUTHORIZED_ACCESS, "ANONYMOUS has no challenges")
 
+    def finish(self, data: bytes | None) -> None:
+        """Nothing is shown."""
+
 
 class Plain:
     """Client side."""
@@ -164,3 +253,43 @@ class Plain:
         if challenge:
             raise RemoteProtocolError(UNAUTHORIZED_ACCESS, "PLAIN has no challenges")
         return self._response  # a server that hasn't read the initial response asks with an empty challenge
+
+    def finish(self, data: bytes | None) -> None:
+        """Nothing is shown."""
+
+
+class External:
+    """Client side: TLS has shown a certificate."""
+
+    __slots__ = ()
+    name = "EXTERNAL"
+
+    def start(self) -> bytes | None:
+        return b""
+
+    def step(self, challenge: bytes) -> bytes:
+        if challenge:
+            raise RemoteProtocolError(UNAUTHORIZED_ACCESS, "EXTERNAL has no challenges")
+        return b""
+
+    def finish(self, data: bytes | None) -> None:
+        """Nothing is shown."""
+
+
+class Bearer:
+    """Client side of OAUTHBEARER; `token` is read anew for each connection."""
+
+    __slots__ = ("_token",)
+    name = "OAUTHBEARER"
+
+    def __init__(self, token: Callable[[], str]) -> None:
+        self._token = token
+
+    def start(self) -> bytes | None:
+        return b"n,,\x01auth=Bearer " + self._token().encode() + b"\x01\x01"
+
+    def step(self, challenge: bytes) -> bytes:
+        return b"\x01"  # it says why the token is refused; the outcome follows
+
+    def finish(self, data: bytes | None) -> None:
+        """Nothing is shown."""

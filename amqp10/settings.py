@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from amqp10.frames import MIN_MAX_FRAME_SIZE
 
 if TYPE_CHECKING:
-    from amqp10.sasl import ClientMechanism, ServerMechanisms
+    from amqp10.sasl import ClientChoice, ClientMechanism, Offer
 
 CLOSE_TIMEOUT_S = 2.0  # how long the answer to our close is waited for
 
@@ -38,8 +38,8 @@ class ConnectionSettings:
     offered_capabilities: Sequence[str] = ()
     desired_capabilities: Sequence[str] = ()
     properties: Mapping[str, Any] | None = None
-    sasl: ServerMechanisms | ClientMechanism | None = None
-    """Server: the mechanisms offered. Client: the one to use; None starts without a SASL layer."""
+    sasl: Offer | ClientMechanism | ClientChoice | None = None
+    """Server: the mechanisms offered. Client: the one to use, or several; None starts without a SASL layer."""
     pipelined: bool = False
     """Client: send sasl-init, AMQP header and open without waiting for the server's answers: one round trip instead of
     three. For servers known to accept that (in AMQP 5.3.2 the client chooses among the mechanisms that it is offered),

@@ -6,11 +6,21 @@ from typing import Any
 
 import pytest
 
-from amqp10 import Connection, ConnectionClosed
+from amqp10 import Connection, ConnectionClosed, ConnectionOpened
 from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, ILLEGAL_STATE, NOT_IMPLEMENTED, UNAUTHORIZED_ACCESS
 from amqp10.frames import AMQP_HEADER, SASL_HEADER, TLS_HEADER, encode_frame
 from amqp10.performatives import Open, SaslChallenge, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
-from amqp10.sasl import Anonymous, Plain, server_mechanisms
+from amqp10.sasl import (
+    Anonymous,
+    ClientChoice,
+    Failure,
+    Pending,
+    Plain,
+    ServerMechanisms,
+    Success,
+    server_mechanisms,
+)
+from amqp10.scram import Scram
 from amqp10.types import Symbol
 from tests.amqp10.pair import Pair, frames, only, settings
 
@@ -192,3 +202,72 @@ def test_nonsense_instead_of_sasl_ends_the_connection(data: bytes, condition: st
     error = only(server.receive_data(data, 0.0), ConnectionClosed).error
     assert error is not None
     assert error.condition == condition
+
+
+# Steps that take time, and mechanisms of which the client takes one ---------------------------------------------------
+
+
+class SlowServer:
+    """Its result comes later."""
+
+    def step(self, data: bytes | None) -> Pending:
+        return Pending()
+
+
+def slow_server(**fields: Any) -> Connection:
+    return Connection(settings("server", sasl=ServerMechanisms({"PLAIN": SlowServer}), **fields), server=True, now=0.0)
+
+
+def test_what_arrives_while_a_step_is_pending_is_read_behind_it() -> None:
+    server = slow_server()
+    init = sasl_frame(SaslInit(Symbol("PLAIN"), b"\x00ann\x00secret"))
+    opening = encode_frame(0, 0, Open("client").encode())
+    assert server.receive_data(SASL_HEADER + init + AMQP_HEADER, 0.0) == []
+    assert server.receive_data(opening, 0.0) == []
+    server.data_to_send()
+    events = server.authenticated(Success("ann", groups=("ops",)), 1.0)
+    assert type(only(events, ConnectionOpened)) is ConnectionOpened
+    assert (server.user, server.groups) == ("ann", ("ops",))
+
+
+def test_a_pending_step_may_fail() -> None:
+    server = slow_server()
+    server.receive_data(SASL_HEADER + sasl_frame(SaslInit(Symbol("PLAIN"), b"x")), 0.0)
+    error = only(server.authenticated(Failure("wrong"), 1.0), ConnectionClosed).error
+    assert error is not None
+    assert error.condition == UNAUTHORIZED_ACCESS
+    assert server.authenticated(Success("ann"), 1.0) == []
+
+
+def test_a_client_that_sends_much_while_a_step_is_pending_is_refused() -> None:
+    server = slow_server()
+    server.receive_data(SASL_HEADER + sasl_frame(SaslInit(Symbol("PLAIN"), b"x")), 0.0)
+    assert server.receive_data(bytes(4096), 0.0) == []
+    only(server.receive_data(b"x", 0.0), ConnectionClosed)
+    assert server.authenticated(Success("ann"), 1.0) == []
+
+
+def test_the_result_of_a_step_that_came_too_late_changes_nothing() -> None:
+    server = slow_server(handshake_timeout_s=5.0)
+    server.receive_data(SASL_HEADER + sasl_frame(SaslInit(Symbol("PLAIN"), b"x")), 0.0)
+    only(server.handle_timer(5.0), ConnectionClosed)
+    assert server.authenticated(Success("ann"), 6.0) == []
+    assert server.user is None
+
+
+def test_a_client_takes_the_first_of_its_mechanisms_that_is_offered() -> None:
+    scram = Scram("SCRAM-SHA-512", "ann", "secret", lambda: "nonce")
+    choice = ClientChoice([scram, Plain("ann", "secret")])
+    pair = Pair(client={"sasl": choice}, server={"sasl": server_mechanisms(verify=lambda user, password: True)})
+    assert pair.server.user == "ann"
+
+
+def test_a_client_that_is_offered_none_of_its_mechanisms_says_what_is_offered() -> None:
+    client = Connection(settings("client", sasl=ClientChoice([Plain("ann", "secret")])), server=False, now=0.0)
+    client.open()
+    client.data_to_send()
+    offered = sasl_frame(SaslMechanisms((Symbol("GSSAPI"),)))
+    error = only(client.receive_data(SASL_HEADER + offered, 0.0), ConnectionClosed).error
+    assert error is not None
+    assert "GSSAPI" in (error.description or "")
+    assert client.data_to_send() == b""

@@ -140,6 +140,9 @@ class CountingClient:
         self.count += 1
         return str(self.count).encode()
 
+    def finish(self, data: bytes | None) -> None:
+        """Nothing is shown."""
+
 
 def test_mechanism_of_many_steps_fits_the_table_and_starts_afresh_each_time() -> None:
     mechanisms = ServerMechanisms({"COUNTING": CountingServer})

@@ -23,7 +23,7 @@ from operator import attrgetter
 from types import MethodType
 from typing import Any
 
-from amqp10.connection import ConnectionState
+from amqp10.states import ConnectionState
 from amqp10.handshake import Phase as HandshakePhase
 from amqp10.link import LinkState
 from amqp10.session import SessionState
