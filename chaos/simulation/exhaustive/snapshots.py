@@ -23,11 +23,11 @@ from operator import attrgetter
 from types import MethodType
 from typing import Any
 
-from amqp10.states import ConnectionState
 from amqp10.handshake import Phase as HandshakePhase
 from amqp10.link import LinkState
 from amqp10.session import SessionState
 from amqp10.settings import ConnectionSettings
+from amqp10.states import ConnectionState
 from chaos.simulation.exhaustive.normalization import AS_IF
 from router.config import AddressConfig, Limits, RouterConfig
 from router.core.irregular import State as ResumeState
