@@ -336,14 +336,16 @@ def with_message_annotations(payloads: list[bytes], key: str, encoded_value: byt
     return annotated
 
 
-def with_delivery_count(payload: bytes, delivery_count: int) -> bytes:
-    """The payload with this delivery-count in its header (AMQP 3.2.1), which is added if there is none."""
+def with_failures(payload: bytes, failures: int) -> bytes:
+    """The payload with this many failed deliveries added to its header's delivery-count (AMQP 3.2.1)."""
+    if not failures:
+        return payload
     header, stop = Header(), 0
     if payload:
         code, value_at = _read_section(payload, 0, len(payload))
         if code == HEADER:
             header, stop = read_fields(Header, payload, value_at, len(payload))
-    header.delivery_count = delivery_count
+    header.delivery_count = min(header.delivery_count + failures, 0xFFFFFFFF)
     return header.encode() + payload[stop:]
 
 

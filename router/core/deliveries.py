@@ -199,8 +199,8 @@ class Deliveries:
 
     def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None:
         """The subscriber's outcome for the delivery-ids first..last (protocol 6.3, 6.4, 6.9)."""
-        if outcome is Outcome.RELEASED:
-            self._released(subscriber, first, last, settled)
+        if outcome is Outcome.RELEASED or outcome is Outcome.FAILED:
+            self._released(subscriber, first, last, outcome is Outcome.FAILED, settled)
             return
         accepted: list[Range] = []
         plain = outcome is Outcome.ACCEPTED and not (settled or subscriber.settles_on_accept or subscriber.bound)
@@ -268,32 +268,32 @@ class Deliveries:
             for position in range(start, stop):
                 self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
 
-    def _released(self, subscriber: Subscriber, first: int, last: int, settled: bool) -> None:
-        """The same subscription gets it again, up to `max_redeliveries` (protocol 6.4)."""
+    def _released(self, subscriber: Subscriber, first: int, last: int, failed: bool, settled: bool) -> None:
+        """The same subscription gets it again, after a failure up to `max_redeliveries` times (protocol 6.4)."""
         if subscriber.settled_mode:
             return
-        if not self.address.config.max_redeliveries:
+        if failed and not self.address.config.max_redeliveries:
             self.disposition(subscriber, first, last, Outcome.REJECTED, settled)
             return
         singles = self._irregular_between(subscriber, first, last) if subscriber.by_delivery_id else []
         for run, low, high in subscriber.sent_ids.pieces(first, last + 1):
             for a, b in subscriber.unsettled.overlap(run.start + low, run.start + high):
                 for start, stop in subscriber.owes.overlap(a, b):
-                    self._release_positions(subscriber, start, stop, settled)
+                    self._release_positions(subscriber, start, stop, failed, settled)
         for delivery in singles:
             if delivery.state is not State.SENT:
                 continue
-            if delivery.redeliveries >= self.address.config.max_redeliveries:
+            if failed and delivery.failures >= self.address.config.max_redeliveries:
                 self.accept_irregular(subscriber, delivery, True, settled)
                 continue
             if not settled:
                 subscriber.port.settle(delivery.delivery_id, delivery.delivery_id)
             subscriber.clear_delivery_id(delivery)
             self.counters.subscriber_released += 1
-            subscriber.release(delivery)
+            subscriber.release(delivery, failed)
         subscriber.pump()
 
-    def _release_positions(self, subscriber: Subscriber, start: int, stop: int, settled: bool) -> None:
+    def _release_positions(self, subscriber: Subscriber, start: int, stop: int, failed: bool, settled: bool) -> None:
         self.counters.subscriber_released += stop - start
         first, _ = subscriber.delivery_ids_of([(start, stop)])[0]
         if not settled:
@@ -302,7 +302,7 @@ class Deliveries:
             position = start + delivery.order - first
             delivery.position = position
             subscriber.bound[position] = delivery
-            subscriber.release(delivery)
+            subscriber.release(delivery, failed)
             subscriber.classify(self.publishers[delivery.publisher_id])
 
     # ------------------------------------------------------------------------------------------------------- acceptance

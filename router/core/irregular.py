@@ -43,6 +43,7 @@ class Irregular:
 
     __slots__ = (
         "delivery_id",
+        "failures",
         "from_map",
         "ingress",
         "ingress_position",
@@ -68,6 +69,7 @@ class Irregular:
         self.delivery_id = -1
         self.order = -1  # the delivery-id of its first delivery on this link
         self.redeliveries = 0  # how often it was delivered again
+        self.failures = 0  # of these: after a failed delivery
         self.rejected = False
         self.from_map = False
         self.resume = Resume.NOTHING

@@ -36,7 +36,8 @@ class Outcome(IntEnum):
 
     ACCEPTED = 1
     REJECTED = 2  # also modified with undeliverable-here
-    RELEASED = 3  # also modified without undeliverable-here
+    RELEASED = 3  # also modified without delivery-failed and undeliverable-here
+    FAILED = 4  # modified with delivery-failed, without undeliverable-here: counts towards max_redeliveries
 
 
 class MapState(IntEnum):
@@ -190,7 +191,7 @@ class SubscriberPort(Protocol):
         Returns its delivery-id."""
 
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
-        """Sends a delivery again after a release, as an ordinary transfer with `delivery_count` in its header
+        """Sends a delivery again after a release, as an ordinary transfer with `delivery_count` added to its header's
         (protocol 6.4). The old one has been settled by `settle`. Returns its delivery-id."""
 
     def settle(self, first_id: int, last_id: int) -> None:

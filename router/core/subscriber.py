@@ -203,9 +203,10 @@ class Subscriber:
             self.to_resume.append(delivery)
         return not self.resumes_only
 
-    def release(self, delivery: Irregular) -> None:
+    def release(self, delivery: Irregular, failed: bool) -> None:
         """Queues a released delivery to be sent again, in order, ahead of everything not yet sent (protocol 6.4)."""
         delivery.state = State.RELEASED
+        delivery.failures += failed
         delivery.redeliveries += 1
         if delivery.payload is not None:  # else when SYNC or DATA brings it
             self._queue_released(delivery)
@@ -330,7 +331,7 @@ class Subscriber:
                 assert delivery.payload is not None
                 delivery.state = State.SENT
                 delivery_id = self.port.redeliver(
-                    delivery.tag, delivery.payload, delivery.message_format, delivery.redeliveries
+                    delivery.tag, delivery.payload, delivery.message_format, delivery.failures
                 )
                 self.set_delivery_id(delivery, delivery_id)
                 room -= 1

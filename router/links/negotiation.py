@@ -251,7 +251,9 @@ def terminal_outcome(state: DeliveryState | None) -> Outcome | None:
     if isinstance(state, Released):
         return Outcome.RELEASED
     if isinstance(state, Modified):
-        return Outcome.REJECTED if state.undeliverable_here else Outcome.RELEASED
+        if state.undeliverable_here:
+            return Outcome.REJECTED
+        return Outcome.FAILED if state.delivery_failed else Outcome.RELEASED
     return None
 
 
@@ -374,6 +376,7 @@ _TO_MAP_STATE: Final = {
     Outcome.ACCEPTED: MapState.ACCEPTED,
     Outcome.REJECTED: MapState.REJECTED,
     Outcome.RELEASED: MapState.RELEASED,
+    Outcome.FAILED: MapState.RELEASED,
 }
 
 

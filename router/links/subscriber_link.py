@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from amqp10.events import Dispositions, LinkFlow
-from amqp10.sections import with_delivery_count
+from amqp10.sections import with_failures
 from amqp10.sender import SenderLink
 from amqp10.session import Session
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
@@ -216,7 +216,7 @@ class SubscriberLink:
         self.counters.redelivered += 1
         self.link.write_dispositions()  # protocol 6.4: the old delivery of this tag is settled first
         if not message_format:
-            payload = with_delivery_count(payload, delivery_count)
+            payload = with_failures(payload, delivery_count)
         return self.link.send([tag], [payload], message_format=message_format)
 
     def settle(self, first_id: int, last_id: int) -> None:

@@ -45,11 +45,13 @@ def test_a_settled_link_gets_settled_deliveries(clients: Clients, core: Any) -> 
 
 def test_a_redelivery_says_so_in_its_header(clients: Clients, core: Any) -> None:
     client, link, port = attached(clients, core)
-    port.redeliver(b"t", Message(b"x", header=Header(durable=True)).encode(), 0, 2)
+    port.redeliver(b"t", Message(b"x", header=Header(durable=True, delivery_count=3)).encode(), 0, 2)
+    port.redeliver(b"v", BODY, 0, 0)
     port.redeliver(b"u", b"raw", 9, 2)
     clients.exchange()
-    first, second = payloads(client.seen(Transfers, link))
-    assert Message.decode(first).header == Header(durable=True, delivery_count=2)
+    first, unchanged, second = payloads(client.seen(Transfers, link))
+    assert Message.decode(first).header == Header(durable=True, delivery_count=5)
+    assert unchanged == BODY
     assert second == b"raw"
 
 
@@ -171,7 +173,8 @@ def test_dispositions_reach_the_core_as_ranges(clients: Clients, core: Any) -> N
         (ACCEPTED, True, Outcome.ACCEPTED),
         (Rejected(), True, Outcome.REJECTED),
         (RELEASED, True, Outcome.RELEASED),
-        (Modified(delivery_failed=True), True, Outcome.RELEASED),
+        (Modified(delivery_failed=True), True, Outcome.FAILED),
+        (Modified(), True, Outcome.RELEASED),
         (Modified(undeliverable_here=True), False, Outcome.REJECTED),
         (None, True, Outcome.RELEASED),
         (Received(0, 0), True, Outcome.RELEASED),

@@ -9,7 +9,7 @@ import pytest
 from amqp10.events import Dispositions, LinkAttached, LinkDetached, ResumedTransfer, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
-from amqp10.sections import Message
+from amqp10.sections import Header, Message
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong
 from router.config import AddressConfig, RouterConfig
@@ -99,19 +99,23 @@ def test_rejections_are_counted(clients: Clients) -> None:
     assert outcome.state.error.info == {"onceway:rejected": 2}
 
 
-def test_a_release_brings_it_again_with_a_raised_count_up_to_the_limit() -> None:
+def test_a_failure_brings_it_again_with_a_raised_count_up_to_the_limit_and_a_release_unchanged() -> None:
     clients = network(max_redeliveries=2)
     p, s = clients.connect("p"), clients.connect("s")
-    incoming = s.receiver(credit=10)
-    publish(p, p.sender(), 1, 1)
-    for delivery in range(3):
-        runs = s.seen(Transfers)
-        assert len(runs) == delivery + 1
-        header = Message.decode(runs[-1].payloads[0]).header
-        assert (header.delivery_count if header else 0) == delivery
-        assert runs[-1].tags == runs[0].tags
-        accept(s, incoming, runs[-1].first_id, runs[-1].first_id, RELEASED, True)
-    assert len(s.seen(Transfers)) == 3
+    incoming = s.receiver(credit=20)
+    out = p.sender()
+    out.send([b"1"], [Message(b"x", header=Header(delivery_count=3)).encode()])
+    clients.exchange()
+    failed = Modified(delivery_failed=True)
+    for outcome, count in [(RELEASED, 3)] * 6 + [(failed, 3), (failed, 4), (Modified(), 5), (failed, 5)]:
+        run = s.seen(Transfers)[-1]
+        assert run.tags == s.seen(Transfers)[0].tags
+        header = Message.decode(run.payloads[0]).header
+        assert header is not None
+        assert header.delivery_count == count
+        assert not p.seen(Dispositions)
+        accept(s, incoming, run.first_id, run.first_id, outcome, True)
+    assert len(s.seen(Transfers)) == 10
     assert isinstance(p.seen(Dispositions)[0].state, Rejected)
 
 

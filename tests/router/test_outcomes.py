@@ -39,7 +39,7 @@ def test_what_is_released_comes_again_in_order_ahead_of_everything_new() -> None
     assert subscriber.bodies("again") == ["m0", "m1", "m2"]
     assert [got.body for got in subscriber.got[3:]] == ["m0", "m1", "m2", "m3"]
     assert [got.tag for got in subscriber.got[3:6]] == [got.tag for got in subscriber.got[:3]]
-    assert [got.count for got in subscriber.got] == [0, 0, 0, 1, 1, 1, 0]
+    assert [got.count for got in subscriber.got] == [0] * 7
     assert publisher.told == []
     subscriber.accept(subscriber.got[3].id, subscriber.got[-1].id)
     assert sorted(publisher.told) == [0, 1, 2, 3]
@@ -47,25 +47,43 @@ def test_what_is_released_comes_again_in_order_ahead_of_everything_new() -> None
     mesh.assert_settled()
 
 
-def test_a_delivery_released_too_often_counts_as_rejected() -> None:
+def test_a_release_is_no_failure_and_comes_again_without_limit() -> None:
+    mesh = Mesh("ab", address=AddressConfig(max_redeliveries=2))
+    subscriber = mesh.subscriber("b", accepts=False)
+    publisher = mesh.publisher("a")
+    publisher.send("m0")
+    for _ in range(9):
+        subscriber.dispose(Outcome.RELEASED, subscriber.got[-1].id)
+    assert [got.count for got in subscriber.got] == [0] * 10
+    subscriber.dispose(Outcome.FAILED, subscriber.got[-1].id)
+    assert subscriber.got[-1].count == 1
+    assert publisher.told == []
+    subscriber.accept(subscriber.got[-1].id)
+    publisher.settle(0)
+    mesh.assert_settled()
+
+
+def test_a_delivery_that_failed_too_often_counts_as_rejected() -> None:
     mesh = Mesh("ab", address=AddressConfig(max_redeliveries=2))
     subscriber = mesh.subscriber("b", accepts=False)
     publisher = mesh.publisher("a")
     publisher.send("m0")
     for _ in range(3):
-        subscriber.dispose(Outcome.RELEASED, subscriber.got[-1].id)
+        subscriber.dispose(Outcome.FAILED, subscriber.got[-1].id)
     assert [got.count for got in subscriber.got] == [0, 1, 2]
     assert publisher.outcomes == {0: (Outcome.REJECTED, 1, False)}
     publisher.settle(0)
     mesh.assert_settled()
 
 
-def test_no_redelivery_where_none_is_allowed() -> None:
+def test_no_redelivery_of_a_failure_where_none_is_allowed() -> None:
     mesh = Mesh(address=AddressConfig(max_redeliveries=0))
     subscriber = mesh.subscriber("a", accepts=False)
     publisher = mesh.publisher("a")
     publisher.send("m0")
     subscriber.dispose(Outcome.RELEASED, subscriber.got[-1].id)
+    assert publisher.told == []
+    subscriber.dispose(Outcome.FAILED, subscriber.got[-1].id)
     assert publisher.outcomes == {0: (Outcome.REJECTED, 1, False)}
 
 

@@ -28,7 +28,7 @@ class Subscriber(Client):
         self.credit, self.keep = credit, keep
         self.unsettled: dict[bytes, str] = {}  # tag -> received | accepted | rejected | released
         self.timeout, self.policy = FOREVER, "never"
-        self.most = 5  # how often the network delivers again what is released
+        self.most = 5  # how often the network delivers again what failed
         self.given: dict[bytes, int] = {}  # tag -> how often it was released
         self.ids: dict[bytes, int] = {}
         self.in_hand: list[tuple[bytes, tuple[str, int]]] = []
@@ -201,7 +201,7 @@ class Subscriber(Client):
         """The application gives a delivery back, to get it again."""
         tag, mid = self.in_hand.pop(index)
         times = self.given[tag] = self.given.get(tag, 0) + 1
-        self.world.checker.gave_back(self.name, mid, times > self.most)
+        self.world.checker.gave_back(self.name, mid, times // 2 > self.most)
         self.unsettled[tag] = "released"
         self.say(tag, Released() if times % 2 else Modified(delivery_failed=True))
         self.grant()

@@ -158,7 +158,7 @@ def test_a_message_of_ten_megabytes_goes_through_whole(live_network: LiveNetwork
     run(scene)
 
 
-def test_released_comes_again_with_its_tag_and_too_often_is_rejected(live_network: LiveNetworks) -> None:
+def test_failed_comes_again_with_its_tag_and_too_often_is_rejected(live_network: LiveNetworks) -> None:
     network = live_network("a", addresses=[{"match": "*", "max_redeliveries": 2}])
 
     async def scene() -> None:
