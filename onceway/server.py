@@ -76,6 +76,7 @@ class RouterServer:
             recover_age_s=recover_age_s,
             log=log,
         )
+        self.router.set_failover(self._places())
         costs = topology.neighbours(name)
         self.network = Network(
             name,
@@ -138,6 +139,7 @@ class RouterServer:
         self.network.set_timers(config.heartbeat_s, config.dead_after_s, now)
         self.network.set_neighbours(topology.neighbours(self.name), now)
         self.router.reconfigure(config, now)
+        self.router.set_failover(self._places())
         self._dial_neighbours()
         self._turn()
 
@@ -168,16 +170,21 @@ class RouterServer:
 
     def drain(self, within_s: float = DRAIN_S) -> None:
         """Sends the clients to the other routers that are up, one after the other, and takes no new ones."""
-        places = [
-            Place(name, *self.topology.routers[name].amqp, self.topology.routers[name].amqps)
-            for name in self.router.core.members.peers
-            if name in self.topology.routers and not is_unspecified(self.topology.routers[name].amqp)
-        ]
+        peers = self.router.core.members.peers
+        places = [place for place in self._places() if place.router in peers]
         self.rng.shuffle(places)
         count = len(self.router.connections)
         self.log.info("drain_begins", "draining: {connections} connections", connections=count, within_s=within_s)
         self.router.start_drain(places, self.time(), within_s)
         self._turn()
+
+    def _places(self) -> list[Place]:
+        """The other routers' listeners, as far as the file says where they are."""
+        return [
+            Place(name, *router.amqp, router.amqps)
+            for name, router in self.topology.routers.items()
+            if name != self.name and not is_unspecified(router.amqp)
+        ]
 
     def operate(self, action: Callable[[Router], T]) -> T:
         """Does what an operator asks for, as one handler."""

@@ -13,10 +13,11 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
+from amqp10.encoder import encode_value
 from amqp10.sasl import ServerMechanisms, server_mechanisms
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
-from amqp10.types import Symbol
+from amqp10.types import Symbol, UShort
 from router.config import Limits, RouterConfig
 from router.core.core import Core
 from router.core.messages import Message
@@ -34,6 +35,7 @@ from router.reporting import NO_LOG, Log
 PROOF_TICK: Final = 0.125  # of proof_after: how often `tick` is wanted while a proof is open
 OUTPUT_DELAY_S: Final = 0.01  # how long settlements wait for other output to be written with
 DETACH_AT: Final = 2  # times memory_limit: a publisher that sends beyond it is detached
+FAILOVER_BYTES: Final = 300  # of open, which may have 512 before the client has said more (AMQP 2.4.1)
 REOPEN_AT: Final = 0.875  # times memory_limit: below it the incoming windows of sessions open again
 
 
@@ -102,6 +104,22 @@ class Router:
         for connection in self.connections:
             connection.reconfigured()
         self.core.reconfigure(config, now)
+
+    def set_failover(self, places: Sequence[Place]) -> None:
+        """The open of every connection from now on names these listeners, as far as it has room for them."""
+        listeners = [(place.host, place.port, "amqp") for place in places]
+        listeners += [(*place.secure, "amqps") for place in places if place.secure]
+        entries: list[dict[Symbol, object]] = []
+        for host, port, scheme in listeners:
+            entry: dict[Symbol, object] = {Symbol("network-host"): host, Symbol("port"): UShort(port)}
+            if scheme != "amqp":
+                entry[Symbol("scheme")] = Symbol(scheme)
+            if len(encode_value([*entries, entry])) > FAILOVER_BYTES:
+                break
+            entries.append(entry)
+        properties = {**(self._settings.properties or {}), Symbol("failover-server-list"): entries}
+        self._settings = replace(self._settings, properties=properties)
+        self._by_user.clear()
 
     # --- clients
 

@@ -207,8 +207,12 @@ class ClientConnection:
 
     def close_link(self, port: PublisherLink | SubscriberLink, description: str, now: float) -> None:
         """Detach a link for the operator: its client may attach again."""
+        self.end_link(port, DETACH_FORCED, description, now)
+
+    def end_link(self, port: PublisherLink | SubscriberLink, condition: str, description: str, now: float) -> None:
+        """Detach a link with an error that the core does not know of. Its client may attach again."""
         self._lost(port, Loss.DETACHED, now)
-        self.detach(port.link, DETACH_FORCED, description, {}, True)
+        self.detach(port.link, condition, description, {}, True)
 
     def lost(self, now: float) -> None:
         """The connection has ended, and every link with it."""

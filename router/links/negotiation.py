@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from amqp10.codec import encode_value
-from amqp10.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_IMPLEMENTED, RemoteProtocolError
+from amqp10.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, RemoteProtocolError
 from amqp10.outcomes import (
     ACCEPTED,
     RELEASED,
@@ -25,11 +25,20 @@ from amqp10.outcomes import (
     shortened_state,
 )
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
-from amqp10.termini import EXPIRE_SESSION_END, Coordinator, Source, Target
-from amqp10.types import Symbol, Timestamp, UInt, ULong
+from amqp10.termini import (
+    DURABLE_CONFIGURATION,
+    DURABLE_NONE,
+    EXPIRE_LINK_DETACH,
+    EXPIRE_SESSION_END,
+    Coordinator,
+    Source,
+    Target,
+)
+from amqp10.types import Described, Symbol, Timestamp, UInt, ULong
 from router import names
 from router.config import AddressConfig, RouterConfig
 from router.core.ports import (
+    NEVER_EXPIRES_S,
     UNIQUE_TAGS,
     ExpiryPolicy,
     MapState,
@@ -47,6 +56,8 @@ BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-o
 MAX_NAME: Final = 1024
 """Bytes of a container-id, link name or address."""
 MAX_EPOCH: Final = 1 << 63
+RESERVED: Final = "$"
+"""Addresses that begin with it are of other specifications, as `$cbs` and `$management`."""
 
 TOPIC: Final = Symbol("topic")
 COPY: Final = Symbol("copy")
@@ -208,23 +219,26 @@ def answer_target(attach: Attach, config: RouterConfig) -> Target:
     assert isinstance(asked, Target)
     return Target(
         address=asked.address,
-        durable=asked.durable,
-        expiry_policy=asked.expiry_policy,
+        expiry_policy=EXPIRE_LINK_DETACH,  # the wait begins with the link's loss, whatever was asked (protocol 8.4)
         timeout=int(config.address(str(asked.address)).publisher_expires_s),
         capabilities=_capabilities(asked.capabilities),
     )
 
 
-def answer_source(attach: Attach, answer: SubscriberAnswer) -> Source:
+def answer_source(attach: Attach, answer: SubscriberAnswer, config: RouterConfig) -> Source:
     """The source of a subscription's answer: what was granted (protocol 7.6). It has no filters, as
-    none are applied (AMQP 3.5.3)."""
+    none are applied (AMQP 3.5.3). Only a declared subscription outlasts its routers, and never expires."""
     asked = attach.source
     assert asked is not None
+    declared = answer.timeout_s == NEVER_EXPIRES_S
+    policy, timeout_s = answer.expiry_policy, answer.timeout_s
+    if policy == "never" and not declared:  # what `never` gives on this address, in AMQP's words (protocol 8.3)
+        policy, timeout_s = "link-detach", config.address(str(asked.address)).subscription_timeout_s
     return Source(
         address=asked.address,
-        durable=asked.durable,
-        expiry_policy=Symbol(answer.expiry_policy),
-        timeout=int(answer.timeout_s),
+        durable=DURABLE_CONFIGURATION if declared and asked.durable else DURABLE_NONE,
+        expiry_policy=Symbol(policy),
+        timeout=int(timeout_s),
         distribution_mode=COPY,
         default_outcome=asked.default_outcome,
         outcomes=OUTCOMES,
@@ -255,6 +269,11 @@ def terminal_outcome(state: DeliveryState | None) -> Outcome | None:
             return Outcome.REJECTED
         return Outcome.FAILED if state.delivery_failed else Outcome.RELEASED
     return None
+
+
+def is_unknown(state: DeliveryState | None) -> bool:
+    """Whether it is no delivery-state of AMQP's messaging layer, as a transactional-state is none."""
+    return isinstance(state, Described)
 
 
 def strip(attach: Attach) -> None:
@@ -354,6 +373,10 @@ def check_name(value: str, where: str) -> str:
 def _address(value: Any, terminus: str) -> str:
     if not isinstance(value, str) or not value:
         raise RemoteProtocolError(INVALID_FIELD, f"attach.{terminus}.address: must be a string, not {value!r:.60}")
+    if value.startswith(RESERVED):
+        raise RemoteProtocolError(
+            NOT_FOUND, f"attach.{terminus}.address: {value!r:.60} is reserved; no topic begins with {RESERVED!r}"
+        )
     return check_name(str(value), f"attach.{terminus}.address")
 
 
@@ -361,7 +384,7 @@ def _check_parts(attach: Attach, epoch: int | None) -> None:
     if attach.incomplete_unsettled and (epoch is None or attach.unsettled is None):
         # protocol 7.7: parts belong to one map by their epoch
         raise RemoteProtocolError(
-            INVALID_FIELD, f"attach.incomplete-unsettled: needs an unsettled map and the property {names.EPOCH}"
+            NOT_IMPLEMENTED, f"attach.incomplete-unsettled: needs an unsettled map and the property {names.EPOCH}"
         )
 
 

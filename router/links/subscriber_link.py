@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from amqp10.errors import NOT_IMPLEMENTED
 from amqp10.events import Dispositions, LinkFlow
 from amqp10.sections import with_failures
 from amqp10.sender import SenderLink
@@ -22,6 +23,7 @@ from router.links.negotiation import (
     answer_properties,
     answer_source,
     default_outcome,
+    is_unknown,
     terminal_outcome,
 )
 
@@ -140,7 +142,7 @@ class SubscriberLink:
         remote = self.link.remote_attach
         assert remote is not None
         arguments: dict[str, Any] = {
-            "source": answer_source(remote, answer),
+            "source": answer_source(remote, answer, self.connection.config),
             "target": remote.target,
             "properties": answer_properties(
                 guarantee=self._modes.guarantee, term=answer.term, resumed=answer.resumed, marks=answer.marks
@@ -257,6 +259,10 @@ class SubscriberLink:
 
     def on_dispositions(self, event: Dispositions, now: float) -> None:
         if self.detached:
+            return
+        if is_unknown(event.state):  # AMQP 3.4: nobody may take it for one of ours
+            text = f"disposition.state: {event.state!r:.80} is no outcome that is known here"
+            self.connection.end_link(self, NOT_IMPLEMENTED, text, now)
             return
         outcome = terminal_outcome(event.state)
         if outcome is None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from amqp10.events import ConnectionClosed, ConnectionOpened, Dispositions
+from amqp10.frames import FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE
 from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Drain, Place
 from tests.router.links import Client, Clients, attached, deliver, send, symbols
 
@@ -55,6 +56,20 @@ def test_clients_are_told_where_to_go_and_are_spread(clients: Clients, core: Any
     assert clients.router.drain.done
     assert clients.router.drain.next_deadline() is None
     assert clients.router.drain.status(clients.now) == {"connections": 0, "left_s": pytest.approx(8.9, abs=0.1)}
+
+
+def test_the_open_names_the_other_listeners_as_far_as_it_has_room(clients: Clients) -> None:
+    clients.router.set_failover([Place("b", "host-b", 5672), Place("c", "host-c", 5673, ("host-c", 5671))])
+    (opened,) = clients.connect().seen(ConnectionOpened)
+    assert opened.open.properties["failover-server-list"] == [
+        {"network-host": "host-b", "port": 5672},
+        {"network-host": "host-c", "port": 5673},
+        {"network-host": "host-c", "port": 5671, "scheme": "amqps"},
+    ]
+    clients.router.set_failover([Place(f"r{i}", f"a-rather-long-host-{i}.example.org", 5672) for i in range(99)])
+    (opened,) = clients.connect().seen(ConnectionOpened)
+    assert 2 <= len(opened.open.properties["failover-server-list"]) < 9
+    assert len(opened.open.encode()) + FRAME_HEAD_SIZE <= MIN_MAX_FRAME_SIZE
 
 
 def test_where_no_other_router_is_known_nothing_is_named(clients: Clients, core: Any) -> None:

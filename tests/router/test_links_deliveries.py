@@ -11,6 +11,7 @@ from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
 from amqp10.performatives import SND_SETTLED
 from amqp10.sections import Header, Message
 from amqp10.termini import Source
+from amqp10.types import Described, ULong
 from router.core.ports import Outcome
 from router.links.client_connection import OUTPUT_LIMIT
 from router.links.subscriber_link import MAX_BURST
@@ -196,6 +197,18 @@ def test_received_changes_nothing(clients: Clients, core: Any) -> None:
     link.dispose(0, 0, Received(0, 0), False)
     clients.exchange()
     assert core.named("subscriber_disposition") == []
+
+
+def test_an_unknown_outcome_is_no_release_and_ends_the_link(clients: Clients, core: Any) -> None:
+    client, link, port = attached(clients, core)
+    deliver(port, 1)
+    clients.exchange()
+    link.dispose(0, 0, Described(ULong(0x34), [b"txn", None]), True)
+    clients.exchange()
+    assert core.named("subscriber_disposition") == []
+    assert [call[:2] for call in core.named("detach_subscriber")] == [(port, False)]
+    error = client.detached(link).error
+    assert (error.condition, "disposition.state" in error.description) == ("amqp:not-implemented", True)
 
 
 def test_the_sources_default_outcome_stands_for_a_missing_state(clients: Clients, core: Any) -> None:

@@ -12,7 +12,7 @@ from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, 
 from amqp10.termini import Coordinator, Source, Target
 from amqp10.types import Described, Symbol, Timestamp, ULong
 from router.config import AddressConfig, RouterConfig
-from router.core.ports import UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer
+from router.core.ports import NEVER_EXPIRES_S, UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer
 from router.links.negotiation import (
     Redirected,
     answer_source,
@@ -101,8 +101,8 @@ def test_mixed_asks_for_no_more_than_an_at_most_once_address_gives() -> None:
         (receiving(source=Source("orders", expiry_policy=Symbol("tomorrow"))), "amqp:invalid-field", "expiry-policy"),
         (receiving(source=Source("orders", default_outcome=Described(ULong(0x34), []))), "amqp:invalid-field", "0x"),
         (sending(unsettled={b"1": Described(ULong(0x33), [])}), "amqp:invalid-field", "delivery-state"),
-        (sending(unsettled={}, incomplete_unsettled=True), "amqp:invalid-field", "incomplete"),
-        (receiving(unsettled={}, incomplete_unsettled=True), "amqp:invalid-field", "incomplete"),
+        (sending(unsettled={}, incomplete_unsettled=True), "amqp:not-implemented", "incomplete"),
+        (receiving(unsettled={}, incomplete_unsettled=True), "amqp:not-implemented", "incomplete"),
     ],
 )
 def test_what_is_not_offered_is_refused_by_name(attach: Attach, condition: str, word: str) -> None:
@@ -213,8 +213,8 @@ def test_the_answering_source_says_what_was_granted_and_leaves_out_filters() -> 
         capabilities=(Symbol("topic"), Symbol("queue")),
     )
     answer = SubscriberAnswer((1, "a"), None, False, [], 30.0, "link-detach")
-    source = answer_source(receiving(source=asked), answer)
-    assert (source.address, source.durable, source.timeout, source.expiry_policy) == ("orders", 2, 30, "link-detach")
+    source = answer_source(receiving(source=asked), answer, CONFIG)
+    assert (source.address, source.durable, source.timeout, source.expiry_policy) == ("orders", 0, 30, "link-detach")
     assert source.filter is None
     assert source.distribution_mode == "copy"
     assert source.capabilities == ("topic",)
@@ -222,7 +222,24 @@ def test_the_answering_source_says_what_was_granted_and_leaves_out_filters() -> 
 
 
 def test_the_answering_target_says_how_long_the_publisher_is_waited_for() -> None:
-    assert answer_target(sending(), CONFIG).timeout == 90
+    asked = Target("orders", durable=2, expiry_policy=Symbol("never"), timeout=7)
+    answered = answer_target(sending(target=asked), CONFIG)
+    assert (answered.timeout, answered.durable, answered.expiry_policy) == (90, 0, "link-detach")
+
+
+def test_a_source_that_asks_for_never_is_answered_with_what_it_gets() -> None:
+    asked = receiving(source=Source("orders", durable=2, expiry_policy=Symbol("never"), timeout=5))
+    kept = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 5.0, "never"), CONFIG)
+    assert (kept.durable, kept.timeout, kept.expiry_policy) == (0, 30, "link-detach")
+    declared = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], NEVER_EXPIRES_S, "never"), CONFIG)
+    assert (declared.durable, declared.timeout, declared.expiry_policy) == (1, 0xFFFFFFFF, "never")
+
+
+@pytest.mark.parametrize("address", ["$cbs", "$management", "$"])
+def test_reserved_names_are_no_topics(address: str) -> None:
+    for attach in (sending(target=Target(address)), receiving(source=Source(address))):
+        error = refusal(attach)
+        assert (error.condition, "reserved" in error.description) == ("amqp:not-found", True)
 
 
 def test_a_settlement_without_a_state_means_the_default_outcome_or_released() -> None:

@@ -25,7 +25,7 @@ def test_an_answer_says_what_was_granted(clients: Clients, core: Any) -> None:
     core.subscribers[0].answer(SubscriberAnswer((9, "a"), None, True, marks, 60.0, "never"))
     clients.exchange()
     answer = client.answered(link)
-    assert (answer.source.timeout, answer.source.expiry_policy) == (60, "never")
+    assert (answer.source.timeout, answer.source.expiry_policy) == (60, "link-detach")
     assert (answer.snd_settle_mode, answer.rcv_settle_mode) == (SND_UNSETTLED, RCV_SECOND)
     assert answer.unsettled is None
     assert answer.properties == symbols(
