@@ -30,7 +30,10 @@ def store_plans(topology: Topology) -> dict[str, Plan]:
     plans: dict[str, Plan] = {}
     for pipe in topology.addresses:
         for name, _, _ in pipe.stores:
-            plans[name] = (*plans.get(name, ()), (pipe.match, pipe.stores, pipe.store_data))
+            plans[name] = (
+                *plans.get(name, ()),
+                (pipe.match, pipe.stores, pipe.store_data, pipe.retention_s, pipe.retention_octets),
+            )
     return plans
 
 

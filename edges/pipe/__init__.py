@@ -5,6 +5,6 @@ process: `log` is one pipe in its store, `listener` what readers attach to, `rea
 """
 
 from edges.pipe.api import pull, push, reset
-from edges.pipe.reader import PipeWasReset, Reader, Received
+from edges.pipe.reader import PipeDropped, PipeWasReset, Reader, Received
 
-__all__ = ["PipeWasReset", "Reader", "Received", "pull", "push", "reset"]
+__all__ = ["PipeDropped", "PipeWasReset", "Reader", "Received", "pull", "push", "reset"]

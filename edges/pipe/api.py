@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 import onceway
 from amqp10.sections import Message
 from edges.pipe.messages import RESET, control_in
-from edges.pipe.reader import Reader, Received, Start
+from edges.pipe.reader import IfGone, Reader, Received, Start
 from onceway.client.bodies import Body
 from onceway.errors import OncewayError
 
@@ -44,6 +44,7 @@ async def pull(
     routers: URLs = (),
     stores: URLs = (),
     start: Start = None,
+    if_gone: IfGone | None = None,
     follow: bool = False,
     count: int | None = None,
     timeout_s: float = 30.0,
@@ -55,15 +56,21 @@ async def pull(
         routers: URLs of routers, which name the pipe's stores; or
         stores: URLs of its stores.
         start: A position, a `datetime`, "end", or None for the beginning.
+        if_gone: When the position that comes next was reset or dropped: "first" goes on with the first there is,
+            "error" raises. None: the first at the start, an error later.
         follow: Wait for more at the end of the pipe.
         count: End after so many messages; wait for them.
         timeout_s: How long the first store may take to answer.
 
     Raises:
         ConnectionFailed: No store answered in time.
-        PipeWasReset: See there.
+        PipeWasReset: The rest of the old content is gone.
+        PipeDropped: Retention has dropped what comes next.
     """
-    async with Reader(topic, stores=stores, routers=routers, start=start, control=True, timeout_s=timeout_s) as reader:
+    reading = Reader(
+        topic, stores=stores, routers=routers, start=start, control=True, if_gone=if_gone, timeout_s=timeout_s
+    )
+    async with reading as reader:
         left = count
         until = None if follow or count is not None else reader.end
         async for batch in reader.batches(until):

@@ -17,6 +17,7 @@ from onceway.cli.options import DEFAULT_URL, run_to_exit, say, write_out
 from onceway.cli.subscribe import show
 
 if TYPE_CHECKING:
+    from edges.pipe.reader import Reader
     from edges.pipe.serve import PipePlan
     from onceway.client.publisher import Publisher
 
@@ -123,35 +124,54 @@ def _start(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     callback=_start,
     help="Begin here. Default: the beginning of the pipe.",
 )
+@click.option(
+    "--if-gone",
+    type=click.Choice(["error", "first"]),
+    help="When the next position was reset or dropped: fail, or go on with the first there is. Default: the first at "
+    "the start, fail later.",
+)
 @_url
 @_store
 @_timeout
 def pull_command(
-    topic: str, follow: bool, count: int | None, start: Any, urls: str, stores: str, connect_timeout: float
+    topic: str,
+    follow: bool,
+    count: int | None,
+    start: Any,
+    if_gone: Any,
+    urls: str,
+    stores: str,
+    connect_timeout: float,
 ) -> None:
     """Print the messages of the pipe TOPIC, a line each. Nothing is removed from it.
 
     Ends at the end of the pipe, unless --follow or --count says otherwise.
     """
-    run_to_exit(_pull(topic, follow, count, start, urls, stores, connect_timeout))
-
-
-async def _pull(
-    topic: str, follow: bool, count: int | None, start: Any, urls: str, stores: str, connect_timeout: float
-) -> int:
-    from edges.pipe.messages import control_in
     from edges.pipe.reader import Reader
+
+    routers = () if stores else urls
+    reader = Reader(
+        topic,
+        stores=stores,
+        routers=routers,
+        start=start,
+        control=True,
+        if_gone=if_gone,
+        timeout_s=connect_timeout,
+    )
+    run_to_exit(_pull(reader, follow, count))
+
+
+async def _pull(reading: Reader, follow: bool, count: int | None) -> int:
+    from edges.pipe.messages import control_in
     from onceway.loop import on_stop_signals
 
     task = asyncio.current_task()
     assert task is not None
     on_stop_signals(lambda: (task.cancel(), None)[1])
     left = count
-    routers = () if stores else urls
     try:
-        async with Reader(
-            topic, stores=stores, routers=routers, start=start, control=True, timeout_s=connect_timeout
-        ) as reader:
+        async with reading as reader:
             async for batch in reader.batches(None if follow or count is not None else reader.end):
                 messages = [each for each in batch if control_in(each.payload) is None][:left]
                 write_out("".join(f"{show(each.body)}\n" for each in messages))
@@ -239,6 +259,7 @@ def serve_command(
 def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[str, int, list[PipePlan], str, str, str]:
     """Host and port to listen at, pipes, name of the store, routers, and where the file says that its data is kept."""
     from edges.pipe.serve import PipePlan
+    from edges.store import Retention
     from onceway import topology
     from onceway.errors import UsageError
     from onceway.topology.values import format_host_port, read_host_port
@@ -264,7 +285,11 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[s
     if len(kept) > 1:
         raise UsageError(f"store {name} has several places for its data in the file: give it one, or several names")
     plans = [
-        PipePlan(pipe.match, tuple((store, f"amqp://{h}:{p}") for store, h, p in pipe.stores))
+        PipePlan(
+            pipe.match,
+            tuple((store, f"amqp://{h}:{p}") for store, h, p in pipe.stores),
+            Retention(pipe.retention_s, pipe.retention_octets),
+        )
         for pipe in pipes
         if any(store == name for store, _, _ in pipe.stores)
     ]

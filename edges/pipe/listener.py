@@ -35,7 +35,11 @@ from edges.pipe.messages import (
     FENCE,
     FIRST,
     FROM,
+    GONE_ERROR,
+    GONE_FIRST,
+    IF_GONE,
     NEXT,
+    PIPE_DROPPED,
     PIPE_RESET,
     REFUSED,
     RESUMED,
@@ -233,9 +237,7 @@ class _Session:
                 raise Refused(REFUSED, str(error)) from error
         first = await _start(pipe, properties)
         settled = attach.snd_settle_mode == SND_SETTLED
-        reading = _Reading(
-            self, link, pipe, first, settled, bool(properties.get(CONTROL)), bool(properties.get(ENTRIES))
-        )
+        reading = _Reading(self, link, pipe, first, settled, properties)
         link.attach(
             source=Source(address=source.address, distribution_mode=COPY),
             target=attach.target,
@@ -263,16 +265,16 @@ class _Reading:
         pipe: PipeLog,
         first: int,
         settled: bool,
-        control: bool,
-        entries: bool,
+        properties: Mapping[str, Any],
     ) -> None:
         self.link = link
         self.pipe = pipe
         self.wake = pipe.changes  # shared: everything that may let a link go on is rare beside what it sends
         self._session = session
         self._settled = settled
-        self._control = control
-        self._entries = entries
+        self._control = bool(properties.get(CONTROL))
+        self._entries = bool(properties.get(ENTRIES))
+        self._skip = properties.get(IF_GONE) == GONE_FIRST
         self._cursor = first
         pipe.cursors[self] = first
 
@@ -284,6 +286,9 @@ class _Reading:
     async def run(self) -> None:
         link, pipe, carrier = self.link, self.pipe, self._session.carrier
         while not link.detached:
+            if self._cursor < pipe.state.dropped:
+                self._dropped()
+                continue
             if self._cursor >= pipe.visible or not link.capacity() or carrier.paused:
                 if link.drain and link.credit and self._cursor >= pipe.visible:
                     link.drained()
@@ -294,6 +299,8 @@ class _Reading:
             room = 0 if link.detached else link.capacity()
             if not chunk.payloads:
                 self._cursor = max(self._cursor, await pipe.first())
+            if self._cursor < pipe.state.dropped:
+                continue
             begin = max(self._cursor, chunk.first)
             end = min(chunk.end, begin + room, pipe.visible)
             if begin < end:
@@ -305,13 +312,22 @@ class _Reading:
 
     def _may_go_on(self) -> bool:
         link = self.link
-        if link.detached:
+        if link.detached or self._cursor < self.pipe.state.dropped:
             return True
         if self._session.carrier.paused:
             return False
         if self._cursor < self.pipe.visible:
             return link.capacity() > 0
         return link.drain and link.credit > 0
+
+    def _dropped(self) -> None:
+        """What comes next is gone."""
+        if self._skip:
+            self._cursor = self.pipe.cursors[self] = self.pipe.state.start
+            return
+        gone = dropped(self.pipe, self._cursor)
+        self.link.detach(Error(Symbol(gone.condition), gone.description))
+        self._session.carrier.write()
 
     def _send(self, chunk: Any, begin: int, end: int) -> None:
         tags = chunk.tags[begin - chunk.first : end - chunk.first]
@@ -342,7 +358,7 @@ class _Reading:
 def _filters(filters: Mapping[str, Any] | None) -> dict[str, Any]:
     """The filters that are known here; AMQP wants each described."""
     found = {}
-    for key in (FROM, RESUMED, CONTROL):
+    for key in (FROM, RESUMED, CONTROL, IF_GONE):
         if filters and key in filters:
             value = filters[key]
             found[key] = value.value if isinstance(value, Described) else value
@@ -362,9 +378,18 @@ async def _start(pipe: PipeLog, properties: Mapping[str, Any]) -> int:
     if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 0:
         raise Refused(INVALID_FIELD, f"{FROM}: a position, a timestamp or {END!r}, not {wanted!r:.60}")
     wanted = int(wanted)
-    if properties.get(RESUMED) and wanted < start:
-        oldest = await pipe.first()
-        if wanted < oldest:
-            raise Refused(PIPE_RESET, f"position {wanted} was removed by a reset; the pipe begins at {start}")
+    resumed = bool(properties.get(RESUMED))
+    if wanted >= start:
         return wanted
-    return max(wanted, start)
+    if resumed and wanted >= max(await pipe.first(), pipe.state.dropped):
+        return wanted
+    if properties.get(IF_GONE, GONE_ERROR if resumed else GONE_FIRST) == GONE_FIRST:
+        return start
+    if wanted < pipe.state.dropped:
+        raise dropped(pipe, wanted)
+    raise Refused(PIPE_RESET, f"position {wanted} was removed by a reset; the pipe begins at {start}")
+
+
+def dropped(pipe: PipeLog, position: int) -> Refused:
+    """What a link is told whose next position retention has dropped."""
+    return Refused(PIPE_DROPPED, f"position {position} was dropped by retention; the pipe begins at {pipe.state.start}")

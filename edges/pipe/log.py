@@ -3,7 +3,7 @@
 Positions are the pipe's and the same at every store. A store that has joined later begins at a later one, so a position
 is that of the store's stream plus `base`. `visible` is the position before which readers may read. A reset moves
 `start`; the records before it are removed when the last link that reads them has gone, so a reader that has begun with
-the old content sees it to its end.
+the old content sees it to its end. What retention drops is removed whether or not somebody reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from edges.pipe.messages import (
     epoch_of,
     read_control,
 )
-from edges.store import Batch, Store, StoreFull
+from edges.store import Batch, Retention, Store, StoreFull
 from onceway.client.signals import Changes
 from onceway.logs import Log
 
@@ -31,7 +31,9 @@ CHUNK: Final = 512  # records: what several readers share
 CHUNK_OCTETS: Final = 16 << 20
 CACHED: Final = 64  # chunks
 REMEMBERED: Final = 100_000  # deliveries that are recognised when they come again: ten publishers' windows
+REPLICATED_BEHIND: Final = 1000  # records that a primary that starts again may publish once more
 FULL_RETRY_S: Final = 1.0
+SLACK: Final = 1 / 50  # of what retention keeps
 UNKNOWN: Final = 1 << 62
 """What a store wants that has never heard of the pipe."""
 
@@ -46,8 +48,10 @@ class State:
         primary: The store that was promoted last, or empty: another one.
         fence: Entries of a lower epoch are refused.
         start: The position at which the content begins.
-        controls: How many records since `start` are no messages.
-        replicated: All stores have the records before this position.
+        dropped: Retention has dropped what is before this position.
+        controls: The positions of the records since `start` that are no messages.
+        replicated: All stores have the records before this position. The durable one may be up to REPLICATED_BEHIND
+            less.
         wanted: It must not speak for the pipe before it has the records before this position.
         base: What is added to the stream's positions.
         life: Part of the stream's name: a store that has to begin anew begins with an empty one.
@@ -58,7 +62,8 @@ class State:
     primary: str = ""
     fence: int = 0
     start: int = 0
-    controls: int = 0
+    dropped: int = 0
+    controls: list[int] = field(default_factory=list)
     replicated: int = 0
     wanted: int = 0
     base: int = 0
@@ -88,6 +93,7 @@ class PipeLog:
     def __init__(self, store: Store, name: str, state: State, log: Log) -> None:
         self.name = name
         self.state = state
+        self._durable = replace(state)
         self.next = 0
         self.visible = 0
         self.changes = Changes()
@@ -100,6 +106,7 @@ class PipeLog:
         self._log = log
         self._chunks: OrderedDict[tuple[int, int], asyncio.Task[Chunk]] = OrderedDict()
         self._trimming: asyncio.Task[None] | None = None
+        self._removable = True  # there may be records that can be removed, now or when more is visible
 
     @property
     def stream(self) -> str:
@@ -114,7 +121,6 @@ class PipeLog:
             found = decode_remembered(value)
             self._remembered_keys.append((position + len(found), key))
             self._remember(found, position)
-        await self.trim()
 
     @property
     def lacks(self) -> bool:
@@ -166,7 +172,8 @@ class PipeLog:
             ):
                 batch.delete(self._remembered_keys[forgotten][1])
                 forgotten += 1
-            if state != self.state:
+            changes = self._differs(state)
+            if changes:
                 batch.put(f"pipe/{self.name}", json.dumps(asdict(state)).encode())
             try:
                 await self.store.commit(batch)
@@ -176,14 +183,22 @@ class PipeLog:
                 await asyncio.sleep(FULL_RETRY_S)
         for _ in range(forgotten):
             self._remembered_keys.popleft()
-        reset = state.start > self.state.start
+        removed = state.start > self.state.start
+        if changes:
+            self._durable = replace(state)
         self.state = state
         self.next = position + len(entries)
         if entries:
             self._remembered_keys.append((self.next, key))
             self._remember([(entry.tag, entry.check) for entry in entries], position)
-        if reset:
+        if removed:
             self.trim_soon()
+            self.changes.notify()  # links that read what was dropped end
+
+    def _differs(self, state: State) -> bool:
+        """From the durable one, in more than is worth a write."""
+        behind = state.replicated - self._durable.replicated
+        return behind >= REPLICATED_BEHIND or replace(state, replicated=self._durable.replicated) != self._durable
 
     async def change(self, **changed: Any) -> None:
         """Writes values of the state."""
@@ -194,6 +209,8 @@ class PipeLog:
         if before > self.visible:
             self.visible = before
             self.changes.notify()
+            if self._removable:
+                self.trim_soon()
 
     async def begin_anew(self, first: int, epochs: Epochs, wanted: int) -> None:
         """Drops all records: the next one that is written has this position. `epochs`: the promotions before it."""
@@ -205,10 +222,12 @@ class PipeLog:
             "base": first,
             "life": self.state.life + 1,
             "start": first,
-            "controls": 0,
+            "dropped": 0,
+            "controls": [],
             "replicated": 0,
         }
         self.state = replace(self.state, epochs=epochs, wanted=wanted, **anew)
+        self._durable = replace(self.state)
         batch.put(f"pipe/{self.name}", json.dumps(asdict(self.state)).encode())
         await self.store.commit(batch)
         self.next = self.visible = first
@@ -259,18 +278,50 @@ class PipeLog:
 
     # --- removing
 
+    async def surplus(self, keep: Retention) -> int:
+        """The position before which retention drops; `start` if there is nothing to drop.
+
+        To leave few records of what was dropped, it drops a fiftieth at least: what is older waits until more is, and
+        of what is more than the size a bit more is dropped.
+        """
+        age_s, octets = keep
+        due = Retention(None if age_s is None else age_s * (1 + SLACK), octets)
+        drop = Retention(age_s, None if octets is None else int(octets * (1 - SLACK)))
+        for each in (due, drop):
+            found = min(await self.store.surplus(self.stream, each) + self.state.base, self.visible)
+            if found <= self.state.start:
+                break
+        return max(found, self.state.start)
+
     def trim_soon(self) -> None:
+        self._removable = True
         if self._trimming is None or self._trimming.done():
-            self._trimming = asyncio.create_task(self.trim())
+            self._trimming = asyncio.create_task(self._trim())
 
     async def trim(self) -> None:
-        """Removes what a reset has taken away and nobody reads any more."""
-        before = min([self.state.start - 1, *self.cursors.values()])  # the reset's own record stays
-        bounds = await self.store.bounds(self.stream)
-        if before - self.state.base > bounds.first:
-            batch = Batch()
-            batch.trim(self.stream, before - self.state.base)
-            await self.store.commit(batch)
+        self.trim_soon()
+        if self._trimming is not None:
+            await self._trimming
+
+    async def _trim(self) -> None:
+        """Removes what retention has dropped, and what a reset has taken away and nobody reads any more."""
+        while self._removable:
+            wanted = max(self.state.dropped, self.state.start - 1)  # the reset's own record stays
+            before = min(self.visible, max(self.state.dropped, min([wanted, *self.cursors.values()])))
+            self._removable = False
+            bounds = await self.store.bounds(self.stream)
+            if before - self.state.base > bounds.first:
+                batch = Batch()
+                batch.trim(self.stream, before - self.state.base)
+                try:
+                    await self.store.commit(batch)
+                except StoreFull as error:  # a database's; the next trim is another attempt
+                    self._log.warning("pipe_full", "{pipe}: {reason}: pushes wait", pipe=self.name, reason=str(error))
+                    self._removable = True
+                    return
+            if before < wanted and not self._removable:
+                self._removable = True
+                return
 
 
 def parted(mine: Epochs, theirs: Epochs, next_position: int) -> bool:
@@ -289,9 +340,12 @@ def apply(state: State, record: bytes, position: int) -> None:
     if what is None:
         return
     if "reset" in what:
-        state.start, state.controls = position + 1, 0
-    else:
-        state.controls += 1
+        state.start, state.controls = position + 1, []
+        return
+    if "dropped" in what:
+        state.dropped = max(state.dropped, what["dropped"])
+        state.start = max(state.start, state.dropped)
+    state.controls = [each for each in (*state.controls, position) if each >= state.start]
     if "promoted" in what:
         state.epochs = [*state.epochs, [what["epoch"], position]]
 

@@ -39,6 +39,12 @@ REFUSED: Final = "onceway:refused"
 """Condition: the command cannot be followed."""
 PIPE_RESET: Final = "onceway:pipe-reset"
 """Condition: what the reader wanted to go on with was removed by a reset."""
+PIPE_DROPPED: Final = "onceway:pipe-dropped"
+"""Condition: what the reader wanted was dropped by retention."""
+IF_GONE: Final = "onceway:if-gone"
+"""What a link wants when the position is gone that comes next: one of the two that follow."""
+GONE_ERROR: Final = "error"
+GONE_FIRST: Final = "first"
 
 POSITION_ANNOTATION: Final = "x-opt-onceway-position"
 _KEY: Final = encode_symbol(POSITION_ANNOTATION)

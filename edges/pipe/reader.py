@@ -13,7 +13,7 @@ import secrets
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from amqp10.connection import Connection
 from amqp10.errors import LINK_REDIRECT
@@ -36,7 +36,9 @@ from edges.pipe.messages import (
     FENCE,
     FIRST,
     FROM,
+    IF_GONE,
     NEXT,
+    PIPE_DROPPED,
     PIPE_RESET,
     REFUSED,
     RESUMED,
@@ -55,11 +57,17 @@ CREDIT: Final = 8192
 ANSWER_S: Final = 10.0
 TIMER_S: Final = 1.0
 Start = int | datetime | str | None
+IfGone = Literal["error", "first"]
 
 
 class PipeWasReset(OncewayError):
     """The pipe was reset while the reader was between two stores, and the rest of the old content is gone. Read again,
     from the beginning, for the new content."""
+
+
+class PipeDropped(OncewayError):
+    """What the reader wanted next was dropped by the pipe's retention. Read again, from the beginning, for what is
+    left."""
 
 
 class Received(NamedTuple):
@@ -87,6 +95,8 @@ class Reader:
         routers: URLs of routers.
         start: A position, a time, "end", or None for the beginning.
         control: Control records, too.
+        if_gone: When the position that comes next was reset or dropped: "first" goes on with the first there is,
+            "error" raises. None: the first at the start, an error later.
         entries: For a store: entries of the log, from a store that has all before this position.
         command: What the store is to do first, for a promotion.
         timeout_s: How long the first store may take to answer; later ones are tried for ever.
@@ -107,6 +117,7 @@ class Reader:
         routers: str | Sequence[str] = (),
         start: Start = None,
         control: bool = False,
+        if_gone: IfGone | None = None,
         entries: int | None = None,
         command: str | None = None,
         timeout_s: float = 30.0,
@@ -121,6 +132,7 @@ class Reader:
         self._routers = parse_urls(routers) if routers else []
         self._start = start
         self._control = control
+        self._if_gone = if_gone
         self._entries = entries
         self._command = command
         self._timeout_s = timeout_s
@@ -149,6 +161,7 @@ class Reader:
 
         Raises:
             PipeWasReset: See there.
+            PipeDropped: See there.
         """
         assert self.next is not None
         while until is None or self.next < until:
@@ -161,6 +174,7 @@ class Reader:
                 self._reasons[str(link.url)] = link.over or ""
                 await link.close()
                 self._link = None
+                self._raise_if_gone(link.error)
                 continue
             tags, payloads = link.runs.popleft()
             link.took(len(tags))
@@ -199,8 +213,7 @@ class Reader:
         if why is not None:
             self._reasons[str(url)] = why
             await link.close()
-            if link.error is not None and link.error.condition == PIPE_RESET:
-                raise PipeWasReset(f"pipe {self.topic!r}: {link.error.description}")
+            self._raise_if_gone(link.error)
             if link.error is not None and link.error.condition == REFUSED:
                 raise OncewayError(f"{url}: {link.error.description}")
             return False
@@ -213,12 +226,19 @@ class Reader:
         self._link = link
         return True
 
+    def _raise_if_gone(self, error: Error | None) -> None:
+        gone = {PIPE_RESET: PipeWasReset, PIPE_DROPPED: PipeDropped}.get(error.condition if error else "")
+        if gone is not None and error is not None:
+            raise gone(f"pipe {self.topic!r}: {error.description}")
+
     def _properties(self) -> dict[str, Any]:
         properties: dict[str, Any] = {}
         if self._command is not None:
             properties[Symbol(COMMAND)] = self._command
         if self._control:
             properties[Symbol(CONTROL)] = True
+        if self._if_gone is not None:
+            properties[Symbol(IF_GONE)] = Symbol(self._if_gone)
         if self._entries is not None:
             properties[Symbol(ENTRIES)] = True
         if self.next is not None:

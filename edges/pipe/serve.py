@@ -14,7 +14,8 @@ tags.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,7 +37,7 @@ from edges.pipe.messages import (
     with_position,
 )
 from edges.pipe.reader import Reader
-from edges.store import Store, open_store
+from edges.store import Retention, Store, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
@@ -50,6 +51,8 @@ MOST_OCTETS: Final = 8 << 20
 FENCED: Final = "onceway:pipe-fenced"
 FILL_S: Final = 5.0  # before it looks at the log's topic again: a later promotion may be there
 T = TypeVar("T")
+KEEP_ALL: Final = Retention()
+DROP_EVERY_S: Final = 1.0  # how often the primary looks for what is more than is to be kept
 AGAIN_S: Final = 1.0  # between attempts to become what the state says
 
 
@@ -64,10 +67,12 @@ class PipePlan:
     Attributes:
         name: The address.
         stores: Names and URLs of all its stores, the primary first.
+        retention: What is older or more is dropped.
     """
 
     name: str
     stores: tuple[tuple[str, str], ...]
+    retention: Retention = KEEP_ALL
 
 
 class StoreProcess:
@@ -164,6 +169,7 @@ class StoredPipe:
         self._waiting: asyncio.Timeout | None = None  # while it waits for another store
         if self._several and log.state.primary == store:  # it may have more than the others
             log.visible = min(log.visible, log.state.replicated)
+        log.trim_soon()
 
     @property
     def is_primary(self) -> bool:
@@ -224,10 +230,44 @@ class StoredPipe:
                 "pipe_primary", "{pipe}: primary, epoch {epoch}", pipe=self._plan.name,
                 epoch=number_of(self._log.state.epoch),
             )  # fmt: skip
-            async for batch in subscriber.batches(max_messages=MOST, max_bytes=MOST_OCTETS):
-                await self._take(batch, publisher)
-                if not self.is_primary:
-                    return
+            batches = subscriber.batches(max_messages=MOST, max_bytes=MOST_OCTETS)
+            if self._plan.retention == KEEP_ALL:
+                async for batch in batches:
+                    await self._take(batch, publisher)
+                    if not self.is_primary:
+                        return
+            else:
+                await self._take_and_drop(batches, publisher)
+
+    async def _take_and_drop(self, batches: AsyncIterator[Batch], publisher: onceway.Publisher | None) -> None:
+        """Drops between two batches, or while none comes."""
+        coming = asyncio.ensure_future(anext(batches, None))
+        drop_at = 0.0
+        try:
+            while self.is_primary:
+                now = time.monotonic()
+                if now >= drop_at:
+                    drop_at = now + DROP_EVERY_S
+                    await self._drop(publisher)
+                await asyncio.wait([coming], timeout=max(0.0, drop_at - time.monotonic()))
+                if coming.done():
+                    if (batch := coming.result()) is None:
+                        return
+                    coming = asyncio.ensure_future(anext(batches, None))
+                    await self._take(batch, publisher)
+        finally:
+            coming.cancel()
+
+    async def _drop(self, publisher: onceway.Publisher | None) -> None:
+        """Drops what is more than is to be kept: with a record, so that every store drops the same."""
+        async with self._writing:
+            before = await self._log.surplus(self._plan.retention)
+            if not self.is_primary or before == self._log.state.start:
+                return
+            first = self._log.next
+            entries = [Entry(control(dropped=before))]
+            await self._log.append(entries)
+        await self._replicate(publisher, first, entries)
 
     async def _publish_rest(self, publisher: onceway.Publisher) -> None:
         """Says that it is there, and publishes again what not all stores may have. Raises DeliveryRejected if a store
@@ -235,6 +275,7 @@ class StoredPipe:
         log = self._log
         epoch = log.state.epoch
         here = Entry(control(epochs=log.state.epochs, next=log.next))
+        log.state.replicated = max(log.state.replicated, await log.first())  # what is gone has been shown
         await (await publisher.put_payloads([encode_entry(epoch, log.state.replicated, here)]))
         while log.state.replicated < log.next:
             chunk = await log.chunk(log.state.replicated)
@@ -261,12 +302,15 @@ class StoredPipe:
             if entries:
                 await self._log.append(entries)
                 self.pushes += len(entries)
+        await self._replicate(publisher, first, entries)
+        await batch.accept()
+        self._log.accepted(batch.tags)
+
+    async def _replicate(self, publisher: onceway.Publisher | None, first: int, entries: list[Entry]) -> None:
         if publisher is not None:
             await self._publish(publisher, first, entries)
         else:
             self._log.show(self._log.next)
-        await batch.accept()
-        self._log.accepted(batch.tags)
 
     def _entries(self, batch: Batch) -> list[Entry]:
         log = self._log
@@ -282,7 +326,8 @@ class StoredPipe:
                 if identity is None:
                     record = with_position(payload, position)
                 else:
-                    record = control(reset=identity, removed=position - state.start - state.controls, epoch=state.epoch)
+                    removed = position - state.start - len(state.controls)
+                    record = control(reset=identity, removed=removed, epoch=state.epoch)
                     apply(state, record, position)
             except DecodeError as error:
                 batch[index].reject(error.condition, error.description)

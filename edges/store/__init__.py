@@ -134,6 +134,10 @@ class Store(Protocol):
         """The position of the first record at or after this time; `next` if there is none."""
         ...
 
+    async def surplus(self, stream: str, retention: Retention) -> int:
+        """The position before which there is more than that: what `keep` would remove, as far as it looks at a time."""
+        ...
+
     async def grown(self, stream: str, position: int) -> None:
         """Returns once the stream has a record at or after this position."""
         ...

@@ -12,7 +12,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise, repeat
+from itertools import accumulate, islice, pairwise, repeat
 from typing import Any, Final, NamedTuple
 
 from edges.store import Record
@@ -184,6 +184,28 @@ def position_at(database: Any, name: str, time_us: int) -> int:
         else:
             high = max(low, block.first)
     return low
+
+
+def surplus(database: Any, stream: Stream, oldest_us: int, octets: int | None, most: int) -> int:
+    """The position before which are the stream's oldest blocks, as far as they are older than that time or more than so
+    many octets. At most so many blocks are looked at."""
+    excess = 0 if octets is None else stream.octets - octets
+    before = stream.first
+    for last, time_us, size in islice(_oldest(database, stream), most):
+        if excess <= 0 and time_us >= oldest_us:
+            break
+        before = last + 1
+        excess -= size
+    return before
+
+
+def _oldest(database: Any, stream: Stream) -> Iterator[tuple[int, int, int]]:
+    """(last position, time, octets) of its blocks. They are asked for a few at a time: one is often enough."""
+    position = stream.first
+    query = "SELECT last, time_us, length(body) FROM blocks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 8"
+    while rows := database.execute(query, (stream.id, position)).fetchall():
+        yield from rows
+        position = rows[-1][0] + 1
 
 
 def _check_trimmed(database: Any, name: str, position: int) -> None:

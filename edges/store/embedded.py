@@ -18,28 +18,30 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from edges.store import Batch, Bounds, Committed, Conflict, Record, StoreError, StoreFull
+from edges.store import Batch, Bounds, Committed, Conflict, Record, Retention, StoreError, StoreFull
 from edges.store.blocks import (
     BLOCK_RECORDS,
     Stream,
     block_crc,
     checked_value,
     encode,
+    find,
     get,
     key_crc,
     position_at,
     read,
     split,
     streams,
+    surplus,
 )
 from edges.store.sqlite_file import connect, lock, low_on_room, open_file, own_errors
 
@@ -51,6 +53,7 @@ READERS: Final = 4
 KEEP_EVERY_S: Final = 1.0  # how often streams are held to their retention by age
 FREE_PAGES: Final = 256  # given back to the file system at a time, between two groups
 HELD_BLOCKS: Final = 1000  # removed at most of a stream in a transaction, because it is held to its retention
+LOOKED_AT: Final = 20_000  # blocks, to answer how much is more than somebody wants to keep
 RESERVE_OCTETS: Final = 64 << 20  # what a checkpoint may need at most, and more; half of a small disk
 FREE_PART: Final = 16  # of the file, one in so many pages may stay free for what is appended next
 
@@ -131,6 +134,15 @@ class EmbeddedStore:
 
     async def position_at(self, stream: str, time_us: int) -> int:
         return await self._reading(lambda database: position_at(database, stream, time_us))
+
+    async def surplus(self, stream: str, retention: Retention) -> int:
+        oldest = 0 if retention.age_s is None else self._wall_us() - int(retention.age_s * 1e6)
+
+        def ask(database: Any) -> int:
+            found = find(database, stream)
+            return 0 if found is None else surplus(database, found, oldest, retention.octets, LOOKED_AT)
+
+        return await self._reading(ask)
 
     async def grown(self, stream: str, position: int) -> None:
         self._check()
@@ -388,23 +400,8 @@ class EmbeddedStore:
         stream = self._streams[name]
         if stream.keep_us is None and (stream.keep_octets is None or stream.octets <= stream.keep_octets):
             return
-        excess = 0 if stream.keep_octets is None else stream.octets - stream.keep_octets
         oldest = 0 if stream.keep_us is None else self._wall_us() - stream.keep_us
-        before = stream.first
-        for last, time_us, octets in islice(self._oldest(stream), HELD_BLOCKS):
-            if excess <= 0 and time_us >= oldest:
-                break
-            before = last + 1
-            excess -= octets
-        self._trim(name, before)
-
-    def _oldest(self, stream: Stream) -> Iterator[tuple[int, int, int]]:
-        """(last position, time, octets) of its blocks. They are asked for a few at a time: one is often enough."""
-        position = stream.first
-        query = "SELECT last, time_us, length(body) FROM blocks WHERE stream = ? AND last >= ? ORDER BY last LIMIT 8"
-        while rows := self._database.execute(query, (stream.id, position)).fetchall():
-            yield from rows
-            position = rows[-1][0] + 1
+        self._trim(name, surplus(self._database, stream, oldest, stream.keep_octets, HELD_BLOCKS))
 
     def _tidy(self, work: Callable[[], None]) -> None:
         """Work in the background. On a full disk it waits for its next turn: commits may free room before."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from onceway.topology.document import Entry, Item
+from onceway.topology.document import Bounds, Entry, Form, Item, read_quantity
 from onceway.topology.values import read_host_port, read_name
 from router.config import AddressConfig
 
+_LONGEST_S: Final = 36_525 * 86_400.0
+_LARGEST: Final = float(1 << 60)
 _EXPECTED: Final = "a mapping of stores such as {a: 5981, b: 5982}, the primary first"
 _NOT_OF_PIPES: Final = ("subscriptions", "other_subscriptions", "guarantee", "no_subscribers", "max_redeliveries")
 
@@ -46,7 +48,7 @@ def log_address(pipe: AddressConfig) -> AddressConfig:
 def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item) -> dict[str, Any]:
     """What an address of type pipe has beside its timeouts; nothing for a topic."""
     if values.get("type") != "pipe":
-        for key in ("stores", "store_data"):
+        for key in ("stores", "store_data", "retention"):
             if key in fields:
                 fields[key].problem(f"{key} of a topic", "write type: pipe, or leave the line out")
         return {}
@@ -77,11 +79,26 @@ def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item
     return {
         "stores": tuple(stores.values()),
         "store_data": _store_data(fields, stores),
+        **_retention(fields),
         "guarantee": "exactly-once",
         "no_subscribers": "hold",
         "subscriptions": (primary_subscription(match),),
         "other_subscriptions": "refuse",
     }
+
+
+def _retention(fields: Mapping[str, Entry]) -> dict[str, Any]:
+    if "retention" not in fields:
+        return {}
+    expected = "a mapping such as {age: 72h, size: 1GiB}"
+    found = fields["retention"].fields(("age", "size"), expected)
+    if found is not None and not found:
+        fields["retention"].problem("a retention of nothing", f"write {expected}")
+    forms: dict[str, tuple[str, Form, Bounds]] = {
+        "age": ("retention_s", "duration", (1, _LONGEST_S)),
+        "size": ("retention_octets", "size", (16 << 20, _LARGEST)),
+    }
+    return {forms[key][0]: read_quantity(entry, *forms[key][1:]) for key, entry in (found or {}).items()}
 
 
 def _read_data(text: str) -> str:

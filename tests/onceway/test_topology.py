@@ -256,6 +256,22 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
             "addresses: [{match: x, type: pipe, stores: {a: 1}, store_data: {a: b/c}}]\n",
             't.yaml:7: addresses[0].store_data.a: "b/c" as the place of data; write an absolute path, or postgresql://...',
         ),
+        (
+            "addresses: [{match: x, type: pipe, stores: {a: 1}, retention: {age: 72}}]\n",
+            't.yaml:7: addresses[0].retention.age: "72" has no unit; did you mean 72s?',
+        ),
+        (
+            "addresses: [{match: x, type: pipe, stores: {a: 1}, retention: {size: 1MiB}}]\n",
+            "t.yaml:7: addresses[0].retention.size: 1MiB is less than 16777216B; ",
+        ),
+        (
+            "addresses: [{match: x, type: pipe, stores: {a: 1}, retention: {}}]\n",
+            "t.yaml:7: addresses[0].retention: a retention of nothing; write",
+        ),
+        (
+            "addresses: [{match: x, retention: {age: 72h}}]\n",
+            "t.yaml:7: addresses[0].retention: retention of a topic; write type: pipe",
+        ),
         ("addresses: [{match: 'a*b'}]\n", 't.yaml:7: addresses[0].match: "a*b" has a * that is not at its end'),
         (
             "addresses: [{match: 'a*'}, {match: ab}]\n",

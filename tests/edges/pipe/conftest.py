@@ -20,8 +20,10 @@ Made = Callable[..., PipeNetwork]
 class PipeNetworks(Networks[PipeNetwork]):
     data: Mapping[str, str] = {}  # store -> where its data is, if not in a directory of its own
 
-    def __call__(self, *routers: str, **pipes: tuple[str, ...]) -> PipeNetwork:
-        network = self.add(lambda directory: PipeNetwork(directory, routers, pipes))
+    def __call__(
+        self, *routers: str, retention: Mapping[str, str] | None = None, **pipes: tuple[str, ...]
+    ) -> PipeNetwork:
+        network = self.add(lambda directory: PipeNetwork(directory, routers, pipes, retention))
         network.data.update(self.data)
         return network.start_all()
 

@@ -19,7 +19,12 @@ class PipeNetwork(LiveNetwork):
     """`pipes`: the names of each pipe's stores, the primary first. Each store has a directory of its own."""
 
     def __init__(
-        self, directory: Path, names: tuple[str, ...], pipes: Mapping[str, tuple[str, ...]], **options: object
+        self,
+        directory: Path,
+        names: tuple[str, ...],
+        pipes: Mapping[str, tuple[str, ...]],
+        retention: Mapping[str, str] | None = None,
+        **options: object,
     ) -> None:
         stores = dict.fromkeys(store for names in pipes.values() for store in names)
         self.ports = {store: free_port() for store in stores}
@@ -31,6 +36,8 @@ class PipeNetwork(LiveNetwork):
             {"match": pipe, "type": "pipe", "stores": {store: self.ports[store] for store in stores}}
             for pipe, stores in pipes.items()
         ]
+        if retention:
+            addresses = [{**each, "retention": retention} for each in addresses]
         links = [(one, other) for one, other in itertools.pairwise(names)]
         super().__init__(directory, names, links, addresses, PATIENT, **options)  # type: ignore[arg-type]
 

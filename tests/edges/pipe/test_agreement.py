@@ -15,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from amqp10.sections import Message
 from chaos.live.ports import free_port
 from edges.pipe.listener import Listener
 from edges.pipe.log import PipeLog, open_log
-from edges.pipe.messages import decode_entry, read_control
+from edges.pipe.messages import RESET, decode_entry, read_control
 from edges.pipe.promote import promote
 from edges.pipe.serve import PipePlan, StoredPipe
-from edges.store import Store, open_store
+from edges.store import Retention, Store, open_store
 from onceway.client.bodies import decode_body, encode_body
 from onceway.client.signals import Changes
 from onceway.errors import DeliveryRejected, OncewayError
@@ -130,6 +131,8 @@ class Connection:
     async def put_payloads(self, payloads: Iterable[bytes]) -> Awaitable[None]:
         await self.world.input.changes.until(lambda: not self.cut())
         publications = [self.world.log.publish(b"", payload) for payload in payloads]
+        for each in publications:
+            self.world.note(each)
 
         async def outcomes() -> None:
             for each in publications:
@@ -175,11 +178,12 @@ async def connected(connection: Connection) -> Connection:
 
 
 class World:
-    def __init__(self, directory: Path, seed: int) -> None:
+    def __init__(self, directory: Path, seed: int, retention: Retention) -> None:
         self.rng = random.Random(seed)
         self.directory = directory
         self.ports = {name: free_port() for name in STORES}
-        self.plan = PipePlan("jobs", tuple((name, f"amqp://127.0.0.1:{port}") for name, port in self.ports.items()))
+        places = tuple((name, f"amqp://127.0.0.1:{port}") for name, port in self.ports.items())
+        self.plan = PipePlan("jobs", places, retention)
         self.input = Topic("jobs")
         self.log = Topic(*STORES)
         self.log.changes = self.input.changes
@@ -187,6 +191,7 @@ class World:
         self.running: dict[str, Process] = {}
         self.pushed: list[Publication] = []
         self.agreed: dict[int, bytes] = {}  # what all stores had
+        self.published: dict[int, set[bytes]] = {}  # what a primary has published at a position
         self.said: list[str] = []
 
     async def start(self, name: str) -> None:
@@ -214,6 +219,11 @@ class World:
         number = len(self.pushed)
         self.pushed.append(self.input.publish(b"%d" % number, encode_body(b"%d" % number)))
 
+    def note(self, publication: Publication) -> None:
+        _, position, entry = decode_entry(publication.payload)
+        if read_control(entry.record) is None:
+            self.published.setdefault(position, set()).add(decode_body(entry.record))
+
     def agree(self, publication: Publication) -> None:
         """What all stores have taken stays at its position for ever."""
         _, position, entry = decode_entry(publication.payload)
@@ -223,6 +233,8 @@ class World:
     async def step(self) -> None:
         for _ in range(self.rng.randrange(8)):
             self.push()
+        if self.plan.retention.octets and self.rng.random() < 0.03:
+            self.input.publish(b"reset %d" % len(self.pushed), a_reset(len(self.pushed)))
         name = self.rng.choice(STORES)
         match self.rng.randrange(8):
             case 0 if name in self.running and len(self.running) > 1:
@@ -240,13 +252,28 @@ class World:
             await asyncio.sleep(0)
 
 
-async def contents(log: PipeLog) -> list[tuple[int, bytes]]:
-    found = await log.store.read(log.stream, 0, records=1_000_000, octets=1 << 30)
-    return [(each.position + log.state.base, each.payload) for each in found]
+def a_reset(number: int) -> bytes:
+    return Message(b"", application_properties={RESET: str(number)}).encode()
 
 
-async def play(directory: Path, seed: int) -> None:
-    world = World(directory, seed)
+async def contents(log: PipeLog) -> dict[int, bytes]:
+    """By position, from where the content begins."""
+    found: dict[int, bytes] = {}
+    position = log.state.start
+    while some := await log.store.read(log.stream, position - log.state.base):
+        found |= {each.position + log.state.base: each.payload for each in some}
+        position = max(found) + 1
+    return found
+
+
+def is_quiet(logs: list[PipeLog]) -> bool:
+    """All stores have and show the same; a drop that has begun has got to all."""
+    return len({(log.next, log.visible, log.state.start) for log in logs}) == 1 and logs[0].next == logs[0].visible
+
+
+async def play(directory: Path, seed: int, retention: Retention) -> int:
+    """Returns how many messages retention has dropped."""
+    world = World(directory, seed, retention)
     for name in STORES:
         await world.start(name)
     for _ in range(60):
@@ -262,18 +289,46 @@ async def play(directory: Path, seed: int) -> None:
         if all(each.outcome.done() for each in world.pushed):
             break
         await world.promote(world.rng.choice(STORES))
-    logs = [await contents(process.log) for process in world.running.values()]
+    logs = [process.log for process in world.running.values()]
+    while True:
+        while not is_quiet(logs):
+            await logs[0].changes.until(lambda: is_quiet(logs), 0.05)
+        start, end = logs[0].state.start, logs[0].next
+        all_found = [{at: record for at, record in (await contents(log)).items() if at < end} for log in logs]
+        if is_quiet(logs) and (logs[0].state.start, logs[0].next) == (start, end):
+            break
+    controls = [log.state.controls for log in logs]
     for name in STORES:
         await world.kill(name)
-    assert logs[0] == logs[1] == logs[2]
-    assert world.agreed.items() <= dict(logs[0]).items()
-    bodies = [decode_body(record) for _, record in logs[0] if read_control(record) is None]
-    assert sorted(bodies, key=int) == [b"%d" % number for number in range(len(world.pushed))]
+    found = all_found[0]
+    assert all_found == [found] * 3
+    assert list(found) == list(range(start, end))
+    assert controls == [[at for at, record in found.items() if read_control(record) is not None]] * 3
+    assert {at: record for at, record in world.agreed.items() if at >= start}.items() <= found.items()
+    bodies = [decode_body(record) for at, record in found.items() if at not in controls[0]]
+    pushed = {b"%d" % number for number in range(len(world.pushed))}
+    assert len(set(bodies)) == len(bodies)
+    dropped = {body for at, some in world.published.items() if at < start for body in some}
+    assert set(bodies) <= pushed <= {*bodies, *dropped}
+    return len(pushed) - len(bodies)
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edges.pipe.serve.AGAIN_S", 0.01)
+    monkeypatch.setattr("edges.pipe.serve.FILL_S", 0.2)
+    monkeypatch.setattr("edges.pipe.serve.DROP_EVERY_S", 0.01)
+    monkeypatch.setattr("edges.pipe.promote.ANSWER_S", 0.2)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_stores_agree_whatever_dies_or_is_promoted(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edges.pipe.serve.AGAIN_S", 0.01)
-    monkeypatch.setattr("edges.pipe.serve.FILL_S", 0.2)
-    monkeypatch.setattr("edges.pipe.promote.ANSWER_S", 0.2)
-    asyncio.run(asyncio.wait_for(play(tmp_path, seed), 120))
+    hurry(monkeypatch)
+    assert asyncio.run(asyncio.wait_for(play(tmp_path, seed, Retention()), 120)) == 0
+
+
+@pytest.mark.parametrize("seed", range(6, 12))
+def test_stores_drop_the_same_whatever_dies_or_is_promoted(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
+    assert asyncio.run(asyncio.wait_for(play(tmp_path, seed, Retention(octets=2000)), 120)) > 0

@@ -14,7 +14,7 @@ from amqp10.errors import DecodeError
 from amqp10.sections import Message, message_annotation
 from edges.pipe import log as log_module
 from edges.pipe.listener import Listener
-from edges.pipe.log import PipeLog, open_log
+from edges.pipe.log import REPLICATED_BEHIND, PipeLog, open_log
 from edges.pipe.messages import (
     POSITION_ANNOTATION,
     Entry,
@@ -92,6 +92,19 @@ def test_a_log_that_is_opened_again_knows_its_records_and_deliveries(tmp_path: P
         log.accepted([b"tag b"])
         assert not log.knows(b"tag b", entry(b"b").check)
         assert log.knows(b"tag a", entry(b"a").check)
+
+    in_store(tmp_path, first)
+    in_store(tmp_path, second)
+
+
+def test_a_primary_that_starts_again_knows_about_how_far_all_stores_are(tmp_path: Path) -> None:
+    async def first(log: PipeLog) -> None:
+        for _ in range(20):
+            await log.append([entry(b"a")] * 300)
+            log.state.replicated = log.next  # as when all stores have accepted it
+
+    async def second(log: PipeLog) -> None:
+        assert 6000 - REPLICATED_BEHIND - 300 <= log.state.replicated <= 6000
 
     in_store(tmp_path, first)
     in_store(tmp_path, second)
