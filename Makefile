@@ -23,7 +23,7 @@ check: tools ## ruff, mypy --strict, import-linter
 	@echo "import-linter" && $(BIN)/lint-imports
 
 unit: tools ## the tests that take a moment: no processes, no interop
-	@$(PYTEST) tests/amqp10 tests/mqtt tests/router tests/interrouter tests/onceway -m "not slow" $(ARGS)
+	@$(PYTEST) tests/amqp10 tests/mqtt tests/router tests/interrouter tests/onceway -m "not slow and not long" $(ARGS)
 
 sim: tools ## in virtual time: deliberate defects that must be caught, the smallest worlds, five minutes of random schedules
 	@$(BIN)/python -m chaos.simulate --mutations
@@ -34,8 +34,9 @@ sim-long: tools ## all of the smallest worlds (an hour, 8 GiB), 100,000 schedule
 	@$(BIN)/python -m chaos.simulate --exhaustive --world all --limit-states 7500000 --seconds 1200 --jobs 2
 	@$(BIN)/python -m chaos.simulate --seeds $(SEEDS) --jobs 2 $(ARGS)
 
-chaos: tools ## live networks under faults: every short schedule of chaos/live/schedules, judged; 100 deaths of a bus
+chaos: tools ## live networks under faults: every short schedule of chaos/live/schedules, judged; 100 deaths of a bus; the long tests
 	@$(BIN)/onceway chaos all $(ARGS)
+	@$(PYTEST) -m long --timeout 600
 	@BUS_KILLS=100 $(PYTEST) tests/edges/bus/test_several.py -m slow -s --timeout 3600
 
 chaos-long: tools ## 200 kills of routers under load in one run

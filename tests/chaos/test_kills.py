@@ -2,7 +2,8 @@
 
 Five routers: t in the middle of all best paths, a to d around it in a ring of dearer links.  Two publishers (at a and
 b) and three subscribers (at b, c and d), each able to go to any router; our client with journals, and proton as
-chaos.live.clients uses it.  The judge knows the clients' own histories and nothing else.
+chaos.live.clients uses it.  The judge knows the clients' own histories and nothing else.  `make test` shows each kill
+with one kind of clients, and `make chaos` with both.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from tests.chaos.clients import TIMEOUT_S, Clients
 from tests.live import LiveNetwork
 from tests.live_fixture import LiveNetworks
 
-CLIENTS = (
-    "onceway",
-    pytest.param("proton", marks=pytest.mark.skipif(not needs.has_proton(), reason=needs.PROTON)),
-)
+LONG = pytest.mark.long
+NEEDED = pytest.mark.skipif(not needs.has_proton(), reason=needs.PROTON)
+OURS_FIRST = ("onceway", pytest.param("proton", marks=[NEEDED, LONG]))
+PROTON_FIRST = (pytest.param("onceway", marks=LONG), pytest.param("proton", marks=NEEDED))
 COUNT = 2_600  # of each of two publishers
 RATE = 1_300.0
 WHEEL = ("a", "b", "c", "d", "t")
@@ -70,19 +71,19 @@ def under_load(
         assert lasting or sent == clients.all_sent
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PROTON_FIRST)
 def test_the_publishers_router_is_killed(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
     network = wheel(live_network)
     under_load(network, tmp_path, client, lambda clients: clients.kill_routers("a"))
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", OURS_FIRST)
 def test_a_subscribers_router_is_killed(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
     network = wheel(live_network)
     under_load(network, tmp_path, client, lambda clients: clients.kill_routers("c"))
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", OURS_FIRST)
 def test_a_router_of_a_publisher_and_a_subscriber_is_killed(
     live_network: LiveNetworks, tmp_path: Path, client: str
 ) -> None:
@@ -90,19 +91,19 @@ def test_a_router_of_a_publisher_and_a_subscriber_is_killed(
     under_load(network, tmp_path, client, lambda clients: clients.kill_routers("b"))
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PROTON_FIRST)
 def test_a_transit_router_is_killed(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
     network = wheel(live_network)
     under_load(network, tmp_path, client, lambda clients: clients.kill_routers("t"))
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PROTON_FIRST)
 def test_two_routers_are_killed_at_once(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
     network = wheel(live_network)
     under_load(network, tmp_path, client, lambda clients: clients.kill_routers("a", "c"))
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", OURS_FIRST)
 def test_killed_routers_come_back_as_new_ones(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
     """One after the other, each restarted before the next dies: nobody may be refused, nothing taken twice."""
     network = wheel(live_network)
@@ -115,7 +116,7 @@ def test_killed_routers_come_back_as_new_ones(live_network: LiveNetworks, tmp_pa
     under_load(network, tmp_path, client, strike, count=2 * COUNT)
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", PROTON_FIRST)
 def test_all_routers_are_killed_at_once_and_restarted(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
     # Five processes must be up again within the timeout less its margin, 25 s, on a busy machine too; clients that are
     # away for longer rightly report a gap.
@@ -129,7 +130,7 @@ def test_all_routers_are_killed_at_once_and_restarted(live_network: LiveNetworks
     under_load(network, tmp_path, client, strike, strangers=client == "proton")
 
 
-@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("client", OURS_FIRST)
 def test_the_subscriber_that_moved_misses_nothing(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
     """Two subscribers, at b and c; c is killed: skupper-router loses hundreds here and says all was accepted."""
     network = live_network("a", "b", "c", links=[("a", "b"), ("b", "c"), ("a", "c")])

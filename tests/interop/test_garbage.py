@@ -121,8 +121,8 @@ def places() -> list[tuple[int, int]]:
     return [(number, place) for number, step in enumerate(conversation()) for place in range(len(step.octets))]
 
 
-def spoil_each(at: str, what: str, spoil: Callable[[bytes, int], bytes]) -> None:
-    """One conversation for each byte, in which spoil(octets of its step, place) is sent in place of that step."""
+def spoil_each(at: str, what: str, spoil: Callable[[bytes, int], bytes], first: int, every: int) -> None:
+    """One conversation for each of these bytes: spoil(octets of its step, place) is sent in place of that step."""
 
     def one(spoilt: tuple[int, int]) -> None:
         number, place = spoilt
@@ -130,7 +130,7 @@ def spoil_each(at: str, what: str, spoil: Callable[[bytes, int], bytes]) -> None
         check(converse(at, steps, number, spoil(steps[number].octets, place)), f"step {number} {what} at {place}")
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in pool.map(one, places()):  # raises what a conversation raised
+        for _ in pool.map(one, places()[first::every]):  # raises what a conversation raised
             pass
 
 
@@ -142,13 +142,24 @@ def test_the_conversation_itself_is_a_good_one(at: str) -> None:
     assert len(client.all(byhand.CLOSE)) == 1
 
 
-def test_a_conversation_cut_at_any_byte_harms_nobody(at: str) -> None:
-    spoil_each(at, "cut", lambda octets, place: octets[:place])
+ALL = pytest.param(0, 1, marks=pytest.mark.long, id="every byte")
 
 
-@pytest.mark.parametrize("mask", [0xFF, 0x01, 0x80], ids=["all-bits", "lowest-bit", "highest-bit"])
-def test_a_conversation_changed_at_any_byte_harms_nobody(at: str, mask: int) -> None:
+@pytest.mark.parametrize(("first", "every"), [pytest.param(0, 2, id="every other byte"), ALL])
+def test_a_conversation_cut_at_any_byte_harms_nobody(at: str, first: int, every: int) -> None:
+    spoil_each(at, "cut", lambda octets, place: octets[:place], first, every)
+
+
+MASKS = {"all-bits": 0xFF, "lowest-bit": 0x01, "highest-bit": 0x80}
+EACH_IN_ONE_WAY = [pytest.param(mask, number, 3, id=name) for number, (name, mask) in enumerate(MASKS.items())]
+EACH_IN_ALL_WAYS = [
+    pytest.param(mask, 0, 1, marks=pytest.mark.long, id=f"{name}, every byte") for name, mask in MASKS.items()
+]
+
+
+@pytest.mark.parametrize(("mask", "first", "every"), EACH_IN_ONE_WAY + EACH_IN_ALL_WAYS)
+def test_a_conversation_changed_at_any_byte_harms_nobody(at: str, mask: int, first: int, every: int) -> None:
     def changed(octets: bytes, place: int) -> bytes:
         return octets[:place] + bytes([octets[place] ^ mask]) + octets[place + 1 :]
 
-    spoil_each(at, f"changed by {mask:#x}", changed)
+    spoil_each(at, f"changed by {mask:#x}", changed, first, every)

@@ -259,8 +259,22 @@ async def through_deaths(
             assert gaps == []
 
 
-@pytest.mark.parametrize("journals", [False, True], ids=["memory", "journals"])
-@pytest.mark.parametrize("victims", ["a", "b", "c", "ab"])
+@pytest.mark.parametrize(
+    ("victims", "journals"),
+    [
+        pytest.param(victims, journals, id=f"{victims}-{'journals' if journals else 'memory'}", marks=marks)
+        for victims, journals, marks in (
+            ("a", True, ()),
+            ("b", False, ()),
+            ("ab", True, ()),
+            ("ab", False, ()),
+            ("a", False, pytest.mark.long),
+            ("b", True, pytest.mark.long),
+            ("c", False, pytest.mark.long),
+            ("c", True, pytest.mark.long),
+        )
+    ],
+)
 def test_killed_routers_cost_nothing(live_network: LiveNetworks, tmp_path: Path, victims: str, journals: bool) -> None:
     network = live_network("a", "b", "c", links=TRIANGLE)
 
