@@ -4,6 +4,8 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 SEEDS ?= 0-99999
+# Every router and client of a test is a process: without bytecode each of them would compile all its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check unit sim sim-long chaos chaos-long compiled bench docs wheel wheel-compiled image clean venv runtime tools fuzz
