@@ -43,7 +43,8 @@ class _Places:
     help="Routers to connect to, several separated by commas.",
 )
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")
-@click.option("--store", help="Instead: postgresql://USER@HOST/DATABASE, which several edges may share.")
+@click.option("--store", help="Instead: postgresql://USER@HOST/DATABASE, or https://HOST:PORT of an edge with --share.")
+@click.option("--share", is_flag=True, help="Serve --data to other edges: together they are one bus.")
 @click.option("--name", default="a", show_default=True, help="Of this edge, unique in the network.")
 @click.option("--address", default="bus", show_default=True, help="Of the bus in the network.")
 @click.option("--listen", default="127.0.0.1:8443", show_default=True, help="Where requests are served.")
@@ -51,7 +52,11 @@ class _Places:
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="Its key, PEM. Default: in the file of the chain.")
 @click.option("--http-listen", help="Where plain HTTP is redirected to HTTPS.")
 @click.option("--plain-http", is_flag=True, help="Serve plain HTTP: behind a proxy that ends TLS, or to try it.")
-@click.option("--callback-ca", type=click.Path(dir_okay=False), help="Certificates that call-backs are checked with.")
+@click.option(
+    "--callback-ca",
+    type=click.Path(dir_okay=False),
+    help="Certificates that call-backs, and the edge of --store, are checked with.",
+)
 @click.option("--http-callbacks", is_flag=True, help="Take call-backs without TLS, too: to try it.")
 @click.option("--root-key-file", type=click.Path(dir_okay=False, path_type=Path), help=f"Default: ${ROOT_KEY}.")
 @click.option("--keep", type=click.FloatRange(min=0), default=24.0, show_default=True, help="Hours for replay.")
@@ -67,6 +72,7 @@ def serve_command(
     urls: str,
     data: Path | None,
     store: str | None,
+    share: bool,
     name: str,
     address: str,
     listen: str,
@@ -97,8 +103,13 @@ def serve_command(
         raise click.UsageError("--min-free: at most half of --max-storage, which it needs")
     if (data is None) == (store is None):
         raise click.UsageError("--data or --store: where the bus keeps its events")
-    if store is not None and (not store.startswith(("postgresql://", "postgres://")) or max_storage is not None):
-        raise click.UsageError("--store: a URL postgresql://…, and the limits of its disk are the server's")
+    if store is not None:
+        if not store.startswith(("postgresql://", "postgres://", "https://", "http://")):
+            raise click.UsageError("--store: a URL, postgresql://… or https://…")
+        if max_storage is not None or share:
+            raise click.UsageError("--max-storage, --share: for --data")
+        if store.startswith("http"):
+            store = store.rstrip("/") + "/store"
     places = _Places(
         _host_port("--listen", listen),
         None if http_listen is None else _host_port("--http-listen", http_listen),
@@ -115,6 +126,8 @@ def serve_command(
         min_free=min_free * 1_000_000,
         callback_schemes=("https", "http") if http_callbacks else ("https",),
         callback_context=None if callback_ca is None else _trust(callback_ca),
+        share=share,
+        root_key=root_key,
     )
     log_to = read_options(log)
     try:

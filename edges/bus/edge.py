@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -54,7 +54,7 @@ class BusOptions:
     """How an edge is run.
 
     Attributes:
-        place: Of its store. Edges that have the same database are one bus.
+        place: Of its store: a path, a database, or the URL of another edge. Edges that have the same store are one bus.
         routers: URLs.
         name: Of this edge, unique in the network.
         address: Of the bus in the network.
@@ -63,7 +63,9 @@ class BusOptions:
         min_free: Autodrop begins when less than this is free of `max_octets`; 0: never.
         check_every_s: How often storage is looked at.
         callback_schemes: Of the call-backs that are taken.
-        callback_context: How their certificates are checked.
+        callback_context: How their certificates, and that of the other edge, are checked.
+        share: Serve the store to other edges.
+        root_key: What the other edge asks for.
     """
 
     place: str
@@ -76,6 +78,13 @@ class BusOptions:
     check_every_s: float = 1.0
     callback_schemes: tuple[str, ...] = ("https",)
     callback_context: ssl.SSLContext | None = None
+    share: bool = False
+    root_key: str = field(default="", repr=False)
+
+    @property
+    def shared(self) -> bool:
+        """Several edges have the store."""
+        return self.share or "://" in self.place
 
 
 class Edge:
@@ -107,12 +116,15 @@ class Edge:
         """StoreError if the store cannot be opened."""
         options = self.options
         self.failed = asyncio.get_running_loop().create_future()
-        self.store = open_store(options.place, limit_octets=options.max_octets)
-        shared = "://" in options.place
+        self.store = open_store(
+            options.place, limit_octets=options.max_octets, key=options.root_key, client=quote(options.name, safe=""),
+            context=options.callback_context,
+        )  # fmt: skip
+        shared = options.shared
         self.registry = Registry(self.store, self.bus, self._arrived, self._wake.set, shared=shared)
         self._sender = Sender(options.callback_context)
         await self._load()
-        work = [self._deliver(), House(self, lambda: self._shares is None or NETWORK in self._shares.held).keep()]
+        work = [self._deliver(), House(self, self._keeps).keep()]
         if shared:
             self._shares = Shares(self.store, options.name)
             await self._tick(self._shares)
@@ -338,6 +350,12 @@ class Edge:
         self._changed.notify()
         self._wake.set()
 
+    def _keeps(self) -> bool:
+        """This edge looks after the store: the one whose file it is, or one of those that have a database."""
+        if self._shares is None or self.options.share:
+            return True
+        return self.options.place.startswith("postgres") and NETWORK in self._shares.held
+
     def _serves(self, identity: str) -> bool:
         return self._shares is None or ((slot := slot_of(identity)) in self._served and slot in self._shares.held)
 
@@ -460,7 +478,7 @@ class Edge:
             self._log.warning("bus_full", "{reason}", reason=str(error))
 
     def _process(self, status: str) -> str:
-        return PROCESS + status + (f"/{self.options.name}" if "://" in self.options.place else "")
+        return PROCESS + status + (f"/{self.options.name}" if self.options.shared else "")
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -20,6 +20,7 @@ from edges.bus.page import page
 from edges.bus.registry import Forbidden, Missing
 from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
+from edges.store.remote import StoreService
 
 ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token is so short
 MOST_OCTETS: Final = 1 << 20  # of a request's body
@@ -44,11 +45,15 @@ class BusServer:
         self._edge = edge
         self._root_key = root_key.encode()
         self._runners: list[web.AppRunner] = []
+        self._service: StoreService | None = None
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
         """Returns the port. OSError if it cannot be bound."""
         application = web.Application(middlewares=[self._answered, self._authenticated], client_max_size=MOST_OCTETS)
         application.add_routes(self._routes())
+        if self._edge.options.share:
+            self._service = StoreService(self._edge.store)
+            application.router.add_get("/store", self._root(self._service.serve))
         return await self._listen(application, host, port, context)
 
     async def redirect(self, host: str, port: int, https_port: int) -> int:
@@ -63,6 +68,8 @@ class BusServer:
         return await self._listen(application, host, port, None)
 
     async def stop(self) -> None:
+        if self._service is not None:
+            await self._service.close()
         for runner in self._runners:
             await runner.cleanup()
 
@@ -136,9 +143,10 @@ class BusServer:
             async with asyncio.timeout(PUSH_TIMEOUT_S):
                 await self._edge.registry.current()
         except TimeoutError:
+            why = f"the store does not answer: {self._edge.store.place}"
             if request.path == "/pulse":
-                raise web.HTTPInternalServerError(text="the store does not answer\n") from None
-            raise Unavailable("the store does not answer") from None
+                raise web.HTTPInternalServerError(text=f"{why}\n") from None
+            raise Unavailable(why) from None
 
     def _root(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:

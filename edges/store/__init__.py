@@ -1,11 +1,13 @@
 """The store of the edges: append-only streams with positions, and a table of keys, changed together.
 
-One interface, two forms: embedded (one process) and PostgreSQL (several hosts). What one `commit` changes is durable as
+One interface, three forms: embedded (one process), PostgreSQL (several hosts), and `remote`, the embedded store of
+another process. What one `commit` changes is durable as
 a whole or not at all; many commits share one write to the disk. Readers never block writers.
 """
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
@@ -110,7 +112,13 @@ class Committed(NamedTuple):
 
 
 class Store(Protocol):
-    """For one asyncio loop. Every method raises StoreError; none blocks the loop."""
+    """For one asyncio loop. Every method raises StoreError; none blocks the loop.
+
+    Attributes:
+        place: Where it is, for messages.
+    """
+
+    place: str
 
     def commit(self, batch: Batch) -> Awaitable[Committed]:
         """Done once it is durable. Commits happen in the order of the calls, whether or not they are awaited.
@@ -159,10 +167,25 @@ class Store(Protocol):
         ...
 
 
-def open_store(place: str, *, limit_octets: int | None = None) -> Store:
-    """Opens the store at `place`: a path, `sqlite:PATH`, or `postgresql://USER@HOST/DATABASE`.
+def open_store(
+    place: str,
+    *,
+    limit_octets: int | None = None,
+    key: str = "",
+    client: str = "",
+    context: ssl.SSLContext | None = None,
+) -> Store:
+    """Opens the store at `place`: a path, `sqlite:PATH`, `postgresql://USER@HOST/DATABASE`, or the URL `https://...` of
+    another process that serves its store.
 
     To be called in the loop that uses it. Opening a database waits for its server, 5 s at most for each address.
+
+    Args:
+        place: Where it is.
+        limit_octets: How large an embedded store may become; None: as large as the disk.
+        key: For another process's store: its user name for HTTP Basic.
+        client: For another process's store: the name of this one, which is its alone.
+        context: For another process's store: how its certificate is checked; None: as the system does.
 
     Raises:
         StoreError: It cannot be opened.
@@ -178,6 +201,12 @@ def open_store(place: str, *, limit_octets: int | None = None) -> Store:
         if limit_octets is not None:
             raise StoreError(f"{place}: a limit of octets is the server's to set")
         return PostgresStore(place)
+    if scheme in ("https", "http") and colon:
+        from edges.store.remote import RemoteStore
+
+        if limit_octets is not None:
+            raise StoreError(f"{place}: a limit of octets is set where the store is")
+        return RemoteStore(place, key=key, client=client, context=context)
     if colon:
         raise StoreError(f"{place}: there is no store of the kind {scheme!r}; give a path")
     return EmbeddedStore(place.removeprefix("sqlite:"), limit_octets=limit_octets)

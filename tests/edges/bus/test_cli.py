@@ -8,7 +8,7 @@ import pytest
 
 from chaos.live.ports import free_port
 from tests.cli.conftest import onceway
-from tests.edges.bus.world import CERTIFICATE, BusProcess
+from tests.edges.bus.world import CERTIFICATE, ROOT_KEY, BusProcess
 
 CERTIFIED = ("--tls-cert", str(CERTIFICATE))
 
@@ -24,6 +24,7 @@ CERTIFIED = ("--tls-cert", str(CERTIFICATE))
         ((*CERTIFIED, "--min-free", "1"), "at most half of --max-storage"),
         ((*CERTIFIED, "--min-free", "6", "--max-storage", "10"), "at most half of --max-storage"),
         ((*CERTIFIED, "--listen", "a:b:c"), "--listen: "),
+        ((*CERTIFIED, "--store", "https://a:443"), "--data or --store"),
         (CERTIFIED, "the root key is in $ONCEWAY_BUS_ROOT_KEY or --root-key-file"),
         ((*CERTIFIED, "--root-key-file", "/nowhere"), "--root-key-file: "),
     ],
@@ -43,3 +44,29 @@ def test_data_that_another_edge_uses_is_refused(bus: BusProcess, tmp_path: Path)
     done = onceway("bus", "serve", *where, *CERTIFIED, "--root-key-file", key)
     assert done.returncode == 1
     assert f"process {bus.pid} has the store open" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--store", "a:8443"), "--store: a URL"),
+        (("--store", "https://a:8443", "--share"), "for --data"),
+        (("--store", "https://a:8443", "--max-storage", "10"), "for --data"),
+    ],
+)
+def test_a_store_of_another_process_has_its_limits_there(arguments: tuple[str, ...], said: str) -> None:
+    done = onceway("bus", "serve", *CERTIFIED, *arguments, env={"ONCEWAY_BUS_ROOT_KEY": "key"})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("key", "said"), [(None, "that process does not share a store"), ("another", "the key is refused")]
+)
+def test_an_edge_that_may_not_use_the_store_of_another_ends_with_the_reason(
+    bus: BusProcess, key: str | None, said: str
+) -> None:
+    where = ("--store", f"https://localhost:{bus.port}", "--callback-ca", str(CERTIFICATE), "--listen", free_port())
+    done = onceway("bus", "serve", *where, *CERTIFIED, env={"ONCEWAY_BUS_ROOT_KEY": key or ROOT_KEY})
+    assert done.returncode == 1
+    assert said in done.stderr

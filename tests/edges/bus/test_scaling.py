@@ -13,6 +13,7 @@ import pytest
 
 from edges.bus import server
 from edges.bus.core import Bus, Topic
+from edges.bus.edge import BusOptions
 from edges.bus.rules import Wish
 from onceway.loop import run
 
@@ -30,7 +31,8 @@ async def ask_with(due: int) -> float:
     async def current() -> None:
         pass
 
-    edge: Any = SimpleNamespace(bus=bus, registry=SimpleNamespace(tokens={"token": "name"}, current=current))
+    registry = SimpleNamespace(tokens={"token": "name"}, current=current)
+    edge: Any = SimpleNamespace(bus=bus, registry=registry, options=BusOptions("", ""))
     serving = server.BusServer(edge, "key")
     port = await serving.start("127.0.0.1", 0)
     began = asyncio.get_running_loop().time()

@@ -234,8 +234,11 @@ class BusProcess:
         raise AssertionError(f"no {name} {labels} in\n{page}")
 
 
+SHARED = "shared"  # as a store: the first edge's, for all of them
+
+
 class BusNetwork(LiveNetwork):
-    """Routers and one edge; with `store`, a database, several edges."""
+    """Routers and one edge; with `store`, a database or SHARED, several edges."""
 
     def __init__(
         self,
@@ -247,8 +250,12 @@ class BusNetwork(LiveNetwork):
         store: str | None = None,
     ) -> None:
         super().__init__(directory, names, list(itertools.pairwise(names)), (), PATIENT)
-        self.buses = [BusProcess(directory, self.urls(), name, arguments, tls, store) for name in edges]
-        self.bus = self.buses[0]
+        database, first = (None, [*arguments, "--share"]) if store == SHARED else (store, arguments)
+        self.bus = BusProcess(directory, self.urls(), edges[0], first, tls, database)
+        if store == SHARED:
+            database = f"https://localhost:{self.bus.port}"
+        others = [BusProcess(directory, self.urls(), name, arguments, tls, database) for name in edges[1:]]
+        self.buses = [self.bus, *others]
 
     def start_all(self) -> BusNetwork:
         self.start()

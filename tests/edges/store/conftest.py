@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from edges.store import Batch, Committed, Store, open_store
 from tests.edges.store.postgres import Server
+from tests.edges.store.served import Served
 
-T = TypeVar("T")
 With = Callable[[Callable[[Store], Awaitable[None]]], None]
 
 
@@ -44,11 +42,23 @@ def database(postgres: Server) -> str:
     return postgres.url(name)
 
 
-@pytest.fixture(params=["embedded", "postgresql"])
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """An embedded store for other processes."""
+    made = Served(tmp_path / "served.store")
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["embedded", "postgresql", "remote"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a new store may be, of each form."""
     if request.param == "embedded":
         return str(tmp_path / "edge.store")
+    if request.param == "remote":
+        served: Served = request.getfixturevalue("served")
+        return served.url
     url: str = request.getfixturevalue("database")
     return url
 
@@ -68,26 +78,6 @@ def with_store(place: str) -> With:
         asyncio.run(go())
 
     return run
-
-
-class Loop:
-    """A loop in a thread, for tests that speak to a journal from outside."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
-
-    def run(self, work: Awaitable[T]) -> T:
-        async def go() -> T:
-            return await work
-
-        return asyncio.run_coroutine_threadsafe(go(), self.loop).result(60)
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
 
 
 async def append(store: Store, stream: str, *payloads: bytes) -> Committed:

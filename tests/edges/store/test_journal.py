@@ -14,12 +14,14 @@ import pytest
 
 import onceway
 from edges.store import Batch, Store, StoreFull, open_store
+from edges.store.embedded import EmbeddedStore
 from edges.store.journal import StoreJournal
 from onceway.client.bodies import decode_body
 from onceway.client.journal import SubscriberRecord
 from onceway.errors import JournalCorrupt, JournalFull, JournalLocked
-from tests.edges.store.conftest import Loop, With
+from tests.edges.store.conftest import With
 from tests.edges.store.postgres import Server
+from tests.edges.store.served import Loop
 from tests.live import ROOT, LiveNetwork, dying_with_us, wait_until
 from tests.live_fixture import live_network, pytest_runtest_makereport
 from tests.onceway.client.test_journal import (
@@ -152,13 +154,13 @@ def test_a_full_store_stops_the_journal_and_has_nothing_of_what_it_refused(
         publisher.publish(0, [b"kept"])
         await flush(journal)
         with monkeypatch.context() as patch:
-            patch.setattr(store, "_apply", refuse)
+            patch.setattr(EmbeddedStore, "_apply", refuse)
             publisher.publish(1, [b"refused"])
             with pytest.raises(JournalFull, match="full; nothing confirmed is lost"):
                 await flush(journal)
         assert len(await store.scan("journal/publications/")) == 1
 
-    def refuse(batch: Batch) -> None:
+    def refuse(store: EmbeddedStore, batch: Batch) -> None:
         raise StoreFull("full")
 
     with_store(test)

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from edges.store import Batch, Store, StoreFull, open_store
-from tests.edges.store.conftest import Loop, all_of, append
+from tests.edges.store.conftest import all_of, append
 from tests.edges.store.postgres import Server
+from tests.edges.store.served import Loop
 from tests.live import wait_until
 
 pytest.importorskip("psycopg", reason="psycopg is missing: pip install 'onceway[postgresql]'")
