@@ -182,8 +182,7 @@ class Edge:
         except onceway.UsageError as error:
             raise BadRequest(str(error)) from error
         except OncewayError as error:
-            if self._broken is not None and not self._broken.done():
-                self._broken.set_exception(error)
+            self._break(error)
             raise Unavailable(f"{error}; the event may still come") from error
         self.metrics.published.labels(topic).inc()
 
@@ -249,6 +248,7 @@ class Edge:
                     raise
                 if isinstance(error, StoreFull | JournalFull):
                     self._full = str(error)
+                    self._break(error)  # what waits for an outcome is answered now
                 self._log.warning("bus_again", "{reason}", reason=str(error))
             await asyncio.sleep(AGAIN_S)
 
@@ -277,6 +277,11 @@ class Edge:
             publisher = await connection.publisher(self.options.address, on_undecided=lambda _: None)
             with self._publishing(connection, publisher):
                 await self._broken
+
+    def _break(self, error: OncewayError) -> None:
+        """The publisher begins anew."""
+        if self._broken is not None and not self._broken.done():
+            self._broken.set_exception(error)
 
     async def _collect(self, shares: Shares) -> None:
         """Stores for the whole bus what comes to its address, when that is this edge's role."""

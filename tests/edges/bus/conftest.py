@@ -9,9 +9,18 @@ import pytest
 
 from tests.edges.bus.world import Batch, BusNetwork, BusProcess, Sink, new_topic
 from tests.edges.store.conftest import own_server
+from tests.edges.store.postgres import Server
 from tests.live_fixture import Networks, pytest_runtest_makereport
 
 __all__ = ["own_server", "pytest_runtest_makereport"]
+
+
+@pytest.fixture
+def small_server() -> Iterator[Server]:
+    """With a file system that is soon full."""
+    server = Server(small="18m")
+    yield server
+    server.close()
 
 
 class BusNetworks(Networks[BusNetwork]):

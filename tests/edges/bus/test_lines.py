@@ -68,7 +68,11 @@ TESTS = {
         "test_nothing_is_lost_and_order_is_kept_when_the_bus_and_routers_are_killed",
         "test_a_restarted_bus_goes_on_with_what_it_holds",
     ],
-    "8": ["test_a_full_store_answers_503_and_loses_nothing", "test_a_full_disk_answers_503_and_loses_nothing"],
+    "8": [
+        "test_a_full_store_answers_503_and_loses_nothing",
+        "test_a_full_disk_answers_503_and_loses_nothing",
+        "test_a_full_disk_of_the_database_answers_503_and_loses_nothing",
+    ],
     "9": ["test_autodrop_drops_the_oldest_events_of_the_stalest_queue"],
     "10": [
         "test_an_event_is_kept_once_however_many_subscribers_wait_for_it",

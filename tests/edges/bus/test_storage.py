@@ -14,6 +14,7 @@ import pytest
 
 from tests.edges.bus.conftest import BusNetworks
 from tests.edges.bus.world import ROOT_KEY, BusProcess, Sink, ask
+from tests.edges.store.postgres import Server
 from tests.live import wait_until
 
 Sinks = Callable[..., Sink]
@@ -148,7 +149,7 @@ def fill(bus: BusProcess, sink: Sink, well: threading.Event, make_room: Callable
     assert bus.push(token, "orders", 0) == 204
     bus.subscribe(token, sink, "orders", max=7)
     taken = []
-    for number in range(1, 100):
+    for number in range(1, 200):
         status = bus.push(token, "orders", number, data=noise(number))
         if status != 204:
             break
@@ -183,6 +184,14 @@ def test_a_full_disk_answers_503_and_loses_nothing(bus_network: BusNetworks, mak
     bus.kill()
     bus.start()
     assert bus.metric("onceway_bus_process_total", status="start") == 2
+
+
+def test_a_full_disk_of_the_database_answers_503_and_loses_nothing(
+    bus_network: BusNetworks, make_sink: Sinks, small_server: Server
+) -> None:
+    url, make_room = small_server.small_database("full_bus")
+    well = threading.Event()
+    fill(bus_network(store=url).bus, make_sink(lambda _: 200 if well.is_set() else 500), well, make_room)
 
 
 def test_an_event_is_kept_once_however_many_subscribers_wait_for_it(bus_network: BusNetworks, make_sink: Sinks) -> None:

@@ -127,12 +127,7 @@ def test_a_full_disk_at_any_statement_loses_nothing_and_stops_nothing(
 def test_a_database_on_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:
     server = Server(small="24m")
     try:
-        ballast = Path(f"/proc/{server.process.pid}/root{server.small}/ballast")  # in the server's own file system
-        ballast.write_bytes(bytes(4_000_000))
-        server.execute(f"CREATE TABLESPACE small LOCATION '{server.small}'")
-        server.execute("CREATE DATABASE full_one TABLESPACE small")
-        server.execute("CHECKPOINT")  # what was copied has its room on the disk then
-        asyncio.run(fill(server.url("full_one"), ballast.unlink))
+        asyncio.run(fill(*server.small_database("full_one")))
     finally:
         server.close()
 

@@ -1,0 +1,114 @@
+"""Who has which role, in virtual time: how soon the roles of an edge that died are taken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from edges.bus import shares
+from edges.bus.shares import NETWORK, SLOTS, TICK_S, Shares, slot_of
+from edges.store import Batch, Conflict, Store, open_store
+
+TAKEN_S = 5.0  # after a death, others have its roles
+
+
+class Clock:
+    """The time that edges see, and edges that tick by it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self._next: dict[Shares, float] = {}
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def start(self, edge: Shares) -> Shares:
+        self._next[edge] = self.now
+        return edge
+
+    def die(self, edge: Shares) -> None:
+        del self._next[edge]
+
+    async def until(self, end: float) -> None:
+        while (at := min(self._next.values())) <= end:
+            self.now = at
+            for edge in [each for each, due in self._next.items() if due == at]:
+                await edge.tick(connected=True, idle=lambda _: True)
+                self._next[edge] = at + TICK_S
+        self.now = end
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(shares, "time", made)
+    return made
+
+
+def with_store(path: Path, test: Callable[[Store], Awaitable[None]]) -> None:
+    async def go() -> None:
+        store = open_store(str(path / "store"))
+        await test(store)
+        await store.close()
+
+    asyncio.run(go())
+
+
+def test_edges_share_the_slots_evenly_and_one_has_the_network(clock: Clock, tmp_path: Path) -> None:
+    async def test(store: Store) -> None:
+        edges = [clock.start(Shares(store, name)) for name in "ab"]
+        await clock.until(clock.now + 5)
+        assert sorted(len(edge.held - {NETWORK}) for edge in edges) == [SLOTS // 2, SLOTS // 2]
+        assert [NETWORK in edge.held for edge in edges].count(True) == 1
+        assert not edges[0].held & edges[1].held
+
+    with_store(tmp_path, test)
+
+
+@pytest.mark.parametrize("phase", [0.0, 0.1, 0.25, 0.4])
+def test_within_5_s_of_its_death_others_have_the_roles_of_an_edge(clock: Clock, tmp_path: Path, phase: float) -> None:
+    async def test(store: Store) -> None:
+        dying = clock.start(Shares(store, "a"))
+        await clock.until(clock.now + phase)
+        living = [clock.start(Shares(store, name)) for name in "bc"]
+        await clock.until(clock.now + 10)
+        roles = set(dying.held)
+        assert roles
+        clock.die(dying)
+        await clock.until(clock.now + TAKEN_S)
+        assert roles <= living[0].held | living[1].held
+        assert len(living[0].held | living[1].held) == SLOTS + 1
+
+    with_store(tmp_path, test)
+
+
+def test_an_edge_that_was_held_up_writes_nothing_in_roles_that_others_have(clock: Clock, tmp_path: Path) -> None:
+    async def test(store: Store) -> None:
+        a, b = Shares(store, "a"), Shares(store, "b")
+        clock.start(a)
+        clock.start(b)
+        await clock.until(clock.now + 5)
+        lost = sorted(a.held)[0]
+        assert a.on_time()
+        clock.die(a)
+        await clock.until(clock.now + TAKEN_S)
+        assert not a.on_time()
+        batch = Batch()
+        batch.expect(*a.fence(lost))
+        batch.append("s", [b"late"])
+        with pytest.raises(Conflict, match=lost):
+            await store.commit(batch)
+        clock.start(a)
+        await clock.until(clock.now + 5)
+        assert not a.held & b.held
+
+    with_store(tmp_path, test)
+
+
+def test_the_slot_of_a_subscriber_is_a_role() -> None:
+    assert {slot_of(f"client--{number}") for number in range(1000)} == {
+        f"{shares.ROLES}{number:02d}" for number in range(SLOTS)
+    }
