@@ -1,117 +1,342 @@
-"""From a push to the call-back: events pushed over HTTP at a fixed rate, one subscriber with timeout 0.
+"""What an event bus costs: events pushed over HTTP at a fixed rate, and called back over HTTP.
 
-    .venv/bin/python -m bench bus [--rates 500,5000] [--seconds 10]
+    .venv/bin/python -m bench bus [rates] [hanging] [queued]
 
-Router and edge are processes of their own; publisher and subscriber share this one, so that one clock dates both. Where
-this machine cannot keep a rate up, the line says which it kept. CPU is in microseconds for each event.
+rates    one subscriber with timeout 0, beside Redis streams: XADD with every write on the disk, and a worker that posts
+         what it reads to the same subscriber
+hanging  1,000 subscribers, and the same when 10 of them never answer: how long the others wait
+queued   a million queued events: the edge's memory, and how long it takes to start
+
+Router, edge, Redis and its worker are processes of their own; publisher and subscribers share this one, so that one
+clock dates both. Where this machine cannot keep a rate up, the line says which it kept. CPU is in microseconds for each
+event.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
+import multiprocessing
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from base64 import b64encode
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from bench.processes import cpu_seconds
+import onceway
+from bench.processes import cpu_seconds, resident_mb
+from chaos.live.ports import free_port
 from onceway.loop import run
 from tests.edges.bus.world import BusNetwork
+from tests.live import dying_with_us
 
 CONNECTIONS = 64  # of the publisher
 MOST = 1000  # events in a batch
+SUBSCRIBERS, HANGING = 1000, 10
+NOT_COUNTED = 1 << 40
+
+Push = Callable[[int], Awaitable[None]]
 
 
-async def measure(network: BusNetwork, token: str, topic: str, rate: int, seconds: float) -> str:
-    bus = network.bus
-    count = int(rate * seconds)
-    pushed = [0.0] * count
-    answered = [0.0] * count
-    called = [0.0] * count
-    left = count
-    done = asyncio.Event()
+class Sink:
+    """The subscribers' server: when each event came."""
 
-    async def take(request: web.Request) -> web.Response:
-        nonlocal left
+    def __init__(self, count: int, call_backs: int = 0) -> None:
+        self.came: list[list[float]] = [[] for _ in range(count)]
+        self._left = call_backs or count
+        self.done = asyncio.Event()
+        self._never = asyncio.Event()
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        application = web.Application(client_max_size=1 << 26)
+        application.router.add_post("/", self._take)
+        application.router.add_post("/hang", self._hang)
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+        self._never.set()
+        await runner.cleanup()
+
+    async def _take(self, request: web.Request) -> web.Response:
         now = time.perf_counter()
         for event in await request.json():
-            called[int(event["url"].rpartition("/")[2])] = now
-            left -= 1
-        if left <= 0:
-            done.set()
+            number = int(event["url"].rpartition("/")[2])
+            if number < len(self.came):
+                self.came[number].append(now)
+                self._left -= 1
+        if self._left <= 0:
+            self.done.set()
         return web.Response(status=204)
 
-    application = web.Application(client_max_size=1 << 26)
-    application.router.add_post("/", take)
-    runner = web.AppRunner(application, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    callback = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    headers = {"Authorization": f"Basic {b64encode(f'{token}:'.encode()).decode()}"}
-    url = f"http://127.0.0.1:{bus.port}"
-    connector = aiohttp.TCPConnector(limit=CONNECTIONS)
-    async with aiohttp.ClientSession(url, headers=headers, connector=connector) as session:
+    async def _hang(self, request: web.Request) -> web.Response:
+        await self._never.wait()
+        return web.Response(status=503)
 
-        async def post(path: str, body: dict[str, object]) -> None:
-            async with session.post(path, json=body) as response:
-                assert response.status == 204, (response.status, await response.text())
 
-        await post(f"/topics/{topic}", {"type": "noop", "url": "https://example.com/0"})
-        wish = {"topics": [topic], "callback": callback, "uuid": "u", "timeout": 0, "max": MOST}
-        await post("/subscription", wish)
+async def drive(sink: Sink, push: Push, rate: float, processes: Mapping[str, int]) -> str:
+    """Pushes at this rate, until the last event has come."""
+    count = len(sink.came)
+    pushed, answered = [0.0] * count, [0.0] * count
 
-        async def push(number: int) -> None:
-            pushed[number] = time.perf_counter()
-            await post(f"/topics/{topic}", {"type": "update", "url": f"https://example.com/{number}"})
-            answered[number] = time.perf_counter()
+    async def one(number: int) -> None:
+        pushed[number] = time.perf_counter()
+        await push(number)
+        answered[number] = time.perf_counter()
 
-        processes = {"router": network["a"].pid, "edge": bus.pid}
-        before = {name: cpu_seconds([pid]) for name, pid in processes.items()}
-        began = time.perf_counter()
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(count):
-                wait = began + number / rate - time.perf_counter()
-                if wait > 0:
-                    await asyncio.sleep(wait)
-                tasks.create_task(push(number))
-        took = time.perf_counter() - began
-        await done.wait()
-        used = {name: (cpu_seconds([pid]) - before[name]) / count * 1e6 for name, pid in processes.items()}
-    await runner.cleanup()
+    before = {name: cpu_seconds([pid]) for name, pid in processes.items()}
+    began = time.perf_counter()
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(count):
+            wait = began + number / rate - time.perf_counter()
+            if wait > 0:
+                await asyncio.sleep(wait)
+            tasks.create_task(one(number))
+    took = time.perf_counter() - began
+    await sink.done.wait()
+    used = {name: (cpu_seconds([pid]) - before[name]) / count * 1e6 for name, pid in processes.items()}
+    waits = [came - begin for times, begin in zip(sink.came, pushed, strict=True) for came in times]
+    answers = [end - begin for end, begin in zip(answered, pushed, strict=True)]
     return (
-        f"{rate}/s asked, {count / took:,.0f}/s kept; "
-        f"call-back {_shown(called, pushed)}; 204 {_shown(answered, pushed)}; "
+        f"{rate:g}/s asked, {count / took:,.0f}/s kept; call-back {_shown(waits)}; answer {_shown(answers)}; "
         f"us of CPU each: {', '.join(f'{name} {each:.0f}' for name, each in used.items())}"
     )
 
 
-def _shown(ends: Sequence[float], begins: Sequence[float]) -> str:
+def _shown(waits: list[float]) -> str:
     """Median and 99th percentile."""
-    waits = sorted(end - begin for begin, end in zip(begins, ends, strict=True))
+    waits.sort()
     return f"{statistics.median(waits) * 1e3:.1f} ms, p99 {waits[len(waits) * 99 // 100] * 1e3:.1f} ms"
+
+
+class Bus:
+    """An edge with its router, for one client."""
+
+    def __init__(self, directory: Path) -> None:
+        self.network = BusNetwork(directory, arguments=("--http-callbacks",), tls=False)
+        self.network.start_all()
+        self._token = self.network.bus.client("bench")
+
+    @property
+    def processes(self) -> dict[str, int]:
+        return {"router": self.network["a"].pid, "edge": self.network.bus.pid}
+
+    @asynccontextmanager
+    async def speaking(self, token: str = "") -> AsyncIterator[Callable[[str, object], Awaitable[None]]]:
+        headers = {"Authorization": f"Basic {b64encode(f'{token or self._token}:'.encode()).decode()}"}
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+        url = f"http://127.0.0.1:{self.network.bus.port}"
+        async with aiohttp.ClientSession(url, headers=headers, connector=connector) as session:
+
+            async def post(path: str, body: object) -> None:
+                async with session.post(path, json=body) as response:
+                    assert response.status == 204, (response.status, await response.text())
+
+            yield post
+
+    async def rate(self, topic: str, rate: int, seconds: float) -> str:
+        sink = Sink(int(rate * seconds))
+        async with self.speaking() as post, sink.serving() as callback:
+
+            async def push(number: int) -> None:
+                await post(f"/topics/{topic}", event(number))
+
+            await push(NOT_COUNTED)
+            wish = {"topics": [topic], "callback": callback, "uuid": "u", "timeout": 0, "max": MOST}
+            await post("/subscription", wish)
+            return await drive(sink, push, rate, self.processes)
+
+    async def subscribe(self, token: str, topic: str, callback: str) -> None:
+        async with self.speaking(token) as post:
+            wish = {"topics": [topic], "callback": callback, "uuid": "u", "timeout": 0}
+            await post("/subscription", wish)
+
+    async def hanging(self, rate: int, seconds: float) -> AsyncIterator[str]:
+        topics = ["many_" + "x" * number for number in range(10)]
+        tokens = [self.network.bus.client(f"s{number}") for number in range(SUBSCRIBERS)]
+        count = int(rate * seconds)
+        for hanging in (0, HANGING, 0, HANGING):
+            of_topic = Counter(topics[number % len(topics)] for number in range(hanging, SUBSCRIBERS))
+            sink = Sink(count, sum(of_topic[topics[number % len(topics)]] for number in range(count)))
+            async with self.speaking() as post, sink.serving() as callback:
+
+                async def push(number: int) -> None:
+                    await post(f"/topics/{topics[number % len(topics)]}", event(number))
+
+                for number in range(len(topics)):
+                    await post(f"/topics/{topics[number]}", event(NOT_COUNTED))
+                for number, token in enumerate(tokens):
+                    where = callback + "hang" * (number < hanging)
+                    await self.subscribe(token, topics[number % len(topics)], where)
+                yield f"{SUBSCRIBERS} subscribers, {hanging} hang: {await drive(sink, push, rate, self.processes)}"
+
+    async def queued(self, count: int) -> AsyncIterator[str]:
+        """Events for one subscriber that takes none, published by an AMQP client."""
+        bus = self.network.bus
+        async with self.speaking() as post:
+            await post("/topics/queue", event(NOT_COUNTED))
+        await self.subscribe(self._token, "queue", "http://127.0.0.1:9/")
+        bodies = [
+            json.dumps({"topic": "queue", **event(number), "t": 0}, separators=(",", ":")).encode()
+            for number in range(1000)
+        ]
+        async with onceway.connect(self.network.urls(), close_timeout_s=None) as connection:
+            publisher = await connection.publisher("bus")
+            for part in range(4):
+                for _ in range(count // 4000):
+                    await publisher.put_many(bodies)
+                await publisher.drain()
+                yield f"{(part + 1) * count // 4:,} events queued: the edge has {resident_mb([bus.pid]):.0f} MB"
+        bus.stop()
+        began = time.perf_counter()
+        bus.start()
+        took = time.perf_counter() - began
+        yield f"started in {took:.2f} s with {resident_mb([bus.pid]):.0f} MB"
+
+
+# --- Redis
+
+
+class Redis:
+    """redis-server with every write on the disk, and a worker that calls back."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = free_port()
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(directory)]
+        command += ["--save", "", "--appendonly", "yes", "--appendfsync", "always"]
+        self._server = subprocess.Popen(dying_with_us(command), stdout=subprocess.DEVNULL)
+
+    async def rate(self, stream: str, rate: int, seconds: float) -> str:
+        sink = Sink(int(rate * seconds))
+        async with sink.serving() as callback:
+            idle = asyncio.LifoQueue[Resp]()
+            for _ in range(CONNECTIONS):
+                idle.put_nowait(await Resp.connect(self.port))
+            first = await idle.get()
+            await first.ask("XGROUP", "CREATE", stream, "g", "$", "MKSTREAM")
+            idle.put_nowait(first)
+            worker = multiprocessing.get_context("spawn").Process(target=work, args=(self.port, stream, callback))
+            worker.start()
+
+            async def push(number: int) -> None:
+                connection = await idle.get()
+                await connection.ask("XADD", stream, "*", "e", json.dumps(event(number)))
+                idle.put_nowait(connection)
+
+            assert worker.pid is not None
+            try:
+                return await drive(sink, push, rate, {"server": self._server.pid, "worker": worker.pid})
+            finally:
+                worker.terminate()
+                worker.join()
+
+    def close(self) -> None:
+        self._server.terminate()
+        self._server.wait()
+
+
+class Resp:
+    """A connection to Redis: one command at a time."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    @classmethod
+    async def connect(cls, port: int) -> Resp:
+        while True:
+            try:
+                return cls(*await asyncio.open_connection("127.0.0.1", port))
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.01)
+
+    async def ask(self, *words: str | bytes) -> Any:
+        parts = [word.encode() if isinstance(word, str) else word for word in words]
+        self._writer.write(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(each), each) for each in parts))
+        return await self._answer()
+
+    async def _answer(self) -> Any:
+        line = (await self._reader.readline()).rstrip()
+        kind, rest = line[:1], line[1:]
+        if kind == b"*":
+            return [await self._answer() for _ in range(int(rest))]
+        if kind == b"$":
+            return None if rest == b"-1" else (await self._reader.readexactly(int(rest) + 2))[:-2]
+        assert kind != b"-", rest
+        return rest
+
+
+def work(port: int, stream: str, callback: str) -> None:
+    """Posts what it reads, and acknowledges it."""
+
+    async def go() -> None:
+        redis = await Resp.connect(port)
+        async with aiohttp.ClientSession() as session:
+            while True:
+                found = await redis.ask(
+                    "XREADGROUP", "GROUP", "g", "w", "COUNT", str(MOST), "BLOCK", "0", "STREAMS", stream, ">"
+                )
+                records = found[0][1]
+                body = b"[" + b",".join(values[1] for _, values in records) + b"]"
+                async with session.post(callback, data=body) as response:
+                    assert response.status == 204
+                await redis.ask("XACK", stream, "g", *(position for position, _ in records))
+
+    run(go())
+
+
+def event(number: int) -> dict[str, str]:
+    return {"type": "update", "url": f"https://example.com/{number}"}
+
+
+async def report(bus: Bus, redis: Redis | None, options: argparse.Namespace) -> None:
+    what = options.what or ["rates", "hanging", "queued"]
+    if "rates" in what:
+        for index, rate in enumerate(map(int, options.rates.split(","))):
+            topic = "bench_" + "x" * index
+            print(f"bus    {await bus.rate(topic, rate, options.seconds)}", flush=True)
+            if redis is not None:
+                print(f"redis  {await redis.rate(topic, rate, options.seconds)}", flush=True)
+    if "hanging" in what:
+        async for line in bus.hanging(options.pushes, 2 * options.seconds):
+            print(line, flush=True)
+    if "queued" in what:
+        async for line in bus.queued(options.queued):
+            print(line, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", nargs="*", help="rates, hanging, queued; all of them without it")
     parser.add_argument("--rates", default="500,5000")
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--pushes", type=int, default=5, help="a second, each for 100 subscribers")
+    parser.add_argument("--queued", type=int, default=1_000_000)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
-        network = BusNetwork(Path(directory), arguments=("--http-callbacks",), tls=False)
+        redis = None
+        if shutil.which("redis-server"):
+            redis = Redis(Path(directory))
+        else:
+            print("redis-server is missing: apt-get install redis-server", file=sys.stderr)
+        bus = Bus(Path(directory))
         try:
-            network.start_all()
-            token = network.bus.client("bench")
-            for index, rate in enumerate(map(int, options.rates.split(","))):
-                print(run(measure(network, token, "bench_" + "x" * index, rate, options.seconds)), flush=True)
+            run(report(bus, redis, options))
         finally:
-            network.close()
+            bus.network.close()
+            if redis is not None:
+                redis.close()
     return 0
 
 
