@@ -138,6 +138,9 @@ class StoreService:
             case "scan":
                 rows = await store.scan(*arguments)
                 return [(key, value.decode("latin-1")) for key, value in rows if not key.startswith(DONE)]
+            case "surplus":
+                stream, retention = arguments
+                return await store.surplus(stream, Retention(*retention))
             case "bounds" | "position_at" | "grown" | "streams" | "used":
                 return await getattr(store, method)(*arguments)
         raise AssertionError(method)
@@ -221,6 +224,9 @@ class RemoteStore:
 
     async def position_at(self, stream: str, time_us: int) -> int:
         return int(await self._ask("position_at", stream, time_us))
+
+    async def surplus(self, stream: str, retention: Retention) -> int:
+        return int(await self._ask("surplus", stream, retention))
 
     async def grown(self, stream: str, position: int) -> None:
         await self._ask("grown", stream, position)
