@@ -32,7 +32,7 @@ def store_plans(topology: Topology) -> dict[str, Plan]:
         for name, _, _ in pipe.stores:
             plans[name] = (
                 *plans.get(name, ()),
-                (pipe.match, pipe.stores, pipe.store_data, pipe.retention_s, pipe.retention_octets),
+                (pipe.match, pipe.stores, pipe.store_data, pipe.store_metrics, pipe.retention_s, pipe.retention_octets),
             )
     return plans
 

@@ -33,6 +33,7 @@ class AddressConfig:
     other_subscriptions: OtherSubscriptions = "allow"  # whether subscriptions that are not declared may attach
     stores: tuple[tuple[str, str, int], ...] = ()  # of a pipe: name, host and port of each store, the primary first
     store_data: tuple[tuple[str, str], ...] = ()  # of a pipe: name of a store, and where it keeps its data
+    store_metrics: tuple[tuple[str, str, int], ...] = ()  # of a pipe: where a store answers Prometheus, as `stores`
     retention_s: float | None = None  # of a pipe: what is older is dropped
     retention_octets: int | None = None  # of a pipe: the oldest of what is more is dropped
 

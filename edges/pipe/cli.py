@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -216,7 +217,9 @@ def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) ->
 @click.option(
     "--listen", default="127.0.0.1:5981", show_default=True, help="Where readers connect, for a pipe without a file."
 )
-@click.option("--metrics", metavar="HOST:PORT", help="Where Prometheus is answered. Default: nowhere.")
+@click.option(
+    "--metrics", metavar="HOST:PORT", help="Where Prometheus is answered. Default: what the file says, or nowhere."
+)
 @log_options
 def serve_command(
     what: str,
@@ -240,36 +243,48 @@ def serve_command(
         from onceway.parent import die_with
 
         die_with(parent)
-    host, port, pipes, name, routers, place = _plan(what, name, urls, listen)
-    from onceway.topology.values import read_host_port
-
-    try:
-        metrics_at = None if metrics is None else read_host_port(metrics, "127.0.0.1")
-    except ValueError as error:
-        raise click.UsageError(f"--metrics: {error.args[0]}") from error
+    plan = _plan(what, name, urls, listen)
+    if metrics is not None:
+        plan.metrics = _read_place("--metrics", metrics)
     options = read_options(log)
     try:
         logs.configure(options)
     except OSError as error:
         raise cannot_open(options, error) from error
-    kept_in = data or place or default_data or f"onceway-pipe-{name}"
-    run_to_exit(_serve(name, pipes, routers, kept_in, host, port, metrics_at))
+    run_to_exit(_serve(plan, data or plan.data or default_data or f"onceway-pipe-{plan.name}"))
 
 
-def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[str, int, list[PipePlan], str, str, str]:
-    """Host and port to listen at, pipes, name of the store, routers, and where the file says that its data is kept."""
+@dataclass(slots=True)
+class _Plan:
+    """One store, as the file or the command line describes it."""
+
+    name: str
+    routers: str
+    host: str
+    port: int
+    pipes: list[PipePlan]
+    data: str = ""  # where the file says that it is kept
+    metrics: tuple[str, int] | None = None
+
+
+def _read_place(option: str, text: str) -> tuple[str, int]:
+    from onceway.topology.values import read_host_port
+
+    try:
+        return read_host_port(text, "127.0.0.1")
+    except ValueError as error:
+        raise click.UsageError(f"{option}: {error.args[0]}") from error
+
+
+def _plan(what: str, name: str | None, urls: str | None, listen: str) -> _Plan:
     from edges.pipe.serve import PipePlan
     from edges.store import Retention
     from onceway import topology
     from onceway.errors import UsageError
-    from onceway.topology.values import format_host_port, read_host_port
+    from onceway.topology.values import format_host_port
 
     if urls is not None and not Path(what).exists():
-        try:
-            host, port = read_host_port(listen, "127.0.0.1")
-        except ValueError as error:
-            raise click.UsageError(f"--listen: {error.args[0]}") from error
-        return host, port, [PipePlan(what, ((name or "a", ""),))], name or "a", urls, ""
+        return _Plan(name or "a", urls, *_read_place("--listen", listen), [PipePlan(what, ((name or "a", ""),))])
     loaded = topology.load(what)
     pipes = [address for address in loaded.addresses if address.stores]
     names = list(dict.fromkeys(store for pipe in pipes for store, _, _ in pipe.stores))
@@ -278,12 +293,12 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[s
     if name is None or name not in names:
         raise UsageError(f"--store: one of {', '.join(names) or 'none: the file has no pipe with stores'}")
     places = {(host, port) for pipe in pipes for store, host, port in pipe.stores if store == name}
-    if len(places) > 1:
-        raise UsageError(f"store {name} has several places in the file: give it one port, or several names")
-    ((host, port),) = places
     kept = {place for pipe in pipes for store, place in pipe.store_data if store == name}
-    if len(kept) > 1:
-        raise UsageError(f"store {name} has several places for its data in the file: give it one, or several names")
+    measured = {(host, port) for pipe in pipes for store, host, port in pipe.store_metrics if store == name}
+    for found, what_for in ((places, ""), (kept, " for its data"), (measured, " for its metrics")):
+        if len(found) > 1:
+            raise UsageError(f"store {name} has several places{what_for} in the file: give it one, or several names")
+    ((host, port),) = places
     plans = [
         PipePlan(
             pipe.match,
@@ -294,26 +309,26 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> tuple[s
         if any(store == name for store, _, _ in pipe.stores)
     ]
     routers = urls or ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
-    return host, port, plans, name, routers, next(iter(kept), "")
+    return _Plan(name, routers, host, port, plans, next(iter(kept), ""), next(iter(measured), None))
 
 
-async def _serve(
-    name: str, pipes: list[PipePlan], routers: str, data: str, host: str, port: int, metrics: tuple[str, int] | None
-) -> int:
+async def _serve(plan: _Plan, data: str) -> int:
     from edges.pipe.serve import StoreProcess
     from onceway.logs import logger
     from onceway.loop import on_stop_signals
 
     stop = asyncio.Event()
     on_stop_signals(stop.set)
-    process = StoreProcess(name, pipes, routers=routers, data=data, host=host, port=port, metrics=metrics)
+    process = StoreProcess(
+        plan.name, plan.pipes, routers=plan.routers, data=data, host=plan.host, port=plan.port, metrics=plan.metrics
+    )
     try:
         await process.start()
     except OSError as error:
-        say(f"[{name}] {error.filename or f'{host}:{port}'}: {error.strerror or error}")
+        say(f"[{plan.name}] {error.filename or f'{plan.host}:{plan.port}'}: {error.strerror or error}")
         return 2
-    shown = ", ".join(each.name for each in pipes)
-    logger("pipe", store=name).info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=host,
+    shown = ", ".join(each.name for each in plan.pipes)
+    logger("pipe", store=plan.name).info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=plan.host,
                                     port=process.port, pipes=shown)  # fmt: skip
     assert process.failed is not None
     stopped = asyncio.create_task(stop.wait())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +27,11 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[PipeLog], float]], ...]] = (
     ("start_position", "Where the content begins", lambda log: log.state.start),
     ("next_position", "Behind the last record on this store's disk", lambda log: log.next),
     ("visible_position", "Behind the last record that readers may read", lambda log: log.visible),
+    (
+        "waiting_records",
+        "Records on this store's disk that readers may not read yet: another store may lack them",
+        lambda log: log.next - log.visible,
+    ),
     ("epoch", "Number of the latest promotion that this store knows", lambda log: number_of(log.state.epoch)),
     ("incomplete", "1 while this store has not all of the pipe: it is new, or reads it again", lambda log: log.lacks),
     ("readers", "Links that read", lambda log: len(log.cursors)),
@@ -47,6 +53,11 @@ class StoreCollector:
         yield self._gauge(
             "primary", "1 if this store gives the positions",
             ((name, float(pipe.is_primary)) for name, pipe in self._pipes.items()),
+        )  # fmt: skip
+        now = time.monotonic()
+        yield self._gauge(
+            "waiting_seconds", "How long the primary has waited for the other stores to take what is oldest",
+            ((name, pipe.waited_s(now)) for name, pipe in self._pipes.items()),
         )  # fmt: skip
         pushes = CounterMetricFamily(
             f"{PREFIX}_pushes", "Messages that this process has given a position", labels=["store", "pipe"]

@@ -157,6 +157,7 @@ class StoredPipe:
 
     def __init__(self, store: str, plan: PipePlan, log: PipeLog, routers: str, listener: Listener, say: Log) -> None:
         self.pushes = 0  # that this process has given a position
+        self._publishing_since: float | None = None
         self._store = store
         self._plan = plan
         self._log = log
@@ -174,6 +175,11 @@ class StoredPipe:
     @property
     def is_primary(self) -> bool:
         return self._log.state.primary == self._store and self._log.state.fence == self._log.state.epoch
+
+    def waited_s(self, now: float) -> float:
+        """How long the primary has waited for the other stores."""
+        since = self._publishing_since
+        return 0.0 if since is None or not self.is_primary else now - since
 
     def tasks(self) -> list[Any]:
         return [self._lead(), self._follow()] if self._several else [self._lead()]
@@ -276,7 +282,7 @@ class StoredPipe:
         epoch = log.state.epoch
         here = Entry(control(epochs=log.state.epochs, next=log.next))
         log.state.replicated = max(log.state.replicated, await log.first())  # what is gone has been shown
-        await (await publisher.put_payloads([encode_entry(epoch, log.state.replicated, here)]))
+        await self._until_all_have(publisher, [encode_entry(epoch, log.state.replicated, here)])
         while log.state.replicated < log.next:
             chunk = await log.chunk(log.state.replicated)
             records = chunk.payloads[log.state.replicated - chunk.first :]
@@ -285,12 +291,17 @@ class StoredPipe:
     async def _publish(self, publisher: onceway.Publisher, first: int, entries: list[Entry]) -> None:
         """Returns when all stores have them."""
         epoch = self._log.state.epoch
-        publications = await publisher.put_payloads(
-            encode_entry(epoch, position, entry) for position, entry in enumerate(entries, first)
+        await self._until_all_have(
+            publisher, [encode_entry(epoch, position, entry) for position, entry in enumerate(entries, first)]
         )
-        await publications
         self._log.state.replicated = first + len(entries)  # durable with the next commit: until then it is less
         self._log.show(first + len(entries))
+
+    async def _until_all_have(self, publisher: onceway.Publisher, payloads: list[bytes]) -> None:
+        if self._publishing_since is None:
+            self._publishing_since = time.monotonic()
+        await (await publisher.put_payloads(payloads))
+        self._publishing_since = None
 
     async def _take(self, batch: Batch, publisher: onceway.Publisher | None) -> None:
         """Writes a batch, has it replicated, and accepts it."""

@@ -61,6 +61,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "other_subscriptions": LINKS,
         "stores": NOW,
         "store_data": NOW,
+        "store_metrics": NOW,
         "retention": NOW,
     },
     "settings": {

@@ -7,7 +7,7 @@ explains both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onceway.topology.document import Bounds, Entry, Form, Item, read_quantity
@@ -48,7 +48,7 @@ def log_address(pipe: AddressConfig) -> AddressConfig:
 def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item) -> dict[str, Any]:
     """What an address of type pipe has beside its timeouts; nothing for a topic."""
     if values.get("type") != "pipe":
-        for key in ("stores", "store_data", "retention"):
+        for key in ("stores", "store_data", "store_metrics", "retention"):
             if key in fields:
                 fields[key].problem(f"{key} of a topic", "write type: pipe, or leave the line out")
         return {}
@@ -65,26 +65,39 @@ def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item
     if "stores" not in fields:
         item.problem("a pipe without stores", f"add stores: {_EXPECTED}")
         return {}
-    stores: dict[str, tuple[str, str, int]] = {}
-    for name, place in (fields["stores"].entries(_EXPECTED) or {}).items():
-        try:
-            read_name(name)
-        except ValueError as error:
-            place.problem(*error.args)
-        address = place.scalar(lambda text: read_host_port(text, "127.0.0.1"), "a port, or host:port")
-        if address is not None:
-            stores[name] = (name, *address)
+    stores = _places(fields["stores"], _EXPECTED)
     if not stores:
         fields["stores"].problem("a pipe without stores", f"write {_EXPECTED}")
+    names = [name for name, _, _ in stores]
+    metrics: tuple[tuple[str, str, int], ...] = ()
+    if "store_metrics" in fields:
+        metrics = _places(fields["store_metrics"], "a mapping such as {s: 9981}", names)
     return {
-        "stores": tuple(stores.values()),
-        "store_data": _store_data(fields, stores),
+        "stores": stores,
+        "store_data": _store_data(fields, names),
+        "store_metrics": metrics,
         **_retention(fields),
         "guarantee": "exactly-once",
         "no_subscribers": "hold",
         "subscriptions": (primary_subscription(match),),
         "other_subscriptions": "refuse",
     }
+
+
+def _places(entry: Entry, expected: str, names: Sequence[str] = ()) -> tuple[tuple[str, str, int], ...]:
+    """Name of a store, host and port; `names` are those that the file has."""
+    found = []
+    for name, place in (entry.entries(expected) or {}).items():
+        try:
+            read_name(name)
+        except ValueError as error:
+            place.problem(*error.args)
+        if names and name not in names:
+            place.problem(f'no store "{name}"', f"stores are {', '.join(names)}")
+        address = place.scalar(lambda text: read_host_port(text, "127.0.0.1"), "a port, or host:port")
+        if address is not None:
+            found.append((name, *address))
+    return tuple(found)
 
 
 def _retention(fields: Mapping[str, Entry]) -> dict[str, Any]:
@@ -107,7 +120,7 @@ def _read_data(text: str) -> str:
     return text
 
 
-def _store_data(fields: Mapping[str, Entry], stores: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _store_data(fields: Mapping[str, Entry], stores: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """Where each store keeps its data, for those of which the file says it."""
     places = {}
     entries = fields["store_data"].entries("a mapping such as {s: /srv/pipes}") if "store_data" in fields else None

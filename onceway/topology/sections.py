@@ -54,6 +54,7 @@ ADDRESS_KEYS: Final = (
     "other_subscriptions",
     "stores",
     "store_data",
+    "store_metrics",
     "retention",
 )
 ROUTER_KEYS: Final = ("amqp", "amqps", "interrouter", "admin", "host", "tls", "limits")

@@ -257,6 +257,10 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
             't.yaml:7: addresses[0].store_data.a: "b/c" as the place of data; write an absolute path, or postgresql://...',
         ),
         (
+            "addresses: [{match: x, type: pipe, stores: {a: 1}, store_metrics: {b: 2}}]\n",
+            't.yaml:7: addresses[0].store_metrics.b: no store "b"; stores are a',
+        ),
+        (
             "addresses: [{match: x, type: pipe, stores: {a: 1}, retention: {age: 72}}]\n",
             't.yaml:7: addresses[0].retention.age: "72" has no unit; did you mean 72s?',
         ),

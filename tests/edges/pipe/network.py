@@ -24,6 +24,7 @@ class PipeNetwork(LiveNetwork):
         names: tuple[str, ...],
         pipes: Mapping[str, tuple[str, ...]],
         retention: Mapping[str, str] | None = None,
+        store_metrics: Mapping[str, int] | None = None,
         **options: object,
     ) -> None:
         stores = dict.fromkeys(store for names in pipes.values() for store in names)
@@ -36,8 +37,8 @@ class PipeNetwork(LiveNetwork):
             {"match": pipe, "type": "pipe", "stores": {store: self.ports[store] for store in stores}}
             for pipe, stores in pipes.items()
         ]
-        if retention:
-            addresses = [{**each, "retention": retention} for each in addresses]
+        of_all = {"retention": retention, "store_metrics": store_metrics}
+        addresses = [{**each, **{key: value for key, value in of_all.items() if value}} for each in addresses]
         links = [(one, other) for one, other in itertools.pairwise(names)]
         super().__init__(directory, names, links, addresses, PATIENT, **options)  # type: ignore[arg-type]
 

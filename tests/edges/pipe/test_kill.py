@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,11 @@ def judge(pushed: list[list[bytes]], readings: list[list[tuple[int, object]]]) -
         assert mine == bodies
 
 
-async def run(network: PipeNetwork, directory: Path, kills: list[str]) -> None:
-    """Writes and reads while each of `kills` dies in turn and comes again: a store or a router; +NAME promotes a store."""
+async def run(
+    network: PipeNetwork, directory: Path, kills: list[str], deaths: Mapping[str, Callable[[], None]] | None = None
+) -> None:
+    """Writes and reads while each of `kills` dies in turn and comes again: a store or a router; +NAME promotes a store;
+    one of `deaths` is called."""
     stop = asyncio.Event()
     total: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     writers = [asyncio.create_task(write(network.urls(), directory, name, stop)) for name in range(PUBLISHERS)]
@@ -71,6 +75,8 @@ async def run(network: PipeNetwork, directory: Path, kills: list[str]) -> None:
                     onceway_command, "pipe", "promote", network.topology_path, "jobs", victim[1:]
                 )
                 assert done.returncode == 0, done.stderr
+            elif deaths and victim in deaths:
+                await asyncio.to_thread(deaths[victim])
             elif victim in network.ports:
                 network.kill_store(victim)
                 await asyncio.to_thread(network.start_store, victim)

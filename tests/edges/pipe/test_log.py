@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,6 +123,36 @@ def test_only_the_last_deliveries_are_remembered(tmp_path: Path, monkeypatch: py
             Entry(b"2", b"tag a", entry(b"a").check),
             Entry(b"3", b"tag c", entry(b"c").check),
         ]
+
+    in_store(tmp_path, work)
+
+
+class Deliveries(dict[int, tuple[bytes, int]]):
+    """Counts what is looked up to forget, and refuses what would pass over all that were removed before."""
+
+    looked_up = 0
+
+    def pop(self, *arguments: Any) -> Any:
+        self.looked_up += 1
+        return super().pop(*arguments)
+
+    def __iter__(self) -> Iterator[int]:
+        raise AssertionError("a dict's first key costs as much as was removed before it")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_to_forget_a_delivery_costs_one_look_however_many_were_forgotten_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edges.pipe.log.REMEMBERED", 100)
+
+    async def work(log: PipeLog) -> None:
+        kept = log.deliveries = Deliveries()
+        for number in range(200):
+            await log.append([entry(b"%d %d" % (number, of)) for of in range(10)] + [Entry(control(dropped=0))])
+        assert len(kept) == len(log._unaccepted) == 100
+        assert kept.looked_up < 2200  # a look for each record, also for those that have no delivery
 
     in_store(tmp_path, work)
 
