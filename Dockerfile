@@ -3,10 +3,11 @@
 ARG BASE=docker.io/library/python:3.13-slim-bookworm
 
 FROM ${BASE} AS build
-COPY dist/onceway-*-py3-none-any.whl /wheel/
+COPY requirements.lock dist/onceway-*-py3-none-any.whl /wheel/
 # pip has done its work then.
 RUN python3 -m venv /opt/onceway \
-    && /opt/onceway/bin/pip install --no-cache-dir --disable-pip-version-check /wheel/*.whl \
+    && /opt/onceway/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes -r /wheel/requirements.lock \
+    && /opt/onceway/bin/pip install --no-cache-dir --disable-pip-version-check --no-deps /wheel/*.whl \
     && /opt/onceway/bin/pip uninstall --yes --quiet pip
 
 FROM ${BASE}

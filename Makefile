@@ -1,6 +1,7 @@
 # Everything starts here and works from a clean clone with Python 3.11+, make and git: `make demo`, `make test`.
 SHELL := /bin/sh
 BIN := .venv/bin
+TOOLS := .venv/tools/bin
 PYTEST := $(BIN)/python -m pytest
 ARGS ?=
 SEEDS ?= 0-99999
@@ -8,7 +9,7 @@ SEEDS ?= 0-99999
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim sim-long chaos chaos-long compiled bench docs wheel wheel-compiled image clean venv runtime tools fuzz
+.PHONY: help demo test check unit sim sim-long chaos chaos-long compiled bench docs wheel wheel-compiled image lock audit clean venv runtime tools fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -54,9 +55,26 @@ bench: tools ## CPU per delivery and latency beside other brokers, as tables (be
 docs: tools ## the documentation as a site in site/, every link checked
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-wheel: venv ## dist/onceway-*-py3-none-any.whl
+wheel: venv $(TOOLS)/python ## dist/onceway-*-py3-none-any.whl, and beside it what it needs, as CycloneDX (.cdx.json)
 	@rm -rf dist build/lib
 	@$(BIN)/python -m pip wheel -q --no-deps -w dist .
+	@$(TOOLS)/python -m pip install -q cyclonedx-bom
+	@$(TOOLS)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible \
+		-o $$(ls dist/onceway-*-py3-none-any.whl | sed 's/-py3.*/.cdx.json/') 2>/dev/null
+
+# Programs about packages, apart from what is tested.
+$(TOOLS)/python: | venv
+	@$(BIN)/python -m venv .venv/tools
+
+# The lock holds for every Python and system that we run on.
+lock: $(TOOLS)/python ## requirements.lock: what a wheel needs to run, each with its version and hashes
+	@$(TOOLS)/python -m pip install -q uv
+	@$(TOOLS)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
+		--extra postgresql --extra metadata pyproject.toml -o requirements.lock
+
+audit: $(TOOLS)/python ## known vulnerabilities of what requirements.lock names (asks pypi.org)
+	@$(TOOLS)/python -m pip install -q pip-audit
+	@$(TOOLS)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock
 
 wheel-compiled: venv ## the same with compiled modules, for this Python and this kind of machine: half the CPU (wants a C compiler)
 	@ONCEWAY_COMPILED=1 $(BIN)/python -m pip wheel -q --no-deps -w dist .

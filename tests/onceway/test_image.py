@@ -47,13 +47,20 @@ def test_the_image_is_that_of_the_rendered_files() -> None:
     assert last("ENTRYPOINT") == '["onceway"]'
 
 
+def test_the_image_holds_the_versions_of_the_lock_and_no_others() -> None:
+    (run,) = (rest for name, rest in stages()[0] if name == "RUN")
+    installs = [step for step in run.split(" && ") if "pip install" in step]
+    assert ["--require-hashes -r /wheel/requirements.lock" in installs[0], "--no-deps" in installs[1]] == [True, True]
+    assert len(installs) == 2
+
+
 def test_the_image_says_how_it_is_asked_and_stopped() -> None:
     assert last("STOPSIGNAL") == "SIGTERM"
     assert last("HEALTHCHECK").endswith('CMD ["sh", "-c", "exec onceway status \\"$ONCEWAY_STATUS\\""]')
     assert "ONCEWAY_STATUS=http://127.0.0.1:8671" in last("ENV")
 
 
-def test_only_the_wheel_goes_into_the_build() -> None:
+def test_only_the_wheel_and_its_lock_go_into_the_build() -> None:
     rules = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
-    assert rules == ["*", "!dist/onceway-*-py3-none-any.whl"]
+    assert rules == ["*", "!dist/onceway-*-py3-none-any.whl", "!requirements.lock"]
     assert fnmatch(f"dist/onceway-{version('onceway')}-py3-none-any.whl", rules[1].removeprefix("!"))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IN_THE_WHEEL = ("amqp10", "mqtt", "router", "interrouter", "onceway", "pyspark_onceway", "edges", "chaos")
@@ -48,6 +50,37 @@ def test_every_dependency_has_its_reason_written_down() -> None:
     for requirement in project()["project"]["dependencies"]:
         name = re.split(r"[><=;\s]", requirement)[0]
         assert f"**{name}**" in reasons, f"docs/decisions/dependencies.md does not say why {name}"
+
+
+def locked() -> dict[str, str]:
+    """What requirements.lock names: version by normalised name."""
+    lines = re.findall(r"^([A-Za-z0-9._-]+)==([^ ;]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    return {canonicalize_name(name): version for name, version in lines}
+
+
+# Extras that routers and edges run with. The others are Spark's, which has an installation of its own, and for building.
+RUNNING = sorted(set(project()["project"]["optional-dependencies"]) - {"check", "docs", "proton", "spark", "test"})
+
+
+def test_the_lock_holds_what_routers_and_edges_run_with() -> None:
+    optional = project()["project"]["optional-dependencies"]
+    versions = locked()
+    for text in [*project()["project"]["dependencies"], *(text for extra in RUNNING for text in optional[extra])]:
+        requirement = Requirement(text)
+        version = versions.get(canonicalize_name(requirement.name), "0")
+        assert version in requirement.specifier, f"{text} is not in requirements.lock: make lock"
+
+
+def test_every_version_of_the_lock_has_its_hashes() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    entries = [entry for entry in re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE) if "==" in entry]
+    assert len(entries) == len(locked()) > 10
+    for entry in entries:
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry), entry.splitlines()[0]
+
+
+def test_make_lock_takes_those_extras() -> None:
+    assert sorted(re.findall(r"--extra ([a-z]+)", (ROOT / "Makefile").read_text())) == RUNNING
 
 
 def documents() -> list[Path]:
