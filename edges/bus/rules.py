@@ -19,7 +19,16 @@ MAX_EVENTS: Final = 100
 COMPRESSED_OCTETS: Final = 5_000  # events larger than this travel and are kept compressed
 TOKEN_TAIL: Final = 34  # of a token: two hyphens and 32 hexadecimal digits
 _COMPRESSED: Final = b"zlib:"
+_PLAIN: Final = re.compile(r"(https?)://[a-z0-9][a-z0-9.-]*(?:/[!-~]*)?\Z")  # a URL of the usual form
 _EVENT: Final = re.compile(rb'\{"topic":"([a-z_]{1,32})"|zlib:([a-z_]{1,32}):')
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODE: Final = json.JSONDecoder(parse_constant=_no_constant).decode
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class BadRequest(Exception):
@@ -29,7 +38,7 @@ class BadRequest(Exception):
 def read_json(body: bytes) -> dict[str, Any]:
     """The object that a request's body holds."""
     try:
-        value = json.loads(body, parse_constant=_no_constant)
+        value = _DECODE(body.decode())
     except (ValueError, RecursionError) as error:
         raise BadRequest(f"the body is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -37,13 +46,9 @@ def read_json(body: bytes) -> dict[str, Any]:
     return value
 
 
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
 def only(data: dict[str, Any], *keys: str) -> None:
-    unknown = sorted(set(data) - set(keys))
-    if unknown:
+    if not data.keys() <= set(keys):
+        unknown = sorted(data.keys() - set(keys))
         raise BadRequest(f"unknown field {unknown[0][:80]!r}; there are {', '.join(keys)}")
 
 
@@ -75,7 +80,7 @@ def event(topic: str, data: dict[str, Any], now_ms: int) -> bytes:
     shown = {"topic": topic, "type": data["type"], "url": url, "t": timestamp}
     if data.get("data") is not None:
         shown["data"] = data["data"]
-    text = json.dumps(shown, separators=(",", ":")).encode()
+    text = _ENCODE(shown).encode()
     if len(text) <= COMPRESSED_OCTETS:
         return text
     return _COMPRESSED + topic.encode() + b":" + zlib.compress(text, 1)
@@ -152,6 +157,8 @@ def _whole_number(data: dict[str, Any], key: str, least: int, most: int) -> int 
 
 
 def _has_host(url: str, schemes: tuple[str, ...]) -> bool:
+    if (plain := _PLAIN.match(url)) is not None:
+        return plain[1] in schemes
     try:
         parts = urlsplit(url)
         port = parts.port

@@ -139,6 +139,8 @@ class BusServer:
 
     async def _current(self, request: web.Request) -> None:
         """What other edges had answered before this request was made holds for it."""
+        if not self._edge.options.shared:
+            return
         try:
             async with asyncio.timeout(PUSH_TIMEOUT_S):
                 await self._edge.registry.current()

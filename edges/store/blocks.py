@@ -36,6 +36,7 @@ class Stream:
     keep_us: int | None = None
     keep_octets: int | None = None
     waiting: list[bytes] = field(default_factory=list)  # appended, and not yet in a block
+    fresh: list[Record] = field(default_factory=list)  # for `tails`
 
     def values(self) -> tuple[Any, ...]:
         """Of COLUMNS."""

@@ -44,6 +44,7 @@ from edges.store.blocks import (
     surplus,
 )
 from edges.store.sqlite_file import connect, lock, low_on_room, open_file, own_errors
+from edges.store.tails import OCTETS, Tails, fresh
 
 T = TypeVar("T")
 
@@ -95,6 +96,7 @@ class EmbeddedStore:
         self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         self._growing: dict[str, list[tuple[int, asyncio.Future[None]]]] = {}
         self._bounds: dict[str, Bounds] = {}  # replaced as a whole by the writer, once durable
+        self._tails = Tails()
         self._database: Any
         with self._errors():
             self._database = self._open(limit_octets)
@@ -126,6 +128,9 @@ class EmbeddedStore:
         if bounds is None or max(first, bounds.first) >= bounds.next or records < 1:
             self._check()
             return []
+        if octets >= OCTETS and (tail := self._tails.read(stream, max(first, bounds.first), bounds.next, records)):
+            self._check()
+            return tail
         return await self._reading(lambda database: read(database, stream, first, records, octets))
 
     async def bounds(self, stream: str) -> Bounds:
@@ -360,8 +365,11 @@ class EmbeddedStore:
     def _write_blocks(self, stream: Stream) -> None:
         """Makes blocks of what was appended."""
         waiting = stream.waiting
+        if not waiting:
+            return
         stream.waiting = []
         first = stream.next - len(waiting)
+        stream.fresh = fresh(first, stream.time_us, waiting)
         for payloads in split(waiting):
             body = encode(payloads)
             position = (first, first + len(payloads) - 1, stream.time_us)
@@ -439,6 +447,9 @@ class EmbeddedStore:
     def _publish_bounds(self, names: Iterable[str]) -> None:
         for name in names:
             stream = self._streams[name]
+            if stream.fresh:
+                self._tails.remember(name, stream.fresh)
+                stream.fresh = []
             self._bounds[name] = Bounds(stream.first, stream.next)
 
     # --- from the writer's thread to the loop

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from edges.store import Batch, Bounds, StoreError, StoreFull
+from edges.store import Batch, Bounds, StoreError, StoreFull, tails
 from edges.store.embedded import EmbeddedStore
 from tests.edges.store.conftest import append
 from tests.live import ROOT, dying_with_us
@@ -163,3 +163,24 @@ def test_a_killed_process_leaves_all_that_it_said_and_nothing_half(tmp_path: Pat
 
         said = asyncio.run(look())
     assert said > 100
+
+
+def test_what_is_read_from_memory_is_what_the_database_has(tmp_path: Path) -> None:
+    rng = random.Random(5)
+
+    async def go() -> None:
+        store = opened(tmp_path / "s")
+        for _ in range(300):
+            stream = f"s{rng.randrange(tails.STREAMS + 5)}" if rng.random() < 0.5 else "s"
+            batch = Batch()
+            batch.append(stream, [rng.randbytes(rng.choice([1, 10, 500])) for _ in range(rng.choice([1, 2, 30, 200]))])
+            if rng.random() < 0.2:
+                batch.trim(stream, rng.randrange(300))
+            await store.commit(batch)
+            first = max(0, (await store.bounds(stream)).next - rng.choice([1, 5, 100, 300]))
+            most = rng.choice([1, 3, 40])
+            read = [await store.read(stream, first, records=most, octets=each) for each in (1 << 20, tails.OCTETS - 1)]
+            assert read[0] == read[1]
+        await store.close()
+
+    asyncio.run(go())
