@@ -349,6 +349,65 @@ def with_failures(payload: bytes, failures: int) -> bytes:
     return header.encode() + payload[stop:]
 
 
+class Glance:
+    """Sections before the body of one payload, each decoded when it is first looked at; DecodeError where it cannot be.
+
+    An absent section is an empty one.
+    """
+
+    __slots__ = ("_application_properties", "_at", "_header", "_payload", "_properties")
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+        self._at: dict[int, int] | None = None  # code of a section -> offset of its value
+        self._header: Header | None = None
+        self._properties: Properties | None = None
+        self._application_properties: dict[str, Any] | None = None
+
+    @property
+    def header(self) -> Header:
+        if self._header is None:
+            at = self._place(HEADER)
+            self._header = Header() if at is None else self._read(Header, at)
+        return self._header
+
+    @property
+    def properties(self) -> Properties:
+        if self._properties is None:
+            at = self._place(PROPERTIES)
+            self._properties = Properties() if at is None else self._read(Properties, at)
+        return self._properties
+
+    @property
+    def application_properties(self) -> dict[str, Any]:
+        found = self._application_properties
+        if found is None:
+            at, payload = self._place(APPLICATION_PROPERTIES), self._payload
+            found = {} if at is None else _read_application_properties(payload, at, len(payload))[0]
+            self._application_properties = found
+        return found
+
+    def annotation(self, key: str) -> Any:
+        """The value of one message annotation, None if there is none."""
+        return message_annotation(self._payload, key)
+
+    def _read(self, cls: Any, at: int) -> Any:
+        return read_fields(cls, self._payload, at, len(self._payload))[0]
+
+    def _place(self, code: int) -> int | None:
+        if self._at is None:
+            self._at = {}
+            payload, offset = self._payload, 0
+            end = len(payload)
+            while offset < end:
+                found, value_at = _read_section(payload, offset, end)
+                if found > APPLICATION_PROPERTIES:
+                    break
+                self._at[found] = value_at
+                offset = skip(payload, value_at, end)
+        return self._at.get(code)
+
+
 def message_annotation(payload: bytes, key: str) -> Any:
     """The value of one message annotation, None if there is no such one; the rest is not decoded."""
     start, stop = _find_annotations(payload)

@@ -46,6 +46,9 @@ STOLEN: Final = errors.STOLEN
 DETACH_FORCED: Final = errors.DETACH_FORCED
 INVALID_FIELD: Final = errors.INVALID_FIELD
 
+PARTITION: Final = "onceway:partition"
+"""Filter of a source: list [index, count]. Of count links each message goes to one."""
+
 # Of pipes (docs/pipe.md).
 STORES: Final = "onceway:stores"
 """In the info map of a redirect: list of the stores of a pipe, each host:port."""

@@ -31,7 +31,7 @@ class Deliveries:
         self.core = address.core
         self.publishers = address.publishers.entries  # known in the network
         self.subscribers: dict[m.SubscriptionName, Subscriber] = {}  # attached here
-        self.ready: dict[Subscriber, None] = {}  # those that had credit when last asked
+        self.ready: dict[Subscriber, None] = {}  # those that had credit when last asked, or do not want all
         self.log: Arrivals = Arrivals(self.core.name)
         self.arrived_at = Timeline()
         self.counters = address.counters
@@ -172,8 +172,12 @@ class Deliveries:
     ) -> None:
         delivery = subscriber.find(tag)
         if delivery is None:
-            if payload is None and not token:  # protocol 7.5: it was freed early
+            unwanted = None
+            if subscriber.selecting is not None and payload is not None:
+                unwanted = subscriber.selecting.outcome_of(payload, message_format)
+            if unwanted is not None or (payload is None and not token):  # protocol 6.4.5, 7.5: freed early
                 delivery = Irregular(tag, State.ACCEPTED)
+                delivery.rejected = unwanted is Outcome.REJECTED
             else:
                 delivery = Irregular(tag, State.QUEUED, payload, message_format)
                 subscriber.sync_queue.append(delivery)

@@ -12,7 +12,7 @@ publisher, and the outgoing tag towards a subscriber (protocol 1.7). Read `route
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Literal, Protocol
@@ -96,6 +96,7 @@ class SubscriberAttach:
     expiry_policy: ExpiryPolicy = "session-end"
     mode_first: bool = False  # rcv-settle-mode first was negotiated
     settled_mode: bool = False  # snd-settle-mode settled was negotiated
+    selection: Selection | None = None  # None: everything
 
 
 @dataclass(slots=True)
@@ -108,6 +109,14 @@ class SubscriberAnswer:
     marks: list[Term] = field(default_factory=list)  # onceway:marks, sorted
     timeout_s: float = 0.0  # granted
     expiry_policy: ExpiryPolicy = "session-end"
+
+
+class Selection(Protocol):
+    """What a subscription gets of an address, by its filters and the size that it can take (protocol 6.4.5)."""
+
+    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[tuple[int, Outcome]]:
+        """Returns the indexes of those that it does not get, ascending, and what counts as its outcome for each:
+        ACCEPTED or REJECTED. The same message has the same answer for as long as the subscription is attached."""
 
 
 class PublisherPort(Protocol):

@@ -92,6 +92,11 @@ def take_presettled(deliveries: Deliveries, publisher: PublisherEntry, message: 
     for subscriber in deliveries.subscribers.values():
         if subscriber.synced.get(message.publisher) != (publisher.home, message.term):
             continue
-        subscriber.presettled.append(Batch(deliveries.log.end, message.tags, message.payloads, message.message_format))
+        tags, payloads, message_format = message.tags, message.payloads, message.message_format
+        if subscriber.selecting is not None:
+            tags, payloads = subscriber.selecting.wanted(tags, payloads, message_format)
+            if not tags:
+                continue
+        subscriber.presettled.append(Batch(deliveries.log.end, tags, payloads, message_format))
         subscriber.pump()
         subscriber.presettled.keep_within_bounds()

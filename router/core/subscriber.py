@@ -24,6 +24,7 @@ from router.core.messages import JoinKind, SubscriptionName
 from router.core.ports import NEVER_EXPIRES_S, ExpiryPolicy, MapState, SubscriberAttach, SubscriberPort, Term
 from router.core.presettled import PreSettledQueue
 from router.core.reports import REPORT_PIECE, at_once
+from router.core.selecting import Selecting
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -71,6 +72,7 @@ class Subscriber:
         "rejected",
         "released",
         "resumes_only",
+        "selecting",
         "sent_ids",
         "sent_positions",
         "settled_mode",
@@ -121,6 +123,7 @@ class Subscriber:
         # the log
         end = address.deliveries.log.end
         self.cursor = end
+        self.selecting = Selecting(attach.selection, end) if attach.selection is not None else None
         self.owes = IntervalSet([(end, OPEN)])
         self.unsettled = IntervalSet()
         self.settled_on_wire = IntervalSet()  # of unsettled: the subscriber has settled them
@@ -229,9 +232,13 @@ class Subscriber:
         if not self.answered:
             return
         deliveries = self.deliveries
+        if self.selecting is not None:
+            deliveries.ready[self] = None  # for what it does not want it answers without credit, too
+            self.selecting.select(self)
         room = self.port.capacity()
         if room <= 0:
-            deliveries.ready.pop(self, None)
+            if self.selecting is None:
+                deliveries.ready.pop(self, None)
             return
         deliveries.ready[self] = None
         if self.to_resume or self.released or self.sync_queue:

@@ -363,7 +363,7 @@ class ClientConnection:
                 self.ports[receiving] = None
                 self.core.attach_subscriber(receiving, subscriber, now)
         except RemoteProtocolError as error:
-            strip(remote)
+            strip(remote, refused=True)
             self.refuse(link, error.condition, error.description, error.info if isinstance(error, Redirected) else {})
             link.name = remote.name = link.name[:MAX_NAME]  # kept until the peer's detach
             if link.local_attach is not None:

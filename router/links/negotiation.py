@@ -49,6 +49,7 @@ from router.core.ports import (
     Term,
     UniqueTags,
 )
+from router.links.filters import Selection, read_filters
 from router.names import Guarantee
 
 BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
@@ -189,6 +190,10 @@ def read_subscriber(attach: Attach, container: str, config: RouterConfig) -> tup
             for tag, state in attach.unsettled.items()
         }
     _outcome_of(source.default_outcome, "attach.source.default-outcome")
+    source.filter, wants = read_filters(source.filter, container)
+    most_bytes = attach.max_message_size or 0
+    if most_bytes >= config.max_message_size:
+        most_bytes = 0
     return (
         SubscriberAttach(
             container,
@@ -202,6 +207,7 @@ def read_subscriber(attach: Attach, container: str, config: RouterConfig) -> tup
             expiry_policy=_expiry_policy(source.expiry_policy),
             mode_first=modes.first,
             settled_mode=modes.settled,
+            selection=Selection(wants, most_bytes) if wants or most_bytes else None,
         ),
         modes,
     )
@@ -226,8 +232,8 @@ def answer_target(attach: Attach, config: RouterConfig) -> Target:
 
 
 def answer_source(attach: Attach, answer: SubscriberAnswer, config: RouterConfig) -> Source:
-    """The source of a subscription's answer: what was granted (protocol 7.6). It has no filters, as
-    none are applied (AMQP 3.5.3). Only a declared subscription outlasts its routers, and never expires."""
+    """The source of a subscription's answer: what was granted (protocol 7.6), with the filters that are applied (AMQP
+    3.5.3). Only a declared subscription outlasts its routers, and never expires."""
     asked = attach.source
     assert asked is not None
     declared = answer.timeout_s == NEVER_EXPIRES_S
@@ -240,6 +246,7 @@ def answer_source(attach: Attach, answer: SubscriberAnswer, config: RouterConfig
         expiry_policy=Symbol(policy),
         timeout=int(timeout_s),
         distribution_mode=COPY,
+        filter=asked.filter or None,
         default_outcome=asked.default_outcome,
         outcomes=OUTCOMES,
         capabilities=_capabilities(asked.capabilities),
@@ -276,7 +283,7 @@ def is_unknown(state: DeliveryState | None) -> bool:
     return isinstance(state, Described)
 
 
-def strip(attach: Attach) -> None:
+def strip(attach: Attach, *, refused: bool = False) -> None:
     """Drop what neither the answer nor the link needs: the attach is kept as long as the link."""
     attach.unsettled = attach.properties = None
     attach.offered_capabilities = attach.desired_capabilities = ()
@@ -287,6 +294,7 @@ def strip(attach: Attach) -> None:
             source.durable,
             source.expiry_policy if len(source.expiry_policy) <= MAX_NAME else EXPIRE_SESSION_END,
             source.timeout,
+            filter=None if refused else source.filter,
             default_outcome=shortened_state(source.default_outcome),
             capabilities=_capabilities(source.capabilities),
         )

@@ -203,7 +203,7 @@ def test_timeout_and_expiry_policy_are_read_from_the_source() -> None:
     assert (plain.timeout_s, plain.expiry_policy) == (0.0, "session-end")
 
 
-def test_the_answering_source_says_what_was_granted_and_leaves_out_filters() -> None:
+def test_the_answering_source_says_what_was_granted_and_leaves_out_filters_that_are_not_known() -> None:
     asked = Source(
         "orders",
         durable=2,
@@ -213,7 +213,9 @@ def test_the_answering_source_says_what_was_granted_and_leaves_out_filters() -> 
         capabilities=(Symbol("topic"), Symbol("queue")),
     )
     answer = SubscriberAnswer((1, "a"), None, False, [], 30.0, "link-detach")
-    source = answer_source(receiving(source=asked), answer, CONFIG)
+    attach = receiving(source=asked)
+    assert read_subscriber(attach, "client", CONFIG)[0].selection is None
+    source = answer_source(attach, answer, CONFIG)
     assert (source.address, source.durable, source.timeout, source.expiry_policy) == ("orders", 0, 30, "link-detach")
     assert source.filter is None
     assert source.distribution_mode == "copy"

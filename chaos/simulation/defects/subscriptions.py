@@ -139,6 +139,20 @@ def leaves_now(self: SubscriptionDirectory, sender: str, message: m.Leave) -> No
 ON_LEAVE = SubscriptionDirectory.on_leave
 
 
+def filter_what_it_holds(
+    self: Deliveries, subscriber: Subscriber, sender: str, position: int, token: bool, tag: bytes,
+    payload: bytes | None, message_format: int,
+) -> None:  # fmt: skip
+    selecting = subscriber.selecting
+    if token and payload is not None and selecting is not None and selecting.outcome_of(payload, message_format):
+        self._accept_sync(sender, subscriber.name, subscriber.term, position, position + 1, 0)
+        return
+    DELIVER_ENTRY(self, subscriber, sender, position, token, tag, payload, message_format)
+
+
+DELIVER_ENTRY = Deliveries._deliver_entry
+
+
 def lost_but_synced(self: Egress, publisher_id: bytes) -> None:
     synced = {
         subscriber: subscriber.synced[publisher_id]
@@ -156,6 +170,8 @@ INGRESS_LOST = Egress.ingress_lost
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # protocol 6.3: the ACCEPT of the shared copy (s1's) stands for the copy of its own that s0 was sent
     "accept_crosses_replay": ([(Records, "on_accept", accept_by_tag)], "G1"),
+    # protocol 6.4: B answers for m0, which S has in hand and has not accepted
+    "filtered_what_it_holds": ([(Deliveries, "_deliver_entry", filter_what_it_holds)], "G1"),
     # protocol 7.2: A goes on without S, whom B has confirmed
     "confirmed_before_everybody_knows": ([(Egress, "attach", waits_for_itself_only)], "G1"),
     # protocol 7.3: D's late JOIN takes the subscription away from E, which is not told

@@ -62,6 +62,7 @@ NOT_RECORDED = {
     "forgotten_is_told_to_who_was_away": "a router has the publisher forgotten by hand",
     "forgotten_by_a_router_that_dies": "a router has the publisher forgotten by hand",
     "dropped_while_attached": "a router gives the subscription up by hand",
+    "filtered_what_it_holds": "its subscriber gets a filter by hand",
     "removed_when_all_have_removed_it": "its declared subscriber never attaches, so what is sent waits",
     "removed_with_a_link": "its subscriber is turned away",
     "removed_and_back_before_all_know": "its subscriber is turned away, and comes back by hand",

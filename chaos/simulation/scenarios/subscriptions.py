@@ -5,6 +5,7 @@ Read `absences.py` next.
 
 from __future__ import annotations
 
+from amqp10.types import Described, Symbol
 from chaos.simulation.scenarios.schedule import ACCEPT, P, S, Schedule, Worlds, half_accepted, wider
 from chaos.simulation.world.clients import MEMORY, PLAIN, UNIQUE
 from chaos.simulation.world.faulty_world import FaultyWorld
@@ -193,6 +194,16 @@ def stream_of_an_ended_session(world: Worlds) -> None:
     s.send("p0").run()
     s.step("heal").attach("s1@B")
     s.send("p0").run().finish()
+
+
+def filtered_what_it_holds(world: Worlds) -> None:
+    """S holds m0, moves to B and brings a filter that m0 does not pass: m0 waits for S's own outcome (protocol 6.4)."""
+    s = Schedule(world("AB", [P()], [S()])).up("s0@A", "p0@B")
+    s.hold(("accept", "s0")).send("p0").run()
+    s.w.subscriber("s0").filter = {
+        Symbol("nothing"): Described(Symbol("apache.org:selector-filter:string"), "amqp.subject = 'never sent'")
+    }
+    s.lose("s0").attach("s0@B").finish()
 
 
 # ---------------------------------------------------------------------- leaving

@@ -28,6 +28,7 @@ class Subscriber(Client):
         self.credit, self.keep = credit, keep
         self.unsettled: dict[bytes, str] = {}  # tag -> received | accepted | rejected | released
         self.timeout, self.policy = FOREVER, "never"
+        self.filter: dict[str, Any] | None = None  # of its source
         self.most = 5  # how often the network delivers again what failed
         self.given: dict[bytes, int] = {}  # tag -> how often it was released
         self.ids: dict[bytes, int] = {}
@@ -69,7 +70,11 @@ class Subscriber(Client):
             session,
             unsettled,
             source=Source(
-                address=ADDRESS, timeout=UInt(self.timeout), expiry_policy=Symbol(self.policy), durable=UInt(2)
+                address=ADDRESS,
+                timeout=UInt(self.timeout),
+                expiry_policy=Symbol(self.policy),
+                durable=UInt(2),
+                filter=self.filter,
             ),
             target=Target(address=self.name),
             snd_settle_mode=SND_UNSETTLED,

@@ -1,0 +1,263 @@
+"""The filters of a receiving link's source (AMQP 3.5.3), applied to payloads at its router only (protocol 6.4.5).
+
+`read_filters` takes those that are known and says which they are: the answer to the attach has these and no others.
+`Selection` is what the core asks: which of these messages the subscription does not get, and what its outcome is.
+A message of another message-format than 0 passes every filter, and one whose sections cannot be read passes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final
+
+from amqp10.encoder import encode_value
+from amqp10.errors import INVALID_FIELD, DecodeError, RemoteProtocolError
+from amqp10.sections import Glance
+from amqp10.types import Described, Symbol, ULong
+from router import names
+from router.core.ports import Outcome
+from router.links.selector import SelectorError, compile_selector
+
+Wants = Callable[[Glance], bool]
+
+MOST_FILTERS: Final = 16
+MOST_BYTES: Final = 16 << 10  # they are kept as long as the link
+MOST_PARTITIONS: Final = 65_536
+_FIELDS: Final = {
+    "message-id": "message_id",
+    "user-id": "user_id",
+    "to": "to",
+    "subject": "subject",
+    "reply-to": "reply_to",
+    "correlation-id": "correlation_id",
+    "content-type": "content_type",
+    "content-encoding": "content_encoding",
+    "absolute-expiry-time": "absolute_expiry_time",
+    "creation-time": "creation_time",
+    "group-id": "group_id",
+    "group-sequence": "group_sequence",
+    "reply-to-group-id": "reply_to_group_id",
+}
+_JMS: Final = {
+    "JMSMessageID": "message_id",
+    "JMSCorrelationID": "correlation_id",
+    "JMSTimestamp": "creation_time",
+    "JMSType": "subject",
+    "JMSXGroupID": "group_id",
+    "JMSXGroupSeq": "group_sequence",
+}
+
+
+class Selection:
+    """What one subscription gets: the core's `Selection` (router.core.ports)."""
+
+    __slots__ = ("_wants", "most_bytes")
+
+    def __init__(self, wants: Sequence[Wants], most_bytes: int) -> None:
+        """most_bytes: the receiver's max-message-size; 0: any."""
+        self._wants = wants
+        self.most_bytes = most_bytes
+
+    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[tuple[int, Outcome]]:
+        found: list[tuple[int, Outcome]] = []
+        most, wants = self.most_bytes, self._wants
+        if message_format or not wants:
+            if most and max(map(len, payloads), default=0) > most:
+                found = [(i, Outcome.REJECTED) for i, payload in enumerate(payloads) if len(payload) > most]
+            return found
+        for i, payload in enumerate(payloads):
+            glance = Glance(payload)
+            try:
+                wanted = all(each(glance) for each in wants) if len(wants) > 1 else wants[0](glance)
+            except DecodeError:
+                wanted = False
+            if not wanted:
+                found.append((i, Outcome.ACCEPTED))
+            elif most and len(payload) > most:
+                found.append((i, Outcome.REJECTED))
+        return found
+
+
+def read_filters(asked: Mapping[Any, Any] | None, container: str) -> tuple[Mapping[str, Any], list[Wants]]:
+    """The filters that are applied, for the answer, and the same as functions.
+
+    container: the receiver's container-id, for `no-local`.
+
+    Raises:
+        RemoteProtocolError: A known filter is malformed.
+    """
+    applied: dict[str, Any] = {}
+    wants: list[Wants] = []
+    for key, value in (asked or {}).items():
+        descriptor, inner = (value.descriptor, value.value) if isinstance(value, Described) else (key, value)
+        make = _KNOWN.get(int(descriptor) if isinstance(descriptor, ULong) else str(descriptor))
+        if make is None:
+            continue
+        if len(wants) == MOST_FILTERS:
+            raise _malformed(key, f"there are more than {MOST_FILTERS} filters")
+        try:
+            wants.append(make(inner, container))
+        except (SelectorError, ValueError) as error:
+            raise _malformed(key, str(error)) from None
+        applied[Symbol(key)] = value
+    if applied and len(encode_value(applied)) > MOST_BYTES:
+        raise RemoteProtocolError(INVALID_FIELD, f"attach.source.filter: takes more than {MOST_BYTES} bytes")
+    return applied, wants
+
+
+def publisher_of(glance: Glance) -> tuple[str, str] | None:
+    """Container-id and link name of the message's publisher, as its router has noted them (protocol 6.1)."""
+    found = glance.annotation(names.PUBLISHER_ANNOTATION)
+    return (str(found[0]), str(found[1])) if isinstance(found, list) and len(found) == 2 else None
+
+
+def _malformed(key: object, text: str) -> RemoteProtocolError:
+    return RemoteProtocolError(INVALID_FIELD, f"attach.source.filter: {key!s:.60}: {text}")
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a string, not {value!r:.60}")
+    return str(value)
+
+
+def _selector(value: Any, container: str) -> Wants:
+    selected = compile_selector(_text(value))
+
+    def wants(glance: Glance) -> bool:
+        def lookup(name: str) -> Any:
+            found = glance.application_properties.get(name)
+            return _header_of(glance, name) if found is None else found
+
+        return selected(lookup) is True
+
+    return wants
+
+
+def _header_of(glance: Glance, name: str) -> Any:
+    """A value that is no application property: one of JMS's headers, or `amqp.` with the name of a field."""
+    if name == "JMSPriority":
+        return glance.header.priority
+    if name == "JMSDeliveryMode":
+        return "PERSISTENT" if glance.header.durable else "NON_PERSISTENT"
+    field = _JMS.get(name) or (_FIELDS.get(name[5:].replace("_", "-")) if name.startswith("amqp.") else None)
+    return getattr(glance.properties, field) if field else None
+
+
+def _no_local(value: Any, container: str) -> Wants:
+    def wants(glance: Glance) -> bool:
+        publisher = publisher_of(glance)
+        return publisher is None or publisher[0] != container
+
+    return wants
+
+
+def _subject(value: Any, container: str) -> Wants:
+    wanted = _text(value)
+    return lambda glance: glance.properties.subject == wanted
+
+
+def _topic(value: Any, container: str) -> Wants:
+    """Words between dots; `*` is one word, `#` any number of them."""
+    pattern = _text(value)
+    if "*" not in pattern and "#" not in pattern:
+        return _subject(value, container)
+    words = pattern.split(".")
+
+    def wants(glance: Glance) -> bool:
+        subject = glance.properties.subject
+        return subject is not None and matches_words(words, subject.split("."))
+
+    return wants
+
+
+def matches_words(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    """Says whether a pattern of words matches, in time proportional to the product of the lengths."""
+    reached = {0}  # how many words the pattern so far may have taken
+    for word in pattern:
+        if word == "#":
+            reached = set(range(min(reached, default=0), len(words) + 1)) if reached else set()
+        else:
+            reached = {i + 1 for i in reached if i < len(words) and (word == "*" or words[i] == word)}
+    return len(words) in reached
+
+
+def _properties(value: Any, container: str) -> Wants:
+    tests = []
+    for key, wanted in _entries(value):
+        field = _FIELDS.get(key)
+        if field is None:
+            raise ValueError(f"{key!r:.60} is no field of the properties section")
+        tests.append((field, _equal_to(wanted)))
+    return lambda glance: all(test(getattr(glance.properties, field)) for field, test in tests)
+
+
+def _application_properties(value: Any, container: str) -> Wants:
+    tests = [(key, _equal_to(wanted)) for key, wanted in _entries(value)]
+    return lambda glance: all(test(glance.application_properties.get(key)) for key, test in tests)
+
+
+def _entries(value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"must be a map with names as keys, not {value!r:.60}")
+    return [(str(key), wanted) for key, wanted in value.items()]
+
+
+def _equal_to(wanted: Any) -> Callable[[Any], bool]:
+    """AMQP filter expressions 4.2.1: null matches nothing to compare with; `&p:` begins a prefix, `&s:` a suffix."""
+    if isinstance(wanted, str) and wanted.startswith("&"):
+        rest = str(wanted[3:])
+        if wanted.startswith("&p:"):
+            return lambda value: isinstance(value, str) and value.startswith(rest)
+        if wanted.startswith("&s:"):
+            return lambda value: isinstance(value, str) and value.endswith(rest)
+        if not wanted.startswith("&&"):
+            raise ValueError(f"{wanted!r:.60}: '&' begins '&p:', '&s:' or '&&'")
+        wanted = wanted[1:]
+    if isinstance(wanted, Mapping | list | float) and wanted != wanted:
+        return lambda value: False
+    is_flag = isinstance(wanted, bool)
+    return lambda value: value == wanted and isinstance(value, bool) is is_flag
+
+
+def _partition(value: Any, container: str) -> Wants:
+    """[index, count]: of count links with different indexes each message goes to exactly one, by a hash."""
+    if not isinstance(value, list) or len(value) != 2 or any(isinstance(each, bool) for each in value):
+        raise ValueError(f"must be a list of index and count, not {value!r:.60}")
+    index, total = value
+    if not isinstance(index, int) or not isinstance(total, int):
+        raise ValueError(f"must be a list of two integers, index and count, not {value!r:.60}")
+    if not 0 <= index < total <= MOST_PARTITIONS:
+        raise ValueError(f"index must be below count, and count at most {MOST_PARTITIONS}, not {value!r:.60}")
+    return lambda glance: partition_of(glance, total) == index
+
+
+def partition_of(glance: Glance, total: int) -> int:
+    """The partition of a message: by `x-opt-partition-key`, else by its group-id, else by its publisher."""
+    key = glance.annotation("x-opt-partition-key")
+    if key is None:
+        key = glance.properties.group_id
+    if key is None:
+        publisher = publisher_of(glance)
+        key = "" if publisher is None else "\x00".join(publisher)
+    data = bytes(key) if isinstance(key, bytes) else str(key).encode()
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big") % total
+
+
+def _known() -> dict[int | str, Callable[[Any, str], Wants]]:
+    found: dict[int | str, Callable[[Any, str], Wants]] = {}
+    for code, name, make in (
+        (0x0000468C00000000, "apache.org:legacy-amqp-direct-binding:string", _subject),
+        (0x0000468C00000001, "apache.org:legacy-amqp-topic-binding:string", _topic),
+        (0x0000468C00000003, "apache.org:no-local-filter:list", _no_local),
+        (0x0000468C00000004, "apache.org:selector-filter:string", _selector),
+        (0x0000000000000173, "amqp:properties-filter", _properties),
+        (0x0000000000000174, "amqp:application-properties-filter", _application_properties),
+    ):
+        found[code] = found[name] = make
+    found[names.PARTITION] = _partition
+    return found
+
+
+_KNOWN: Final = _known()

@@ -1,0 +1,191 @@
+"""Filters of a source: which are applied, and which messages they let through (protocol 6.4.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqp10.errors import RemoteProtocolError
+from amqp10.sections import Glance, Header, Message, Properties
+from amqp10.types import Described, Symbol, ULong
+from router import names
+from router.core.ports import Outcome
+from router.links.filters import Selection, matches_words, partition_of, read_filters
+
+SELECTOR = "apache.org:selector-filter:string"
+
+
+def described(name: str | int, value: Any) -> Described:
+    return Described(ULong(name) if isinstance(name, int) else Symbol(name), value)
+
+
+def lets_through(name: str | int, value: Any, message: Message, container: str = "me") -> bool:
+    applied, wants = read_filters({Symbol("f"): described(name, value)}, container)
+    assert list(applied) == ["f"]
+    return not Selection(wants, 0).unwanted([message.encode()], 0)
+
+
+def message(
+    properties: Properties | None = None, annotations: dict[str, Any] | None = None, **application: Any
+) -> Message:
+    return Message(
+        b"x",
+        header=Header(durable=True, priority=7),
+        properties=properties,
+        message_annotations={Symbol(key): value for key, value in (annotations or {}).items()},
+        application_properties=application,
+    )
+
+
+@pytest.mark.parametrize("name", [SELECTOR, 0x468C00000004])
+def test_a_selector_sees_application_properties_and_the_headers_of_jms(name: str | int) -> None:
+    one = message(Properties(subject="news", correlation_id="c", group_id="g"), colour="blue", size=4)
+    for text in (
+        "colour = 'blue' and size > 3",
+        "JMSType = 'news' and JMSCorrelationID = 'c' and JMSXGroupID = 'g'",
+        "JMSPriority = 7 and JMSDeliveryMode = 'PERSISTENT'",
+        "amqp.subject = 'news' and amqp.group_id = 'g'",
+        "JMSMessageID is null",
+    ):
+        assert lets_through(name, text, one), text
+    assert not lets_through(name, "colour = 'red'", one)
+    assert not lets_through(name, "missing = 'red'", one), "unknown is not true"
+
+
+def test_no_local_keeps_what_the_same_container_has_published_away() -> None:
+    one = message(annotations={names.PUBLISHER_ANNOTATION: ["me", "out"]})
+    for name in ("apache.org:no-local-filter:list", 0x468C00000003):
+        assert not lets_through(name, [], one, "me")
+        assert lets_through(name, [], one, "you")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "matches"),
+    [
+        ("a.b", "a.b", True),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*", "a.b.c", False),
+        ("a.#", "a", True),
+        ("a.#", "a.b.c", True),
+        ("#", "", True),
+        ("#.c", "a.b.c", True),
+        ("a.#.c.*", "a.c.c.d", True),
+        ("a.#.c", "a.b", False),
+        ("#.#.#", "a", True),
+        ("*", None, False),
+    ],
+)
+def test_a_topic_pattern_has_words(pattern: str, subject: str | None, matches: bool) -> None:
+    for name in ("apache.org:legacy-amqp-topic-binding:string", 0x468C00000001):
+        assert lets_through(name, pattern, message(Properties(subject=subject))) is matches
+
+
+def test_a_pattern_of_many_words_takes_no_exponential_time() -> None:
+    assert not matches_words(["#", "a"] * 300 + ["b"], ["a"] * 600)
+
+
+def test_property_filters_compare_each_field() -> None:
+    one = message(Properties(subject="orders.new", message_id=7), colour="blue", flag=True)
+    for wanted, matches in (
+        ({"subject": "orders.new", "message-id": 7}, True),
+        ({"subject": "&p:orders."}, True),
+        ({"subject": "&s:.new"}, True),
+        ({"subject": "&p:x"}, False),
+        ({"subject": "orders.new", "reply-to": "x"}, False),
+        ({"reply-to": None}, True),
+    ):
+        assert lets_through("amqp:properties-filter", wanted, one) is matches, wanted
+    for wanted, matches in (
+        ({"colour": "blue", "flag": True}, True),
+        ({"flag": 1}, False),
+        ({"colour": "&&blue"}, False),
+        ({"other": None}, True),
+    ):
+        assert lets_through("amqp:application-properties-filter", wanted, one) is matches, wanted
+
+
+def test_each_message_is_in_exactly_one_partition_and_a_group_stays_in_one() -> None:
+    found = set()
+    for i in range(64):
+        one = message(Properties(group_id=f"g{i}"), {names.PUBLISHER_ANNOTATION: ["p", "out"]})
+        inside = [index for index in range(5) if lets_through(names.PARTITION, [index, 5], one)]
+        assert len(inside) == 1
+        found.add(inside[0])
+        keyed = message(Properties(group_id="other"), {"x-opt-partition-key": f"g{i}"})
+        assert partition_of(Glance(keyed.encode()), 5) == inside[0], "the key, and not the group"
+    assert found == {0, 1, 2, 3, 4}
+    plain = message(annotations={names.PUBLISHER_ANNOTATION: ["p", "out"]})
+    assert len([index for index in range(5) if lets_through(names.PARTITION, [index, 5], plain)]) == 1
+
+
+def test_the_filters_of_one_link_all_have_to_let_a_message_through() -> None:
+    asked = {
+        Symbol("s"): described(SELECTOR, "colour = 'blue'"),
+        Symbol("t"): described("apache.org:legacy-amqp-topic-binding:string", "a.*"),
+    }
+    _, wants = read_filters(asked, "me")
+    selection = Selection(wants, 0)
+    batch = [
+        message(Properties(subject=subject), colour=colour).encode()
+        for subject, colour in (("a.b", "blue"), ("a.b", "red"), ("b.b", "blue"))
+    ]
+    assert selection.unwanted(batch, 0) == [(1, Outcome.ACCEPTED), (2, Outcome.ACCEPTED)]
+    assert selection.unwanted(batch, 7) == [], "another message-format is not looked at"
+
+
+def test_what_cannot_be_read_is_let_through_by_no_filter() -> None:
+    _, wants = read_filters({Symbol("s"): described(SELECTOR, "a is null")}, "me")
+    odd = b"\x00\x53\x74\xc1\x02\x01\x40" + Message(b"x").encode()  # a map with one entry and no value
+    assert Selection(wants, 0).unwanted([odd, Message(b"x").encode()], 0) == [(0, Outcome.ACCEPTED)]
+
+
+def test_what_is_too_large_counts_as_rejected_and_what_is_filtered_out_does_not() -> None:
+    _, wants = read_filters({Symbol("s"): described(SELECTOR, "a = 1")}, "me")
+    large = Message(b"x" * 500, application_properties={"a": 1}).encode()
+    other = Message(b"x" * 500, application_properties={"a": 2}).encode()
+    small = Message(b"x", application_properties={"a": 1}).encode()
+    assert Selection(wants, 100).unwanted([large, other, small], 0) == [(0, Outcome.REJECTED), (1, Outcome.ACCEPTED)]
+    assert Selection([], 100).unwanted([large, small, other], 5) == [(0, Outcome.REJECTED), (2, Outcome.REJECTED)]
+
+
+def test_unknown_filters_are_not_in_the_answer() -> None:
+    asked = {
+        Symbol("a"): described("example:colour", "blue"),
+        Symbol("s"): described(SELECTOR, "a = 1"),
+        Symbol("b"): 3,
+    }
+    applied, wants = read_filters(asked, "me")
+    assert applied == {"s": asked[Symbol("s")]}
+    assert len(wants) == 1
+    assert read_filters(None, "me") == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        (SELECTOR, "a = ", "line 1, column 5"),
+        (SELECTOR, 7, "a string"),
+        ("apache.org:legacy-amqp-topic-binding:string", None, "a string"),
+        ("amqp:properties-filter", {"colour": 1}, "colour"),
+        ("amqp:properties-filter", "x", "a map"),
+        ("amqp:application-properties-filter", {"a": "&x"}, "&p:"),
+        (names.PARTITION, [3, 3], "below"),
+        (names.PARTITION, [True, 3], "index and count"),
+        (names.PARTITION, [0, 1 << 20], "at most"),
+        (names.PARTITION, ["0", 3], "two integers"),
+        ("amqp:application-properties-filter", {"a": "x" * 20_000}, "bytes"),
+    ],
+)
+def test_a_malformed_filter_is_refused_with_its_place(name: str, value: Any, word: str) -> None:
+    with pytest.raises(RemoteProtocolError) as caught:
+        read_filters({Symbol("mine"): described(name, value)}, "me")
+    assert caught.value.condition == "amqp:invalid-field"
+    assert word in caught.value.description
+    assert "attach.source.filter" in caught.value.description
+
+
+def test_more_filters_than_any_client_needs_are_refused() -> None:
+    with pytest.raises(RemoteProtocolError, match="more than 16"):
+        read_filters({Symbol(str(i)): described(SELECTOR, "a = 1") for i in range(17)}, "me")

@@ -1,0 +1,171 @@
+"""An egress answers for what its subscription does not want (protocol 6.4.5, 6.4.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amqp10.events import Dispositions, LinkAttached, Transfers
+from amqp10.outcomes import ACCEPTED, Rejected
+from amqp10.sections import Message
+from amqp10.termini import Source
+from amqp10.types import Described, Symbol
+from router.config import AddressConfig, RouterConfig
+from router.core.ports import MapState, Outcome
+from tests.router.harness import Mesh, undecided
+from tests.router.links import make, payloads
+
+
+class Odd:
+    """Wants bodies that end with an odd digit, and cannot take those that begin with `big`."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+
+    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[tuple[int, Outcome]]:
+        self.judged += [payload.decode() for payload in payloads]
+        return [
+            (i, Outcome.REJECTED if payload.startswith(b"big") else Outcome.ACCEPTED)
+            for i, payload in enumerate(payloads)
+            if payload.startswith(b"big") or int(payload[-1:]) % 2 == 0
+        ]
+
+
+def test_what_is_filtered_out_is_accepted_and_everybody_else_gets_it() -> None:
+    mesh = Mesh("ab")
+    picky = mesh.subscriber("b", "s0", selection=Odd())
+    other = mesh.subscriber("b", "s1")
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1", "m2", "m3", "m4")
+    assert picky.bodies() == ["m1", "m3"]
+    assert other.bodies() == ["m0", "m1", "m2", "m3", "m4"]
+    assert [publisher.outcomes[i][0] for i in range(5)] == [Outcome.ACCEPTED] * 5
+    publisher.settle(0, 4)
+    mesh.assert_settled()
+
+
+def test_it_is_answered_for_without_credit_and_what_is_wanted_waits() -> None:
+    mesh = Mesh("ab")
+    picky = mesh.subscriber("b", selection=Odd(), credit=0)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1", "m2")
+    publisher.send("m4", "m5")
+    assert sorted(publisher.told) == [0, 2, 3]
+    picky.give_credit(9)
+    assert picky.bodies() == ["m1", "m5"]
+    assert sorted(publisher.told) == [0, 1, 2, 3, 4]
+    publisher.settle(0, 4)
+    mesh.assert_settled()
+
+
+def test_what_its_size_forbids_is_rejected_in_its_stead() -> None:
+    mesh = Mesh("ab")
+    picky = mesh.subscriber("b", "s0", selection=Odd())
+    mesh.subscriber("a", "s1")
+    publisher = mesh.publisher("a")
+    publisher.send("big1", "m1", "m2")
+    assert picky.bodies() == ["m1"]
+    assert publisher.outcomes[0] == (Outcome.REJECTED, 1, False)
+    assert [publisher.outcomes[i][0] for i in (1, 2)] == [Outcome.ACCEPTED] * 2
+    publisher.settle(0, 2)
+    mesh.assert_settled()
+
+
+def test_what_waits_for_a_subscription_that_moves_is_judged_at_its_new_router() -> None:
+    mesh = Mesh("abc")
+    picky = mesh.subscriber("b", selection=Odd(), accepts=False, unsettled={}, epoch=1, born=1)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1")
+    mesh.crash("b")
+    mesh.run()
+    publisher.send("m2", "m3", "big5")
+    assert sorted(publisher.told) == [0]
+    held = {picky.got[0].tag: MapState.UNDECIDED}
+    again = mesh.subscriber("c", selection=Odd(), unsettled=held, epoch=2, born=1)
+    assert [got.body for got in again.got] == ["", "m3"], "m1 is resumed without payload"
+    assert publisher.outcomes[4] == (Outcome.REJECTED, 1, False)
+    assert sorted(publisher.told) == [0, 1, 2, 3, 4]
+    publisher.settle(0, 4)
+    mesh.assert_settled()
+
+
+def test_what_the_subscription_holds_is_not_judged_again() -> None:
+    """A changed filter holds for what was not sent yet: m0 was sent under the old one."""
+    mesh = Mesh("abc")
+    first = mesh.subscriber("b", accepts=False, unsettled={}, epoch=1, born=1)
+    publisher = mesh.publisher("a", unsettled={}, incarnation=5, epoch=5)
+    publisher.send("m0", "m2")
+    mesh.crash("b")
+    mesh.run()
+    held = {got.tag: MapState.UNDECIDED for got in first.got}
+    again = mesh.subscriber("c", selection=Odd(), accepts=False, unsettled=held, epoch=2, born=1)
+    assert publisher.told == []
+    mesh.crash("a")
+    mesh.run()
+    back = mesh.publisher("c", unsettled=undecided("m0", "m2"), incarnation=5, epoch=6)
+    back.send("m0", "m2")
+    assert back.told == [], "its subscriber holds them, and has not accepted"
+    again.accept(*[got.id for got in again.got])
+    assert sorted(back.told) == [0, 1]
+
+
+def test_settled_messages_are_filtered_too() -> None:
+    mesh = Mesh("ab")
+    picky = mesh.subscriber("b", selection=Odd())
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1", "m2", settled=True)
+    assert picky.bodies() == ["m1"]
+    mesh.assert_settled()
+
+
+# --- on the wire
+
+
+def bodies_of(runs: list[Any]) -> list[bytes]:
+    return [b"".join(Message.decode(payload).body.chunks) for payload in payloads(runs)]
+
+
+def receiver(client: Any, name: str, **attach: Any) -> Any:
+    link = client.receiver(name, credit=50, **attach)
+    (event,) = client.seen(LinkAttached, link)
+    return link, event.link.remote_attach
+
+
+def test_a_receiver_with_a_selector_gets_what_it_selects_and_its_answer_has_the_filter() -> None:
+    clients = make(RouterConfig("a", routers=("a",), addresses=(AddressConfig("orders"),)))
+    p, s = clients.connect("p"), clients.connect("s")
+    selector = Described(Symbol("apache.org:selector-filter:string"), "colour = 'blue'")
+    asked = {Symbol("sel"): selector, Symbol("unknown"): Described(Symbol("example:x"), "y")}
+    link, answer = receiver(s, "in", source=Source("orders", filter=asked))
+    assert answer.source.filter == {"sel": selector}
+    out = p.sender()
+    colours = ["blue", "red", "blue"]
+    bodies = [Message(b"%d" % i, application_properties={"colour": each}).encode() for i, each in enumerate(colours)]
+    out.send([b"0", b"1", b"2"], bodies)
+    clients.exchange()
+    runs = s.seen(Transfers, link)
+    assert bodies_of(runs) == [b"0", b"2"]
+    assert [(each.first_id, each.last_id, each.state) for each in p.seen(Dispositions)] == [(1, 1, ACCEPTED)]
+
+
+def test_a_selector_that_is_none_is_refused_with_its_place() -> None:
+    clients = make(RouterConfig("a", routers=("a",), addresses=(AddressConfig("orders"),)))
+    s = clients.connect("s")
+    asked = {Symbol("sel"): Described(Symbol("apache.org:selector-filter:string"), "colour = ")}
+    link = s.receiver(source=Source("orders", filter=asked))
+    error = s.detached(link).error
+    assert error.condition == "amqp:invalid-field"
+    assert "attach.source.filter: sel: line 1, column 10" in error.description
+
+
+def test_a_receiver_gets_nothing_above_its_max_message_size() -> None:
+    clients = make(RouterConfig("a", routers=("a",), addresses=(AddressConfig("orders"),)))
+    p, s = clients.connect("p"), clients.connect("s")
+    link, _ = receiver(s, "in", max_message_size=300)
+    out = p.sender()
+    out.send([b"0", b"1"], [Message(b"x" * 400).encode(), Message(b"y").encode()])
+    clients.exchange()
+    assert bodies_of(s.seen(Transfers, link)) == [b"y"]
+    (told,) = p.seen(Dispositions)
+    assert (told.first_id, told.last_id) == (0, 0)
+    assert isinstance(told.state, Rejected)
