@@ -18,6 +18,7 @@ from router.core.directory import (
 )
 from router.core.ports import PublisherAttach, PublisherPort, Term, UniqueTags
 from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, Held, Phase, Publisher
+from router.core.repeated_tags import tags_of
 from router.core.waiting import WaitingPublishers
 from router.names import EPOCH, INVALID_FIELD, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN
 
@@ -292,9 +293,9 @@ class Ingress:
             self.address.streams.expect_until_flush(publisher)
             publisher.port.ready()
         for batch in held:
-            self.address.records.take(
-                publisher, batch.first_id, batch.tags, batch.payloads, batch.settled, batch.message_format
-            )
+            self._take(publisher, batch.first_id, batch.tags, batch.payloads, batch.settled, batch.message_format)
+            if publisher.dropped:
+                return
         if publisher.link_gone is not None:  # protocol 6.9: its link was lost while the barrier was open
             self._leave(publisher, closed=publisher.link_gone)
             return
@@ -315,15 +316,37 @@ class Ingress:
         """Transfers are taken when the link is ready, and held before that, in order (protocol 5.1, 6.1)."""
         self.core.window_changed(publisher)
         if publisher.phase is Phase.READY:
-            self.address.records.take(publisher, first_id, tags, payloads, settled, message_format)
+            self._take(publisher, first_id, tags, payloads, settled, message_format)
             return
         if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
             self.proved(publisher)
             self.core.drain()
         if publisher.ready:  # no other router had to answer
-            self.address.records.take(publisher, first_id, tags, payloads, settled, message_format)
+            self._take(publisher, first_id, tags, payloads, settled, message_format)
         elif not publisher.dropped:  # the credit bounds them
             publisher.hold(Held(first_id, tags, payloads, settled, message_format))
+
+    def _take(
+        self,
+        publisher: Publisher,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        message_format: int,
+    ) -> None:
+        """Hands transfers on. A tag of two unsettled deliveries detaches the link: subscribers that drop repeats by tag
+        would lose the second (protocol 6.1.7)."""
+        records = self.address.records
+        if not settled and not publisher.unique:
+            repeat = publisher.used_tags.find_repeat(tags, lambda: tags_of(publisher, records.log))
+            if repeat is not None:
+                port = publisher.port
+                self.detach(publisher, False)
+                text = f"delivery-tag {repeat.hex()} is that of another unsettled delivery of this link"
+                port.detach(INVALID_FIELD, text, {}, True)
+                return
+        records.take(publisher, first_id, tags, payloads, settled, message_format)
 
     def settled_tag(self, publisher: Publisher, tag: bytes) -> None:
         """The publisher says that it will not send an expected tag again (protocol 6.6)."""

@@ -11,6 +11,7 @@ from router.core.intervals import IntervalSet
 from router.core.log import Run, RunList
 from router.core.messages import SubscriptionName
 from router.core.ports import Outcome, PublisherAttach, PublisherPort, Term
+from router.core.repeated_tags import UsedTags
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -108,6 +109,7 @@ class Publisher:
         "unique",
         "unknown",
         "unsettled",
+        "used_tags",
         "unsettled_window",
         "waiting",
         "was_known",
@@ -179,6 +181,7 @@ class Publisher:
         self.runs: RunList[IngressRun] = RunList()  # by delivery-id
         self.live = IntervalSet()  # delivery-ids not settled
         self.tags: set[bytes] | None = None  # with unique tags: those of the records
+        self.used_tags = UsedTags()
         self.repeats: dict[int, list[int]] = {}  # position -> delivery-ids of its repeats
         self.undone = 0
         self.undone_bytes = 0
