@@ -33,6 +33,7 @@ CACHED: Final = 64  # chunks
 REMEMBERED: Final = 100_000  # deliveries that are recognised when they come again: ten publishers' windows
 REPLICATED_BEHIND: Final = 1000  # records that a primary that starts again may publish once more
 FULL_RETRY_S: Final = 1.0
+TRIM_STEP: Final = 8000  # records removed in a commit, so that no other one waits long for it: 8 MiB are about 10 ms
 SLACK: Final = 1 / 50  # of what retention keeps
 UNKNOWN: Final = 1 << 62
 """What a store wants that has never heard of the pipe."""
@@ -309,10 +310,12 @@ class PipeLog:
             wanted = max(self.state.dropped, self.state.start - 1)  # the reset's own record stays
             before = min(self.visible, max(self.state.dropped, min([wanted, *self.cursors.values()])))
             self._removable = False
-            bounds = await self.store.bounds(self.stream)
-            if before - self.state.base > bounds.first:
+            life = self.state.life
+            first = (await self.store.bounds(self.stream)).first
+            while first < before - self.state.base and life == self.state.life:
+                first = min(first + TRIM_STEP, before - self.state.base)
                 batch = Batch()
-                batch.trim(self.stream, before - self.state.base)
+                batch.trim(self.stream, first)
                 try:
                     await self.store.commit(batch)
                 except StoreFull as error:  # a database's; the next trim is another attempt

@@ -187,13 +187,14 @@ def position_at(database: Any, name: str, time_us: int) -> int:
     return low
 
 
-def surplus(database: Any, stream: Stream, oldest_us: int, octets: int | None, most: int) -> int:
+def surplus(database: Any, stream: Stream, oldest_us: int, octets: int | None, most: int, most_octets: int) -> int:
     """The position before which are the stream's oldest blocks, as far as they are older than that time or more than so
-    many octets. At most so many blocks are looked at."""
+    many octets. At most so many blocks are looked at, of about so many octets."""
     excess = 0 if octets is None else stream.octets - octets
+    enough = excess - most_octets
     before = stream.first
     for last, time_us, size in islice(_oldest(database, stream), most):
-        if excess <= 0 and time_us >= oldest_us:
+        if (excess <= 0 and time_us >= oldest_us) or excess <= enough:
             break
         before = last + 1
         excess -= size

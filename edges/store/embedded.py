@@ -54,6 +54,7 @@ READERS: Final = 4
 KEEP_EVERY_S: Final = 1.0  # how often streams are held to their retention by age
 FREE_PAGES: Final = 256  # given back to the file system at a time, between two groups
 HELD_BLOCKS: Final = 1000  # removed at most of a stream in a transaction, because it is held to its retention
+HELD_OCTETS: Final = 4 * GROUP_OCTETS  # the same; to remove 64 MiB takes about 70 ms
 LOOKED_AT: Final = 20_000  # blocks, to answer how much is more than somebody wants to keep
 RESERVE_OCTETS: Final = 64 << 20  # what a checkpoint may need at most, and more; half of a small disk
 FREE_PART: Final = 16  # of the file, one in so many pages may stay free for what is appended next
@@ -145,7 +146,7 @@ class EmbeddedStore:
 
         def ask(database: Any) -> int:
             found = find(database, stream)
-            return 0 if found is None else surplus(database, found, oldest, retention.octets, LOOKED_AT)
+            return 0 if found is None else surplus(database, found, oldest, retention.octets, LOOKED_AT, 1 << 62)
 
         return await self._reading(ask)
 
@@ -409,7 +410,7 @@ class EmbeddedStore:
         if stream.keep_us is None and (stream.keep_octets is None or stream.octets <= stream.keep_octets):
             return
         oldest = 0 if stream.keep_us is None else self._wall_us() - stream.keep_us
-        self._trim(name, surplus(self._database, stream, oldest, stream.keep_octets, HELD_BLOCKS))
+        self._trim(name, surplus(self._database, stream, oldest, stream.keep_octets, HELD_BLOCKS, HELD_OCTETS))
 
     def _tidy(self, work: Callable[[], None]) -> None:
         """Work in the background. On a full disk it waits for its next turn: commits may free room before."""

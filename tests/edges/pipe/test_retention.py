@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from edges.pipe import PipeDropped, Reader, pull, push
 from edges.pipe.listener import Listener
 from edges.pipe.log import SLACK, PipeLog, open_log
 from edges.pipe.messages import Entry, control, with_position
-from edges.store import Retention, Store
+from edges.store import Batch, Committed, Retention, Store
 from edges.store.embedded import EmbeddedStore
 from onceway.client.bodies import encode_body
 from onceway.logs import logger
@@ -127,6 +127,30 @@ def test_a_reader_that_does_not_read_keeps_nothing_that_is_dropped(tmp_path: Pat
             log.show(log.next)
             await log.trim()
             assert await log.first() == 150
+
+    asyncio.run(go())
+
+
+def test_much_is_removed_in_steps_between_which_others_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edges.pipe.log.TRIM_STEP", 10)
+
+    async def go() -> None:
+        async with opened(tmp_path) as log:
+            for _ in range(100):
+                await write(log, 1)
+            commit = log.store.commit
+            trims: list[int] = []
+
+            def watched(batch: Batch) -> Awaitable[Committed]:
+                trims.extend(before or 0 for before in batch.trimmed.values())
+                return commit(batch)
+
+            log.store.commit = watched  # type: ignore[method-assign]
+            await log.append([Entry(control(reset="x", removed=100))])
+            log.show(log.next)
+            await log.trim()
+            assert trims == [*range(10, 101, 10)]
+            assert await log.first() == 100
 
     asyncio.run(go())
 

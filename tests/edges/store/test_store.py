@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -223,6 +224,26 @@ def test_a_stream_is_held_to_its_size(with_store: With) -> None:
         assert bounds.next == 100
         assert 70 < bounds.first < 72
         assert [record.position for record in await store.read("a", 0)] == list(range(bounds.first, 100))
+
+    with_store(test)
+
+
+def test_much_that_is_more_than_the_size_is_removed_in_steps(with_store: With, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edges.store.embedded.HELD_OCTETS", 50_000)
+
+    async def test(store: Store) -> None:
+        for _ in range(50):
+            await append(store, "a", bytes(10_000))
+        batch = Batch()
+        batch.keep("a", Retention(octets=100_000))
+        await store.commit(batch)
+        firsts = [(await store.bounds("a")).first]
+        while firsts[-1] < 42:
+            await append(store, "a", b"")
+            firsts.append((await store.bounds("a")).first)
+        assert {later - first for first, later in pairwise(firsts)} <= {5, 6} | {firsts[-1] - firsts[-2]}
+        assert len(firsts) > 5
+        assert await store.surplus("a", Retention(octets=10_000)) >= 49  # a question has no such bound
 
     with_store(test)
 
