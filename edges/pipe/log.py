@@ -299,6 +299,12 @@ class PipeLog:
         if self._trimming is None or self._trimming.done():
             self._trimming = asyncio.create_task(self._trim())
 
+    async def close(self) -> None:
+        """Before its store is closed: nothing is removed any more."""
+        if self._trimming is not None:
+            self._trimming.cancel()
+            await asyncio.wait([self._trimming])
+
     async def trim(self) -> None:
         self.trim_soon()
         if self._trimming is not None:

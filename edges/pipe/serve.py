@@ -131,6 +131,8 @@ class StoreProcess:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for log in self._logs.values():
+            await log.close()
         if self._store is not None:
             await self._store.close()
 

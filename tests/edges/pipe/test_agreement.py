@@ -208,6 +208,7 @@ class World:
         for found in await asyncio.gather(*process.tasks, return_exceptions=True):
             assert isinstance(found, asyncio.CancelledError), found
         await process.listener.stop()
+        await process.log.close()
         await process.store.close()
 
     async def promote(self, name: str) -> None:

@@ -73,7 +73,9 @@ def in_store(path: Path, work: Any) -> None:
     async def go() -> None:
         store = open_store(str(path / "store"))
         try:
-            await work(await open_log(store, "jobs", "s", "s", LOG))
+            log = await open_log(store, "jobs", "s", "s", LOG)
+            await work(log)
+            await log.close()
         finally:
             await store.close()
 

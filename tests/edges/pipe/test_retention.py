@@ -40,7 +40,9 @@ class Clock:
 async def opened(path: Path, clock: Clock | None = None) -> AsyncIterator[PipeLog]:
     store: Store = EmbeddedStore(path / "store", wall_us=clock or Clock())
     try:
-        yield await open_log(store, "jobs", "s", "s", LOG)
+        log = await open_log(store, "jobs", "s", "s", LOG)
+        yield log
+        await log.close()
     finally:
         await store.close()
 
