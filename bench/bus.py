@@ -41,7 +41,7 @@ from onceway.loop import run
 from tests.edges.bus.world import BusNetwork
 from tests.live import dying_with_us
 
-CONNECTIONS = 64  # of the publisher
+CONNECTIONS = 256  # of the publisher
 MOST = 1000  # events in a batch
 SUBSCRIBERS, HANGING = 1000, 10
 NOT_COUNTED = 1 << 40
@@ -207,7 +207,8 @@ class Bus:
         began = time.perf_counter()
         bus.start()
         took = time.perf_counter() - began
-        yield f"started in {took:.2f} s with {resident_mb([bus.pid]):.0f} MB"
+        cpu = cpu_seconds([bus.pid])
+        yield f"started in {took:.2f} s, {cpu:.2f} s of CPU, with {resident_mb([bus.pid]):.0f} MB"
 
 
 # --- Redis
