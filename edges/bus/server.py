@@ -49,7 +49,7 @@ class BusServer:
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
         """Returns the port. OSError if it cannot be bound."""
-        application = web.Application(middlewares=[self._answered, self._authenticated], client_max_size=MOST_OCTETS)
+        application = web.Application(middlewares=[self._answered], client_max_size=MOST_OCTETS)
         application.add_routes(self._routes())
         if self._edge.options.share:
             self._service = StoreService(self._edge.store)
@@ -112,7 +112,7 @@ class BusServer:
     async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Errors as the contract's codes."""
         try:
-            return await handler(request)
+            return await self._authenticated(request, handler)
         except BadRequest as error:
             return _text(400, str(error))
         except Forbidden as error:
@@ -124,17 +124,15 @@ class BusServer:
         except StoreError as error:
             return _text(500, str(error))
 
-    @web.middleware
     async def _authenticated(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         token = _user(request.headers.get("Authorization", ""))
+        await self._current(request)
         if token is not None and hmac.compare_digest(token.encode(), self._root_key):
             request[CLIENT] = (ROOT, ROOT)
-            await self._current(request)
-            return await handler(request)
-        await self._current(request)
-        if token is None or token not in self._edge.registry.tokens:
+        elif token is not None and token in self._edge.registry.tokens:
+            request[CLIENT] = (token, self._edge.registry.tokens[token])
+        else:
             return _unauthorized("a token is needed as user name")
-        request[CLIENT] = (token, self._edge.registry.tokens[token])
         return await handler(request)
 
     async def _current(self, request: web.Request) -> None:
