@@ -149,7 +149,8 @@ def measure(local: int, remote: int, size: int, messages: int, unsettled: int = 
     for start in range(0, unsettled, 1_000):
         network.batch(tags_of(start, 1_000), [BODY] * 1_000, settle=False)
     rounds = max(1, messages // size)
-    batches = [(tags_of(i * size, size), [BODY] * size) for i in range(rounds + 50)]
+    first = len(range(0, unsettled, 1_000)) * 1_000  # no tag is that of another unsettled delivery
+    batches = [(tags_of(first + i * size, size), [BODY] * size) for i in range(rounds + 50)]
     for tags, bodies in batches[rounds:]:
         network.batch(tags, bodies, settle=not unsettled)
     del batches[rounds:]
