@@ -1,0 +1,175 @@
+"""A file of users: names, groups, and verifiers of passwords, from which no password can be read back.
+
+`onceway user` keeps it, and routers read it (`sasl.users` of a topology file). It is JSON:
+
+    {"secret": BASE64, "users": {NAME: {"groups": [NAME, ...], "verifiers": [TEXT, ...]}}}
+
+Verifiers are in PostgreSQL's form, one for each mechanism of SCRAM. The secret makes up verifiers for names that nobody
+has, so that names cannot be found out.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from amqp10.errors import EncodeError
+from amqp10.scram import HASHES, Verifier, derive, parse_verifier, prepare
+from onceway.errors import UsageError
+
+ITERATIONS: Final = 15_000  # RFC 7677 asks for as many: 5 ms for who knows the password
+SALT_BYTES: Final = 16
+SECRET_BYTES: Final = 32
+MOST_NAME: Final = 255  # bytes of UTF-8
+_PLAIN_HASH: Final = "SCRAM-SHA-256"  # whose verifier a password in plain text is compared with
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user; a name without a verifier cannot log in with a password."""
+
+    verifiers: Mapping[str, Verifier] = field(repr=False)  # by mechanism, without -PLUS
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """All of a file."""
+
+    by_name: Mapping[str, User] = field(default_factory=dict)
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
+
+    def verifier(self, name: str, mechanism: str) -> Verifier:
+        """What the mechanism needs of this user; for a name that nobody has, always the same, which no password
+        matches."""
+        user = self.by_name.get(name)
+        if user is not None and mechanism in user.verifiers:
+            return user.verifiers[mechanism]
+        return self._made_up(name, mechanism)
+
+    def matches(self, name: str, password: str) -> bool:
+        """Whether this is the user's password. It takes as long for a name that nobody has."""
+        return self.verifier(name, _PLAIN_HASH).matches(password)
+
+    def groups(self, name: str) -> tuple[str, ...]:
+        user = self.by_name.get(name)
+        return user.groups if user is not None else ()
+
+    def _made_up(self, name: str, mechanism: str) -> Verifier:
+        def part(what: str) -> bytes:
+            return hmac.digest(self.secret, f"{mechanism}:{what}:{name}".encode(), HASHES[mechanism])
+
+        return Verifier(mechanism, ITERATIONS, part("salt")[:SALT_BYTES], part("stored"), part("server"))
+
+
+def with_password(password: str) -> dict[str, Verifier]:
+    """Verifiers of a new password, each with a salt of its own. UsageError if it cannot be one."""
+    try:
+        return {name: derive(name, password, secrets.token_bytes(SALT_BYTES), ITERATIONS) for name in HASHES}
+    except EncodeError as error:
+        raise UsageError(f"this password cannot be used: {error}") from error
+
+
+def user_name(text: str) -> str:
+    """The name as routers compare it. UsageError if it cannot be one."""
+    try:
+        name = prepare(text)
+    except EncodeError as error:
+        raise UsageError(f"user {text!r}: {error}") from error
+    if len(name.encode()) > MOST_NAME:
+        raise UsageError(f"user {text[:20]!r}...: more than {MOST_NAME} bytes; choose a shorter name")
+    return name
+
+
+def load_users(path: Path, place: str = "users") -> Users:
+    """Reads a file. `place` is where it is named, for errors.
+
+    Raises:
+        UsageError: It cannot be read, or is none; names the file and the place in it.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"{place}: {path} is not there; onceway user add NAME --file {path} makes it") from error
+    except OSError as error:
+        raise UsageError(f"{place}: {path} cannot be read: {error.strerror}") from error
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{place}: {path} is no file of users: it is not JSON") from error
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{place}: {path} is no file of users: line {error.lineno}: {error.msg}") from error
+    try:
+        return _read(document)
+    except ValueError as error:
+        raise UsageError(f"{place}: {path}: {error}") from error
+
+
+def store_users(path: Path, users: Users) -> None:
+    """Replaces the file as a whole; it is for its owner alone. OSError if it cannot be written."""
+    document = {
+        "secret": b64encode(users.secret).decode(),
+        "users": {
+            name: {"groups": list(user.groups), "verifiers": [str(verifier) for verifier in user.verifiers.values()]}
+            for name, user in sorted(users.by_name.items())
+        },
+    }
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            new.unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _read(document: Any) -> Users:
+    if not isinstance(document, dict) or not isinstance(document.get("users"), dict):
+        raise ValueError('no file of users: it has no "users"')
+    try:
+        secret = b64decode(document.get("secret", ""), validate=True)
+    except (TypeError, Base64Error, ValueError):
+        secret = b""
+    if len(secret) < SECRET_BYTES:
+        raise ValueError(f"secret: not {SECRET_BYTES} bytes in base64")
+    return Users({name: _read_user(name, item) for name, item in document["users"].items()}, secret)
+
+
+def _read_user(name: str, item: Any) -> User:
+    place = f"users.{name}"
+    if user_name(name) != name:
+        raise ValueError(f"{place}: written as {user_name(name)!r}")
+    if not isinstance(item, dict):
+        raise ValueError(f"{place}: not a mapping with groups and verifiers")
+    verifiers: dict[str, Verifier] = {}
+    for index, text in enumerate(_texts(item.get("verifiers", []), f"{place}.verifiers")):
+        try:
+            verifier = parse_verifier(text)
+        except ValueError as error:
+            raise ValueError(f"{place}.verifiers[{index}]: {error}") from error
+        verifiers[verifier.mechanism] = verifier
+    return User(verifiers, tuple(_texts(item.get("groups", []), f"{place}.groups")))
+
+
+def _texts(given: Any, place: str) -> Sequence[str]:
+    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+        raise ValueError(f"{place}: not a list of texts")
+    return given

@@ -1,0 +1,86 @@
+"""The file of users."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from amqp10.scram import HASHES
+from onceway.errors import UsageError
+from onceway.users import User, Users, load_users, store_users, user_name, with_password
+
+
+def alice() -> Users:
+    return Users({"alice": User(with_password("wonderland"), ("ops", "sales"))})
+
+
+def test_what_is_stored_is_read_again_and_has_no_password(tmp_path: Path) -> None:
+    users, path = alice(), tmp_path / "users.json"
+    store_users(path, users)
+    assert load_users(path) == users
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "wonderland" not in path.read_text()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_only_the_right_password_matches() -> None:
+    users = alice()
+    assert users.matches("alice", "wonderland")
+    assert not users.matches("alice", "Wonderland")
+    assert not users.matches("bob", "wonderland")
+    assert users.groups("alice") == ("ops", "sales")
+    assert users.groups("bob") == ()
+
+
+@pytest.mark.parametrize("mechanism", HASHES)
+def test_a_name_that_nobody_has_looks_like_one_that_somebody_has(mechanism: str) -> None:
+    users = alice()
+    known, unknown = users.verifier("alice", mechanism), users.verifier("bob", mechanism)
+    assert (unknown.mechanism, unknown.iterations) == (known.mechanism, known.iterations)
+    assert len(unknown.salt) == len(known.salt)
+    assert unknown == users.verifier("bob", mechanism)
+    assert unknown.salt != users.verifier("carol", mechanism).salt
+    assert unknown.salt != Users().verifier("bob", mechanism).salt
+
+
+def test_names_are_compared_as_sasl_prepares_them() -> None:
+    assert user_name("al\u00adice") == "alice"  # a soft hyphen is not seen
+    with pytest.raises(UsageError, match="characters that SASL does not allow"):
+        user_name("a\nb")
+    with pytest.raises(UsageError, match="choose a shorter name"):
+        user_name("a" * 256)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "line 1: Expecting property name"),
+        ("[]", 'it has no "users"'),
+        ('{"users": {}}', "secret: not 32 bytes in base64"),
+        ('{"users": {}, "secret": 3}', "secret: not 32 bytes in base64"),
+        ('{"users": {"a": 3}, "secret": "SECRET"}', "users.a: not a mapping with groups and verifiers"),
+        ('{"users": {"a": {"groups": "ops"}}, "secret": "SECRET"}', "users.a.groups: not a list of texts"),
+        ('{"users": {"a": {"verifiers": ["x"]}}, "secret": "SECRET"}', "users.a.verifiers[0]: no verifier of SCRAM"),
+        ('{"users": {"a\\u00adb": {}}, "secret": "SECRET"}', "written as 'ab'"),
+        ("[" * 100_000, "it is not JSON"),
+    ],
+)
+def test_a_broken_file_is_named_with_the_place(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "users.json"
+    path.write_text(text.replace("SECRET", "A" * 43 + "="))
+    with pytest.raises(UsageError) as caught:
+        load_users(path, "net.yaml: sasl.users")
+    assert str(caught.value).startswith(f"net.yaml: sasl.users: {path}")
+    assert said in str(caught.value)
+
+
+def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "users.json"
+    path.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        store_users(path, alice())
+    assert list(tmp_path.iterdir()) == [path]
+    assert json.dumps(list(path.iterdir())) == "[]"
