@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from onceway.last_life import died
 from onceway.logs import Log
-from onceway.topology import ConfigError, Topology, loads
+from onceway.topology import ConfigError, Topology, load, loads
 
 PREFIX: Final = "topology"
 _MARK: Final = "# kept by onceway, as checked last: "
@@ -24,9 +25,10 @@ _MARK: Final = "# kept by onceway, as checked last: "
 def keep(topology: Topology, path: Path) -> None:
     """Keeps the text of a checked file at `path`. It may wait for the disk. OSError if it cannot be written."""
     new = path.with_suffix(".new")
+    original = topology.directory / topology.path.name  # a reload from elsewhere names it relative to another place
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
-        file.write(f"{topology.text.rstrip()}\n{_MARK}{json.dumps(os.path.abspath(topology.path))}\n")
+        file.write(f"{topology.text.rstrip()}\n{_MARK}{json.dumps(str(original))}\n")
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, path)
@@ -35,6 +37,16 @@ def keep(topology: Topology, path: Path) -> None:
 def kept_path(directory: Path, name: str = "") -> Path:
     """Where it is kept in the state directory of its network; `name` tells several processes of one network apart."""
     return directory / (f"{PREFIX}-{name}.yaml" if name else f"{PREFIX}.yaml")
+
+
+def load_kept(path: str | os.PathLike[str]) -> Topology:
+    """A file that may have been kept: its paths are relative to the directory of the original. ConfigError as `load`
+    raises it."""
+    topology = load(path)
+    _, mark, named = topology.text.rpartition(_MARK)
+    if not mark:
+        return topology
+    return replace(topology, directory=Path(json.loads(named)).parent)
 
 
 def after_a_death(file: Path, base: Path, routers: Iterable[str] | None = None) -> Topology | None:

@@ -86,7 +86,7 @@ def listener_context(topology: Topology, name: str, log: Log) -> ssl.SSLContext 
     place = topology.routers[name]
     if place.amqps is None:
         return None
-    profile = topology.tls[place.tls]
+    profile = topology.tls_profile(place.tls, name)
     context = server_context(f"{topology.path}: tls.{place.tls}", profile)
     days = days_left(context, profile.certificate)
     if days is None:

@@ -2,8 +2,8 @@
 
 `POST /reload` on a control socket brings the content of the file, not its name, so that all that are told get the same.
 Each process checks it as a whole, and then follows it, or refuses it and changes nothing: `ReloadRouter` in a router,
-`ReloadSupervisor` in a supervisor, which tells its routers. The arguments are `file` (its path, for messages), `text`,
-and `dry_run`. `onceway.cli.reload` is the client.
+`ReloadSupervisor` in a supervisor, which tells its routers. The arguments are `file` (its path, for messages),
+`directory` (which the paths in it are relative to), `text`, and `dry_run`. `onceway.cli.reload` is the client.
 
 The supervisor keeps the file last checked in the state directory, and starts its routers with it: a router that dies
 while the original is being edited does not start with a broken one.
@@ -38,15 +38,20 @@ TOLD_WITHIN_S: Final = 10.0  # a router that has not answered by then is reporte
 
 def arguments(topology: Topology, *, dry_run: bool = False) -> dict[str, Any]:
     """What `POST /reload` takes."""
-    return {"file": str(topology.path), "text": topology.text, "dry_run": dry_run}
+    return {
+        "file": str(topology.path),
+        "directory": str(topology.directory),
+        "text": topology.text,
+        "dry_run": dry_run,
+    }
 
 
 def _topology(given: Mapping[str, Any]) -> Topology:
-    file, text = given.get("file", "<text>"), given.get("text")
-    if not isinstance(text, str) or not isinstance(file, str):
-        raise ControlError("reload needs the strings `file` and `text`", 400)
+    file, text, directory = given.get("file", "<text>"), given.get("text"), given.get("directory")
+    if not isinstance(text, str) or not isinstance(file, str) or not isinstance(directory, str | None):
+        raise ControlError("reload needs the strings `file` and `text`, and takes the string `directory`", 400)
     try:
-        return loads(text, file)
+        return loads(text, file, directory)
     except ConfigError as error:
         raise ControlError(str(error), 400) from error
 

@@ -16,10 +16,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from interrouter.events import PeerDown, PeerMessage, PeerUp
-from interrouter.network import Network, dials
+from interrouter.network import Network
 from onceway.client_carrier import ClientCarrier, Shares
 from onceway.heap import Trimming
 from onceway.listeners import is_unspecified
+from onceway.neighbours import NeighbourCarrier, Neighbours
 from onceway.overview import Measured
 from onceway.topology import Topology
 from onceway.transport import Carried, Carrier
@@ -36,9 +37,6 @@ T = TypeVar("T")
 
 FEW_SOCKETS: Final = 8  # up to so many sockets each read is flushed at once, for latency
 SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are looked at
-DIAL_FIRST_S: Final = 0.05
-DIAL_MOST_S: Final = 1.0
-DIAL_EAGERLY_S: Final = 3.0  # after the loss: routers that are started together listen within that time
 DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
 HANDOVER_S: Final = 3.0  # then until the clients' subscriptions are back elsewhere
 GOODBYE_S: Final = 2.0  # and then for its close frames to be written
@@ -93,7 +91,7 @@ class RouterServer:
         self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None  # of connections that are made from now on
-        self._dialers: dict[str, asyncio.Task[None]] = {}  # neighbour -> what keeps us connected to it
+        self.neighbours = Neighbours(self)
         self._carriers: dict[Carried, Carrier] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_due = False
@@ -115,8 +113,7 @@ class RouterServer:
         the listener `amqps`."""
         loop = self._loop = asyncio.get_running_loop()
         place = self.topology.routers[self.name]
-        host, port = place.interrouter
-        self._listeners.append(await loop.create_server(lambda: _NeighbourCarrier(self, None), host, port))
+        self._listeners.append(await self.neighbours.listen())
         host, port = place.amqp
         shares = self._shares = Shares(loop.call_soon, loop.call_later)
         self._listeners.append(await loop.create_server(lambda: ClientCarrier(self, shares), host, port, backlog=1024))
@@ -125,7 +122,7 @@ class RouterServer:
             host, port = place.amqps
             server = await loop.create_server(lambda: ClientCarrier(self, shares, self._tls), host, port, backlog=1024)
             self._listeners.append(server)
-        self._dial_neighbours()
+        self.neighbours.dial()
         self._turn()
         self._sweep_timers()
 
@@ -140,7 +137,7 @@ class RouterServer:
         self.network.set_neighbours(topology.neighbours(self.name), now)
         self.router.reconfigure(config, now)
         self.router.set_failover(self._places())
-        self._dial_neighbours()
+        self.neighbours.dial()
         self._turn()
 
     async def stop(self, drain_s: float = DRAIN_S) -> None:
@@ -157,9 +154,7 @@ class RouterServer:
         self.stopped = True
         for listener in self._listeners:
             listener.close()
-        for task in self._dialers.values():
-            task.cancel()
-        await asyncio.gather(*self._dialers.values(), return_exceptions=True)
+        await self.neighbours.stop()
         for handle in (self._timer, self._sweep):
             if handle is not None:
                 handle.cancel()
@@ -280,7 +275,7 @@ class RouterServer:
         if self.stopped:
             return None
         carried: Carried
-        if isinstance(carrier, _NeighbourCarrier):
+        if isinstance(carrier, NeighbourCarrier):
             trunk = self.network.connect(self.time(), server=carrier.neighbour is None, neighbour=carrier.neighbour)
             carried = trunk
         else:
@@ -415,58 +410,6 @@ class RouterServer:
             except TimeoutError:
                 return condition()
         return True
-
-    # --- neighbours
-
-    def _dial_neighbours(self) -> None:
-        assert self._loop is not None
-        wanted = [neighbour for neighbour in self.topology.neighbours(self.name) if dials(self.name, neighbour)]
-        for neighbour in [neighbour for neighbour in self._dialers if neighbour not in wanted]:
-            self._dialers.pop(neighbour).cancel()
-        for neighbour in sorted(wanted):
-            if neighbour not in self._dialers:
-                self._dialers[neighbour] = self._loop.create_task(self._dial(neighbour))
-
-    async def _dial(self, neighbour: str) -> None:
-        """Keeps one trunk to a neighbour connected: tries again until the router stops, after a while less often."""
-        assert self._loop is not None
-        pause = DIAL_FIRST_S
-        lost_at = self.time()
-        told = False  # that it cannot be reached
-        while True:
-            host, port = self.topology.dialled(self.name, neighbour)
-            carrier = _NeighbourCarrier(self, neighbour)
-            try:
-                await self._loop.create_connection(lambda c=carrier: c, host, port)  # type: ignore[misc]
-            except OSError as error:
-                if not told:
-                    told = True
-                    text = "neighbour {neighbour} cannot be reached: {reason}; trying again"
-                    reason = error.strerror or str(error)
-                    self.log.warning("neighbour_unreachable", text, neighbour=neighbour, reason=reason)
-            else:
-                told = False
-                began = self.time()
-                await carrier.gone.wait()
-                if self.time() - began > self.config.dead_after_s:
-                    pause = DIAL_FIRST_S
-                    lost_at = self.time()
-            await asyncio.sleep(pause * self.rng.uniform(0.5, 1.0))
-            if self.time() - lost_at > DIAL_EAGERLY_S:
-                pause = min(pause * 2, DIAL_MOST_S)
-
-
-class _NeighbourCarrier(Carrier):
-    __slots__ = ("gone", "neighbour")
-
-    def __init__(self, server: RouterServer, neighbour: str | None) -> None:
-        super().__init__(server)
-        self.neighbour = neighbour  # the neighbour we connected to; None: its open will name it
-        self.gone = asyncio.Event()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.gone.set()
 
 
 def _wall_us() -> int:

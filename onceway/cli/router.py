@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from onceway import topology
+from onceway.checked_file import load_kept
 from onceway.cli.check import file_or_last_checked, warn_of, warn_of_broken
 from onceway.cli.log_options import cannot_open, log_options, read_options
 from onceway.cli.options import state_dir_option
@@ -51,7 +52,7 @@ def command(
         loaded, broken = file_or_last_checked(file, state_dir, [name], fresh=fresh)
         warn_of(loaded)
     else:  # the supervisor has warned already
-        loaded, broken = topology.load(file), broken_file
+        loaded, broken = load_kept(file), broken_file
     known_router(loaded, name)
     from onceway import last_life, logs, start, state
     from onceway.listeners import check_free

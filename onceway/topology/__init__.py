@@ -44,14 +44,16 @@ def load(path: str | os.PathLike[str]) -> Topology:
     return loads(data, shown)
 
 
-def loads(data: bytes | str, file: str = "<text>") -> Topology:
-    """Reads a file's content; `file` is what the problems call it."""
+def loads(data: bytes | str, file: str = "<text>", directory: str | os.PathLike[str] | None = None) -> Topology:
+    """Reads a file's content; `file` is what the problems call it. The paths in it are relative to `directory`; None:
+    to that of `file`."""
     problems = Problems(file)
     root = compose(data, problems)
     topology = read_topology(root, problems) if root is not None else None
     problems.raise_if_any()
     assert topology is not None
-    return replace(topology, text=data if isinstance(data, str) else data.decode())
+    place = Path(os.path.abspath(Path(file).parent if directory is None else directory))
+    return replace(topology, text=data if isinstance(data, str) else data.decode(), directory=place)
 
 
 def shipped(name: str) -> Path:

@@ -39,6 +39,7 @@ class Topology:
     tls: Mapping[str, TlsProfile] = field(default_factory=dict)  # by name
     warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
     text: str = field(default="", repr=False, compare=False)  # the file's content
+    directory: Path = field(default=Path(), compare=False)  # what the file's paths are relative to
 
     @property
     def file_digest(self) -> str:
@@ -78,6 +79,10 @@ class Topology:
             elif other == name:
                 found[one] = cost
         return found
+
+    def tls_profile(self, profile: str, router: str) -> TlsProfile:
+        """What router `router` takes this profile for: paths that it can open."""
+        return self.tls[profile].at(self.directory, router)
 
     def dialled(self, name: str, neighbour: str) -> HostPort:
         """The address that `name` connects to for this neighbour: its listener, or `via`."""

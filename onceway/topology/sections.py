@@ -96,7 +96,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     trial = RouterConfig(name="", **settings)
     limits = read_limits(top.get("limits"), trial, Limits())
     users = read_users(top.get("users"), trial)
-    tls = read_tls(top.get("tls"), Path(problems.file).parent)
+    tls = read_tls(top.get("tls"))
     routers = _read_routers(top.get("routers"), host, tls)
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
     sign_of_life_s = longest_sign_of_life_s(trial, [limits, *listener_limits.values(), *(one for _, one in users)])

@@ -1,12 +1,13 @@
 """`tls` of a topology file: certificates and keys of listeners, as profiles with names.
 
-Nothing is opened here, since a file is also read where its keys are not. `onceway.tls` opens them.
+Nothing is opened here, since a file is also read where its keys are not. `onceway.tls` opens them. Paths stay as
+written, so that files that say the same compare equal wherever they are; `TlsProfile.at` makes them whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from onceway.topology.document import Entry, suggest
 TLS_KEYS: Final = ("certificate", "key", "ca", "clients", "revoked", "minimum", "ciphers")
 CLIENTS: Final = ("off", "optional", "required")
 MINIMUM: Final = ("1.2", "1.3")
+ROUTER: Final = "${router}"
 _FILES: Final = ("certificate", "key", "ca", "revoked")
 
 
@@ -30,13 +32,28 @@ class TlsProfile:
     minimum: str = "1.2"  # version of TLS
     ciphers: str = ""  # of TLS 1.2, as OpenSSL names them; empty: OpenSSL's choice
 
+    def at(self, directory: Path, router: str) -> TlsProfile:
+        """The same for one router: with paths below the topology file's directory, and its name where they have
+        `${router}`."""
 
-def read_tls(entry: Entry | None, directory: Path) -> dict[str, TlsProfile]:
-    """The profiles by name. Files are relative to the directory of the topology file."""
+        def found(path: Path) -> Path:
+            return directory / str(path).replace(ROUTER, router)
+
+        return replace(
+            self,
+            certificate=found(self.certificate),
+            key=found(self.key),
+            ca=found(self.ca) if self.ca is not None else None,
+            revoked=found(self.revoked) if self.revoked is not None else None,
+        )
+
+
+def read_tls(entry: Entry | None) -> dict[str, TlsProfile]:
+    """The profiles by name."""
     profiles: dict[str, TlsProfile] = {}
     expected = "a mapping such as clients: {certificate: router.pem, key: router.key}"
     for name, item in (entry.entries(expected) or {}).items() if entry is not None else ():
-        profile = _read_profile(item, directory)
+        profile = _read_profile(item)
         if profile is not None:
             profiles[name] = profile
     return profiles
@@ -53,14 +70,14 @@ def read_profile_name(entry: Entry | None, profiles: Mapping[str, TlsProfile]) -
     return "" if entry is None else entry.scalar(read, "the name of a profile under tls") or ""
 
 
-def _read_profile(item: Entry, directory: Path) -> TlsProfile | None:
+def _read_profile(item: Entry) -> TlsProfile | None:
     fields = item.fields(
         TLS_KEYS, "a mapping such as {certificate: router.pem, key: router.key}", required=("certificate",)
     )
     if fields is None:
         return None
     files = {key: fields[key].scalar(_read_file, "a file") for key in _FILES if key in fields}
-    paths = {key: directory / file for key, file in files.items() if file is not None}
+    paths = {key: file for key, file in files.items() if file is not None}
     clients = fields["clients"].choice(CLIENTS) if "clients" in fields else None
     minimum = fields["minimum"].choice(MINIMUM) if "minimum" in fields else None
     ciphers = fields["ciphers"].scalar(str, "names of ciphers") if "ciphers" in fields else None
@@ -86,4 +103,6 @@ def _read_profile(item: Entry, directory: Path) -> TlsProfile | None:
 def _read_file(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError("no file", "write the path of a PEM file")
+    if "$" in text.replace(ROUTER, ""):
+        raise ValueError(f'"{text}" has a $ that means nothing', f"{ROUTER} stands for the router's name")
     return Path(text)

@@ -236,6 +236,43 @@ def test_commands_speak_tls(tmp_path: Path) -> None:
     play(secure, story)
 
 
+def test_files_are_beside_the_topology_file_also_of_routers_that_a_supervisor_starts(tmp_path: Path) -> None:
+    pki = Pki(tmp_path / "here" / "pki")
+    pki.certificate("a", "127.0.0.1")
+    ports = free_ports(4, random.Random())
+    listeners = dict(zip(("amqp", "amqps", "interrouter", "admin"), ports, strict=True))
+    document = {
+        "network": "n",
+        "tls": {"outside": {"certificate": "pki/${router}.pem"}},
+        "routers": {"a": {**listeners, "tls": "outside"}},
+    }
+    file = tmp_path / "here" / "n.yaml"
+    file.write_text(yaml.safe_dump(document))
+    command, state = [sys.executable, "-m", "onceway"], ["--state-dir", str(tmp_path / "state")]
+    url = f"amqps://127.0.0.1:{listeners['amqps']}"
+
+    async def story() -> None:
+        up = await asyncio.create_subprocess_exec(
+            *command, "up", "here/n.yaml", *state, cwd=tmp_path, stderr=subprocess.PIPE
+        )
+        try:
+            assert up.stderr is not None
+            while b"network n ready" not in (line := await up.stderr.readline()):
+                assert line, "it has ended"
+            await (await onceway.connect(url, tls=onceway.tls_context(pki.ca))).close()
+            pki.certificate("a", "localhost")
+            # from another directory, whose own pki it must not take
+            reload = await asyncio.create_subprocess_exec(*command, "reload", "n.yaml", *state, cwd=tmp_path / "here")
+            assert await reload.wait() == 0
+            url_now = url.replace("127.0.0.1", "localhost")
+            await (await onceway.connect(url_now, tls=onceway.tls_context(pki.ca))).close()
+        finally:
+            up.terminate()
+            await asyncio.gather(up.stderr.read(), up.wait())
+
+    run(asyncio.wait_for(story(), BOUND_S))
+
+
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
     made = Pki(tmp_path_factory.mktemp("pki"))
@@ -312,8 +349,21 @@ def test_files_are_relative_to_the_topology_file() -> None:
     text = (
         "network: n\ntls: {y: {certificate: c.pem, key: /k.pem}}\nrouters:\n  a: {amqp: 1, interrouter: 2, admin: 3}\n"
     )
-    profile = loads(text, "/etc/onceway/t.yaml").tls["y"]
+    profile = loads(text, "/etc/onceway/t.yaml").tls_profile("y", "a")
     assert (profile.certificate, profile.key) == (Path("/etc/onceway/c.pem"), Path("/k.pem"))
+    profile = loads(text, "t.yaml", "/srv").tls_profile("y", "a")
+    assert profile.certificate == Path("/srv/c.pem")
+    assert loads(text, "/one/t.yaml").file_digest == loads(text, "/other/t.yaml").file_digest
+
+
+def test_a_profile_has_the_name_of_the_router_in_its_files() -> None:
+    text = (
+        'network: n\ntls: {y: {certificate: "pki/${router}.pem"}}\nrouters:\n  a: {amqp: 1, interrouter: 2, admin: 3}\n'
+    )
+    read = loads(text, "/srv/t.yaml")
+    assert [str(read.tls_profile("y", name).key) for name in ("a", "b")] == ["/srv/pki/a.pem", "/srv/pki/b.pem"]
+    with pytest.raises(ConfigError, match=r"\$\{host\}.pem\" has a \$ that means nothing; \$\{router\} stands for"):
+        loads(text.replace("${router}", "${host}"))
 
 
 def test_proton_sends_and_receives_through_tls(tmp_path: Path) -> None:

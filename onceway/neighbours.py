@@ -1,0 +1,93 @@
+"""One router's trunks as sockets: its listener for neighbours, and what keeps it connected to those that it dials.
+
+Of two neighbours one dials (`interrouter.network.dials`). Which router is at the other end, and whether it may be a
+neighbour, is decided by `interrouter.network`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from interrouter.network import dials
+from onceway.transport import Carrier
+
+if TYPE_CHECKING:
+    from onceway.server import RouterServer
+
+DIAL_FIRST_S: Final = 0.05
+DIAL_MOST_S: Final = 1.0
+DIAL_EAGERLY_S: Final = 3.0  # after the loss: routers that are started together listen within that time
+
+
+class Neighbours:
+    """`await listen()` and `dial()`, then `dial()` whenever the links have changed, until `await stop()`."""
+
+    def __init__(self, server: RouterServer) -> None:
+        self._server = server
+        self._dialers: dict[str, asyncio.Task[None]] = {}  # neighbour -> what keeps us connected to it
+
+    async def listen(self) -> asyncio.Server:
+        """OSError if the port cannot be bound."""
+        server = self._server
+        host, port = server.topology.routers[server.name].interrouter
+        return await asyncio.get_running_loop().create_server(lambda: NeighbourCarrier(server, None), host, port)
+
+    def dial(self) -> None:
+        """Follows the links of the topology file."""
+        server = self._server
+        wanted = [neighbour for neighbour in server.topology.neighbours(server.name) if dials(server.name, neighbour)]
+        for neighbour in [neighbour for neighbour in self._dialers if neighbour not in wanted]:
+            self._dialers.pop(neighbour).cancel()
+        for neighbour in sorted(wanted):
+            if neighbour not in self._dialers:
+                self._dialers[neighbour] = asyncio.get_running_loop().create_task(self._keep_connected(neighbour))
+
+    async def stop(self) -> None:
+        for task in self._dialers.values():
+            task.cancel()
+        await asyncio.gather(*self._dialers.values(), return_exceptions=True)
+
+    async def _keep_connected(self, neighbour: str) -> None:
+        """Keeps one trunk to a neighbour connected: tries again until the router stops, after a while less often."""
+        server = self._server
+        loop = asyncio.get_running_loop()
+        pause = DIAL_FIRST_S
+        lost_at = server.time()
+        told = False  # that it cannot be reached
+        while True:
+            host, port = server.topology.dialled(server.name, neighbour)
+            carrier = NeighbourCarrier(server, neighbour)
+            try:
+                await loop.create_connection(lambda c=carrier: c, host, port)  # type: ignore[misc]
+            except OSError as error:
+                if not told:
+                    told = True
+                    text = "neighbour {neighbour} cannot be reached: {reason}; trying again"
+                    reason = error.strerror or str(error)
+                    server.log.warning("neighbour_unreachable", text, neighbour=neighbour, reason=reason)
+            else:
+                told = False
+                began = server.time()
+                await carrier.gone.wait()
+                if server.time() - began > server.config.dead_after_s:
+                    pause = DIAL_FIRST_S
+                    lost_at = server.time()
+            await asyncio.sleep(pause * server.rng.uniform(0.5, 1.0))
+            if server.time() - lost_at > DIAL_EAGERLY_S:
+                pause = min(pause * 2, DIAL_MOST_S)
+
+
+class NeighbourCarrier(Carrier):
+    """The socket of one trunk."""
+
+    __slots__ = ("gone", "neighbour")
+
+    def __init__(self, server: RouterServer, neighbour: str | None) -> None:
+        super().__init__(server)
+        self.neighbour = neighbour  # the neighbour we connected to; None: its open will name it
+        self.gone = asyncio.Event()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.gone.set()
