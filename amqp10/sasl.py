@@ -131,11 +131,11 @@ class AnonymousServer:
 
 
 class PlainServer:
-    """`verify(username, password)` returns whether the password is right."""
+    """`verify(username, password)` returns whether the password is right, or that this is pending."""
 
     __slots__ = ("_verify",)
 
-    def __init__(self, verify: Callable[[str, str], bool]) -> None:
+    def __init__(self, verify: Callable[[str, str], bool | Pending]) -> None:
         self._verify = verify
 
     def step(self, data: bytes | None) -> Step:
@@ -152,7 +152,10 @@ class PlainServer:
             return Failure("PLAIN response without user or password")
         if authorization and authorization != username:
             return Failure(f"user {username!r} may not act as {authorization!r}")
-        if not self._verify(username, password):
+        right = self._verify(username, password)
+        if isinstance(right, Pending):
+            return right
+        if not right:
             return Failure(f"wrong user or password for {username!r}")
         return Success(username)
 

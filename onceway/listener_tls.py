@@ -6,10 +6,10 @@ import contextlib
 import ssl
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from onceway.errors import UsageError
-from onceway.tls import load_authorities, load_chain, reason
+from onceway.tls import end_point, load_authorities, load_chain, reason
 from onceway.topology import Topology
 from onceway.topology.tls import TlsProfile
 from router.reporting import Log
@@ -18,6 +18,12 @@ WARN_DAYS: Final = 30
 RECORD: Final = 16 << 10  # bytes of a record of TLS, at most
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY: Final = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class ListenerContext(ssl.SSLContext):
+    """What a listener shows and asks for; `end_point` is its certificate's channel binding, if it has one."""
+
+    end_point: bytes | None = None
 
 
 class Tls:
@@ -62,6 +68,16 @@ class Tls:
             self.failure = reason(error)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    @property
+    def end_point(self) -> bytes | None:
+        """The data of channel binding tls-server-end-point; None: there are none."""
+        context = self._session.context
+        return context.end_point if isinstance(context, ListenerContext) else None
+
+    def certificate(self) -> dict[str, Any] | None:
+        """What the other side has shown, if it was asked for and is accepted, as `ssl` shows it."""
+        return self._session.getpeercert() if self._shaken and not self.failure else None
+
     def send(self, data: bytes) -> None:
         """Before the handshake nothing can be said, and it is lost."""
         if data and self._shaken and not self.failure:
@@ -104,10 +120,11 @@ def server_context(place: str, profile: TlsProfile) -> ssl.SSLContext:
     Raises:
         UsageError: A file cannot be used; names it and `place`.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ListenerContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[profile.minimum]
     context.options |= ssl.OP_NO_RENEGOTIATION
     load_chain(context, place, profile.certificate, profile.key)
+    context.end_point = end_point(ssl.PEM_cert_to_DER_cert(_first(profile.certificate.read_text(errors="replace"))))
     if profile.ciphers:
         try:
             context.set_ciphers(profile.ciphers)
@@ -122,6 +139,13 @@ def server_context(place: str, profile: TlsProfile) -> ssl.SSLContext:
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = _VERIFY[profile.clients]
     return context
+
+
+def _first(text: str) -> str:
+    """The first certificate of a file in PEM."""
+    end = "-----END CERTIFICATE-----"
+    start = text.index("-----BEGIN CERTIFICATE-----")
+    return text[start : text.index(end, start) + len(end)]
 
 
 def days_left(context: ssl.SSLContext, certificate: Path) -> float | None:

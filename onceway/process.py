@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from onceway import authentication
 from onceway import parent as parent_process
 from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.last_life import BEAT_S, Heart, warn_not_written
@@ -95,7 +96,7 @@ class RouterProcess:
         check_free(self.topology, [self.name])
         places = listeners(self.topology, self.name)
         try:
-            await self._server.start(self._tls())
+            await self._server.start(self._tls(), authentication.load(self.topology))
         except OSError as error:
             check_free(self.topology, [self.name])  # names the port, if it is still in use
             raise ConfigError([problem(self.topology, self.name, "amqp", places["amqp"], error)]) from error

@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from onceway import authentication
 from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.control import SUPERVISOR, ControlError, call, socket_path
 from onceway.errors import UsageError
@@ -90,10 +91,11 @@ class ReloadRouter:
         restart = [change.text for change in changes if change.restart and change.router == name]
         try:
             tls = self._tls(new)
+            clients = authentication.load(new, server.authentication)
         except UsageError as error:
             raise ControlError(str(error), 400) from error
         if not dry_run:
-            server.reload(new, tls)
+            server.reload(new, tls, clients)
             server.broken_file = ""
             if self._heart is not None:
                 self._heart.know(new.routers)

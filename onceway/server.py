@@ -15,8 +15,12 @@ from collections.abc import Callable, Generator
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from amqp10.errors import UNAUTHORIZED_ACCESS
+from amqp10.performatives import Error
+from amqp10.types import Symbol
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network
+from onceway.authentication import Authentication, ClientSasl, users_gone
 from onceway.client_carrier import ClientCarrier, Shares
 from onceway.heap import Trimming
 from onceway.listeners import is_unspecified
@@ -32,6 +36,8 @@ from router.router import Router
 
 if TYPE_CHECKING:
     import ssl
+
+    from amqp10.sasl import Step
 
 T = TypeVar("T")
 
@@ -91,6 +97,7 @@ class RouterServer:
         self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []
         self._tls: ssl.SSLContext | None = None  # of connections that are made from now on
+        self.authentication: Authentication | None = None
         self.neighbours = Neighbours(self)
         self._carriers: dict[Carried, Carrier] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -108,9 +115,10 @@ class RouterServer:
 
     # --- life
 
-    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+    async def start(self, tls: ssl.SSLContext | None = None, authentication: Authentication | None = None) -> None:
         """Listens for clients and neighbours, and connects to neighbours. OSError if a port cannot be bound. tls: of
-        the listener `amqps`."""
+        the listener `amqps`. authentication: None: clients need not say who they are."""
+        self.authentication = authentication
         loop = self._loop = asyncio.get_running_loop()
         place = self.topology.routers[self.name]
         self._listeners.append(await self.neighbours.listen())
@@ -126,10 +134,16 @@ class RouterServer:
         self._turn()
         self._sweep_timers()
 
-    def reload(self, topology: Topology, tls: ssl.SSLContext | None = None) -> None:
+    def reload(
+        self, topology: Topology, tls: ssl.SSLContext | None = None, authentication: Authentication | None = None
+    ) -> None:
         """Follows a changed topology file of the same network that has this router. The listeners stay where they
-        are. tls: as in `start`; connections that are there stay."""
+        are. tls, authentication: as in `start`; connections that are there stay, but those of users that are gone."""
         self._tls = tls or self._tls
+        before, self.authentication = self.authentication, authentication
+        gone = users_gone(before, authentication)
+        for connection in [each for each in self.router.connections if each.user in gone]:
+            connection.close(Error(Symbol(UNAUTHORIZED_ACCESS), f"user {connection.user!r:.60} was removed"))
         self.topology = topology
         self.config = config = topology.router_config(self.name)
         now = self.time()
@@ -279,10 +293,23 @@ class RouterServer:
             trunk = self.network.connect(self.time(), server=carrier.neighbour is None, neighbour=carrier.neighbour)
             carried = trunk
         else:
-            carried = self.router.connect(self.time(), carrier.peer, secure=carrier.tls is not None)
+            carried = self._connect_client(carrier)
         self._carriers[carried] = carrier
         self._turn_soon()
         return carried
+
+    def _connect_client(self, carrier: Carrier) -> Carried:
+        now, secure, own = self.time(), carrier.tls is not None, self.authentication
+        if own is None:
+            return self.router.connect(now, carrier.peer, secure=secure)
+
+        def later(step: Step) -> None:
+            connection.authenticated(step, self.time())
+            self.after_read()
+
+        sasl = ClientSasl(own, carrier.peer, carrier.tls, later)
+        connection = self.router.connect(now, carrier.peer, secure=secure, sasl=sasl, anonymous=own.anonymous)
+        return connection
 
     def connection_lost(self, carrier: Carrier) -> None:
         if carrier.carried is not None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from amqp10.errors import EncodeError
+from amqp10.sasl import ANONYMOUS_IDENTITY
 from amqp10.scram import HASHES, Verifier, derive, parse_verifier, prepare
 from onceway.errors import UsageError
 
@@ -85,6 +86,8 @@ def user_name(text: str) -> str:
         name = prepare(text)
     except EncodeError as error:
         raise UsageError(f"user {text!r}: {error}") from error
+    if name == ANONYMOUS_IDENTITY:
+        raise UsageError(f"user {name!r}: routers call clients so that do not say who they are; choose another name")
     if len(name.encode()) > MOST_NAME:
         raise UsageError(f"user {text[:20]!r}...: more than {MOST_NAME} bytes; choose a shorter name")
     return name

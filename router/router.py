@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, Final
 
 from amqp10.encoder import encode_value
-from amqp10.sasl import ServerMechanisms, server_mechanisms
+from amqp10.sasl import Offer, ServerMechanisms, server_mechanisms
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, UShort
@@ -123,10 +123,29 @@ class Router:
 
     # --- clients
 
-    def connect(self, now: float, address: str = "", *, secure: bool = False) -> ClientConnection:
-        """A client has opened a transport. address: its host:port, for the log. secure: it has TLS."""
+    def connect(
+        self,
+        now: float,
+        address: str = "",
+        *,
+        secure: bool = False,
+        sasl: Offer | None = None,
+        anonymous: bool = True,
+    ) -> ClientConnection:
+        """A client has opened a transport.
+
+        Args:
+            now: The time.
+            address: Its host:port, for the log.
+            secure: It has TLS.
+            sasl: What it is offered; None: what the router was made with.
+            anonymous: It need not begin with SASL.
+        """
         self.enter(now)
-        connection = ClientConnection(self, self._settings, now, address)
+        settings = self._settings
+        if sasl is not None:
+            settings = replace(settings, sasl=sasl, allow_no_sasl=anonymous)
+        connection = ClientConnection(self, settings, now, address)
         connection.secure = secure
         self.connections[connection] = None
         if self.drain is not None:

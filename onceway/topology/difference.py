@@ -13,6 +13,7 @@ from typing import Any, Final
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
 from onceway.topology.model import Topology
+from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
 from onceway.topology.tls import TLS_KEYS
 from onceway.topology.values import format_duration, format_host_port, format_size
@@ -35,6 +36,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "users": NOW,
         "addresses": NOW,
         "tls": NOW,
+        "sasl": NOW,
         "routers": NOW,
         "links": NOW,
     },
@@ -48,6 +50,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "limits": NOW,
     },
     "tls": dict.fromkeys(TLS_KEYS, CONNECTIONS),
+    "sasl": dict.fromkeys(SASL_KEYS, CONNECTIONS),
     "links": {"between": NOW, "cost": NOW, "via": NOW},
     "addresses": {
         "match": NOW,
@@ -125,6 +128,7 @@ def difference(old: Topology, new: Topology) -> list[Change]:
         *_users(old, new),
         *_addresses(old, new),
         *_tls(old, new),
+        *_sasl(old, new),
         *_routers(old, new),
         *_links(old, new),
     ]
@@ -225,6 +229,22 @@ def _tls(old: Topology, new: Topology) -> Iterator[Change]:
             text = _changed(f"tls.{name}.{key}", getattr(before, key), getattr(profile, key), "count")
             if text:
                 yield Change(text)
+
+
+def _sasl(old: Topology, new: Topology) -> Iterator[Change]:
+    if old.sasl is None or new.sasl is None:
+        if old.sasl != new.sasl:
+            yield Change("removed sasl" if new.sasl is None else "added sasl")
+        return
+    for key in SASL_KEYS:
+        one, other = (_said(getattr(each, key)) for each in (old.sasl, new.sasl))
+        text = _changed(f"sasl.{key}", one, other, "count")
+        if text:
+            yield Change(text)
+
+
+def _said(value: object) -> object:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def _routers(old: Topology, new: Topology) -> Iterator[Change]:

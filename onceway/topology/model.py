@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from onceway.topology.document import Problem
+from onceway.topology.sasl import Sasl
 from onceway.topology.tls import TlsProfile
 from onceway.topology.values import format_host_port
 from router.config import AddressConfig, Limits, RouterConfig
@@ -37,6 +38,7 @@ class Topology:
     via: Mapping[frozenset[str], HostPort] = field(default_factory=dict)  # links that are dialled elsewhere
     limits: Mapping[str, Limits] = field(default_factory=dict)  # of routers that have limits of their own
     tls: Mapping[str, TlsProfile] = field(default_factory=dict)  # by name
+    sasl: Sasl | None = None  # None: clients need not say who they are
     warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
     text: str = field(default="", repr=False, compare=False)  # the file's content
     directory: Path = field(default=Path(), compare=False)  # what the file's paths are relative to
@@ -48,7 +50,7 @@ class Topology:
         via = sorted((*sorted(pair), place) for pair, place in self.via.items())
         routers, limits = sorted(self.routers.items()), sorted(self.limits.items())
         settings = replace(self.settings, routers=tuple(sorted(self.settings.routers)))
-        said = repr((self.network, routers, links, via, limits, sorted(self.tls.items()), settings))
+        said = repr((self.network, routers, links, via, limits, sorted(self.tls.items()), self.sasl, settings))
         return blake2b(said.encode(), digest_size=8).hexdigest()
 
     @property

@@ -16,6 +16,7 @@ from onceway.topology.document import Bounds, Entry, Form, Item, Problems, read_
 from onceway.topology.limits import read_limits, read_users
 from onceway.topology.model import HostPort, Link, RouterAddress, Topology
 from onceway.topology.pipes import log_address, read_pipe
+from onceway.topology.sasl import read_sasl
 from onceway.topology.subscriptions import OTHER_SUBSCRIPTIONS, check_subscriptions, read_subscriptions
 from onceway.topology.tls import TlsProfile, read_profile_name, read_tls
 from onceway.topology.values import (
@@ -36,6 +37,7 @@ TOP_KEYS: Final = (
     "users",
     "addresses",
     "tls",
+    "sasl",
     "routers",
     "links",
 )
@@ -97,6 +99,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     limits = read_limits(top.get("limits"), trial, Limits())
     users = read_users(top.get("users"), trial)
     tls = read_tls(top.get("tls"))
+    sasl = read_sasl(top.get("sasl"))
     routers = _read_routers(top.get("routers"), host, tls)
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
     sign_of_life_s = longest_sign_of_life_s(trial, [limits, *listener_limits.values(), *(one for _, one in users)])
@@ -118,7 +121,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)
-    return Topology(network, path, routers, tuple(links), config, via, listener_limits, tls, warnings)
+    return Topology(network, path, routers, tuple(links), config, via, listener_limits, tls, sasl, warnings)
 
 
 def _read_defaults(entry: Entry | None) -> str:

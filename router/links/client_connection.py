@@ -36,6 +36,7 @@ from amqp10.events import (
 from amqp10.link import Link
 from amqp10.performatives import Error
 from amqp10.receiver import ReceiverLink
+from amqp10.sasl import Step
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
@@ -118,6 +119,13 @@ class ClientConnection:
             self.output_ready()
         else:
             self.output_can_wait()
+
+    def authenticated(self, step: Step, now: float) -> None:
+        """The result of a step of SASL that was pending; nothing happens if the connection has ended."""
+        self.router.enter(now)
+        self._handle(self.connection.authenticated(step, now), now)
+        self._count_incomplete(now)
+        self.output_ready()
 
     def delayed(self, since: float, now: float) -> None:
         """What is read next may have waited since then, so it may be older than it seems (protocol 12)."""

@@ -1,0 +1,247 @@
+"""Who a client is: the mechanisms that a listener offers to it, its certificate, and the file of users.
+
+`Authentication` is one router's, made anew on every reload; `ClientSasl` is one connection's. What takes time, a
+password in plain text and the late answer to a wrong one, is `Pending` and comes back through `resolve`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from amqp10.errors import EncodeError
+from amqp10.frames import MIN_MAX_FRAME_SIZE
+from amqp10.sasl import (
+    AnonymousServer,
+    ExternalServer,
+    Failure,
+    Pending,
+    PlainServer,
+    ServerMechanism,
+    Step,
+    Success,
+)
+from amqp10.scram import END_POINT, HASHES, PLUS, ScramServer, Verifier, prepare
+from amqp10.types import Symbol
+from onceway.guesses import Guesses
+from onceway.listener_tls import Tls
+from onceway.topology import Topology
+from onceway.topology.sasl import ANONYMOUS, EXTERNAL, PLAIN, CertificateRule, Sasl
+from onceway.users import Users, load_users
+
+NONCE_BYTES: Final = 18
+CHECKS_AT_ONCE: Final = 2  # passwords in plain text; each takes some 5 ms of one core
+_FIELDS: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
+
+_pool: ThreadPoolExecutor | None = None
+
+
+@dataclass(slots=True)
+class Authentication:
+    """How the clients of one router say who they are, as the topology file has it now."""
+
+    sasl: Sasl
+    users: Users
+    guesses: Guesses = field(default_factory=Guesses)
+    counts: Counter[str] = field(default_factory=Counter)  # failed, delayed, refused
+
+    @property
+    def anonymous(self) -> bool:
+        """Whether clients need not say who they are."""
+        return ANONYMOUS in self.sasl.mechanisms
+
+
+def users_gone(before: Authentication | None, after: Authentication | None) -> set[str]:
+    """The users that are not there any more."""
+    if before is None or after is None:
+        return set()
+    return set(before.users.by_name) - set(after.users.by_name)
+
+
+def load(topology: Topology, before: Authentication | None = None) -> Authentication | None:
+    """Reads the files that `sasl` names; None if the topology has no such section. It goes on with what `before` has
+    learned.
+
+    Raises:
+        UsageError: A file cannot be used.
+    """
+    sasl = topology.sasl
+    if sasl is None:
+        return None
+    users = Users()
+    if sasl.users is not None:
+        users = load_users(topology.directory / sasl.users, f"{topology.path}: sasl.users")
+    if before is None:
+        return Authentication(sasl, users)
+    return Authentication(sasl, users, before.guesses, before.counts)
+
+
+class ClientSasl:
+    """What is offered to one client (`amqp10.sasl.Offer`).
+
+    Args:
+        own: The router's.
+        address: The client's host:port.
+        tls: Its TLS, whose handshake is over when it speaks of SASL.
+        later: Takes the result of a step that was pending.
+    """
+
+    largest_frame = MIN_MAX_FRAME_SIZE
+
+    def __init__(self, own: Authentication, address: str, tls: Tls | None, later: Callable[[Step], None]) -> None:
+        self._own = own
+        self._address = address
+        self._tls = tls
+        self._later = later
+        self._claimed = ""  # who the client says it is
+        self._refused = False  # without a look at what it has shown
+
+    @property
+    def names(self) -> tuple[Symbol, ...]:
+        offered: list[str] = []
+        plus = self._end_point() is not None
+        for name in self._own.sasl.mechanisms:
+            if name in HASHES and plus:
+                offered.append(name + PLUS)
+        for name in self._own.sasl.mechanisms:
+            if (name == EXTERNAL and self._tls is None) or (
+                name == PLAIN and self._tls is None and not self._own.sasl.plain_without_tls
+            ):
+                continue
+            offered.append(name)
+        return tuple(Symbol(name) for name in offered)
+
+    def begin(self, name: str) -> ServerMechanism | None:
+        if name not in self.names:
+            return None
+        mechanism: ServerMechanism
+        if name == ANONYMOUS:
+            return AnonymousServer()
+        if name == EXTERNAL:
+            mechanism = _External(self._user_of_certificate())
+        elif name == PLAIN:
+            mechanism = PlainServer(self._check_password)
+        else:
+            end_point = self._end_point()
+            bindings = {END_POINT: end_point} if end_point is not None else {}
+            nonce = secrets.token_urlsafe(NONCE_BYTES)
+            mechanism = ScramServer(name, lambda user: self._verifier(user, name), nonce, bindings)
+        return _Watched(mechanism, self)
+
+    def result(self, step: Step) -> Step:
+        """What a mechanism has found, with the user's groups, and late if it is a failure among many."""
+        own, now = self._own, time.monotonic()
+        if isinstance(step, Success):
+            own.guesses.succeeded(self._address, step.identity)
+            return replace(step, groups=own.users.groups(step.identity))
+        if not isinstance(step, Failure):
+            return step
+        own.counts["refused" if self._refused else "failed"] += 1
+        if self._refused:
+            return Failure(f"{step.reason}: too many failures before, so nothing is looked at for a while")
+        delay_s = own.guesses.failed(self._address, self._claimed, now)
+        if delay_s <= 0:
+            return step
+        own.counts["delayed"] += 1
+        asyncio.get_running_loop().call_later(delay_s, self._later, step)
+        return Pending()
+
+    def _user_of_certificate(self) -> str | None:
+        shown = self._tls.certificate() if self._tls is not None else None
+        return user_of(shown, self._own.sasl.certificates) if shown else None
+
+    def _end_point(self) -> bytes | None:
+        return self._tls.end_point if self._tls is not None else None
+
+    def _refuses(self, user: str) -> bool:
+        self._claimed = user
+        guesses, now = self._own.guesses, time.monotonic()
+        self._refused = guesses.refuses_address(self._address, now) or guesses.refuses_user(self._address, user, now)
+        return self._refused
+
+    def _verifier(self, user: str, mechanism: str) -> Verifier:
+        verifier = self._own.users.verifier(user, mechanism.removesuffix(PLUS))
+        if self._refuses(user):  # what the client sees is as always
+            return replace(verifier, stored_key=secrets.token_bytes(len(verifier.stored_key)))
+        return verifier
+
+    def _check_password(self, username: str, password: str) -> bool | Pending:
+        try:
+            user = prepare(username)
+        except EncodeError:
+            return False
+        if self._refuses(user):
+            return False
+        checking = asyncio.get_running_loop().run_in_executor(_workers(), self._own.users.matches, user, password)
+
+        def checked(future: asyncio.Future[bool]) -> None:
+            if not future.cancelled():
+                found = Success(user) if future.result() else Failure(f"wrong user or password for {user!r:.60}")
+                step = self.result(found)
+                if not isinstance(step, Pending):
+                    self._later(step)
+
+        checking.add_done_callback(checked)
+        return Pending()
+
+
+class _Watched:
+    """A mechanism whose failures are counted."""
+
+    __slots__ = ("_client", "_mechanism")
+
+    def __init__(self, mechanism: ServerMechanism, client: ClientSasl) -> None:
+        self._mechanism = mechanism
+        self._client = client
+
+    def step(self, data: bytes | None) -> Step:
+        return self._client.result(self._mechanism.step(data))
+
+
+class _External:
+    """EXTERNAL, for whom no rule may say who it is."""
+
+    __slots__ = ("_mechanism",)
+
+    def __init__(self, user: str | None) -> None:
+        self._mechanism = ExternalServer(user) if user is not None else None
+
+    def step(self, data: bytes | None) -> Step:
+        if self._mechanism is None:
+            return Failure("EXTERNAL without a certificate that sasl.certificates has a rule for")
+        return self._mechanism.step(data)
+
+
+def user_of(certificate: Mapping[str, Any], rules: Sequence[CertificateRule]) -> str | None:
+    """Whose certificate it is, as `ssl` shows it; None if no rule says so."""
+    for rule in rules:
+        for name in _names(certificate, rule.source):
+            match = re.fullmatch(rule.match, name)
+            if match is None:
+                continue
+            try:
+                return prepare(match.expand(rule.user))
+            except EncodeError:
+                continue
+    return None
+
+
+def _names(certificate: Mapping[str, Any], source: str) -> list[str]:
+    if source == "common_name":
+        parts = [part for parts in certificate.get("subject", ()) for part in parts]
+        return [value for key, value in parts if key == "commonName"]
+    return [value for key, value in certificate.get("subjectAltName", ()) if key == _FIELDS[source]]
+
+
+def _workers() -> ThreadPoolExecutor:
+    global _pool  # noqa: PLW0603 - threads are the process's, however many routers it has
+    if _pool is None:
+        _pool = ThreadPoolExecutor(CHECKS_AT_ONCE, "passwords")
+    return _pool
