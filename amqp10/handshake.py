@@ -237,7 +237,7 @@ class Handshake:
         if isinstance(sasl, ClientChoice):
             self._choice = sasl.choose(names)
             if self._choice is None:
-                raise HandshakeFailed(UNAUTHORIZED_ACCESS, f"the server offers {offered}: none will do", local=True)
+                raise HandshakeFailed(UNAUTHORIZED_ACCESS, sasl.why_none(names), local=True)
         elif self._client_mechanism().name not in names:
             raise HandshakeFailed(
                 UNAUTHORIZED_ACCESS,

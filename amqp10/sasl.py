@@ -74,16 +74,23 @@ class ClientMechanism(Protocol):
 
 
 class ClientChoice:
-    """Mechanisms of a client, preferred ones first; it takes the first one that the server offers."""
+    """Mechanisms of a client, preferred ones first; it takes the first one that the server offers. hints: why it takes
+    none of these, for errors."""
 
-    __slots__ = ("_mechanisms",)
+    __slots__ = ("_hints", "_mechanisms")
 
-    def __init__(self, mechanisms: Sequence[ClientMechanism]) -> None:
+    def __init__(self, mechanisms: Sequence[ClientMechanism], hints: Mapping[str, str] | None = None) -> None:
         self._mechanisms = mechanisms
+        self._hints = hints or {}
 
     def choose(self, offered: Sequence[str]) -> ClientMechanism | None:
         """None: none of them will do."""
         return next((each for each in self._mechanisms if each.name in offered), None)
+
+    def why_none(self, offered: Sequence[str]) -> str:
+        """What to say when none of them will do."""
+        known = [self._hints[name] for name in offered if name in self._hints]
+        return "; ".join([f"the server offers {', '.join(offered) or 'none'}: none will do", *known])
 
 
 class Offer(Protocol):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onceway import sync
     from onceway.client.bodies import Body
     from onceway.client.connection import Connection, connect
+    from onceway.client.credentials import Credentials
     from onceway.client.delivery import Batch, Delivery
     from onceway.client.journal import (
         Journal,
@@ -73,6 +74,7 @@ _NAMES = {
     "amqp10.types": "Symbol",
     "onceway.client.bodies": "Body",
     "onceway.client.connection": "Connection connect",
+    "onceway.client.credentials": "Credentials",
     "onceway.client.delivery": "Batch Delivery",
     "onceway.client.journal": (
         "Journal MemoryJournal PublisherJournal PublisherRecord SubscriberJournal SubscriberRecord"
@@ -105,6 +107,7 @@ __all__ = [
     "Connection",
     "ConnectionClosed",
     "ConnectionFailed",
+    "Credentials",
     "Data",
     "DecodeError",
     "Delivery",

@@ -38,7 +38,7 @@ class ConnectionFailed(OncewayError):
 
 
 class AuthenticationFailed(ConnectionFailed):
-    """A router does not accept this user and password.  The library does not try again."""
+    """A router does not let this client in, such as for a wrong password.  The library does not try again."""
 
 
 class ConnectionClosed(OncewayError):

@@ -17,7 +17,7 @@ from onceway.topology.values import read_size
 from router.names import GUARANTEES
 
 if TYPE_CHECKING:
-    from onceway import Connection
+    from onceway import Connection, Credentials
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -80,6 +80,19 @@ def link_options(function: F) -> F:
             ),
             click.option("--certificate", type=FILE, help="TLS: what this client shows. Default: none."),
             click.option("--key", type=FILE, help="TLS: the key of --certificate. Default: it is in the same file."),
+            click.option("--user", envvar="ONCEWAY_USER", show_envvar=True, help="Who this is."),
+            click.option(
+                "--password-file",
+                type=click.Path(dir_okay=False, allow_dash=True),
+                envvar="ONCEWAY_PASSWORD_FILE",
+                show_envvar=True,
+                help="The user's password is in this file's first line. Default: $ONCEWAY_PASSWORD, or ask for it.",
+            ),
+            click.option(
+                "--mechanism",
+                metavar="NAME",
+                help="The only SASL mechanism to use, such as PLAIN or EXTERNAL. Default: the best that is offered.",
+            ),
         ]
     ):
         function = option(function)
@@ -100,6 +113,9 @@ class LinkPlan:
     ca: str | None
     certificate: str | None
     key: str | None
+    user: str | None
+    password_file: str | None
+    mechanism: str | None
 
     def connect(self, role: str) -> Connection:
         """A connection to use with `async with`. Lines about it begin with its name, or with `role` if it has none."""
@@ -114,7 +130,21 @@ class LinkPlan:
             connect_timeout_s=self.connect_timeout_s,
             on_report=report(self.name or role),
             tls=onceway.tls_context(self.ca, self.certificate, self.key) if given else None,
+            credentials=self._credentials(),
         )
+
+    def _credentials(self) -> Credentials | None:
+        import onceway
+        from onceway.cli.secrets import read_secret
+
+        if self.user is None:
+            if self.password_file is not None:
+                raise onceway.UsageError("--password-file without --user: say whose password it is")
+            return onceway.Credentials(mechanism=self.mechanism) if self.mechanism is not None else None
+        password = None if self.password_file is not None else os.environ.get("ONCEWAY_PASSWORD")
+        if password is None and self.mechanism != "EXTERNAL":
+            password = read_secret(f"Password of {self.user}: ", self.password_file)
+        return onceway.Credentials(self.user, password or "", self.mechanism)
 
 
 def run_to_exit(main: Coroutine[Any, Any, int]) -> NoReturn:

@@ -15,9 +15,9 @@ import ssl
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 
-from amqp10.sasl import Anonymous, Plain
 from amqp10.settings import ConnectionSettings
 from onceway.client.clock import now_s
+from onceway.client.credentials import Credentials, Login
 from onceway.client.driver import TCP_TIMEOUT_S, Driver
 from onceway.client.journal import Journal, MemoryJournal
 from onceway.client.protocol.contact import backoff_s
@@ -47,6 +47,7 @@ def connect(
     idle_timeout_s: float = 16.0,
     max_frame_size: int = 8 * 1024 * 1024,
     tls: ssl.SSLContext | None = None,
+    credentials: Credentials | None = None,
 ) -> Connection:
     """Connects to the network: `async with connect(...) as connection:`, or `connection = await connect(...)`.
 
@@ -67,11 +68,12 @@ def connect(
         max_frame_size: The largest frame that routers may send, in bytes.
         tls: For `amqps://`: what `onceway.tls_context` or Python's `ssl` makes.  None: routers show certificates that
             the system trusts, and this client shows none.
+        credentials: Who this client is, to all routers.  None: what the URLs say, or nobody in particular.
 
     Raises:
         UsageError: A URL or an argument is wrong.
         ConnectionFailed: No router answered in time; `reasons` says why, by URL.
-        AuthenticationFailed: User or password are wrong.
+        AuthenticationFailed: A router does not let this client in.
         JournalError: The journal cannot be opened.
 
     Example:
@@ -100,6 +102,7 @@ def connect(
         idle_timeout_s=idle_timeout_s,
         max_frame_size=max_frame_size,
         tls=tls,
+        credentials=credentials,
     )
 
 
@@ -127,9 +130,13 @@ class Connection:
         idle_timeout_s: float,
         max_frame_size: int,
         tls: ssl.SSLContext | None,
+        credentials: Credentials | None,
     ) -> None:
         self.container = container or ""
         self._urls = urls
+        if credentials is not None and any(url.user is not None for url in urls):
+            raise UsageError("credentials, and a user in a URL: give one of them")
+        self._logins = {url: Login(_credentials(url) or credentials) for url in urls}
         if tls is None and any(url.secure for url in urls):
             tls = tls_context()
         self._driver = Driver(journal, on_report, close_timeout_s, tls)
@@ -349,7 +356,7 @@ class Connection:
         while not driver.closing:
             url = self._next(named)
             patience_s = TCP_TIMEOUT_S if url in self._urls else NAMED_TIMEOUT_S
-            reason = await driver.use(url, self._settings(url), patience_s)
+            reason = await driver.use(url, self._settings, patience_s)
             if driver.router is not None:
                 failures = 0
             driver.router = None
@@ -382,16 +389,20 @@ class Connection:
         if place is None:
             return None
         named = RouterUrl(*place, url.user, url.password, url.secure)
-        return named if url.user is None or named in self._urls else None
+        return named if self._login(url).credentials is None or named in self._urls else None
 
-    def _settings(self, url: RouterUrl) -> ConnectionSettings:
+    def _login(self, url: RouterUrl) -> Login:
+        return self._logins.get(url) or Login(_credentials(url))
+
+    def _settings(self, url: RouterUrl, end_point: bytes | None) -> ConnectionSettings:
+        login = self._login(url)
         return ConnectionSettings(
             container_id=self.container,
             hostname=url.host,
             max_frame_size=self._max_frame_size,
             idle_timeout_s=self._idle_timeout_s,
-            sasl=Anonymous() if url.user is None else Plain(url.user, url.password or ""),
-            pipelined=url.user is None and self._driver.pipelines,
+            sasl=login.sasl(url.host, secure=url.secure, end_point=end_point),
+            pipelined=login.credentials is None and self._driver.pipelines,
         )
 
     def _check_usable(self) -> None:
@@ -399,6 +410,10 @@ class Connection:
             raise self._driver.error
         if self._driver.closing or self._runner is None:
             raise ConnectionClosed("the connection is closed")
+
+
+def _credentials(url: RouterUrl) -> Credentials | None:
+    return Credentials(url.user, url.password or "") if url.user is not None else None
 
 
 def _busy(owner: Publisher | Subscriber) -> bool:

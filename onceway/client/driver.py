@@ -41,7 +41,7 @@ from onceway.client.subscriber import Subscriber
 from onceway.client.transport import Wire
 from onceway.client.urls import RouterUrl
 from onceway.errors import AttachTimeout, AuthenticationFailed, ConnectionClosed, InternalError, OncewayError
-from onceway.tls import reason
+from onceway.tls import end_point, reason
 
 TCP_TIMEOUT_S = 5.0  # for one router to take the connection
 DETACH_TIMEOUT_S = 5.0  # for a router to answer detach, and the same for close
@@ -101,16 +101,21 @@ class Driver:
         """Whether there is a socket; AMQP's open may not have come yet."""
         return self._wire is not None
 
-    async def use(self, url: RouterUrl, settings: ConnectionSettings, connect_timeout_s: float = TCP_TIMEOUT_S) -> str:
+    async def use(
+        self,
+        url: RouterUrl,
+        settings: Callable[[RouterUrl, bytes | None], ConnectionSettings],
+        connect_timeout_s: float = TCP_TIMEOUT_S,
+    ) -> str:
         """Connects to this router; returns when the connection has ended, with the reason. `sent_to` is where the
-        router has sent us, if it has."""
+        router has sent us, if it has. settings: by the router's URL and the channel binding of its certificate."""
         self.url = str(url)
         self.sent_to = None
         self._lost = self.loop.create_future()
         wire = Wire(self)
         try:
             async with asyncio.timeout(connect_timeout_s):
-                await self.loop.create_connection(
+                transport, _ = await self.loop.create_connection(
                     lambda: wire, url.host, url.port, ssl=self._tls if url.secure else None
                 )
         except TimeoutError:
@@ -118,8 +123,9 @@ class Driver:
         except OSError as error:
             return _why(error)
         self._wire = wire
+        ours = settings(url, _end_point(transport))
         self.pipelines = False  # until this one is open
-        self.endpoint.connect(settings, now_s())
+        self.endpoint.connect(ours, now_s())
         self.step()
         try:
             return await self._lost
@@ -201,9 +207,7 @@ class Driver:
         """User or password were refused. That is final only before the first connection: later, another router may
         accept them."""
         if not self.owners and self.router is None:
-            self.error = AuthenticationFailed(
-                f"{self.url} does not accept this user and password ({reason})", {self.url: reason}
-            )
+            self.error = AuthenticationFailed(f"{self.url} does not accept this client: {reason}", {self.url: reason})
 
     def _give_up(self, reason: str) -> None:
         if self._lost is not None and not self._lost.done():
@@ -399,6 +403,12 @@ class Driver:
         logger.log(logging.WARNING if lasting else logging.INFO, "%s", report)
         if self._on_report is not None:
             self.loop.call_soon(self._on_report, report)
+
+
+def _end_point(transport: asyncio.BaseTransport) -> bytes | None:
+    tls = transport.get_extra_info("ssl_object")
+    certificate = tls.getpeercert(binary_form=True) if tls is not None else None
+    return end_point(certificate) if certificate else None
 
 
 def _place(info: Mapping[Any, Any]) -> tuple[str, int] | None:

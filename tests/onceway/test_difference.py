@@ -10,6 +10,7 @@ import pytest
 from onceway.topology import loads
 from onceway.topology.difference import WHEN, difference
 from onceway.topology.limits import LIMITS
+from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_KEYS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
 from onceway.topology.tls import TLS_KEYS
 from onceway.topology.values import format_size, read_size
@@ -114,6 +115,20 @@ def test_every_key_says_when_a_change_takes_effect() -> None:
     assert WHEN["settings"].keys() == set(SETTINGS)
     assert WHEN["limits"].keys() == set(LIMITS)
     assert WHEN["tls"].keys() == set(TLS_KEYS)
+    assert WHEN["sasl"].keys() == set(SASL_KEYS)
+
+
+def test_what_changes_in_sasl_is_said() -> None:
+    old = OLD.replace("routers:", "sasl: {users: u, certificates: [{from: email}]}\nrouters:", 1)
+    assert [str(each) for each in difference(loads(OLD), loads(old))] == ["added sasl"]
+    assert [str(each) for each in difference(loads(old), loads(OLD))] == ["removed sasl"]
+    new = old.replace("{users: u, certificates: [{from: email}]}", "{users: v, plain_without_tls: true}")
+    assert [str(each) for each in difference(loads(old), loads(new))] == [
+        "changed sasl.mechanisms EXTERNAL, SCRAM-SHA-512, SCRAM-SHA-256, PLAIN -> SCRAM-SHA-512, SCRAM-SHA-256, PLAIN",
+        "changed sasl.users u -> v",
+        "changed sasl.plain_without_tls False -> True",
+        r"changed sasl.certificates email (.+) is \1 -> ",
+    ]
 
 
 def test_what_changes_in_tls_is_said() -> None:

@@ -1,0 +1,51 @@
+"""Guessing passwords is slow, and then not possible."""
+
+from __future__ import annotations
+
+from onceway.guesses import KEPT, LEAK_S, MOST_DELAY_S, MOST_OF_ADDRESS, MOST_OF_USER, Guesses, network_of
+
+HERE, THERE = "192.0.2.1:1000", "192.0.2.2:1000"
+
+
+def test_failures_are_answered_later_and_later() -> None:
+    guesses = Guesses()
+    assert [guesses.failed(HERE, "alice", 0.0) for _ in range(9)] == [0, 0, 0, 0.25, 0.5, 1, 2, 4, MOST_DELAY_S]
+    assert guesses.failed(THERE, "bob", 0.0) == 0
+
+
+def test_an_address_with_many_failures_is_refused_until_they_are_forgotten() -> None:
+    guesses = Guesses()
+    for number in range(MOST_OF_ADDRESS):
+        assert not guesses.refuses_address(HERE, 0.0)
+        guesses.failed(f"192.0.2.1:{number}", f"user{number}", 0.0)
+    assert guesses.refuses_address(HERE, 0.0)
+    assert not guesses.refuses_address(THERE, 0.0)
+    assert not guesses.refuses_address(HERE, LEAK_S)
+
+
+def test_a_user_who_is_guessed_at_comes_in_from_where_it_has_been() -> None:
+    guesses = Guesses()
+    guesses.succeeded(THERE, "alice")
+    for number in range(MOST_OF_USER):
+        guesses.failed(f"198.51.100.{number}:1", "alice", 0.0)
+    assert guesses.refuses_user(HERE, "alice", 0.0)
+    assert not guesses.refuses_user(THERE, "alice", 0.0)
+    assert not guesses.refuses_user(HERE, "bob", 0.0)
+    assert not guesses.refuses_user(HERE, "alice", LEAK_S)
+
+
+def test_addresses_of_one_customer_count_together() -> None:
+    assert network_of("192.0.2.1:1") == "192.0.2.1"
+    assert network_of("::ffff:192.0.2.1:1") == "192.0.2.1"
+    assert network_of("2001:db8::1:1") == network_of("2001:db8::ffff:2:1")
+    assert network_of("2001:db8:0:1::1:1") != network_of("2001:db8::1:1")
+    assert network_of("?") == ""
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    guesses = Guesses()
+    for number in range(2 * KEPT):
+        guesses.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}:1", f"user{number}", 0.0)
+        guesses.succeeded(f"h{number}:1", "alice")
+    assert len(guesses._buckets) == KEPT
+    assert len(guesses._came_in) == KEPT
