@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import secrets
 import time
 from collections.abc import Callable, Generator
 from math import inf
@@ -79,6 +80,7 @@ class RouterServer:
             fresh=fresh,
             recover_age_s=recover_age_s,
             log=log,
+            token=lambda: secrets.token_hex(16),
         )
         self.router.set_failover(self._places())
         costs = topology.neighbours(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
 
 from router.names import Guarantee
 
@@ -74,6 +74,9 @@ class AddressConfig:
 
 
 DEFAULT_ADDRESS = AddressConfig()
+DYNAMIC_PREFIX: Final = "_dynamic/"
+"""Begins the addresses that routers make, one for each dynamic source. The topology file has no say in them."""
+DYNAMIC_ADDRESS: Final = AddressConfig(f"{DYNAMIC_PREFIX}*", no_subscribers="release")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +147,8 @@ class RouterConfig:
     topology_digest: int = 0  # of routers and links, to notice files that differ (protocol 4.5); 0: not known
 
     def address(self, name: str) -> AddressConfig:
+        if is_dynamic(name):
+            return DYNAMIC_ADDRESS
         return _match(self.addresses, self.defaults, name)
 
     @property
@@ -166,6 +171,11 @@ class RouterConfig:
     def recovery_s(self) -> float:
         """Returns the longest that any address waits for subscriptions from before (protocol 4.4)."""
         return max(address.recovery_s for address in self.reachable)
+
+
+def is_dynamic(address: str) -> bool:
+    """Says whether a router has made the address, for a dynamic source (AMQP 3.5.3)."""
+    return address.startswith(DYNAMIC_PREFIX)
 
 
 @lru_cache(maxsize=4096)

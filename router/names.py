@@ -45,6 +45,8 @@ SUBSCRIPTION_UNDECLARED: Final = "onceway:subscription-undeclared"
 STOLEN: Final = errors.STOLEN
 DETACH_FORCED: Final = errors.DETACH_FORCED
 INVALID_FIELD: Final = errors.INVALID_FIELD
+NOT_FOUND: Final = errors.NOT_FOUND
+GONE: Final = "there is no such dynamic node: it ends with the link that made it"
 
 PARTITION: Final = "onceway:partition"
 """Filter of a source: list [index, count]. Of count links each message goes to one."""

@@ -53,8 +53,11 @@ class Router:
         recover_age_s: float | None = None,
         sasl: ServerMechanisms | None = None,
         log: Log = NO_LOG,
+        token: Callable[[], str] | None = None,
     ) -> None:
+        """token: makes what nobody can guess, for the addresses of dynamic nodes; None: there are none."""
         self.config = config
+        self.token = token
         self.log = log
         self.now = now
         self.incarnation = incarnation

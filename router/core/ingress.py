@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router.config import is_dynamic
 from router.core import messages as m
 from router.core.directory import (
     PublisherEntry,
@@ -20,7 +21,7 @@ from router.core.ports import PublisherAttach, PublisherPort, Term, UniqueTags
 from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, Held, Phase, Publisher
 from router.core.repeated_tags import tags_of
 from router.core.waiting import WaitingPublishers
-from router.names import EPOCH, INVALID_FIELD, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN
+from router.names import EPOCH, GONE, INVALID_FIELD, NOT_FOUND, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -47,6 +48,9 @@ class Ingress:
         """Chooses the term and answers the attach (protocol 5.1), or refuses it (protocol 5.3). Nothing is claimed yet:
         an attach proves nothing."""
         core, address = self.core, self.address
+        if is_dynamic(address.name) and not address.subscriptions.entries:
+            port.refuse(NOT_FOUND, GONE, {})
+            return
         unique = isinstance(attach.unsettled, UniqueTags)
         publisher_id = derive_publisher_id(attach.container, attach.name, attach.address, unique)
         known = address.publishers.entries.get(publisher_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from router.config import AddressConfig, RouterConfig
+from router.config import AddressConfig, RouterConfig, is_dynamic
 from router.core import messages as m
 from router.core.declarations import Declarations
 from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort
@@ -76,7 +76,10 @@ class Startup:
     # ------------------------------------------------------------------------------------------------------- recovering
 
     def is_recovered(self, address: str) -> bool:
-        """Says whether this router knows what others know of an address, or has waited long enough (protocol 4.4)."""
+        """Says whether this router knows what others know of an address, or has waited long enough (protocol 4.4).
+        The subscription of a dynamic node ends with its link, so there is none from before to wait for."""
+        if is_dynamic(address):
+            return self.booted
         return self.core.config.address(address).match in self.times.recovered
 
     def is_established(self, address: str) -> bool:
@@ -85,8 +88,9 @@ class Startup:
 
     def awaited(self, address: str) -> list[str]:
         """Returns the routers whose HELLO is still missing; none once the address is recovered (protocol 4.4)."""
-        match = self.core.config.address(address).match
-        return [] if match in self.times.recovered else self.core.members.awaited(match)
+        if self.is_recovered(address):
+            return []
+        return self.core.members.awaited(self.core.config.address(address).match)
 
     def all_awaited(self) -> list[str]:
         """Returns the routers whose HELLO is missing for any address."""

@@ -363,7 +363,7 @@ class ClientConnection:
                 self.core.attach_publisher(sending, publisher, now)
             else:
                 assert isinstance(link, SenderLink)
-                subscriber, modes = read_subscriber(remote, self.container, self.config)
+                subscriber, modes = read_subscriber(remote, self.container, self.config, self.router.token)
                 admission.check_map(self, subscriber, len(remote.unsettled or ()), now)
                 strip(remote)
                 receiving = SubscriberLink(self, link, subscriber, modes)

@@ -7,7 +7,7 @@ cannot be granted raises RemoteProtocolError, which `router.links.client_connect
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
@@ -36,7 +36,7 @@ from amqp10.termini import (
 )
 from amqp10.types import Described, Symbol, Timestamp, UInt, ULong
 from router import names
-from router.config import AddressConfig, RouterConfig
+from router.config import DYNAMIC_PREFIX, AddressConfig, RouterConfig, is_dynamic
 from router.core.ports import (
     NEVER_EXPIRES_S,
     UNIQUE_TAGS,
@@ -61,6 +61,8 @@ RESERVED: Final = "$"
 """Addresses that begin with it are of other specifications, as `$cbs` and `$management`."""
 
 TOPIC: Final = Symbol("topic")
+LIFETIME: Final[Mapping[str, Any]] = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
+"""delete-on-close (AMQP 3.5.10): what every dynamic node has, whatever was asked."""
 COPY: Final = Symbol("copy")
 OUTCOMES: Final = tuple(Symbol(f"amqp:{name}:list") for name in ("accepted", "rejected", "released", "modified"))
 
@@ -167,14 +169,21 @@ def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tupl
     )
 
 
-def read_subscriber(attach: Attach, container: str, config: RouterConfig) -> tuple[SubscriberAttach, Modes]:
-    """The attach of a subscription: a client's receiving link."""
+def read_subscriber(
+    attach: Attach, container: str, config: RouterConfig, token: Callable[[], str] | None = None
+) -> tuple[SubscriberAttach, Modes]:
+    """The attach of a subscription: a client's receiving link. token: makes the unguessable part of a
+    dynamic node's address; None: there are none."""
     check_name(attach.name, "attach.name")
     source = attach.source
     if source is None:
         raise RemoteProtocolError(INVALID_FIELD, "attach.source: is null, name an address")
     if source.dynamic:
-        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source: dynamic nodes are not supported")
+        _make_node(source, config.name, token)
+    elif is_dynamic(str(source.address)):
+        raise RemoteProtocolError(
+            NOT_ALLOWED, "attach.source.address: only the link that made a dynamic node receives from it"
+        )
     address = _address(source.address, "source")
     found = config.address(address)
     if found.stores and (container, attach.name) not in found.subscriptions:
@@ -245,6 +254,8 @@ def answer_source(attach: Attach, answer: SubscriberAnswer, config: RouterConfig
         durable=DURABLE_CONFIGURATION if declared and asked.durable else DURABLE_NONE,
         expiry_policy=Symbol(policy),
         timeout=int(timeout_s),
+        dynamic=asked.dynamic,
+        dynamic_node_properties=LIFETIME if asked.dynamic else None,
         distribution_mode=COPY,
         filter=asked.filter or None,
         default_outcome=asked.default_outcome,
@@ -294,6 +305,7 @@ def strip(attach: Attach, *, refused: bool = False) -> None:
             source.durable,
             source.expiry_policy if len(source.expiry_policy) <= MAX_NAME else EXPIRE_SESSION_END,
             source.timeout,
+            source.dynamic,
             filter=None if refused else source.filter,
             default_outcome=shortened_state(source.default_outcome),
             capabilities=_capabilities(source.capabilities),
@@ -386,6 +398,16 @@ def _address(value: Any, terminus: str) -> str:
             NOT_FOUND, f"attach.{terminus}.address: {value!r:.60} is reserved; no topic begins with {RESERVED!r}"
         )
     return check_name(str(value), f"attach.{terminus}.address")
+
+
+def _make_node(source: Source, router: str, token: Callable[[], str] | None) -> None:
+    """Give a dynamic source its address. The node ends with the link, and nothing is kept for it (AMQP 3.5.3)."""
+    if token is None:
+        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source: this router makes no dynamic nodes")
+    if source.address is not None:
+        raise RemoteProtocolError(INVALID_FIELD, "attach.source.address: must be null where dynamic is true")
+    source.address = f"{DYNAMIC_PREFIX}{router}/{token()}"
+    source.timeout, source.expiry_policy = 0, EXPIRE_LINK_DETACH
 
 
 def _check_parts(attach: Attach, epoch: int | None) -> None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from amqp10.errors import INVALID_FIELD, RESOURCE_LIMIT_EXCEEDED, DecodeError
+from amqp10.errors import INVALID_FIELD, NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, DecodeError
 from amqp10.events import Dispositions, LinkFlow, ResumedTransfer, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
@@ -20,12 +20,14 @@ from amqp10.receiver import ReceiverLink
 from amqp10.sections import with_message_annotations
 from amqp10.types import Symbol, UInt
 from router import names
+from router.config import is_dynamic
 from router.core.ports import Outcome, PublisherAttach, Term
 from router.core.waiting import Waiting
 from router.links.credit import Credit
 from router.links.limits import MEMORY
 from router.links.negotiation import Modes, answer_properties, answer_target, publisher_annotation
 from router.links.proof import Proof
+from router.names import GONE
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
@@ -126,7 +128,7 @@ class PublisherLink:
         if self.link.detached:
             return
         if outcome is Outcome.REJECTED:
-            state = Rejected(
+            state: DeliveryState = Rejected(
                 Error(
                     Symbol(names.REJECTED),
                     f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}",
@@ -135,7 +137,10 @@ class PublisherLink:
             )
             self.link.dispose(first_id, last_id, state, settled)
         else:
-            self.link.dispose(first_id, last_id, _STATES[outcome], settled)
+            state = _STATES[outcome]
+            if outcome is Outcome.RELEASED and is_dynamic(self.attach.address):  # a node does not come back
+                state = Rejected(Error(Symbol(NOT_FOUND), GONE))
+            self.link.dispose(first_id, last_id, state, settled)
         self.proof.outcome(first_id, last_id)
         self.connection.output_ready()
 

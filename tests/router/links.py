@@ -212,8 +212,13 @@ def symbols(**properties: Any) -> dict[Symbol, Any]:
     return {Symbol(key.replace("onceway_", "onceway:").replace("_", "-")): value for key, value in properties.items()}
 
 
-def make(config: RouterConfig, core: type[Any] | None = None, now: float = 1_000.0) -> Clients:
-    router = Router(config, incarnation=1, now=now, wall_us=lambda: 1_000_000, fresh=True)
+def make(
+    config: RouterConfig,
+    core: type[Any] | None = None,
+    now: float = 1_000.0,
+    token: Callable[[], str] | None = None,
+) -> Clients:
+    router = Router(config, incarnation=1, now=now, wall_us=lambda: 1_000_000, fresh=True, token=token)
     return Clients(router, now)
 
 

@@ -1,0 +1,107 @@
+"""Dynamic sources: a node for one receiving link, with an address of its own, which ends with the link (AMQP 3.5.3)."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from amqp10.events import Dispositions, Transfers
+from amqp10.outcomes import ACCEPTED, Rejected
+from amqp10.sections import Message
+from amqp10.termini import Source, Target
+from amqp10.types import Described, Symbol, ULong
+from router.config import AddressConfig, RouterConfig
+from router.core.ports import PublisherAttach, SubscriberAttach
+from tests.router.ends import PublisherEnd, SubscriberEnd
+from tests.router.harness import Mesh
+from tests.router.links import Client, Clients, make, payloads
+
+DYNAMIC = Source(dynamic=True)
+NODE = "_dynamic/a/1"
+
+
+@pytest.fixture
+def clients() -> Clients:
+    numbers = count(1)
+    everything = AddressConfig("*", guarantee="at-most-once", no_subscribers="hold")  # says nothing of dynamic nodes
+    return make(RouterConfig("a", routers=("a",), addresses=(everything,)), token=lambda: str(next(numbers)))
+
+
+def condition(client: Client, link: object) -> str:
+    error = client.detached(link).error  # type: ignore[arg-type]
+    assert error is not None
+    return str(error.condition)
+
+
+def test_each_dynamic_source_is_told_an_address_of_its_own_and_what_is_in_place(clients: Clients) -> None:
+    client = clients.connect("c")
+    asked = Source(dynamic=True, timeout=600, expiry_policy=Symbol("never"))
+    first = client.answered(client.receiver("1", source=asked))
+    second = client.answered(client.receiver("2", source=DYNAMIC))
+    assert (first.source.address, second.source.address) == ("_dynamic/a/1", "_dynamic/a/2")
+    assert first.source.dynamic
+    assert (first.source.timeout, first.source.expiry_policy) == (0, "link-detach")
+    assert first.source.dynamic_node_properties == {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
+
+
+def test_what_is_sent_to_a_dynamic_node_arrives(clients: Clients) -> None:
+    asks, serves = clients.connect("asks"), clients.connect("serves")
+    replies = asks.receiver(source=DYNAMIC, credit=10)
+    reply = serves.sender(target=Target(NODE))
+    body = Message("reply").encode()
+    reply.send([b"1"], [body])
+    clients.exchange()
+    assert [Message.decode(each).value for each in payloads(asks.seen(Transfers))] == ["reply"]
+    replies.dispose(0, 0, ACCEPTED, False)
+    clients.exchange()
+    assert [event.state for event in serves.seen(Dispositions)] == [ACCEPTED]
+
+
+def test_a_node_that_has_gone_rejects_and_refuses(clients: Clients) -> None:
+    asks, serves = clients.connect("asks"), clients.connect("serves")
+    replies = asks.receiver(source=DYNAMIC, credit=10)
+    reply = serves.sender(target=Target(NODE))
+    replies.detach(None, closed=True)
+    clients.exchange()
+    reply.send([b"1"], [Message("reply").encode()])
+    clients.exchange()
+    (event,) = serves.seen(Dispositions)
+    assert isinstance(event.state, Rejected)
+    assert event.state.error is not None
+    assert event.state.error.condition == "amqp:not-found"
+    assert condition(serves, serves.sender("late", target=Target(NODE))) == "amqp:not-found"
+
+
+def test_a_publisher_of_a_node_that_never_was_is_refused(clients: Clients) -> None:
+    client = clients.connect("c")
+    assert condition(client, client.sender(target=Target("_dynamic/a/guessed"))) == "amqp:not-found"
+
+
+def test_another_link_does_not_receive_from_a_dynamic_node(clients: Clients) -> None:
+    asks, other = clients.connect("asks"), clients.connect("other")
+    asks.receiver(source=DYNAMIC, credit=10)
+    assert condition(other, other.receiver(source=Source(NODE))) == "amqp:not-allowed"
+
+
+def test_a_dynamic_source_that_names_an_address_is_refused(clients: Clients) -> None:
+    client = clients.connect("c")
+    assert condition(client, client.receiver(source=Source("orders", dynamic=True))) == "amqp:invalid-field"
+
+
+def test_a_node_is_there_for_publishers_at_every_router() -> None:
+    mesh = Mesh("ab")
+    replies = SubscriberEnd(mesh, "a", "asks", 10)
+    attach = SubscriberAttach("asks", "in", NODE, timeout_s=0.0, expiry_policy="link-detach")
+    replies.core.attach_subscriber(replies, attach, mesh.now)
+    mesh.run()
+    reply = PublisherEnd(mesh, "b", "serves")
+    reply.core.attach_publisher(reply, PublisherAttach("serves", "out", NODE), mesh.now)
+    mesh.run()
+    assert reply.is_ready
+    replies.core.detach_subscriber(replies, False, mesh.now)
+    mesh.run()
+    late = PublisherEnd(mesh, "b", "late")
+    late.core.attach_publisher(late, PublisherAttach("late", "out", NODE), mesh.now)
+    mesh.run()
+    assert late.condition == "amqp:not-found"
