@@ -1,0 +1,77 @@
+"""Two routers as processes that let in users only, with TLS and without."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import ssl
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import onceway
+from onceway.errors import AuthenticationFailed
+from onceway.listeners import free_ports
+from onceway.loop import run
+from onceway.users import User, Users, store_users, with_password
+from tests.live import LiveNetwork
+from tests.pki import Pki
+
+BOUND_S = 60.0
+PASSWORD = "wonderland"
+
+
+class Guarded:
+    """Two routers that let in alice, with TLS at `url` and without it at `plain`."""
+
+    def __init__(self, directory: Path, **sasl: Any) -> None:
+        self.pki = Pki(directory / "pki")
+        self.pki.certificate("router", "127.0.0.1", "localhost")
+        self.users = directory / "users.json"
+        store_users(self.users, Users({"alice": User(with_password(PASSWORD), ("ops",))}))
+        self.network = LiveNetwork(directory, ("a", "b"), [("a", "b")])
+        ports = dict(zip("ab", free_ports(2, random.Random()), strict=True))
+        document = self.network.topology()
+        document["tls"] = {"outside": {"certificate": "pki/router.pem", "ca": "pki/ca.pem", "clients": "optional"}}
+        document["sasl"] = {"users": "users.json", **sasl}
+        for name, port in ports.items():
+            document["routers"][name] |= {"amqps": port, "tls": "outside"}
+        self.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+        self.url = [f"amqps://127.0.0.1:{port}" for port in ports.values()]
+        self.plain = [self.network.routers[name].url for name in "ab"]
+
+    def tls(self, certificate: Path | None = None) -> ssl.SSLContext:
+        return onceway.tls_context(self.pki.ca, certificate)
+
+    def connect(
+        self, url: str, user: str = "alice", password: str = PASSWORD, mechanism: str | None = None
+    ) -> onceway.Connection:
+        credentials = onceway.Credentials(user, password, mechanism)
+        return onceway.connect(url, tls=self.tls(), credentials=credentials, connect_timeout_s=10.0)
+
+    async def refused(self, url: str, *who: str | None) -> str:
+        """Why the client is not let in."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(AuthenticationFailed) as caught:
+            await self.connect(url, *who)  # type: ignore[arg-type]
+        assert loop.time() - began < 1.0
+        (reason,) = caught.value.reasons.values()
+        return reason
+
+    def reload(self) -> subprocess.CompletedProcess[str]:
+        state = self.network.directory / "state"
+        command = ["reload", str(self.network.topology_path), "--state-dir", str(state)]
+        return subprocess.run([sys.executable, "-m", "onceway", *command], capture_output=True, text=True, check=False)
+
+    def play(self, story: Callable[[], Awaitable[None]]) -> None:
+        try:
+            self.network.start()
+            run(asyncio.wait_for(story(), BOUND_S))  # type: ignore[arg-type]
+        finally:
+            self.network.close()
