@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
-from amqp10.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED, LocalProtocolError
+from amqp10.errors import DECODE_ERROR, INVALID_FIELD, NOT_ALLOWED, UNAUTHORIZED_ACCESS, LocalProtocolError
 from amqp10.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -155,6 +155,10 @@ class AmqpTrunk(Trunk):
             self.network.fail(self, NOT_ALLOWED, f"trunk version {version!r}: this router speaks {VERSION}", now)
         elif not 0 < incarnation < 1 << 64 or len(name.encode()) > MAX_NAME:
             self.network.fail(self, INVALID_FIELD, "an incarnation or a name out of range", now)
+        elif self.certified is not None and name not in self.certified:
+            named = ", ".join(map(repr, sorted(self.certified))) or "nobody"
+            problem = f"router {name!r} is not who its certificate says: that names {named}"
+            self.network.fail(self, UNAUTHORIZED_ACCESS, problem, now)
         else:
             try:
                 self.network.trunk_opened(self, Hello(network, name, int(incarnation)), now)

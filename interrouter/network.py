@@ -257,8 +257,8 @@ class Network:
         try:
             self._check(trunk, hello)
         except Refused as refusal:
-            neighbour = trunk.dialled or (hello.name if hello.name in self.costs else "?")
-            self.failures[neighbour] = str(refusal.args[1])
+            if trunk.dialled is None:
+                self.failures[hello.name if hello.name in self.costs else "?"] = str(refusal.args[1])
             raise
         old = self._trunks.get(hello.name)
         if old is not None:
@@ -343,6 +343,7 @@ class Network:
                 raise Refused(NOT_ALLOWED, f"router {hello.name!r} is connected already")
 
     def _trunk_down(self, trunk: Trunk, reason: str) -> None:
+        told = trunk.failure is not None
         trunk.failure = trunk.failure or reason
         self._dirty[trunk] = None
         if trunk.up:
@@ -357,8 +358,8 @@ class Network:
                     del self.costs[trunk.neighbour], self.failures[trunk.neighbour]
                 self._links_changed = True
                 self.database.changed = True
-        elif trunk.neighbour is None:
-            if trunk.dialled is not None:
+        elif trunk.neighbour is None and not told and self.failures.get(trunk.dialled or "") != reason:
+            if trunk.dialled is not None:  # it is dialled again and again: a reason is told when it changes
                 self.failures[trunk.dialled] = reason
             text = "connection with neighbour {neighbour} refused or failed: {reason}"
             self._log.warning("neighbour_refused", text, neighbour=trunk.dialled or "?", reason=reason)

@@ -68,6 +68,9 @@ class Trunk(ABC):
         self.last_received = now
         self.last_sent = now
         self.up = False
+        self.certified: frozenset[str] | None = None
+        """The routers that the other end may be: the owner sets it to those that its certificate names, and to none
+        before it is known. None: it is not asked for a certificate."""
         self.failure: str | None = None
         """Why the trunk was closed or refused, by whichever side."""
         self.ready: dict[Session, None] = {}

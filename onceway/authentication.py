@@ -154,7 +154,7 @@ class ClientSasl:
         return Pending()
 
     def _user_of_certificate(self) -> str | None:
-        shown = self._tls.certificate() if self._tls is not None else None
+        shown = self._tls.certificate() if self._tls is not None else {}
         return user_of(shown, self._own.sasl.certificates) if shown else None
 
     def _end_point(self) -> bytes | None:

@@ -1,10 +1,11 @@
-"""TLS of a router's listener: what it shows and asks for, and one connection's TLS without its socket."""
+"""TLS of a router: what its listeners and trunks show and ask for, and one connection's TLS without its socket."""
 
 from __future__ import annotations
 
 import contextlib
 import ssl
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ class ListenerContext(ssl.SSLContext):
 
 
 class Tls:
-    """The listener's side of one connection, without its socket: bytes in, bytes out.
+    """One side of one connection, the listener's unless it `dials`, without its socket: bytes in, bytes out.
 
     asyncio's TLS is not used: it counts a connection only after the handshake, so that no limit holds before it, and
     does not tell a client why its certificate was refused.
@@ -37,14 +38,18 @@ class Tls:
         over: Nothing more can be received: TLS has failed, or the other side has ended it.
     """
 
-    __slots__ = ("_in", "_out", "_session", "_shaken", "failure", "over")
+    __slots__ = ("_early", "_in", "_out", "_session", "_shaken", "failure", "over")
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, *, dials: bool = False) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._session = context.wrap_bio(self._in, self._out, server_side=True)
+        self._session = context.wrap_bio(self._in, self._out, server_side=not dials)
         self._shaken = False
+        self._early: list[bytes] = []  # what is to be sent once the handshake is over
         self.failure = ""
         self.over = False
+        if dials:
+            with contextlib.suppress(ssl.SSLWantReadError):  # it begins
+                self._session.do_handshake()
 
     def receive(self, data: bytes) -> bytes:
         """What the other side says, as far as it has come; `data_to_send` may have an answer of TLS."""
@@ -56,6 +61,9 @@ class Tls:
             if not self._shaken:
                 self._session.do_handshake()
                 self._shaken = True
+                early, self._early = self._early, []
+                for waiting in early:
+                    self._session.write(waiting)
             while part := self._session.read(RECORD):
                 parts.append(part)
             self.over = True  # it has said that it ends
@@ -74,20 +82,24 @@ class Tls:
         context = self._session.context
         return context.end_point if isinstance(context, ListenerContext) else None
 
-    def certificate(self) -> dict[str, Any] | None:
-        """What the other side has shown, if it was asked for and is accepted, as `ssl` shows it."""
-        return self._session.getpeercert() if self._shaken and not self.failure else None
-
     def send(self, data: bytes) -> None:
-        """Before the handshake nothing can be said, and it is lost."""
-        if data and self._shaken and not self.failure:
+        """What is sent before the handshake waits for its end."""
+        if not data or self.failure:
+            return
+        if self._shaken:
             self._session.write(data)
+        else:
+            self._early.append(data)
 
     def close(self) -> None:
         """Tells the other side that nothing more will come."""
         if self._shaken and not self.over:
             with contextlib.suppress(ssl.SSLError):  # it wants to read the answer, which nobody waits for
                 self._session.unwrap()
+
+    def certificate(self) -> Mapping[str, Any]:
+        """What the other side has shown and was found to be valid, as `ssl` gives it; empty before the handshake."""
+        return (self._session.getpeercert() or {}) if self._shaken and not self.failure else {}
 
     def data_to_send(self) -> bytes:
         return self._out.read()
@@ -104,14 +116,19 @@ def listener_context(topology: Topology, name: str, log: Log) -> ssl.SSLContext 
         return None
     profile = topology.tls_profile(place.tls, name)
     context = server_context(f"{topology.path}: tls.{place.tls}", profile)
-    days = days_left(context, profile.certificate)
+    warn_of_end(context, profile.certificate, log)
+    return context
+
+
+def warn_of_end(context: ssl.SSLContext, certificate: Path, log: Log) -> None:
+    """Logs that a listener's certificate ends soon, or is not valid now."""
+    days = days_left(context, certificate)
     if days is None:
-        text = "{file} is not valid now, so that clients refuse it: put a new one in its place and reload"
-        log.warning("certificate_not_valid", text, file=str(profile.certificate))
+        text = "{file} is not valid now, so that others refuse it: put a new one in its place and reload"
+        log.warning("certificate_not_valid", text, file=str(certificate))
     elif days < WARN_DAYS:
         text = "{file} expires in {days} days: put a new one in its place and reload"
-        log.warning("certificate_expires", text, file=str(profile.certificate), days=int(days))
-    return context
+        log.warning("certificate_expires", text, file=str(certificate), days=int(days))
 
 
 def server_context(place: str, profile: TlsProfile) -> ssl.SSLContext:
@@ -120,7 +137,25 @@ def server_context(place: str, profile: TlsProfile) -> ssl.SSLContext:
     Raises:
         UsageError: A file cannot be used; names it and `place`.
     """
-    context = ListenerContext(ssl.PROTOCOL_TLS_SERVER)
+    return _context(ListenerContext(ssl.PROTOCOL_TLS_SERVER), place, profile, _VERIFY[profile.clients])
+
+
+def trunk_context(place: str, profile: TlsProfile, *, dials: bool) -> ssl.SSLContext:
+    """What one side of a trunk shows and asks for: both must show a certificate of the authority, and no host.
+
+    Raises:
+        UsageError: A file cannot be used; names it and `place`.
+    """
+    assert profile.ca is not None
+    context = ListenerContext(ssl.PROTOCOL_TLS_CLIENT if dials else ssl.PROTOCOL_TLS_SERVER)
+    context.check_hostname = False
+    context.options |= ssl.OP_NO_TICKET  # certificates are looked at anew with each connection
+    if not dials:
+        context.num_tickets = 0
+    return _context(context, place, profile, ssl.CERT_REQUIRED)
+
+
+def _context(context: ListenerContext, place: str, profile: TlsProfile, verify: ssl.VerifyMode) -> ssl.SSLContext:
     context.minimum_version = _VERSIONS[profile.minimum]
     context.options |= ssl.OP_NO_RENEGOTIATION
     load_chain(context, place, profile.certificate, profile.key)
@@ -137,7 +172,7 @@ def server_context(place: str, profile: TlsProfile) -> ssl.SSLContext:
     if profile.revoked is not None:
         load_authorities(context, f"{place}.revoked", profile.revoked)
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-    context.verify_mode = _VERIFY[profile.clients]
+    context.verify_mode = verify
     return context
 
 

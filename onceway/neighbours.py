@@ -7,14 +7,20 @@ neighbour, is decided by `interrouter.network`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from interrouter.network import dials
-from onceway.transport import Carrier
+from interrouter.trunk import Trunk
+from onceway.transport import VIEW, Carrier
+from onceway.trunk_tls import certified_names
 
 if TYPE_CHECKING:
-    from onceway.server import RouterServer
+    import ssl
 
+    from onceway.server import RouterServer
+    from onceway.trunk_tls import TrunkTls
+
+_TLS_RECORDS: Final = (0x15, 0x16)  # the first byte of an alert and of a handshake; AMQP's is A
 DIAL_FIRST_S: Final = 0.05
 DIAL_MOST_S: Final = 1.0
 DIAL_EAGERLY_S: Final = 3.0  # after the loss: routers that are started together listen within that time
@@ -25,13 +31,18 @@ class Neighbours:
 
     def __init__(self, server: RouterServer) -> None:
         self._server = server
+        self.tls: TrunkTls | None = None  # of trunks that are connected from now on
         self._dialers: dict[str, asyncio.Task[None]] = {}  # neighbour -> what keeps us connected to it
 
     async def listen(self) -> asyncio.Server:
         """OSError if the port cannot be bound."""
         server = self._server
         host, port = server.topology.routers[server.name].interrouter
-        return await asyncio.get_running_loop().create_server(lambda: NeighbourCarrier(server, None), host, port)
+
+        def accept() -> NeighbourCarrier:
+            return NeighbourCarrier(server, None, self.tls.listens if self.tls is not None else None)
+
+        return await asyncio.get_running_loop().create_server(accept, host, port)
 
     def dial(self) -> None:
         """Follows the links of the topology file."""
@@ -54,20 +65,20 @@ class Neighbours:
         loop = asyncio.get_running_loop()
         pause = DIAL_FIRST_S
         lost_at = server.time()
-        told = False  # that it cannot be reached
+        told = ""  # why it cannot be reached
         while True:
             host, port = server.topology.dialled(server.name, neighbour)
-            carrier = NeighbourCarrier(server, neighbour)
+            carrier = NeighbourCarrier(server, neighbour, self.tls.dials if self.tls is not None else None)
             try:
                 await loop.create_connection(lambda c=carrier: c, host, port)  # type: ignore[misc]
             except OSError as error:
-                if not told:
-                    told = True
+                reason = error.strerror or str(error)
+                if reason != told:
+                    told = reason
                     text = "neighbour {neighbour} cannot be reached: {reason}; trying again"
-                    reason = error.strerror or str(error)
                     server.log.warning("neighbour_unreachable", text, neighbour=neighbour, reason=reason)
             else:
-                told = False
+                told = ""
                 began = server.time()
                 await carrier.gone.wait()
                 if server.time() - began > server.config.dead_after_s:
@@ -81,12 +92,38 @@ class Neighbours:
 class NeighbourCarrier(Carrier):
     """The socket of one trunk."""
 
-    __slots__ = ("gone", "neighbour")
+    __slots__ = ("_first", "gone", "neighbour")
 
-    def __init__(self, server: RouterServer, neighbour: str | None) -> None:
-        super().__init__(server)
+    def __init__(self, server: RouterServer, neighbour: str | None, tls: ssl.SSLContext | None) -> None:
+        super().__init__(server, tls, dials=neighbour is not None)
         self.neighbour = neighbour  # the neighbour we connected to; None: its open will name it
+        self._first = True  # nothing was received yet
         self.gone = asyncio.Event()
+
+    def received(self, nbytes: int) -> bytes:
+        if self._first and self.tls is None and VIEW[0] in _TLS_RECORDS and self.carried is not None:
+            self._refused("the other side has TLS on its trunks, and this router has not; see trunks in its file")
+        data = super().received(nbytes)
+        if self._first and data and self.carried is not None:
+            self._first = False
+            if self.tls is not None:
+                self._trunk.certified = certified_names(self.tls.certificate())
+        return data
+
+    def tls_failed(self, reason: str) -> None:
+        self._refused(reason)
+
+    def _refused(self, reason: str) -> None:
+        trunk, server = self._trunk, cast("RouterServer", self._server)
+        if self.neighbour is None and not trunk.up:
+            trunk.failure = reason  # it is told here, with the address
+            server.tls_failed(self.peer, reason)
+        else:
+            server.network.trunk_lost(trunk, reason, server.time())
+
+    @property
+    def _trunk(self) -> Trunk:
+        return cast(Trunk, self.carried)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

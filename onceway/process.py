@@ -24,6 +24,7 @@ from onceway.server import RouterServer
 from onceway.start import Start
 from onceway.status import state_of
 from onceway.topology import ConfigError, Topology, format_host_port
+from onceway.trunk_tls import read_trunk_tls
 
 if TYPE_CHECKING:
     import ssl
@@ -96,7 +97,8 @@ class RouterProcess:
         check_free(self.topology, [self.name])
         places = listeners(self.topology, self.name)
         try:
-            await self._server.start(self._tls(), authentication.load(self.topology))
+            trunks = read_trunk_tls(self.topology, self.name, self._log)
+            await self._server.start(self._tls(), authentication.load(self.topology), trunks)
         except OSError as error:
             check_free(self.topology, [self.name])  # names the port, if it is still in use
             raise ConfigError([problem(self.topology, self.name, "amqp", places["amqp"], error)]) from error

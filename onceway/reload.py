@@ -25,6 +25,7 @@ from onceway.listener_tls import listener_context
 from onceway.logs import Log
 from onceway.topology import ConfigError, Topology, load, loads
 from onceway.topology.difference import Change, difference
+from onceway.trunk_tls import read_trunk_tls
 
 if TYPE_CHECKING:
     import ssl
@@ -74,6 +75,7 @@ class ReloadRouter:
         self._heart = heart
         self._file = server.topology.path
         self._listens_at = server.topology.routers[server.name]
+        self._trunk_tls = server.topology.trunk_tls
 
     async def action(self, given: Mapping[str, Any]) -> dict[str, Any]:
         return self.follow(_topology(given), dry_run=bool(given.get("dry_run")))
@@ -86,16 +88,17 @@ class ReloadRouter:
             raise ControlError(f"router {name} is not in {new.path}: stop it")
         old = server.topology
         # the ports of an earlier change may still wait for a restart
-        bound = replace(old, routers={**old.routers, name: self._listens_at})
+        bound = replace(old, routers={**old.routers, name: self._listens_at}, trunk_tls=self._trunk_tls)
         changes = _plan(bound, new)
-        restart = [change.text for change in changes if change.restart and change.router == name]
+        restart = [change.text for change in changes if change.restart and change.router in (None, name)]
         try:
             tls = self._tls(new)
             clients = authentication.load(new, server.authentication)
+            trunks = read_trunk_tls(self._as_connected(new), name, self._log)
         except UsageError as error:
             raise ControlError(str(error), 400) from error
         if not dry_run:
-            server.reload(new, tls, clients)
+            server.reload(new, tls, clients, trunks)
             server.broken_file = ""
             if self._heart is not None:
                 self._heart.know(new.routers)
@@ -115,6 +118,10 @@ class ReloadRouter:
         if self._listens_at.amqps is None or new.routers[self._server.name].amqps is None:
             return None
         return listener_context(new, self._server.name, self._log)
+
+    def _as_connected(self, new: Topology) -> Topology:
+        """Trunks keep their kind until the restart, and their profile as the new file has it, if it does."""
+        return replace(new, trunk_tls=self._trunk_tls if self._trunk_tls in new.tls else None)
 
     def read_again(self) -> None:
         """Reads the file again that this router was started with. A broken one changes nothing."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     import ssl
 
     from amqp10.sasl import Step
+    from onceway.trunk_tls import TrunkTls
 
 T = TypeVar("T")
 
@@ -117,12 +118,19 @@ class RouterServer:
 
     # --- life
 
-    async def start(self, tls: ssl.SSLContext | None = None, authentication: Authentication | None = None) -> None:
+    async def start(
+        self,
+        tls: ssl.SSLContext | None = None,
+        authentication: Authentication | None = None,
+        trunk_tls: TrunkTls | None = None,
+    ) -> None:
         """Listens for clients and neighbours, and connects to neighbours. OSError if a port cannot be bound. tls: of
-        the listener `amqps`. authentication: None: clients need not say who they are."""
+        the listener `amqps`. authentication: None: clients need not say who they are. trunk_tls: None: trunks have no
+        TLS."""
         self.authentication = authentication
         loop = self._loop = asyncio.get_running_loop()
         place = self.topology.routers[self.name]
+        self.neighbours.tls = trunk_tls
         self._listeners.append(await self.neighbours.listen())
         host, port = place.amqp
         shares = self._shares = Shares(loop.call_soon, loop.call_later)
@@ -137,11 +145,17 @@ class RouterServer:
         self._sweep_timers()
 
     def reload(
-        self, topology: Topology, tls: ssl.SSLContext | None = None, authentication: Authentication | None = None
+        self,
+        topology: Topology,
+        tls: ssl.SSLContext | None = None,
+        authentication: Authentication | None = None,
+        trunk_tls: TrunkTls | None = None,
     ) -> None:
         """Follows a changed topology file of the same network that has this router. The listeners stay where they
-        are. tls, authentication: as in `start`; connections that are there stay, but those of users that are gone."""
+        are. tls, authentication, trunk_tls: as in `start`; connections that are there stay, but those of users that
+        are gone."""
         self._tls = tls or self._tls
+        self.neighbours.tls = trunk_tls or self.neighbours.tls
         before, self.authentication = self.authentication, authentication
         gone = users_gone(before, authentication)
         for connection in [each for each in self.router.connections if each.user in gone]:
@@ -293,6 +307,8 @@ class RouterServer:
         carried: Carried
         if isinstance(carrier, NeighbourCarrier):
             trunk = self.network.connect(self.time(), server=carrier.neighbour is None, neighbour=carrier.neighbour)
+            if carrier.tls is not None:
+                trunk.certified = frozenset()
             carried = trunk
         else:
             carried = self._connect_client(carrier)

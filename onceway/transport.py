@@ -52,11 +52,11 @@ class Carrier(asyncio.BufferedProtocol):
 
     __slots__ = ("_closing", "_server", "carried", "peer", "tls", "transport")
 
-    def __init__(self, server: Turns, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, server: Turns, tls: ssl.SSLContext | None = None, *, dials: bool = False) -> None:
         self._server = server
         self.tls: Tls | None = None
         if tls is not None:
-            self.tls = Tls(tls)
+            self.tls = Tls(tls, dials=dials)
         self._closing = False
         self.carried: Carried | None = None
         self.transport: asyncio.Transport | None = None

@@ -37,6 +37,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "addresses": NOW,
         "tls": NOW,
         "sasl": NOW,
+        "trunks": RESTART,
         "routers": NOW,
         "links": NOW,
     },
@@ -51,6 +52,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
     },
     "tls": dict.fromkeys(TLS_KEYS, CONNECTIONS),
     "sasl": dict.fromkeys(SASL_KEYS, CONNECTIONS),
+    "trunks": {"tls": RESTART},
     "links": {"between": NOW, "cost": NOW, "via": NOW},
     "addresses": {
         "match": NOW,
@@ -105,8 +107,8 @@ heartbeats of two routers may differ by this factor, not by more."""
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One line of a plan. `router`: the only one that it concerns. `restart`: it takes effect when that router is
-    restarted. `refused`: why running routers cannot change to it, and the remedy."""
+    """One line of a plan. `router`: the only one that it concerns. `restart`: it takes effect when that router, or
+    each, is restarted. `refused`: why running routers cannot change to it, and the remedy."""
 
     text: str
     router: str | None = None
@@ -129,6 +131,7 @@ def difference(old: Topology, new: Topology) -> list[Change]:
         *_addresses(old, new),
         *_tls(old, new),
         *_sasl(old, new),
+        *_trunks(old, new),
         *_routers(old, new),
         *_links(old, new),
     ]
@@ -245,6 +248,12 @@ def _sasl(old: Topology, new: Topology) -> Iterator[Change]:
 
 def _said(value: object) -> object:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def _trunks(old: Topology, new: Topology) -> Iterator[Change]:
+    text = _changed("trunks.tls", old.trunk_tls or "off", new.trunk_tls or "off", "count")
+    if text:
+        yield Change(text, restart=True)
 
 
 def _routers(old: Topology, new: Topology) -> Iterator[Change]:

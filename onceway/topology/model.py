@@ -39,6 +39,7 @@ class Topology:
     limits: Mapping[str, Limits] = field(default_factory=dict)  # of routers that have limits of their own
     tls: Mapping[str, TlsProfile] = field(default_factory=dict)  # by name
     sasl: Sasl | None = None  # None: clients need not say who they are
+    trunk_tls: str | None = None  # the profile of the connections between routers; empty: off; None: it is not said
     warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
     text: str = field(default="", repr=False, compare=False)  # the file's content
     directory: Path = field(default=Path(), compare=False)  # what the file's paths are relative to
@@ -50,7 +51,8 @@ class Topology:
         via = sorted((*sorted(pair), place) for pair, place in self.via.items())
         routers, limits = sorted(self.routers.items()), sorted(self.limits.items())
         settings = replace(self.settings, routers=tuple(sorted(self.settings.routers)))
-        said = repr((self.network, routers, links, via, limits, sorted(self.tls.items()), self.sasl, settings))
+        tls = sorted(self.tls.items()), self.trunk_tls, self.sasl
+        said = repr((self.network, routers, links, via, limits, tls, settings))
         return blake2b(said.encode(), digest_size=8).hexdigest()
 
     @property

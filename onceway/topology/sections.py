@@ -18,7 +18,7 @@ from onceway.topology.model import HostPort, Link, RouterAddress, Topology
 from onceway.topology.pipes import log_address, read_pipe
 from onceway.topology.sasl import read_sasl
 from onceway.topology.subscriptions import OTHER_SUBSCRIPTIONS, check_subscriptions, read_subscriptions
-from onceway.topology.tls import TlsProfile, read_profile_name, read_tls
+from onceway.topology.tls import TlsProfile, read_profile_name, read_tls, read_trunks
 from onceway.topology.values import (
     format_duration,
     format_host_port,
@@ -38,6 +38,7 @@ TOP_KEYS: Final = (
     "addresses",
     "tls",
     "sasl",
+    "trunks",
     "routers",
     "links",
 )
@@ -100,6 +101,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     users = read_users(top.get("users"), trial)
     tls = read_tls(top.get("tls"))
     sasl = read_sasl(top.get("sasl"))
+    trunk_tls = read_trunks(top.get("trunks"), tls)
     routers = _read_routers(top.get("routers"), host, tls)
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
     sign_of_life_s = longest_sign_of_life_s(trial, [limits, *listener_limits.values(), *(one for _, one in users)])
@@ -121,7 +123,8 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)
-    return Topology(network, path, routers, tuple(links), config, via, listener_limits, tls, sasl, warnings)
+    secured = tls, sasl, trunk_tls
+    return Topology(network, path, routers, tuple(links), config, via, listener_limits, *secured, warnings)
 
 
 def _read_defaults(entry: Entry | None) -> str:

@@ -14,6 +14,7 @@ from typing import Final
 from onceway.topology.document import Entry, suggest
 
 TLS_KEYS: Final = ("certificate", "key", "ca", "clients", "revoked", "minimum", "ciphers")
+TRUNK_KEYS: Final = ("tls",)
 CLIENTS: Final = ("off", "optional", "required")
 MINIMUM: Final = ("1.2", "1.3")
 ROUTER: Final = "${router}"
@@ -68,6 +69,22 @@ def read_profile_name(entry: Entry | None, profiles: Mapping[str, TlsProfile]) -
         return text
 
     return "" if entry is None else entry.scalar(read, "the name of a profile under tls") or ""
+
+
+def read_trunks(entry: Entry | None, profiles: Mapping[str, TlsProfile]) -> str | None:
+    """The profile of the connections between routers; empty: they have no TLS; None: the file does not say."""
+    if entry is None:
+        return None
+    fields = entry.fields(TRUNK_KEYS, "a mapping such as {tls: routers}", required=TRUNK_KEYS) or {}
+    if "tls" not in fields:
+        return None
+    item = fields["tls"]
+    if item.is_scalar and item.text == "off":
+        return ""
+    name = read_profile_name(item, profiles)
+    if name and profiles[name].ca is None:
+        item.problem(f"tls.{name} does not say who signs routers' certificates", f"add ca to tls.{name}")
+    return name or None
 
 
 def _read_profile(item: Entry) -> TlsProfile | None:

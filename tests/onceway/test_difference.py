@@ -12,7 +12,7 @@ from onceway.topology.difference import WHEN, difference
 from onceway.topology.limits import LIMITS
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_KEYS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
-from onceway.topology.tls import TLS_KEYS
+from onceway.topology.tls import TLS_KEYS, TRUNK_KEYS
 from onceway.topology.values import format_size, read_size
 
 OLD = """
@@ -116,6 +116,15 @@ def test_every_key_says_when_a_change_takes_effect() -> None:
     assert WHEN["limits"].keys() == set(LIMITS)
     assert WHEN["tls"].keys() == set(TLS_KEYS)
     assert WHEN["sasl"].keys() == set(SASL_KEYS)
+    assert WHEN["trunks"].keys() == set(TRUNK_KEYS)
+
+
+def test_trunks_change_with_a_restart_of_each_router() -> None:
+    plain = OLD.replace("routers:", "tls: {x: {certificate: c, ca: d}}\nrouters:", 1)
+    secure = plain.replace("routers:", "trunks: {tls: x}\nrouters:", 1)
+    (change,) = difference(loads(plain), loads(secure))
+    assert (str(change), change.restart) == ("changed trunks.tls off -> x: needs a restart", True)
+    assert not difference(loads(plain), loads(plain.replace("routers:", "trunks: {tls: off}\nrouters:", 1)))
 
 
 def test_what_changes_in_sasl_is_said() -> None:

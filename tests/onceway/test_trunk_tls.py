@@ -1,0 +1,176 @@
+"""Routers show each other certificates, and let in only whom theirs names."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import onceway
+from onceway.loop import run
+from onceway.topology import ConfigError, loads
+from onceway.trunk_tls import certified_names
+from tests.live import LiveNetwork, wait_until
+from tests.pki import Pki
+
+PROFILE = {"certificate": "pki/${router}.pem", "ca": "pki/ca.pem", "revoked": "pki/revoked.pem"}
+
+
+class Certified:
+    """Three routers in a line whose trunks have TLS."""
+
+    def __init__(self, directory: Path) -> None:
+        self.pki = Pki(directory / "pki")
+        for name in "abc":
+            self.pki.certificate(name, name)
+        self.pki.revoked()
+        self.network = LiveNetwork(directory, ("a", "b", "c"), [("a", "b"), ("b", "c")])
+        self.write("routers")
+
+    def write(self, tls: str | None, profile: dict[str, str] = PROFILE) -> None:
+        document = self.network.topology()
+        document["tls"] = {"routers": profile}
+        if tls is not None:
+            document["trunks"] = {"tls": tls}
+        self.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    def log(self, name: str) -> str:
+        path = self.network.directory / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    def deliver(self, publisher_at: str, subscriber_at: str, body: bytes) -> None:
+        """One message from router to router."""
+
+        async def story() -> None:
+            async with (
+                onceway.connect(self.network.urls(publisher_at)) as here,
+                onceway.connect(self.network.urls(subscriber_at)) as there,
+            ):
+                subscriber = await there.subscriber("orders")
+                publisher = await here.publisher("orders")
+                sent = await publisher.put(body)
+                delivery = await subscriber.receive()
+                assert delivery.body == body
+                await delivery.accept()
+                await sent
+
+        run(asyncio.wait_for(story(), 30.0))
+
+    def reload(self) -> subprocess.CompletedProcess[str]:
+        state = self.network.directory / "state"
+        command = ["reload", str(self.network.topology_path), "--state-dir", str(state)]
+        return subprocess.run([sys.executable, "-m", "onceway", *command], capture_output=True, text=True, check=False)
+
+
+def test_messages_go_through_trunks_with_tls_and_certificates_are_renewed_under_them(tmp_path: Path) -> None:
+    certified = Certified(tmp_path)
+    with certified.network as network:
+        network.start()
+        certified.deliver("a", "c", b"x" * 1_000_000)
+        old = shutil.copy(tmp_path / "pki" / "c.pem", tmp_path / "old.pem")
+        for name in "abc":
+            certified.pki.certificate(name, name)
+        certified.pki.revoked(Path(old))
+        done = certified.reload()
+        assert done.returncode == 0, done.stderr
+        certified.deliver("c", "a", b"again")
+        for name in "abc":
+            assert "session_down" not in certified.log(name)
+        network.kill("c")
+        network.start("c", fresh=False)
+        certified.deliver("a", "c", b"with the new certificate")
+        network.kill("c")
+        shutil.copy(old, tmp_path / "pki" / "c.pem")
+        network.spawn("c", fresh=False)
+        wait_until(lambda: "certificate revoked" in certified.log("b"), "b refuses the old certificate")
+        certified.deliver("a", "b", b"undisturbed")
+
+
+def test_the_commands_of_the_page_make_certificates_that_routers_accept(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+    commands = re.findall(r"^\$ ((?:openssl|cat) .*)$", page, re.M)
+    certified = Certified(tmp_path)
+    for name in "abc":
+        (tmp_path / "pki" / f"{name}.pem").unlink()
+        for command in commands if name == "a" else commands[1:]:
+            mine = command.replace("pki/a.", f"pki/{name}.").replace("=a", f"={name}").replace(":a", f":{name}")
+            subprocess.run(mine, shell=True, cwd=tmp_path, check=True, capture_output=True)
+    profile = {"certificate": "pki/${router}.pem", "ca": "pki/routers-ca.pem"}
+    certified.write("routers", profile)
+    with certified.network as network:
+        network.start()
+        certified.deliver("a", "c", b"hello")
+
+
+@pytest.mark.parametrize("bad", ["a", "c"])  # a connects to b, and b to c
+@pytest.mark.parametrize(
+    ("fault", "at_good", "at_bad"),
+    [
+        ("name", "is not who its certificate says: that names 'd'", "is not who its certificate says: that names 'd'"),
+        ("authority", "certificate is not accepted: unable to get local issuer", "unknown ca"),
+        ("expired", "certificate is not accepted: certificate has expired", "certificate expired"),
+        ("plain", "does not speak TLS", "has TLS on its trunks, and this router has not"),
+    ],
+)
+def test_a_router_without_the_right_certificate_is_no_neighbour(
+    tmp_path: Path, bad: str, fault: str, at_good: str, at_bad: str
+) -> None:
+    certified = Certified(tmp_path)
+    good = "c" if bad == "a" else "a"
+    with certified.network as network:
+        network.start("b", good)
+        if fault == "name":
+            certified.pki.certificate(bad, "d")
+        elif fault == "authority":
+            shutil.copy(Pki(tmp_path / "stranger").certificate(bad, bad), tmp_path / "pki" / f"{bad}.pem")
+        elif fault == "expired":
+            certified.pki.certificate(bad, bad, days=-1)
+        else:
+            certified.write("off")
+        network.spawn(bad)
+        wait_until(lambda: "event=listening" in certified.log(bad), "it listens")
+        wait_until(lambda: at_good in certified.log("b"), f"b says why: {at_good}")
+        if fault == "plain" and bad == "a":
+            at_bad = "connection with neighbour b refused or failed"  # OpenSSL does not answer what is no TLS
+        wait_until(lambda: at_bad in certified.log(bad), f"{bad} says why: {at_bad}")
+        assert "event=session_up" not in certified.log(bad)
+        certified.deliver("b", good, b"undisturbed")
+        certified.deliver(good, "b", b"undisturbed")
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("trunks: {}", "trunks: tls is missing"),
+        ("trunks: {tls: routes}", 'trunks.tls: no TLS profile "routes"; did you mean "routers"?'),
+        (
+            "trunks: {tls: bare}",
+            "trunks.tls: tls.bare does not say who signs routers' certificates; add ca to tls.bare",
+        ),
+        ("trunks: {tls: routers, x: 1}", 'unknown key "x"'),
+    ],
+)
+def test_mistakes_in_the_file_are_named(section: str, said: str) -> None:
+    text = (
+        "network: n\nrouters: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}\n"
+        "tls: {bare: {certificate: x.pem}, routers: {certificate: x.pem, ca: ca.pem}}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        loads(f"{text}{section}\n")
+    assert said in str(caught.value)
+    assert loads(f"{text}trunks: {{tls: off}}\n").trunk_tls == ""
+    assert loads(f"{text}trunks: {{tls: routers}}\n").trunk_tls == "routers"
+
+
+def test_the_names_of_a_certificate() -> None:
+    common = {"subject": ((("commonName", "a"),),)}
+    assert certified_names(common) == {"a"}
+    assert certified_names({**common, "subjectAltName": (("DNS", "b"), ("DNS", "c"), ("email", "d"))}) == {"b", "c"}
+    assert certified_names({**common, "subjectAltName": (("email", "d"),)}) == set()
+    assert certified_names({}) == set()
