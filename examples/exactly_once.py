@@ -15,7 +15,7 @@ from pathlib import Path
 
 import onceway
 
-URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5671"
+URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5672"
 JOURNAL = sys.argv[2] if len(sys.argv) > 2 else Path(tempfile.gettempdir(), "onceway-example.journal")
 TOTAL = 1000
 

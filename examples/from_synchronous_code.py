@@ -10,7 +10,7 @@ import threading
 
 import onceway.sync
 
-URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5671"
+URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5672"
 
 
 def handle_request(publisher: onceway.sync.Publisher, number: int) -> None:

@@ -12,7 +12,7 @@ from proton import Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5671"
+URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5672"
 TOTAL = 5
 
 

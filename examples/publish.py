@@ -12,7 +12,7 @@ import sys
 
 import onceway
 
-URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5671"
+URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5672"
 
 
 async def main() -> None:

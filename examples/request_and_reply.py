@@ -13,7 +13,7 @@ import sys
 import onceway
 from onceway import Message, Properties
 
-URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5671"
+URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5672"
 
 
 async def serve(requests: onceway.Subscriber, replies: onceway.Publisher) -> None:

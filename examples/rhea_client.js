@@ -7,7 +7,7 @@
 'use strict';
 const rhea = require('rhea');
 
-const url = new URL(process.argv[2] || 'amqp://127.0.0.1:5671');
+const url = new URL(process.argv[2] || 'amqp://127.0.0.1:5672');
 const total = 5;
 let sent = 0;
 let accepted = 0;

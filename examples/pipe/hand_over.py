@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 
 from edges.pipe import pull, push, reset
 
-URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5671"
+URL = sys.argv[1] if len(sys.argv) > 1 else "amqp://127.0.0.1:5672"
 RAW = sys.argv[2] if len(sys.argv) > 2 else "raw"
 CLEAN = sys.argv[3] if len(sys.argv) > 3 else "clean"
 END = "-- end --"

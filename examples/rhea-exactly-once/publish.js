@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Publish the lines of a file, each exactly once, and say when every subscriber has accepted them.
 //
-//     node publish.js --urls amqp://127.0.0.1:5671,amqp://127.0.0.1:5672 --address orders --journal orders.journal FILE
+//     node publish.js --urls amqp://127.0.0.1:5672,amqp://127.0.0.1:5673 --address orders --journal orders.journal FILE
 //
 // Kill it and start it again: the journal knows which lines have been published. `--rate 100` publishes so many a second.
 'use strict';
@@ -14,7 +14,7 @@ const IN_FLIGHT = 1000; // lines without an outcome
 
 async function main() {
     const {values, positionals: [file]} = parseArgs({allowPositionals: true, options: {
-        urls: {type: 'string', default: 'amqp://127.0.0.1:5671,amqp://127.0.0.1:5672,amqp://127.0.0.1:5673'},
+        urls: {type: 'string', default: 'amqp://127.0.0.1:5672,amqp://127.0.0.1:5673,amqp://127.0.0.1:5674'},
         address: {type: 'string', default: 'orders'},
         container: {type: 'string', default: 'rhea-publisher'},
         journal: {type: 'string', default: 'publisher.journal'},

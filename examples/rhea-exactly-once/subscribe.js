@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 // Append each message of a topic to a file, exactly once.
 //
-//     node subscribe.js --urls amqp://127.0.0.1:5672,amqp://127.0.0.1:5673 --address orders --name billing \
+//     node subscribe.js --urls amqp://127.0.0.1:5673,amqp://127.0.0.1:5674 --address orders --name billing \
 //         --journal billing.journal billing.txt
 //
 // Kill it and start it again. The effect of a message is a line of the file, `tag body`. The effect and the acceptance are
@@ -31,7 +31,7 @@ class Output {
 
 async function main() {
     const {values, positionals: [file]} = parseArgs({allowPositionals: true, options: {
-        urls: {type: 'string', default: 'amqp://127.0.0.1:5672,amqp://127.0.0.1:5673,amqp://127.0.0.1:5671'},
+        urls: {type: 'string', default: 'amqp://127.0.0.1:5673,amqp://127.0.0.1:5674,amqp://127.0.0.1:5672'},
         address: {type: 'string', default: 'orders'},
         name: {type: 'string', default: 'billing'},
         journal: {type: 'string', default: 'subscriber.journal'},

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DEFAULT_URL = "amqp://127.0.0.1:5671"
+DEFAULT_URL = "amqp://127.0.0.1:5672"
 
 
 def size(ctx: click.Context, param: click.Parameter, value: str) -> int:

@@ -1,6 +1,6 @@
 """Orders from a network of routers to a lake and to totals, with Spark.  Copy this file, and change what an order is.
 
-    python -m onceway.demo.pipeline HOME --url amqp://127.0.0.1:5671,127.0.0.1:5672     until Ctrl-C
+    python -m onceway.demo.pipeline HOME --url amqp://127.0.0.1:5672,127.0.0.1:5673     until Ctrl-C
     python -m onceway.demo.lake_audit HOME      from the lake alone; exit code 0 if each message is there once
 
     network -> lake     every message as it came, in Parquet by date and topic
@@ -182,7 +182,7 @@ def _attached(progress: StreamingQueryProgress) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m onceway.demo.pipeline", description="Orders into a lake.")
     parser.add_argument("home", type=Path, metavar="HOME", help="a directory: log, lake, totals, checkpoints")
-    parser.add_argument("--url", default="amqp://127.0.0.1:5671", help="routers, separated by commas")
+    parser.add_argument("--url", default="amqp://127.0.0.1:5672", help="routers, separated by commas")
     parser.add_argument("--topic", default="orders")
     parser.add_argument("--every", default="10 seconds", help="how often files are written, and so how small they are")
     parser.add_argument("--json", action="store_true", help="progress, and the audit at the end, as lines of JSON")

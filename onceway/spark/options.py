@@ -23,7 +23,7 @@ Form = Literal["text", "url", "topics", "topic", "path", "count", "size", "durat
                "offsets", "write id"]  # fmt: skip
 MIB: Final = 1 << 20
 _EXAMPLE: Final = 'an offset such as {"p":{"0":12345},"v":1,"wal":"..."}'
-_ROUTERS: Final = "amqp://127.0.0.1:5671,127.0.0.1:5672"
+_ROUTERS: Final = "amqp://127.0.0.1:5672,127.0.0.1:5673"
 _WRITE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}(?<!\.json)(?<!\.done)")
 
 

@@ -252,7 +252,7 @@ class _Taken:
 def _read_routers(entry: Entry | None, host: str, tls: Mapping[str, TlsProfile]) -> dict[str, RouterAddress]:
     if entry is None:
         return {}
-    expected = "a mapping such as a: {amqp: 5671, interrouter: 7671, admin: 8671}"
+    expected = "a mapping such as a: {amqp: 5672, interrouter: 7671, admin: 8671}"
     entries = entry.entries(expected)
     if entries is None:
         return {}
@@ -272,7 +272,7 @@ def _read_routers(entry: Entry | None, host: str, tls: Mapping[str, TlsProfile])
 
 
 def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: list[_Taken]) -> RouterAddress:
-    fields = item.fields(ROUTER_KEYS, "a mapping such as {amqp: 5671, interrouter: 7671, admin: 8671}", required=_PORTS)
+    fields = item.fields(ROUTER_KEYS, "a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}", required=_PORTS)
     fields = fields or {}
     if "host" in fields:
         host = fields["host"].scalar(read_host, "a host") or host
@@ -309,7 +309,7 @@ def _read_listener_limits(entry: Entry | None, settings: RouterConfig, limits: L
     """Of the routers that have `limits` of their own; whatever else is wrong with them has been said."""
     found: dict[str, Limits] = {}
     for name, item in (entry.entries("a mapping of routers") or {}).items() if entry is not None else ():
-        fields = item.entries("a mapping such as {amqp: 5671, interrouter: 7671, admin: 8671}") or {}
+        fields = item.entries("a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}") or {}
         if "limits" in fields:
             found[name] = read_limits(fields["limits"], settings, limits)
     return found

@@ -103,7 +103,7 @@ def read_port(text: str) -> int:
 
 
 def read_host_port(text: str, default_host: str) -> tuple[str, int]:
-    """`5671`, `host:5671` or `[::1]:5671`."""
+    """`5672`, `host:5672` or `[::1]:5672`."""
     host, colon, port = text.rpartition(":")
     if not colon:
         return default_host, read_port(text)

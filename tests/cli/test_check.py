@@ -30,7 +30,7 @@ def test_every_problem_of_a_file_goes_to_stderr_and_the_exit_code_is_2(tmp_path:
 def test_what_may_surprise_is_a_warning_and_the_file_is_good(tmp_path: Path) -> None:
     path = tmp_path / "slow.yaml"
     path.write_text(
-        "network: n\nrouters: {a: {amqp: 5671, interrouter: 7671, admin: 8671}}\nsettings: {idle_timeout: 10m}\n"
+        "network: n\nrouters: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}\nsettings: {idle_timeout: 10m}\n"
     )
     done = onceway("check", path)
     assert done.returncode == 0

@@ -125,7 +125,7 @@ def test_a_router_that_is_not_there_cannot_be_killed() -> None:
 
 def test_the_demo_goes_elsewhere_when_a_port_is_taken() -> None:
     try:
-        taken = socket.create_server(("127.0.0.1", 5671))
+        taken = socket.create_server(("127.0.0.1", 5672))
     except OSError:  # somebody else has it, which does as well
         taken = socket.socket()
     with taken:

@@ -211,7 +211,7 @@ def test_nothing_for_a_while_is_a_failure_when_asked_for(router: LiveNetwork) ->
 
 @pytest.mark.parametrize("command", ["publish", "subscribe"])
 def test_a_url_that_cannot_be_read_is_bad_input(command: str) -> None:
-    done = onceway(command, "orders", "--url", "http://127.0.0.1:5671", stdin=b"")
+    done = onceway(command, "orders", "--url", "http://127.0.0.1:5672", stdin=b"")
     assert (done.returncode, done.stdout) == (2, "")
     assert "the scheme must be amqp" in done.stderr
 

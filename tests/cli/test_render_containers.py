@@ -27,9 +27,9 @@ settings: {memory_limit: 64MiB}
 addresses:
   - {match: "price $$ {x}"}
 routers:
-  no: {amqp: 5671, interrouter: 7671, admin: "127.0.0.1:8671", limits: {connections: 7}}
-  b: {host: 10.0.0.2, amqp: 5671, interrouter: 7671, admin: 8671}
-  c: {host: 10.0.0.3, amqp: 5671, interrouter: 7671, admin: 8671}
+  no: {amqp: 5672, interrouter: 7671, admin: "127.0.0.1:8671", limits: {connections: 7}}
+  b: {host: 10.0.0.2, amqp: 5672, interrouter: 7671, admin: 8671}
+  c: {host: 10.0.0.3, amqp: 5672, interrouter: 7671, admin: 8671}
 links: [no - b, {between: [b, c], cost: 2}]
 """
 
@@ -111,13 +111,13 @@ def test_routers_in_compose_reach_each_other_by_name_in_a_network_of_their_own()
     document = yaml.safe_load(rendered("compose", TRIANGLE))
     inside = loads(document["configs"]["topology"]["content"])
     assert without_places(inside) == without_places(load(TRIANGLE))
-    assert inside.routers["b"] == RouterAddress(("b", 5672), ("b.routers", 7672), ("b.routers", 8672))
+    assert inside.routers["b"] == RouterAddress(("b", 5673), ("b.routers", 7672), ("b.routers", 8672))
     assert document["networks"]["routers"]["internal"] is True
     service = document["services"]["b"]
     assert service["command"] == ["router", FILE, "b"]
     assert service["networks"]["routers"]["aliases"] == ["b.routers"]
     published = {(port["target"], port["published"], port["host_ip"]) for port in service["ports"]}
-    assert published == {(5672, "5672", "127.0.0.1")}
+    assert published == {(5673, "5673", "127.0.0.1")}
 
 
 def test_compose_takes_an_image_an_address_or_no_ports(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_one_docker_host_cannot_publish_a_port_twice(tmp_path: Path) -> None:
     path = written(tmp_path, THREE_HOSTS)
     said = refused("compose", path).splitlines()
     assert said[0] == (
-        f"{path}: routers.b.amqp: port 5671 is that of router no, and one Docker host would publish both; "
+        f"{path}: routers.b.amqp: port 5672 is that of router no, and one Docker host would publish both; "
         "give each amqp listener a port of its own, or publish none (--no-publish)"
     )
     assert len(said) == 2
@@ -158,7 +158,7 @@ def test_pods_reach_each_other_by_the_names_of_the_headless_service(tmp_path: Pa
     inside = loads(found["ConfigMap"]["data"]["topology.yaml"])
     assert without_places(inside) == without_places(load(path))
     host = "mq-1.mq-routers.prod.svc.k8s.lan"
-    assert inside.routers["b"] == RouterAddress((host, 5671), (host, 7671), (host, 8671))
+    assert inside.routers["b"] == RouterAddress((host, 5672), (host, 7671), (host, 8671))
     headless = found["Service mq-routers"]["spec"]
     assert (headless["clusterIP"], headless["publishNotReadyAddresses"]) == ("None", True)
     assert found["StatefulSet"]["spec"]["serviceName"] == "mq-routers"
@@ -197,7 +197,7 @@ def test_only_routers_reach_the_port_between_routers() -> None:
     ingress = {rule["ports"][0]["port"]: rule.get("from") for rule in spec["ingress"]}
     labels = found["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
     assert ingress == {
-        5671: None,
+        5672: None,
         7671: [{"podSelector": {"matchLabels": labels}}],
         8671: [
             {"podSelector": {}},
@@ -217,19 +217,19 @@ def test_only_routers_reach_the_port_between_routers() -> None:
     [
         ("routers: {}", "routers: there are no routers"),
         (
-            "routers: {a: {amqp: 5671, interrouter: '10.0.0.1:5671', admin: 443}}",
-            "routers.a: amqp and interrouter have port 5671; give each listener a port of its own: "
+            "routers: {a: {amqp: 5672, interrouter: '10.0.0.1:5672', admin: 443}}",
+            "routers.a: amqp and interrouter have port 5672; give each listener a port of its own: "
             "a container has one address\n"
             "{path}: routers.a: port 443 needs privileges, which the container does not have; "
             "choose a port from 1024 on\n",
         ),
         (
-            "links: [{between: [a, b], via: 'h:1'}]\nrouters:\n  a: {amqp: 5671, interrouter: 7671, admin: 8671}\n"
-            "  b: {amqp: 5672, interrouter: 7672, admin: 8672}",
+            "links: [{between: [a, b], via: 'h:1'}]\nrouters:\n  a: {amqp: 5672, interrouter: 7671, admin: 8671}\n"
+            "  b: {amqp: 5673, interrouter: 7672, admin: 8672}",
             "links: a - b goes via h:1, which containers cannot be sure to reach; "
             "leave via out: containers reach each other by name\n",
         ),
-        ("routers: {a: {amqp: 5671, interrouter: 7671, admin: 0}}", '"0" is no port; ports are 1 to 65535'),
+        ("routers: {a: {amqp: 5672, interrouter: 7671, admin: 0}}", '"0" is no port; ports are 1 to 65535'),
     ],
     ids=["none", "ports", "via", "port 0"],
 )

@@ -77,7 +77,7 @@ def test_limits_and_ports_of_the_file_are_in_the_unit(tmp_path: Path) -> None:
     path.write_text(
         "network: n\nlimits: {connections: 50000, half_open: 10}\nlinks: [a - b]\nrouters:\n"
         "  a: {amqp: 443, interrouter: 7671, admin: 8671, limits: {connections: 100}}\n"
-        "  b: {amqp: 5672, interrouter: 7672, admin: 8672}\n"
+        "  b: {amqp: 5673, interrouter: 7672, admin: 8672}\n"
     )
     one, other = rendered(path, "--only", "a"), rendered(path, "--only", "b")
     assert (one["LimitNOFILE"], one["AmbientCapabilities"]) == ("512", "CAP_NET_BIND_SERVICE")

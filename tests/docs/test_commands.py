@@ -102,12 +102,12 @@ def test_the_tutorial_happens_as_it_is_printed(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "tutorial.md").read_text()
     printed = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
     network = LiveNetwork(tmp_path, ["a", "b", "c"], [("a", "b"), ("b", "c"), ("a", "c")])
-    ports = {str(5671 + i): str(router.amqp_port) for i, router in enumerate(network.routers.values())}
+    ports = {str(5672 + i): str(router.amqp_port) for i, router in enumerate(network.routers.values())}
 
     def command(start: str, number: int = 0) -> list[str]:
         """The tutorial's words, with this network's file and ports, and a journal in a directory of its own."""
         line = [line for line in printed if line.startswith(start)][number]
-        line = re.sub(r":(567[123])", lambda match: ":" + ports[match[1]], line)
+        line = re.sub(r":(567[234])", lambda match: ":" + ports[match[1]], line)
         line = line.replace("topologies/triangle.yaml", str(network.topology_path))
         return shlex.split(line.replace("billing.journal", str(tmp_path / "billing.journal")))[1:]
 

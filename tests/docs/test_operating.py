@@ -45,14 +45,14 @@ class Hosts:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.ports = dict(zip(("5671", "7671", "8671"), map(str, free_ports(3, random.Random())), strict=True))
+        self.ports = dict(zip(("5672", "7671", "8671"), map(str, free_ports(3, random.Random())), strict=True))
         (text,) = re.findall(r"^```yaml\n(network: shop\n.*?)^```", (PAGES / "install.md").read_text(), re.M | re.S)
         # A network that waits for subscriptions from before does so for a moment.
         (directory / "shop.yaml").write_text(self.here(text.replace("timeout: 60s", "timeout: 500ms")))
         self.left = printed("install", "upgrade", "disaster")
 
     def here(self, text: str) -> str:
-        text = re.sub(r"\b(5671|7671|8671)\b", lambda match: self.ports[match[1]], text).replace("10.0.0.", "127.0.0.")
+        text = re.sub(r"\b(5672|7671|8671)\b", lambda match: self.ports[match[1]], text).replace("10.0.0.", "127.0.0.")
         for place in ("/etc/onceway", "/etc/systemd/system"):
             text = text.replace(place, str(self.directory))
         return re.sub(r"(?<= )(billing\.journal|\.$)", lambda match: str(self.directory / match[1]), text)
@@ -116,7 +116,7 @@ def test_the_pages_happen_as_they_are_printed(tmp_path: Path) -> None:
     _, _, *words = hosts.printed(f"onceway up {file} --only a")
     with hosts.all_up(hosts.up("a", *words[1:])):
         hosts.run(f"onceway status {file}")
-        urls = "amqp://10.0.0.1:5671,amqp://10.0.0.2:5671,amqp://10.0.0.3:5671"
+        urls = "amqp://10.0.0.1:5672,amqp://10.0.0.2:5672,amqp://10.0.0.3:5672"
         subscribe = hosts.printed(f"onceway subscribe orders --url {urls} --name billing --journal billing.journal")
         with Program([*COMMAND, *subscribe[1:]]) as billing:
             wait_until(lambda: "orders: attached" in billing.errors, "the subscriber attached")

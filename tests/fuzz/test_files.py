@@ -37,9 +37,9 @@ addresses:
     other_subscriptions: refuse
   - {match: "a*", no_subscribers: release}
 routers:
-  a: {amqp: 5671, interrouter: 7671, admin: 8671, limits: {half_open: 5}}
-  b: {amqp: "[::1]:5672", interrouter: 7672, admin: 8672, host: "::1"}
-  c: {amqp: 5673, interrouter: 7673, admin: 8673}
+  a: {amqp: 5672, interrouter: 7671, admin: 8671, limits: {half_open: 5}}
+  b: {amqp: "[::1]:5673", interrouter: 7672, admin: 8672, host: "::1"}
+  c: {amqp: 5674, interrouter: 7673, admin: 8673}
 links:
   - a - b
   - b - c

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 def main(port: str, name: str, behaviour: str, status: str) -> None:
     if behaviour == "bad":
-        print(f"topology.yaml: routers.{name}.amqp: port 127.0.0.1:5671 is in use; stop it", flush=True)
+        print(f"topology.yaml: routers.{name}.amqp: port 127.0.0.1:5672 is in use; stop it", flush=True)
         sys.exit(2)
     document = {**json.loads(status), "name": name, "pid": os.getpid()}
 

@@ -15,8 +15,8 @@ TEXT = """\
 network: shop
 defaults: {host: 127.0.0.1}
 routers:
-  a: {amqp: 5671, interrouter: 7671, admin: 8671}
-  b: {amqp: 5672, interrouter: 7672, admin: 8672}
+  a: {amqp: 5672, interrouter: 7671, admin: 8671}
+  b: {amqp: 5673, interrouter: 7672, admin: 8672}
 links: [a - b]"""
 
 

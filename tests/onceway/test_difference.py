@@ -23,8 +23,8 @@ addresses:
     subscriptions: [billing]
   - match: old
 routers:
-  a: {amqp: 5671, interrouter: 7671, admin: 8671}
-  b: {amqp: 5672, interrouter: 7672, admin: 8672}
+  a: {amqp: 5672, interrouter: 7671, admin: 8671}
+  b: {amqp: 5673, interrouter: 7672, admin: 8672}
 links: [a - b]
 """
 
@@ -58,7 +58,7 @@ def test_nothing_changes() -> None:
             "changed address old.subscription_timeout 1m -> 2m",
             "changed address old.publisher_timeout 2m -> 3m",
         ]),
-        (("amqp: 5672", "amqp: 5682"), ["router b: changed amqp 127.0.0.1:5672 -> 127.0.0.1:5682: needs a restart"]),
+        (("amqp: 5673", "amqp: 5682"), ["router b: changed amqp 127.0.0.1:5673 -> 127.0.0.1:5682: needs a restart"]),
         (("admin: 8672}", "admin: 8672, limits: {links: 5}}"), ["router b: changed limits.links 1024 -> 5"]),
         (("[a - b]", "[{between: [a, b], cost: 2}]"), ["changed link a - b: cost 1 -> 2"]),
         (("[a - b]", "[{between: [a, b], via: 9000}]"), ["changed link a - b: via (none) -> 127.0.0.1:9000"]),
@@ -73,7 +73,7 @@ def test_a_change_is_one_line(replaced: tuple[str, str], lines: list[str]) -> No
 
 
 def test_an_added_router_and_its_link() -> None:
-    more = "  c: {amqp: 5673, interrouter: 7673, admin: 8673}\nlinks: [a - b, b - c]"
+    more = "  c: {amqp: 5674, interrouter: 7673, admin: 8673}\nlinks: [a - b, b - c]"
     assert changed(("links: [a - b]", more)) == ["added router c", "added link b - c"]
 
 

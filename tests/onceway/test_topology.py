@@ -13,8 +13,8 @@ from onceway.topology.values import format_duration, read_duration, read_size
 HEAD = """\
 network: test
 routers:
-  a: {amqp: 5671, interrouter: 7671, admin: 8671}
-  b: {amqp: 5672, interrouter: 7672, admin: 8672}
+  a: {amqp: 5672, interrouter: 7671, admin: 8671}
+  b: {amqp: 5673, interrouter: 7672, admin: 8672}
 links:
   - a - b
 """
@@ -51,7 +51,7 @@ def test_the_architectures_example_reads_as_it_says() -> None:
     assert loaded.links == (("a", "b", 1), ("b", "c", 1), ("a", "c", 2))
     assert loaded.neighbours("c") == {"b": 1, "a": 2}
     assert loaded.routers["b"].interrouter == ("127.0.0.1", 7672)
-    assert loaded.urls(["a", "b"]) == "amqp://127.0.0.1:5671,amqp://127.0.0.1:5672"
+    assert loaded.urls(["a", "b"]) == "amqp://127.0.0.1:5672,amqp://127.0.0.1:5673"
     orders = loaded.router_config("a").address("orders")
     assert (orders.subscription_timeout_s, orders.publisher_expires_s) == (60.0, 120.0)
     assert loaded.router_config("a").address("anything else").guarantee == "exactly-once"
@@ -107,13 +107,13 @@ def test_hosts_come_from_the_port_the_router_or_the_defaults() -> None:
         "network: n\ndefaults: {host: 10.0.0.1}\n"
         "routers:\n"
         "  a: {amqp: 0.0.0.0:5670, interrouter: '[::1]:7671', admin: 8671}\n"
-        "  b: {host: b.example, amqp: 5671, interrouter: 7671, admin: localhost:8671}\n"
+        "  b: {host: b.example, amqp: 5672, interrouter: 7671, admin: localhost:8671}\n"
         "links: [a - b]\n"
     )
     assert loaded.routers["a"].amqp == ("0.0.0.0", 5670)
     assert loaded.routers["a"].interrouter == ("::1", 7671)
     assert loaded.routers["a"].admin == ("10.0.0.1", 8671)
-    assert loaded.routers["b"].amqp == ("b.example", 5671)
+    assert loaded.routers["b"].amqp == ("b.example", 5672)
     assert loaded.routers["b"].admin == ("localhost", 8671)
 
 
@@ -162,8 +162,8 @@ def test_a_link_may_be_dialled_elsewhere_than_at_the_neighbour() -> None:
 def test_names_that_yaml_takes_for_other_types_stay_names() -> None:
     loaded = topology.loads(
         "network: on\nrouters:\n"
-        "  no: {amqp: 5671, interrouter: 7671, admin: 8671}\n"
-        "  1: {amqp: 5672, interrouter: 7672, admin: 8672}\n"
+        "  no: {amqp: 5672, interrouter: 7671, admin: 8671}\n"
+        "  1: {amqp: 5673, interrouter: 7672, admin: 8672}\n"
         "links: [no - 1]\n"
     )
     assert list(loaded.routers) == ["no", "1"]
@@ -177,8 +177,8 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
         "addresses:\n"
         "  - {match: orders, guarantee: exactly-onec, subscription_timeout: 60}\n"
         "routers:\n"
-        "  alpha: {amqp: 5671, interrouter: 5671, admin: 70000}\n"
-        "  beta: {amqp: 5672, interrouter: 7672}\n"
+        "  alpha: {amqp: 5672, interrouter: 5672, admin: 70000}\n"
+        "  beta: {amqp: 5673, interrouter: 7672}\n"
         "links:\n"
         "  - alpha - betta\n"
         "  - {between: [alpha], cost: 2}\n"
@@ -187,7 +187,7 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
         "t.yaml:1: network is missing; add network: ...",
         't.yaml:4: addresses[0].guarantee: no such choice: "exactly-onec"; did you mean "exactly-once"?',
         't.yaml:4: addresses[0].subscription_timeout: "60" has no unit; did you mean 60s?',
-        "t.yaml:6: routers.alpha.interrouter: 127.0.0.1:5671 is taken by routers.alpha.amqp (line 6); "
+        "t.yaml:6: routers.alpha.interrouter: 127.0.0.1:5672 is taken by routers.alpha.amqp (line 6); "
         "give each listener a port of its own",
         't.yaml:6: routers.alpha.admin: "70000" is no port; ports are 1 to 65535',
         "t.yaml:7: routers.beta: admin is missing; add admin: ...",
@@ -378,10 +378,10 @@ def test_several_routers_without_any_links_fall_apart() -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("5671", "localhost:5671"),
-        ("0.0.0.0:5671", "10.1.1.1:5671"),
-        ("'[::]:5671'", "5671"),
-        ("Host:5671", "host:5671"),
+        ("5672", "localhost:5672"),
+        ("0.0.0.0:5672", "10.1.1.1:5672"),
+        ("'[::]:5672'", "5672"),
+        ("Host:5672", "host:5672"),
     ],
 )
 def test_listeners_on_one_port_clash_unless_their_hosts_differ(one: str, other: str) -> None:
@@ -390,8 +390,8 @@ def test_listeners_on_one_port_clash_unless_their_hosts_differ(one: str, other: 
 
 
 def test_the_same_port_on_two_hosts_is_no_clash() -> None:
-    loaded = topology.loads("network: n\nrouters: {a: {amqp: 'x:5671', interrouter: 'y:5671', admin: 1}}\n")
-    assert loaded.routers["a"].interrouter == ("y", 5671)
+    loaded = topology.loads("network: n\nrouters: {a: {amqp: 'x:5672', interrouter: 'y:5672', admin: 1}}\n")
+    assert loaded.routers["a"].interrouter == ("y", 5672)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from onceway.topology.limits import LIMITS, USER_KEYS
 from onceway.topology.values import format_duration
 from router.config import Limits, UserLimits
 
-HEAD = "network: test\nrouters:\n  a: {amqp: 5671, interrouter: 7671, admin: 8671}\n"
+HEAD = "network: test\nrouters:\n  a: {amqp: 5672, interrouter: 7671, admin: 8671}\n"
 
 
 def problems(text: str) -> list[str]:
@@ -33,8 +33,8 @@ def test_limits_are_those_of_every_router_and_differ_where_one_has_its_own() -> 
         "limits: {connections: 20, handshake_timeout: 3s, max_message_size: 1MiB}\n"
         "users:\n  guest: {limits: {connections: 2, idle_timeout: 30s, links: 5}}\n"
         "routers:\n"
-        "  a: {amqp: 5671, interrouter: 7671, admin: 8671, limits: {connections: 5}}\n"
-        "  b: {amqp: 5672, interrouter: 7672, admin: 8672}\n"
+        "  a: {amqp: 5672, interrouter: 7671, admin: 8671, limits: {connections: 5}}\n"
+        "  b: {amqp: 5673, interrouter: 7672, admin: 8672}\n"
         "links: [a - b]\n"
     )
     a, b = (loaded.router_config(name) for name in "ab")
@@ -56,7 +56,7 @@ def test_every_problem_has_its_place_and_remedy() -> None:
         "  other: {limit: {links: 5}}\n"
         "  third: 5\n"
         "routers:\n"
-        "  a: {amqp: 5671, interrouter: 7671, admin: 8671, limits: {unread_output: 1KiB}}\n"
+        "  a: {amqp: 5672, interrouter: 7671, admin: 8671, limits: {unread_output: 1KiB}}\n"
     )
     assert problems(text) == [
         't.yaml:3: limits: unknown key "conections"; did you mean "connections"?',

@@ -13,7 +13,7 @@ from onceway.spark.options import MIB, OPTIONS, REQUIRED, SourceOptions, source_
 from tests.live import ROOT
 
 NEEDED = {
-    "url": "amqp://127.0.0.1:5671",
+    "url": "amqp://127.0.0.1:5672",
     "topic": "orders",
     "subscription": "billing",
     "wallocation": "/data/wal",
@@ -76,7 +76,7 @@ def test_everything_that_is_missing_is_named_with_an_example() -> None:
     with pytest.raises(OptionError) as caught:
         source_options({}, "stream")
     assert str(caught.value).split("\n") == [
-        'option url: is missing; give it, as in .option("url", "amqp://127.0.0.1:5671,127.0.0.1:5672")',
+        'option url: is missing; give it, as in .option("url", "amqp://127.0.0.1:5672,127.0.0.1:5673")',
         'option topic: is missing; give it, as in .option("topic", "orders")',
         'option subscription: is missing; give it, as in .option("subscription", "billing")',
         'option walLocation: is missing; give it, as in .option("walLocation", "/data/billing-wal")',

@@ -13,7 +13,7 @@ from onceway.spark.errors import SinkOptionError
 from onceway.spark.options import SINK_OPTIONS, SinkOptions, Terms, sink_options
 from tests.live import ROOT
 
-NEEDED = {"url": "amqp://127.0.0.1:5671", "outboxlocation": "/data/outbox"}
+NEEDED = {"url": "amqp://127.0.0.1:5672", "outboxlocation": "/data/outbox"}
 
 
 def test_the_least_that_must_be_given() -> None:
@@ -21,7 +21,7 @@ def test_the_least_that_must_be_given() -> None:
         location="/data/outbox",
         topic=None,
         terms=Terms(
-            url="amqp://127.0.0.1:5671",
+            url="amqp://127.0.0.1:5672",
             name=None,
             timeout_s=300,
             on_reject="fail",
@@ -82,7 +82,7 @@ def test_every_problem_is_told_at_once() -> None:
     assert told[5] == f"option colour: is unknown; known are {known}"
     assert told[6] == "option topic: is empty; write for example orders"
     assert told[7].startswith('option writeId: "a/b" cannot be a file name')
-    assert told[8] == 'option url: is missing; give it, as in .option("url", "amqp://127.0.0.1:5671,127.0.0.1:5672")'
+    assert told[8] == 'option url: is missing; give it, as in .option("url", "amqp://127.0.0.1:5672,127.0.0.1:5673")'
     assert len(told) == 9
 
 

@@ -9,10 +9,10 @@ from onceway.errors import UsageError
 
 
 def test_a_list_may_be_one_string_with_commas_and_leave_out_later_schemes() -> None:
-    expected = [RouterUrl("127.0.0.1", 5671), RouterUrl("127.0.0.1", 5672)]
-    assert parse_urls("amqp://127.0.0.1:5671,127.0.0.1:5672") == expected
-    assert parse_urls("amqp://127.0.0.1:5671,amqp://127.0.0.1:5672") == expected
-    assert parse_urls(["amqp://127.0.0.1:5671", "127.0.0.1:5672"]) == expected
+    expected = [RouterUrl("127.0.0.1", 5672), RouterUrl("127.0.0.1", 5673)]
+    assert parse_urls("amqp://127.0.0.1:5672,127.0.0.1:5673") == expected
+    assert parse_urls("amqp://127.0.0.1:5672,amqp://127.0.0.1:5673") == expected
+    assert parse_urls(["amqp://127.0.0.1:5672", "127.0.0.1:5673"]) == expected
 
 
 def test_the_port_is_5672_unless_said_otherwise() -> None:
