@@ -160,6 +160,9 @@ class RouterServer:
         gone = users_gone(before, authentication)
         for connection in [each for each in self.router.connections if each.user in gone]:
             connection.close(Error(Symbol(UNAUTHORIZED_ACCESS), f"user {connection.user!r:.60} was removed"))
+        for each in self.router.connections:
+            if authentication is not None and each.user is not None and each.user in authentication.users.by_name:
+                each.connection.groups = authentication.users.groups(each.user)
         self.topology = topology
         self.config = config = topology.router_config(self.name)
         now = self.time()

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from router.names import Guarantee
+from router.policies import Direction, Identity, Policy, allowed
 
 NoSubscribers = Literal["hold", "accept", "release"]
 OtherSubscriptions = Literal["allow", "refuse"]
@@ -144,12 +145,18 @@ class RouterConfig:
     defaults: AddressConfig = field(default=DEFAULT_ADDRESS)
     limits: Limits = field(default=Limits())
     users: tuple[tuple[str, UserLimits], ...] = ()
+    policies: tuple[Policy, ...] | None = None  # None: everyone may use every address
     topology_digest: int = 0  # of routers and links, to notice files that differ (protocol 4.5); 0: not known
 
     def address(self, name: str) -> AddressConfig:
         if is_dynamic(name):
             return DYNAMIC_ADDRESS
         return _match(self.addresses, self.defaults, name)
+
+    def allows(self, who: Identity, direction: Direction, address: str) -> bool:
+        """Says whether the policies let this client send to an address, or receive from it."""
+        policies = self.policies
+        return policies is None or allowed(policies, who, direction, address, dynamic=is_dynamic(address))
 
     @property
     def reachable(self) -> tuple[AddressConfig, ...]:

@@ -25,11 +25,12 @@ from router.core.reports import of_address, of_core
 from router.core.tracing import trace
 from router.links.client_connection import ClientConnection
 from router.links.draining import Drain, Place
-from router.links.limits import ANONYMOUS, CONNECTIONS, MEMORY, Admission, Bookkeeping, entries_of
+from router.links.limits import CONNECTIONS, MEMORY, Admission, Bookkeeping, entries_of
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
 from router.peers.wire import decode, encode
+from router.policies import ANONYMOUS
 from router.reporting import NO_LOG, Log
 
 PROOF_TICK: Final = 0.125  # of proof_after: how often `tick` is wanted while a proof is open
@@ -107,6 +108,8 @@ class Router:
         for connection in self.connections:
             connection.reconfigured()
         self.core.reconfigure(config, now)
+        for connection in self.connections:
+            connection.enforce(now)
 
     def set_failover(self, places: Sequence[Place]) -> None:
         """The open of every connection from now on names these listeners, as far as it has room for them."""

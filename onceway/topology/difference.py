@@ -13,6 +13,7 @@ from typing import Any, Final
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
 from onceway.topology.model import Topology
+from onceway.topology.policies import POLICY_KEYS
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
 from onceway.topology.tls import TLS_KEYS
@@ -34,6 +35,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "settings": NOW,
         "limits": NOW,
         "users": NOW,
+        "policies": NOW,
         "addresses": NOW,
         "tls": NOW,
         "sasl": NOW,
@@ -52,6 +54,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
     },
     "tls": dict.fromkeys(TLS_KEYS, CONNECTIONS),
     "sasl": dict.fromkeys(SASL_KEYS, CONNECTIONS),
+    "policies": dict.fromkeys(POLICY_KEYS, NOW),
     "trunks": {"tls": RESTART},
     "links": {"between": NOW, "cost": NOW, "via": NOW},
     "addresses": {
@@ -68,6 +71,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "store_data": NOW,
         "store_metrics": NOW,
         "retention": NOW,
+        "user": NOW,
     },
     "settings": {
         "heartbeat": NOW,
@@ -128,6 +132,7 @@ def difference(old: Topology, new: Topology) -> list[Change]:
         *_settings(old, new),
         *_limits("limits", old.settings.limits, new.settings.limits),
         *_users(old, new),
+        *_policies(old, new),
         *_addresses(old, new),
         *_tls(old, new),
         *_sasl(old, new),
@@ -182,6 +187,14 @@ def _users(old: Topology, new: Topology) -> Iterator[Change]:
     before, after = dict(old.settings.users), dict(new.settings.users)
     for name in [*before, *(name for name in after if name not in before)]:
         yield from _limits(f"users.{name}.limits", before.get(name, UserLimits()), after.get(name, UserLimits()))
+
+
+def _policies(old: Topology, new: Topology) -> Iterator[Change]:
+    before, after = old.settings.policies, new.settings.policies
+    if (before is None) != (after is None):
+        yield Change("removed policies" if after is None else "added policies")
+    yield from (Change(f"removed policy {policy}") for policy in before or () if policy not in (after or ()))
+    yield from (Change(f"added policy {policy}") for policy in after or () if policy not in (before or ()))
 
 
 def _addresses(old: Topology, new: Topology) -> Iterator[Change]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from onceway.topology.document import Bounds, Entry, Form, read_quantity
 from router.config import Limits, RouterConfig, UserLimits
-from router.links.limits import ANONYMOUS
+from router.policies import ANONYMOUS
 
 # key in the file -> (field of Limits, form, least, most)
 LIMITS: Final[dict[str, tuple[str, Form, Bounds]]] = {
@@ -41,8 +41,10 @@ def read_limits(entry: Entry | None, settings: RouterConfig, base: Limits) -> Li
     return replace(base, **values)
 
 
-def read_users(entry: Entry | None, settings: RouterConfig) -> tuple[tuple[str, UserLimits], ...]:
-    """Each user's name and its limits."""
+def read_users(
+    entry: Entry | None, settings: RouterConfig, *, named: bool = False
+) -> tuple[tuple[str, UserLimits], ...]:
+    """Each user's name and its limits. named: clients can be users with a name."""
     expected = "a mapping such as guest: {limits: {connections: 10}}"
     if entry is None:
         return ()
@@ -50,10 +52,10 @@ def read_users(entry: Entry | None, settings: RouterConfig) -> tuple[tuple[str, 
     for name, item in (entry.entries(expected) or {}).items():
         if not name:
             item.problem("a user without a name", "write the name by which it authenticates")
-        elif name != ANONYMOUS:
+        elif name != ANONYMOUS and not named:
             item.warn(
-                f"no client can be user {name}: there are no user accounts yet, every client is {ANONYMOUS}",
-                f"write {ANONYMOUS}, or leave it out",
+                f"no client can be user {name}: there is no section sasl, so every client is {ANONYMOUS}",
+                f"add it (docs/security.md), write {ANONYMOUS}, or leave it out",
             )
         fields = item.fields(("limits",), "a mapping such as {limits: {connections: 10}}")
         if not fields or "limits" not in fields:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from onceway.topology.document import Bounds, Entry, Form, Item, read_quantity
 from onceway.topology.values import read_host_port, read_name
 from router.config import AddressConfig
+from router.policies import NOBODY, owned
 
 _LONGEST_S: Final = 36_525 * 86_400.0
 _LARGEST: Final = float(1 << 60)
@@ -35,12 +36,14 @@ def log_name(pipe: str) -> str:
 
 
 def log_address(pipe: AddressConfig) -> AddressConfig:
-    """The topic by which the stores of a pipe agree."""
+    """The topic by which the stores of a pipe agree. They are the same user's there."""
+    owner = pipe.subscriptions[0][0].removesuffix(primary_subscription(pipe.match)[0])
+    followers = [log_subscription(pipe.match, name) for name, _, _ in pipe.stores]
     return AddressConfig(
         match=log_name(pipe.match),
         subscription_timeout_s=pipe.subscription_timeout_s,
         publisher_timeout_s=pipe.publisher_timeout_s,
-        subscriptions=tuple(log_subscription(pipe.match, name) for name, _, _ in pipe.stores),
+        subscriptions=tuple((owner + container, link) for container, link in followers),
         other_subscriptions="refuse",
     )
 
@@ -48,7 +51,7 @@ def log_address(pipe: AddressConfig) -> AddressConfig:
 def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item) -> dict[str, Any]:
     """What an address of type pipe has beside its timeouts; nothing for a topic."""
     if values.get("type") != "pipe":
-        for key in ("stores", "store_data", "store_metrics", "retention"):
+        for key in ("stores", "store_data", "store_metrics", "retention", "user"):
             if key in fields:
                 fields[key].problem(f"{key} of a topic", "write type: pipe, or leave the line out")
         return {}
@@ -72,6 +75,8 @@ def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item
     metrics: tuple[tuple[str, str, int], ...] = ()
     if "store_metrics" in fields:
         metrics = _places(fields["store_metrics"], "a mapping such as {s: 9981}", names)
+    user = fields["user"].scalar(_read_user, "the name of a user") if "user" in fields else None
+    container, link = primary_subscription(match)
     return {
         "stores": stores,
         "store_data": _store_data(fields, names),
@@ -79,7 +84,7 @@ def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item
         **_retention(fields),
         "guarantee": "exactly-once",
         "no_subscribers": "hold",
-        "subscriptions": (primary_subscription(match),),
+        "subscriptions": ((owned(user or NOBODY.user, container), link),),
         "other_subscriptions": "refuse",
     }
 
@@ -117,6 +122,12 @@ def _retention(fields: Mapping[str, Entry]) -> dict[str, Any]:
 def _read_data(text: str) -> str:
     if not text.startswith(("/", "postgresql://", "postgres://")):
         raise ValueError(f'"{text}" as the place of data', "write an absolute path, or postgresql://...")
+    return text
+
+
+def _read_user(text: str) -> str:
+    if not text:
+        raise ValueError("an empty name", "write the user as whom the stores attach")
     return text
 
 

@@ -16,8 +16,14 @@ from onceway.topology.document import Bounds, Entry, Form, Item, Problems, read_
 from onceway.topology.limits import read_limits, read_users
 from onceway.topology.model import HostPort, Link, RouterAddress, Topology
 from onceway.topology.pipes import log_address, read_pipe
-from onceway.topology.sasl import read_sasl
-from onceway.topology.subscriptions import OTHER_SUBSCRIPTIONS, check_subscriptions, read_subscriptions
+from onceway.topology.policies import read_policies
+from onceway.topology.sasl import ANONYMOUS, read_sasl
+from onceway.topology.subscriptions import (
+    OTHER_SUBSCRIPTIONS,
+    check_owners,
+    check_subscriptions,
+    read_subscriptions,
+)
 from onceway.topology.tls import TlsProfile, read_profile_name, read_tls, read_trunks
 from onceway.topology.values import (
     format_duration,
@@ -35,6 +41,7 @@ TOP_KEYS: Final = (
     "settings",
     "limits",
     "users",
+    "policies",
     "addresses",
     "tls",
     "sasl",
@@ -59,6 +66,7 @@ ADDRESS_KEYS: Final = (
     "store_data",
     "store_metrics",
     "retention",
+    "user",
 )
 ROUTER_KEYS: Final = ("amqp", "amqps", "interrouter", "admin", "host", "tls", "limits")
 _PORTS: Final = ("amqp", "interrouter", "admin")
@@ -98,15 +106,18 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     settings, address_settings = read_settings(top.get("settings"))
     trial = RouterConfig(name="", **settings)
     limits = read_limits(top.get("limits"), trial, Limits())
-    users = read_users(top.get("users"), trial)
     tls = read_tls(top.get("tls"))
     sasl = read_sasl(top.get("sasl"))
+    users = read_users(top.get("users"), trial, named=sasl is not None)
+    policies = read_policies(top.get("policies"), named=sasl is not None)
     trunk_tls = read_trunks(top.get("trunks"), tls)
     routers = _read_routers(top.get("routers"), host, tls)
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
     sign_of_life_s = longest_sign_of_life_s(trial, [limits, *listener_limits.values(), *(one for _, one in users)])
     defaults = AddressConfig(**address_settings)
     addresses = read_addresses(top.get("addresses"), address_settings, sign_of_life_s)
+    if "addresses" in top and sasl is not None and ANONYMOUS not in sasl.mechanisms:
+        check_owners(addresses, top["addresses"])
     if not any(address.match == "*" for address in addresses):
         check_sign_of_life(defaults, top.get("settings", root), sign_of_life_s)
     links, via = read_links(top.get("links"), list(routers), top.get("routers"))
@@ -120,6 +131,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         defaults=defaults,
         limits=limits,
         users=users,
+        policies=policies,
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)

@@ -42,11 +42,21 @@ from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
 from router.config import RouterConfig
 from router.links.client_log import ClientLog
-from router.links.limits import ANONYMOUS, MEMORY, UNREAD
-from router.links.negotiation import MAX_NAME, Redirected, check_name, read_publisher, read_subscriber, strip
+from router.links.limits import MEMORY, POLICIES, UNREAD
+from router.links.negotiation import (
+    MAX_NAME,
+    Redirected,
+    Unauthorized,
+    check_allowed,
+    check_name,
+    read_publisher,
+    read_subscriber,
+    strip,
+)
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import Loss, PendingExpiries, PendingExpiry, SubscriberLink
+from router.policies import ANONYMOUS, Direction, Identity, owned
 
 if TYPE_CHECKING:
     from router.core.core import Core
@@ -191,6 +201,20 @@ class ClientConnection:
 
     # --- for the router
 
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.user or ANONYMOUS, self.connection.groups)
+
+    def enforce(self, now: float) -> None:
+        """The policies have changed: detach the links that they no longer allow."""
+        for port in list(self.ports):
+            try:
+                direction: Direction = "send" if isinstance(port, PublisherLink) else "receive"
+                check_allowed(self.config, self.identity, direction, port.attach.address)
+            except Unauthorized as error:
+                self.router.admission.count_refusal(POLICIES)
+                self.end_link(port, error.condition, error.description, now)
+
     def output_drained(self, now: float) -> None:
         ports, self._outputs = self._outputs, {}
         for port in ports:
@@ -329,7 +353,7 @@ class ClientConnection:
             return
         self.user = user
         try:
-            self.container = check_name(event.open.container_id, "open.container-id")
+            self.container = check_name(owned(user, event.open.container_id), "open.container-id, with the user")
         except RemoteProtocolError as error:
             self.close(Error(Symbol(error.condition), error.description))
             return
@@ -351,7 +375,7 @@ class ClientConnection:
         try:
             admission.check_links(self)
             if isinstance(link, ReceiverLink):
-                publisher, modes = read_publisher(remote, self.container, self.config)
+                publisher, modes = read_publisher(remote, self.container, self.config, self.identity)
                 publisher.unsettled_window = self.limits.unsettled_window
                 admission.check_map(self, publisher, len(remote.unsettled or ()), now)
                 strip(remote)
@@ -363,7 +387,9 @@ class ClientConnection:
                 self.core.attach_publisher(sending, publisher, now)
             else:
                 assert isinstance(link, SenderLink)
-                subscriber, modes = read_subscriber(remote, self.container, self.config, self.router.token)
+                subscriber, modes = read_subscriber(
+                    remote, self.container, self.config, self.router.token, self.identity
+                )
                 admission.check_map(self, subscriber, len(remote.unsettled or ()), now)
                 strip(remote)
                 receiving = SubscriberLink(self, link, subscriber, modes)
@@ -371,6 +397,8 @@ class ClientConnection:
                 self.ports[receiving] = None
                 self.core.attach_subscriber(receiving, subscriber, now)
         except RemoteProtocolError as error:
+            if isinstance(error, Unauthorized):
+                admission.count_refusal(POLICIES)
             strip(remote, refused=True)
             self.refuse(link, error.condition, error.description, error.info if isinstance(error, Redirected) else {})
             link.name = remote.name = link.name[:MAX_NAME]  # kept until the peer's detach

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.errors import CONNECTION_FORCED, DETACH_FORCED
-from router.links.limits import ANONYMOUS
 from router.names import STOLEN
+from router.policies import ANONYMOUS
 
 if TYPE_CHECKING:
     from amqp10.events import ConnectionClosed, LinkDetached

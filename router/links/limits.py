@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from router.core.ports import PublisherAttach, SubscriberAttach
     from router.links.client_connection import ClientConnection
 
-ANONYMOUS: Final = "anonymous"
-"""The user of clients without an identity: with SASL ANONYMOUS or without a SASL layer."""
-
 # The names under which refusals are counted.
 HALF_OPEN: Final = "half_open"
 LINKS: Final = "links"
@@ -32,6 +29,7 @@ MEMORY: Final = "memory_limit"
 UNREAD: Final = "unread_output"
 MAP: Final = "unsettled_map"
 MESSAGE_SIZE: Final = "max_message_size"
+POLICIES: Final = "policies"
 COUNTED: Final = (
     HALF_OPEN,
     "handshake_timeout",
@@ -44,6 +42,7 @@ COUNTED: Final = (
     "idle_timeout",
     UNREAD,
     MEMORY,
+    POLICIES,
 )
 ENGINE_LIMITS: Final = {
     "handshake-timeout": "handshake_timeout",

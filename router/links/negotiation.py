@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from amqp10.codec import encode_value
-from amqp10.errors import INVALID_FIELD, LINK_REDIRECT, NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, RemoteProtocolError
+from amqp10.errors import (
+    INVALID_FIELD,
+    LINK_REDIRECT,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    UNAUTHORIZED_ACCESS,
+    RemoteProtocolError,
+)
 from amqp10.outcomes import (
     ACCEPTED,
     RELEASED,
@@ -51,6 +59,7 @@ from router.core.ports import (
 )
 from router.links.filters import Selection, read_filters
 from router.names import Guarantee
+from router.policies import NOBODY, Direction, Identity
 
 BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
 
@@ -99,6 +108,22 @@ class Modes:
         return self.snd == SND_SETTLED
 
 
+class Unauthorized(RemoteProtocolError):
+    """The policies do not let this user do it. It says nothing of what is there."""
+
+    def __init__(self, who: Identity, direction: Direction, address: str) -> None:
+        where = f"receive from {address!r:.80}" if direction == "receive" else f"send to {address!r:.80}"
+        if is_dynamic(address):
+            where = "use dynamic nodes"
+        super().__init__(UNAUTHORIZED_ACCESS, f"user {who.user!r:.60} may not {where}: no policy allows it")
+
+
+def check_allowed(config: RouterConfig, who: Identity, direction: Direction, address: str) -> None:
+    """Raises `Unauthorized` unless the policies let this client use the address."""
+    if not config.allows(who, direction, address):
+        raise Unauthorized(who, direction, address)
+
+
 def negotiate_modes(attach: Attach, best: Guarantee, *, router_sends: bool) -> Modes:
     """The modes for this attach. snd-settle-mode mixed, most clients' default, asks for no more than the address gives:
     the router sends unsettled, or settled where the address is at-most-once."""
@@ -121,7 +146,9 @@ def negotiate_modes(attach: Attach, best: Guarantee, *, router_sends: bool) -> M
     return Modes(snd, rcv, asked)
 
 
-def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tuple[PublisherAttach, Modes]:
+def read_publisher(
+    attach: Attach, container: str, config: RouterConfig, who: Identity = NOBODY
+) -> tuple[PublisherAttach, Modes]:
     """The attach of a publisher: a client's sending link."""
     check_name(attach.name, "attach.name")
     target = attach.target
@@ -136,6 +163,7 @@ def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tupl
             NOT_IMPLEMENTED, "attach.target.address: is null, and anonymous targets are not supported: name an address"
         )
     address = _address(target.address, "target")
+    check_allowed(config, who, "send", address)
     modes = negotiate_modes(attach, config.address(address).guarantee, router_sends=False)
     epoch = read_epoch(attach.properties)
     _check_parts(attach, epoch)
@@ -170,7 +198,11 @@ def read_publisher(attach: Attach, container: str, config: RouterConfig) -> tupl
 
 
 def read_subscriber(
-    attach: Attach, container: str, config: RouterConfig, token: Callable[[], str] | None = None
+    attach: Attach,
+    container: str,
+    config: RouterConfig,
+    token: Callable[[], str] | None = None,
+    who: Identity = NOBODY,
 ) -> tuple[SubscriberAttach, Modes]:
     """The attach of a subscription: a client's receiving link. token: makes the unguessable part of a
     dynamic node's address; None: there are none."""
@@ -185,6 +217,7 @@ def read_subscriber(
             NOT_ALLOWED, "attach.source.address: only the link that made a dynamic node receives from it"
         )
     address = _address(source.address, "source")
+    check_allowed(config, who, "receive", address)
     found = config.address(address)
     if found.stores and (container, attach.name) not in found.subscriptions:
         raise Redirected(found)

@@ -128,9 +128,10 @@ def test_trunks_change_with_a_restart_of_each_router() -> None:
 
 
 def test_what_changes_in_sasl_is_said() -> None:
-    old = OLD.replace("routers:", "sasl: {users: u, certificates: [{from: email}]}\nrouters:", 1)
-    assert [str(each) for each in difference(loads(OLD), loads(old))] == ["added sasl"]
-    assert [str(each) for each in difference(loads(old), loads(OLD))] == ["removed sasl"]
+    plain = OLD.replace("subscriptions: [billing]", "subscriptions: [{container: billing, name: billing, user: u}]")
+    old = plain.replace("routers:", "sasl: {users: u, certificates: [{from: email}]}\nrouters:", 1)
+    assert [str(each) for each in difference(loads(plain), loads(old))] == ["added sasl"]
+    assert [str(each) for each in difference(loads(old), loads(plain))] == ["removed sasl"]
     new = old.replace("{users: u, certificates: [{from: email}]}", "{users: v, plain_without_tls: true}")
     assert [str(each) for each in difference(loads(old), loads(new))] == [
         "changed sasl.mechanisms EXTERNAL, SCRAM-SHA-512, SCRAM-SHA-256, PLAIN -> SCRAM-SHA-512, SCRAM-SHA-256, PLAIN",

@@ -92,5 +92,5 @@ def test_the_reference_names_every_limit_and_its_default() -> None:
 def test_a_user_that_nobody_can_be_is_warned_of() -> None:
     users = "users:\n  guest: {limits: {connections: 2}}\n  anonymous: {limits: {connections: 3}}\n"
     (warning,) = topology.loads(HEAD + users, "t.yaml").warnings
-    assert "users.guest: no client can be user guest: there are no user accounts yet" in str(warning)
-    assert warning.remedy == "write anonymous, or leave it out"
+    assert "users.guest: no client can be user guest: there is no section sasl" in str(warning)
+    assert warning.remedy == "add it (docs/security.md), write anonymous, or leave it out"

@@ -1,0 +1,110 @@
+"""The section `policies`, and whose declared subscriptions are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from onceway import topology
+from onceway.topology.difference import difference
+from router.policies import Policy
+
+BASE = """\
+network: shop
+routers: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}
+"""
+USERS = "sasl: {users: users.json}\n"
+
+
+def load(tmp_path: Path, text: str) -> topology.Topology:
+    path = tmp_path / "shop.yaml"
+    path.write_text(BASE + text)
+    return topology.load(str(path))
+
+
+def problems(tmp_path: Path, text: str) -> str:
+    with pytest.raises(topology.ConfigError) as caught:
+        load(tmp_path, text)
+    return str(caught.value)
+
+
+def test_entries_are_read(tmp_path: Path) -> None:
+    text = """policies:
+  - {users: [alice, "*"], groups: [ops], send: ["box/${user}/*"], receive: [prices]}
+  - {groups: [ops], dynamic: true}
+"""
+    loaded = load(tmp_path, USERS + text)
+    assert loaded.router_config("a").policies == (
+        Policy(("alice", "*"), ("ops",), ("box/${user}/*",), ("prices",)),
+        Policy((), ("ops",), dynamic=True),
+    )
+    assert not loaded.warnings
+    assert load(tmp_path, "").settings.policies is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("policies: []", "nobody may use any address"),
+        ("policies: {users: [a]}", "a list such as"),
+        ("policies: [{send: [x]}]", "it is for nobody"),
+        ("policies: [{users: [a]}]", "it allows nothing"),
+        ("policies: [{users: [a], sent: [x]}]", 'unknown key "sent"'),
+        ("policies: [{users: a, send: [x]}]", "a list of names"),
+        ("policies: [{users: [''], send: [x]}]", "an empty name"),
+        ("policies: [{users: [a], send: ['']}]", "an empty address"),
+        ("policies: [{users: [a], send: ['x*y']}]", "not at its end"),
+        ("policies: [{users: [a], send: ['box${user}*']}]", 'what is of the user "alice"'),
+        ("policies: [{users: [a], send: ['${group}']}]", "only ${user} is known"),
+        ("policies: [{users: [a], send: ['${user}/${user}']}]", "more than once"),
+        ("policies: [{users: [a], dynamic: perhaps}]", "true or false"),
+    ],
+)
+def test_what_cannot_be_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    assert expected in problems(tmp_path, USERS + text)
+
+
+def test_users_that_nobody_can_be_are_warned_of(tmp_path: Path) -> None:
+    loaded = load(tmp_path, 'policies: [{users: [alice, anonymous, "*"], send: [x]}]')
+    assert ["no client can be user alice" in str(warning) for warning in loaded.warnings] == [True]
+
+
+def test_a_declared_subscription_is_its_users(tmp_path: Path) -> None:
+    text = "addresses: [{match: orders, subscriptions: [{container: c, name: n, user: alice}]}]\n"
+    (address,) = load(tmp_path, USERS + text).addresses
+    assert address.subscriptions == (("alice|c", "n"),)
+
+
+def test_a_pipe_is_its_users_with_its_log(tmp_path: Path) -> None:
+    text = "addresses: [{match: jobs, type: pipe, user: stores, stores: {s: 5981, t: 5982}}]\n"
+    pipe, log = load(tmp_path, USERS + text).addresses
+    assert pipe.subscriptions == (("stores|onceway-pipe:jobs", "jobs"),)
+    assert log.subscriptions == (("stores|onceway-pipe:jobs:s", "log"), ("stores|onceway-pipe:jobs:t", "log"))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["{match: orders, subscriptions: [billing]}", "{match: jobs, type: pipe, stores: {s: 5981}}"],
+)
+def test_a_declared_subscription_that_no_client_can_have_is_a_problem(tmp_path: Path, address: str) -> None:
+    assert "is no user's" in problems(tmp_path, f"{USERS}addresses: [{address}]\n")
+    load(tmp_path, f"sasl: {{users: users.json, mechanisms: [PLAIN, ANONYMOUS]}}\naddresses: [{address}]\n")
+
+
+def test_a_topic_has_no_user(tmp_path: Path) -> None:
+    assert "user of a topic" in problems(tmp_path, "addresses: [{match: orders, user: alice}]\n")
+
+
+def test_a_changed_entry_is_named(tmp_path: Path) -> None:
+    before = load(tmp_path, "")
+    after = load(tmp_path, "policies: [{users: [anonymous], send: [x]}]")
+    other = load(tmp_path, "policies: [{users: [anonymous], receive: [x]}]")
+    assert [str(change) for change in difference(before, after)] == [
+        "added policies",
+        "added policy {users: [anonymous], send: [x]}",
+    ]
+    assert [str(change) for change in difference(after, other)] == [
+        "removed policy {users: [anonymous], send: [x]}",
+        "added policy {users: [anonymous], receive: [x]}",
+    ]
