@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "drain": "send the clients of a router to the others, so that it can be stopped",
     "admin": "drop a subscription, close links and connections",
     "user": "keep the file of users that routers let in",
+    "policy": "ask what users may do",
     "publish": "publish lines, or a count of messages",
     "subscribe": "receive messages and print them, or count them",
     "demo": "three routers, one killed in mid-stream, and the ledger",

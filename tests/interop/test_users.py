@@ -89,3 +89,22 @@ def test_rhea_is_told_why_it_is_not_let_in(guarded: Guarded, rhea: Path, tmp_pat
     assert "Failed to authenticate" in rhea_says(guarded, rhea, guarded.pki.ca, "bob", PASSWORD)
     assert "self-signed certificate" in rhea_says(guarded, rhea, Pki(tmp_path).ca, "alice", PASSWORD)
     assert "certificate expired" in rhea_says(guarded, rhea, guarded.pki.ca, guarded.pki.directory / "expired.pem")
+
+
+def test_proton_is_told_what_no_policy_allows(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+    guarded.network.topology_path.write_text(
+        f"{guarded.network.topology_path.read_text()}policies: [{{users: [alice], send: [orders]}}]\n"
+    )
+    guarded.network.start()
+    try:
+        connection = proton(guarded, guarded.pki.ca, user="alice", password=PASSWORD, allowed_mechs="PLAIN")
+        try:
+            connection.create_sender("orders").close()
+            for attach in (connection.create_receiver, connection.create_sender):
+                with pytest.raises(LinkDetached, match=r"user 'alice' may not .* 'prices': no policy allows it"):
+                    attach("prices")
+        finally:
+            connection.close()
+    finally:
+        guarded.network.close()
