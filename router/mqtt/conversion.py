@@ -1,0 +1,147 @@
+"""A PUBLISH as an AMQP message and back, by the table of docs/decisions/mqtt.md.
+
+It knows one message at a time. What belongs to a connection (QoS, DUP, aliases, subscription identifiers) is not in the
+message, and retained messages are refused before they come here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+from amqp10.errors import DecodeError
+from amqp10.sections import AmqpValue, Data, Header, Message
+from amqp10.sections import Properties as MessageProperties
+from amqp10.types import Symbol
+from mqtt import Properties, Publish, name_fault
+
+PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
+CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
+USER_PROPERTIES: Final = Symbol("x-opt-mqtt-user-properties")
+LONGEST: Final = 65_535  # octets of a string or of binary data (MQTT 5, 1.5.4, 1.5.6)
+LONGEST_TTL_MS: Final = 0xFFFFFFFF
+
+
+class Unfit(Enum):
+    """Why a message is not sent to an MQTT subscriber."""
+
+    EXPIRED = "its time to live is over"
+    NO_FORM = "MQTT has no form for its body"
+
+
+def to_message(publish: Publish) -> bytes:
+    """Returns the payload of the transfer that stands for this PUBLISH."""
+    given = publish.properties
+    expiry_ms = None if given.message_expiry_s is None else given.message_expiry_s * 1000
+    header = None
+    if expiry_ms is not None and expiry_ms <= LONGEST_TTL_MS:  # a longer one (49 days) has no place in ttl
+        header = Header(ttl=expiry_ms)
+    annotations: dict[Any, Any] = {}
+    if given.payload_format is not None:
+        annotations[PAYLOAD_FORMAT] = given.payload_format
+    content_type = given.content_type
+    if content_type is not None and not content_type.isascii():  # a symbol is ASCII
+        annotations[CONTENT_TYPE], content_type = content_type, None
+    user = dict(given.user_properties)
+    if len(user) < len(given.user_properties):  # [MQTT-3.3.2-17, 3.3.2-18]: all of them, in order
+        annotations[USER_PROPERTIES] = [text for pair in given.user_properties for text in pair]
+    message = Message(
+        Data(publish.payload),
+        header=header,
+        message_annotations=annotations or None,
+        properties=MessageProperties(
+            subject=publish.topic,
+            reply_to=given.response_topic,
+            correlation_id=given.correlation_data,
+            content_type=content_type,
+        ),
+        application_properties=user or None,
+    )
+    return message.encode()
+
+
+def to_publish(payload: bytes, message_format: int, topic: str, waited_s: float = 0.0) -> Publish | Unfit:
+    """Returns the PUBLISH of QoS 0 that stands for a transfer's payload.
+
+    Args:
+        payload: Of the transfer.
+        message_format: Of the transfer; other formats than AMQP's have no form.
+        topic: The topic name of a message whose subject is none.
+        waited_s: What the message has waited since its ttl was written.
+    """
+    if message_format:
+        return Unfit.NO_FORM
+    try:
+        message = Message.decode(payload)
+    except DecodeError:
+        return Unfit.NO_FORM
+    properties = message.properties or MessageProperties()
+    annotations = message.message_annotations or {}
+    body = message.body
+    octets, text = b"", False
+    if isinstance(body, Data):
+        octets = message.value
+    elif isinstance(body, AmqpValue) and isinstance(body.value, bytes):
+        octets = body.value
+    elif isinstance(body, AmqpValue) and isinstance(body.value, str):
+        octets, text = body.value.encode(), True
+    elif not isinstance(body, AmqpValue) or body.value is not None:
+        return Unfit.NO_FORM
+    expiry_s = None
+    if message.header is not None and message.header.ttl is not None:
+        left_s = message.header.ttl / 1000 - waited_s
+        if left_s <= 0:  # [MQTT-3.3.2-5]
+            return Unfit.EXPIRED
+        expiry_s = math.ceil(left_s)
+    payload_format = annotations.get(PAYLOAD_FORMAT)
+    content_type = annotations.get(CONTENT_TYPE, properties.content_type)
+    subject, reply_to = properties.subject, properties.reply_to
+    return Publish(
+        subject if subject is not None and _is_name(subject) else topic,
+        octets,
+        properties=Properties(
+            payload_format=payload_format if payload_format in (0, 1) else 1 if text else None,
+            message_expiry_s=expiry_s,
+            content_type=str(content_type) if _fits(content_type) else None,
+            response_topic=reply_to if reply_to is not None and _is_name(reply_to) else None,
+            correlation_data=_correlation_data(properties.correlation_id),
+            user_properties=_user_properties(message.application_properties or {}, annotations.get(USER_PROPERTIES)),
+        ),
+    )
+
+
+def _fits(text: object) -> bool:
+    """Whether MQTT has this string [MQTT-1.5.4-2]."""
+    return isinstance(text, str) and "\0" not in text and len(text.encode()) <= LONGEST
+
+
+def _is_name(text: str) -> bool:
+    return _fits(text) and name_fault(text) is None
+
+
+def _correlation_data(value: object) -> bytes | None:
+    octets = value if isinstance(value, bytes) else None if value is None else str(value).encode()
+    return octets if octets is not None and len(octets) <= LONGEST else None
+
+
+def _user_properties(values: Mapping[str, Any], listed: object) -> tuple[tuple[str, str], ...]:
+    """The list where a name came twice, else the application properties that have a form as text."""
+    if isinstance(listed, list) and len(listed) % 2 == 0 and all(_fits(text) for text in listed):
+        return tuple((listed[i], listed[i + 1]) for i in range(0, len(listed), 2))
+    texts = [(name, _text(value)) for name, value in values.items()]
+    return tuple((name, text) for name, text in texts if text is not None and _fits(name) and _fits(text))
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return str(float(value))
+    return str(value) if isinstance(value, UUID) else None

@@ -1,0 +1,68 @@
+"""Which address a topic name belongs to, and which addresses a topic filter needs (docs/decisions/mqtt.md, Topics).
+
+A prefix is made of whole levels: `a/b` is a prefix of `a/b` and `a/b/c`, and not of `a/bc`. The longest one wins. `#`
+stands for the names without any. It knows no session and no QoS. Read `router.mqtt.conversion` next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mqtt import name_fault
+
+DEFAULT: Final = "#"
+
+
+class TopicMap:
+    """The mapping of one router. `prefixes`: prefix or `#` -> address."""
+
+    __slots__ = ("_by_levels",)
+
+    def __init__(self, prefixes: Mapping[str, str]) -> None:
+        assert all(prefix == DEFAULT or name_fault(prefix) is None for prefix in prefixes)
+        self._by_levels: dict[tuple[str, ...], str] = {
+            () if prefix == DEFAULT else tuple(prefix.split("/")): address for prefix, address in prefixes.items()
+        }
+
+    def address_of(self, name: str) -> str | None:
+        """Returns the address of a topic name; None where no prefix has one."""
+        levels = tuple(name.split("/"))
+        for count in range(len(levels), -1, -1):
+            address = self._by_levels.get(levels[:count])
+            if address is not None:
+                return address
+        return None
+
+    def addresses_of(self, topic_filter: str) -> list[str]:
+        """Returns the addresses of all names that a filter without `$share` matches, each once; none: there is no
+        such name."""
+        levels = tuple(topic_filter.split("/"))
+        prefixes = [prefix for prefix in self._by_levels if _meet(levels, prefix)]
+        found = {
+            self._by_levels[prefix]: None
+            for prefix in prefixes
+            if not any(_hides(levels, longer, prefix) for longer in prefixes)
+        }
+        return list(found)
+
+
+def _meet(levels: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
+    """Whether the filter matches a name with this prefix."""
+    if prefix and prefix[0].startswith("$") and levels[0] in ("+", "#"):  # [MQTT-4.7.2-1]
+        return False
+    for i, level in enumerate(prefix):
+        if i == len(levels):
+            return False
+        if levels[i] == "#":
+            return True
+        if levels[i] not in ("+", level):
+            return False
+    return True
+
+
+def _hides(levels: tuple[str, ...], longer: tuple[str, ...], prefix: tuple[str, ...]) -> bool:
+    """Whether all names of the filter with this prefix have the longer one. A wildcard leaves a level open, and no
+    number of prefixes has all that it may be; so one prefix hides another alone or not at all."""
+    start, end = len(prefix), len(longer)
+    return end > start and longer[:start] == prefix and levels[start:end] == longer[start:]

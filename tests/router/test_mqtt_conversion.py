@@ -1,0 +1,145 @@
+"""A PUBLISH as an AMQP message and back."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amqp10.sections import AmqpSequence, AmqpValue, Data, Header, Message
+from amqp10.sections import Properties as MessageProperties
+from amqp10.types import Symbol
+from mqtt import Properties, Publish, encode
+from router.mqtt.conversion import Unfit, to_message, to_publish
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
+NAMES = st.sampled_from(["a", "a/b", "/ü", "$x/y"])
+PROPERTIES = st.fixed_dictionaries(
+    {
+        "payload_format": st.sampled_from([None, 0, 1]),
+        "message_expiry_s": st.none() | st.integers(1, 4_294_967),
+        "content_type": st.none() | TEXTS,
+        "response_topic": st.none() | NAMES,
+        "correlation_data": st.none() | st.binary(max_size=8),
+        "user_properties": st.lists(st.tuples(st.sampled_from(["k", "l"]), TEXTS), max_size=3).map(tuple),
+    }
+).map(lambda values: Properties(**values))
+
+
+def converted(message: Message, **arguments: Any) -> Publish:
+    publish = to_publish(message.encode(), 0, "topic", **arguments)
+    assert isinstance(publish, Publish)
+    encode(publish, 5)  # it has a form on the wire
+    return publish
+
+
+@given(NAMES, st.binary(max_size=20), PROPERTIES)
+@settings(max_examples=200, deadline=None)
+def test_what_an_mqtt_publisher_says_comes_unaltered_to_an_mqtt_subscriber(
+    topic: str, payload: bytes, properties: Properties
+) -> None:
+    publish = Publish(topic, payload, properties=properties)
+    assert to_publish(to_message(publish), 0, "other") == publish
+
+
+def test_amqp_subscriber_sees_the_properties_under_amqp_names() -> None:
+    properties = Properties(
+        message_expiry_s=7,
+        content_type="text/plain",
+        response_topic="answers",
+        correlation_data=b"\x01",
+        user_properties=(("k", "1"), ("l", "2")),
+    )
+    message = Message.decode(to_message(Publish("a/b", b"body", qos=1, packet_id=3, properties=properties)))
+    assert message == Message(
+        Data(b"body"),
+        header=Header(ttl=7000),
+        properties=MessageProperties(
+            subject="a/b", reply_to="answers", correlation_id=b"\x01", content_type=Symbol("text/plain")
+        ),
+        application_properties={"k": "1", "l": "2"},
+    )
+
+
+def test_name_that_comes_twice_keeps_both_values_for_mqtt_and_the_last_for_amqp() -> None:
+    pairs = (("k", "1"), ("l", "2"), ("k", "3"))
+    payload = to_message(Publish("a", properties=Properties(user_properties=pairs)))
+    assert Message.decode(payload).application_properties == {"k": "3", "l": "2"}
+    publish = to_publish(payload, 0, "topic")
+    assert isinstance(publish, Publish)
+    assert publish.properties.user_properties == pairs
+
+
+@pytest.mark.parametrize("listed", [["k"], ["k", 1], "kv", [["k", "v"]], ["k", "a\0"]])
+def test_list_of_user_properties_in_another_form_is_not_read(listed: Any) -> None:
+    annotations = {Symbol("x-opt-mqtt-user-properties"): listed}
+    message = Message(b"", message_annotations=annotations, application_properties={"k": "v"})
+    assert converted(message).properties.user_properties == (("k", "v"),)
+
+
+def test_expiry_longer_than_a_ttl_can_say_is_left_out() -> None:
+    payload = to_message(Publish("a", properties=Properties(message_expiry_s=4_294_968)))
+    assert Message.decode(payload).header is None
+
+
+@pytest.mark.parametrize(
+    ("body", "payload", "payload_format"),
+    [
+        (Data(b"a", b"b"), b"ab", None),
+        (AmqpValue(b"a"), b"a", None),
+        (AmqpValue("ü"), b"\xc3\xbc", 1),
+        (AmqpValue(None), b"", None),
+    ],
+)
+def test_body_of_an_amqp_publisher(body: Any, payload: bytes, payload_format: int | None) -> None:
+    publish = converted(Message(body))
+    assert publish.payload == payload
+    assert publish.properties.payload_format == payload_format
+
+
+@pytest.mark.parametrize("body", [AmqpValue(1), AmqpValue({"a": 1}), AmqpSequence([1])])
+def test_body_that_mqtt_has_no_form_for(body: Any) -> None:
+    assert to_publish(Message(body).encode(), 0, "topic") is Unfit.NO_FORM
+
+
+def test_payload_that_is_no_amqp_message() -> None:
+    assert to_publish(Message(b"a").encode(), 1, "topic") is Unfit.NO_FORM
+    assert to_publish(b"\x00\x53\x75\xa0\x05", 0, "topic") is Unfit.NO_FORM
+
+
+@pytest.mark.parametrize("subject", [None, "", "a/+", "#", "a\0", "x" * 65_536])
+def test_subject_that_is_no_topic_name_gives_way(subject: str | None) -> None:
+    assert converted(Message(b"", properties=MessageProperties(subject=subject))).topic == "topic"
+
+
+def test_time_that_a_message_has_waited_is_taken_from_its_expiry() -> None:
+    message = Message(b"", header=Header(ttl=2500))
+    assert converted(message).properties.message_expiry_s == 3
+    assert converted(message, waited_s=1.6).properties.message_expiry_s == 1
+    assert to_publish(message.encode(), 0, "topic", waited_s=2.5) is Unfit.EXPIRED
+
+
+@pytest.mark.parametrize(
+    ("correlation_id", "data"),
+    [
+        (b"\xff", b"\xff"),
+        ("id", b"id"),
+        (7, b"7"),
+        (UUID(int=1), b"00000000-0000-0000-0000-000000000001"),
+        (b"x" * 65_536, None),
+    ],
+)
+def test_correlation_id_of_any_form(correlation_id: Any, data: bytes | None) -> None:
+    message = Message(b"", properties=MessageProperties(correlation_id=correlation_id))
+    assert converted(message).properties.correlation_data == data
+
+
+def test_application_properties_of_other_types_come_as_text_or_not_at_all() -> None:
+    values = {"t": True, "i": -5, "f": 0.5, "u": UUID(int=1), "b": b"x", "n": None, "long": "x" * 65_536}
+    publish = converted(Message(b"", application_properties=values))
+    assert publish.properties.user_properties == (
+        ("t", "true"), ("i", "-5"), ("f", "0.5"), ("u", "00000000-0000-0000-0000-000000000001"),
+    )  # fmt: skip
