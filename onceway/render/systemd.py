@@ -48,6 +48,7 @@ LimitNOFILE={files}
 StateDirectory=onceway
 StateDirectoryMode=0700
 UMask=0077
+LimitCORE=0
 
 AmbientCapabilities={capabilities}
 CapabilityBoundingSet={capabilities}

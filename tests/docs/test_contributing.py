@@ -1,4 +1,4 @@
-"""CONTRIBUTING.md and the architecture send people to places that exist: paths, and names in the table of questions."""
+"""CONTRIBUTING.md, the architecture and the table of who may do what send people to places that exist."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 QUESTIONS = dict(re.findall(r"^\| (Where [^|]*\?|How [^|]*\?) \| (.*) \|$", PAGE, re.MULTILINE))
+ROWS = re.findall(
+    r"^\| ([^|]*) \| [^|]* \| ([^|]*`[^|]*) \| ([^|]*`test_[^|]*) \|$",
+    (ROOT / "docs" / "security.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
 PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
 NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 
@@ -70,3 +75,17 @@ def test_every_name_is_in_the_module_that_the_table_says(question: str) -> None:
     for names, path in places(QUESTIONS[question]):
         missing = set(names) - defined(path) if path.suffix == ".py" else set(names)
         assert not missing, f"CONTRIBUTING.md: {path.relative_to(ROOT)} has no {', '.join(sorted(missing))}"
+
+
+def test_the_table_of_who_may_do_what_has_its_rows() -> None:
+    assert len(ROWS) == 13
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])
+def test_every_asset_has_code_and_a_test_that_are_there(row: tuple[str, str, str]) -> None:
+    for cell in row[1:]:
+        for names, path in places(cell):
+            missing = set(names) - defined(path) if path.suffix == ".py" else set(names)
+            assert path.exists()
+            assert not missing, f"docs/security.md: {path.relative_to(ROOT)} has no {', '.join(sorted(missing))}"
+    assert re.findall(r"`test_\w+` in `tests/", row[2])
