@@ -6,11 +6,12 @@ import contextlib
 import ssl
 import time
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Final
 
+from onceway.certificates import Validity, end_point, first_certificate, validity
 from onceway.errors import UsageError
-from onceway.tls import end_point, load_authorities, load_chain, reason
+from onceway.tls import load_authorities, load_chain, reason
 from onceway.topology import Topology
 from onceway.topology.tls import TlsProfile
 from router.reporting import Log
@@ -22,9 +23,24 @@ _VERIFY: Final = {"off": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required
 
 
 class ListenerContext(ssl.SSLContext):
-    """What a listener shows and asks for; `end_point` is its certificate's channel binding, if it has one."""
+    """What a listener shows and asks for."""
 
     end_point: bytes | None = None
+    """The channel binding of the certificate that is shown, if it has one."""
+    validities: tuple[Validity, ...] = ()
+    """Of all certificates, those for names included."""
+
+    def show_for(self, names: Mapping[str, ListenerContext]) -> None:
+        """Clients that ask for one of these names (RFC 6066, 3: SNI) are shown another certificate. `*.example.org`
+        stands for all names with one label more."""
+
+        def choose(session: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            wanted = (name or "").lower()
+            found = names.get(wanted) or names.get("*." + wanted.partition(".")[2])
+            if found is not None:
+                session.context = found
+
+        self.sni_callback = choose
 
 
 class Tls:
@@ -79,7 +95,7 @@ class Tls:
     @property
     def end_point(self) -> bytes | None:
         """The data of channel binding tls-server-end-point; None: there are none."""
-        context = self._session.context
+        context = self._session.context  # the one whose certificate was shown
         return context.end_point if isinstance(context, ListenerContext) else None
 
     def send(self, data: bytes) -> None:
@@ -105,7 +121,7 @@ class Tls:
         return self._out.read()
 
 
-def listener_context(topology: Topology, name: str, log: Log) -> ssl.SSLContext | None:
+def listener_context(topology: Topology, name: str, log: Log) -> ListenerContext | None:
     """What router `name` needs for its listener with TLS, its files read now; None: it has no such listener.
 
     Raises:
@@ -116,31 +132,43 @@ def listener_context(topology: Topology, name: str, log: Log) -> ssl.SSLContext 
         return None
     profile = topology.tls_profile(place.tls, name)
     context = server_context(f"{topology.path}: tls.{place.tls}", profile)
-    warn_of_end(context, profile.certificate, log)
+    warn_of_end(context, log)
     return context
 
 
-def warn_of_end(context: ssl.SSLContext, certificate: Path, log: Log) -> None:
-    """Logs that a listener's certificate ends soon, or is not valid now."""
-    days = days_left(context, certificate)
-    if days is None:
-        text = "{file} is not valid now, so that others refuse it: put a new one in its place and reload"
-        log.warning("certificate_not_valid", text, file=str(certificate))
-    elif days < WARN_DAYS:
-        text = "{file} expires in {days} days: put a new one in its place and reload"
-        log.warning("certificate_expires", text, file=str(certificate), days=int(days))
+def warn_of_end(context: ListenerContext, log: Log) -> None:
+    """Logs that a certificate that is shown ends soon, or is not valid now."""
+    now = time.time()
+    for each in context.validities:
+        days = each.days_left(now)
+        if days < 0 or now < each.begins:
+            text = "{file} is not valid now, so that others refuse it: put a new one in its place and reload"
+            log.warning("certificate_not_valid", text, file=str(each.file))
+        elif days < WARN_DAYS:
+            text = "{file} expires in {days} days: put a new one in its place and reload"
+            log.warning("certificate_expires", text, file=str(each.file), days=int(days))
 
 
-def server_context(place: str, profile: TlsProfile) -> ssl.SSLContext:
+def server_context(place: str, profile: TlsProfile) -> ListenerContext:
     """What a listener shows and asks for.
 
     Raises:
         UsageError: A file cannot be used; names it and `place`.
     """
-    return _context(ListenerContext(ssl.PROTOCOL_TLS_SERVER), place, profile, _VERIFY[profile.clients])
+    context = _context(ListenerContext(ssl.PROTOCOL_TLS_SERVER), place, profile, _VERIFY[profile.clients])
+    others = {
+        name: server_context(
+            f"{place}.names.{name}", replace(profile, certificate=pair.certificate, key=pair.key, names={})
+        )
+        for name, pair in profile.names.items()
+    }
+    if others:
+        context.show_for(others)
+        context.validities += tuple(each for shown in others.values() for each in shown.validities)
+    return context
 
 
-def trunk_context(place: str, profile: TlsProfile, *, dials: bool) -> ssl.SSLContext:
+def trunk_context(place: str, profile: TlsProfile, *, dials: bool) -> ListenerContext:
     """What one side of a trunk shows and asks for: both must show a certificate of the authority, and no host.
 
     Raises:
@@ -155,11 +183,12 @@ def trunk_context(place: str, profile: TlsProfile, *, dials: bool) -> ssl.SSLCon
     return _context(context, place, profile, ssl.CERT_REQUIRED)
 
 
-def _context(context: ListenerContext, place: str, profile: TlsProfile, verify: ssl.VerifyMode) -> ssl.SSLContext:
+def _context(context: ListenerContext, place: str, profile: TlsProfile, verify: ssl.VerifyMode) -> ListenerContext:
     context.minimum_version = _VERSIONS[profile.minimum]
     context.options |= ssl.OP_NO_RENEGOTIATION
     load_chain(context, place, profile.certificate, profile.key)
-    context.end_point = end_point(ssl.PEM_cert_to_DER_cert(_first(profile.certificate.read_text(errors="replace"))))
+    context.end_point = end_point(first_certificate(profile.certificate))
+    context.validities = (validity(profile.certificate),)
     if profile.ciphers:
         try:
             context.set_ciphers(profile.ciphers)
@@ -174,33 +203,3 @@ def _context(context: ListenerContext, place: str, profile: TlsProfile, verify: 
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     context.verify_mode = verify
     return context
-
-
-def _first(text: str) -> str:
-    """The first certificate of a file in PEM."""
-    end = "-----END CERTIFICATE-----"
-    start = text.index("-----BEGIN CERTIFICATE-----")
-    return text[start : text.index(end, start) + len(end)]
-
-
-def days_left(context: ssl.SSLContext, certificate: Path) -> float | None:
-    """How long the certificate that a listener shows is valid; None: not now, it has expired or is not valid yet."""
-    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusting.check_hostname = False
-    trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    trusting.load_verify_locations(certificate)
-    ways = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = context.wrap_bio(ways[0], ways[1], server_side=True)
-    client = trusting.wrap_bio(ways[1], ways[0])
-    for side in (client, server, client):  # TLS 1.3 needs no more for the client to know the certificate
-        try:
-            side.do_handshake()
-        except ssl.SSLWantReadError:
-            continue
-        except ssl.SSLCertVerificationError:
-            return None
-    shown = client.getpeercert()
-    assert shown is not None
-    ends = shown["notAfter"]
-    assert isinstance(ends, str)
-    return (ssl.cert_time_to_seconds(ends) - time.time()) / 86_400

@@ -160,6 +160,14 @@ def _of_the_router(document: Document) -> Iterator[Metric]:
         document.get("sessions_closed_for_memory", 0),
     )
     yield from _of_the_limits(document)
+    days = GaugeMetricFamily(
+        "onceway_certificate_days",
+        "Until a certificate that this router shows expires; below zero: since then",
+        labels=["file"],
+    )
+    for one in document.get("certificates", ()):
+        days.add_metric([one["file"]], one["days"])
+    yield days
     yield _gauge(
         "onceway_oldest_in_doubt_seconds",
         "Age of the oldest delivery in doubt, 0 where none is",

@@ -27,8 +27,7 @@ from onceway.topology import ConfigError, Topology, format_host_port
 from onceway.trunk_tls import read_trunk_tls
 
 if TYPE_CHECKING:
-    import ssl
-
+    from onceway.listener_tls import ListenerContext
     from onceway.management import Management
 
 LOOK_EVERY_S = {"starting": 0.05, "recovering": 0.2}  # between checks of our own state; in any other
@@ -111,7 +110,7 @@ class RouterProcess:
         shown = [f"{kind} {format_host_port(place)}" for kind, place in places.items()]
         self._log.info("listening", "listening: {places}", places=shown)
 
-    def _tls(self) -> ssl.SSLContext | None:
+    def _tls(self) -> ListenerContext | None:
         if self.topology.routers[self.name].amqps is None:
             return None
         return listener_context(self.topology, self.name, self._log)

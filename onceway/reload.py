@@ -28,9 +28,8 @@ from onceway.topology.difference import Change, difference
 from onceway.trunk_tls import read_trunk_tls
 
 if TYPE_CHECKING:
-    import ssl
-
     from onceway.last_life import Heart
+    from onceway.listener_tls import ListenerContext
     from onceway.server import RouterServer
     from onceway.supervisor import Supervisor
 
@@ -114,7 +113,7 @@ class ReloadRouter:
             "digest": new.file_digest,
         }
 
-    def _tls(self, new: Topology) -> ssl.SSLContext | None:
+    def _tls(self, new: Topology) -> ListenerContext | None:
         if self._listens_at.amqps is None or new.routers[self._server.name].amqps is None:
             return None
         return listener_context(new, self._server.name, self._log)

@@ -36,9 +36,8 @@ from router.reporting import NO_LOG, Log
 from router.router import Router
 
 if TYPE_CHECKING:
-    import ssl
-
     from amqp10.sasl import Step
+    from onceway.listener_tls import ListenerContext
     from onceway.trunk_tls import TrunkTls
 
 T = TypeVar("T")
@@ -99,7 +98,7 @@ class RouterServer:
         self._resumed_at = now
         self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []
-        self._tls: ssl.SSLContext | None = None  # of connections that are made from now on
+        self._tls: ListenerContext | None = None  # of connections that are made from now on
         self.authentication: Authentication | None = None
         self.neighbours = Neighbours(self)
         self._carriers: dict[Carried, Carrier] = {}
@@ -120,7 +119,7 @@ class RouterServer:
 
     async def start(
         self,
-        tls: ssl.SSLContext | None = None,
+        tls: ListenerContext | None = None,
         authentication: Authentication | None = None,
         trunk_tls: TrunkTls | None = None,
     ) -> None:
@@ -147,7 +146,7 @@ class RouterServer:
     def reload(
         self,
         topology: Topology,
-        tls: ssl.SSLContext | None = None,
+        tls: ListenerContext | None = None,
         authentication: Authentication | None = None,
         trunk_tls: TrunkTls | None = None,
     ) -> None:
@@ -261,12 +260,21 @@ class RouterServer:
             "network": self.topology.network,
             "file": self.topology.file_digest,
             "broken_file": self.broken_file,
+            "certificates": self._certificates(),
             "pid": os.getpid(),
             "incarnation": f"{self.incarnation:016x}",
             "uptime_s": round(time.monotonic() - self.started, 3),
             "started_fresh": self.fresh,
             "ready_when_isolated": self.config.ready_when_isolated,
         }
+
+    def _certificates(self) -> list[dict[str, Any]]:
+        """Those that this router shows, and how many days they are valid."""
+        trunks = self.neighbours.tls
+        contexts = [each for each in (self._tls, trunks.listens if trunks is not None else None) if each is not None]
+        found = {each.file: each for context in contexts for each in context.validities}
+        now = time.time()
+        return [{"file": str(file), "days": round(each.days_left(now), 3)} for file, each in found.items()]
 
     def address_names(self) -> list[str]:
         return list(self.router.core.addresses)

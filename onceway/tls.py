@@ -6,25 +6,11 @@ encrypted are refused.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import ssl
 from pathlib import Path
-from typing import Final
 
 from onceway.errors import UsageError
-
-_SIGNATURES: Final = {  # object identifier -> hash function; SHA-256 stands for those that are too weak
-    "2a864886f70d010104": "sha256",  # MD5 with RSA
-    "2a864886f70d010105": "sha256",  # SHA-1 with RSA
-    "2a864886f70d01010b": "sha256",
-    "2a864886f70d01010c": "sha384",
-    "2a864886f70d01010d": "sha512",
-    "2a8648ce3d0401": "sha256",  # SHA-1 with ECDSA
-    "2a8648ce3d040302": "sha256",
-    "2a8648ce3d040303": "sha384",
-    "2a8648ce3d040304": "sha512",
-}
 
 
 def tls_context(
@@ -62,26 +48,6 @@ def reason(error: ssl.SSLError) -> str:
         return "the other side does not speak TLS on this port"
     told = (error.reason or str(error)).replace("_", " ").lower()
     return f"TLS failed: {told}"
-
-
-def end_point(certificate: bytes) -> bytes | None:
-    """tls-server-end-point of a certificate in DER (RFC 5929, 4.1): its hash, with the function that signed it. None
-    where that is not defined, as for Ed25519."""
-    _, start, _ = _der(certificate, 0)
-    _, _, behind_body = _der(certificate, start)
-    _, start, _ = _der(certificate, behind_body)
-    _, start, stop = _der(certificate, start)
-    name = _SIGNATURES.get(certificate[start:stop].hex())
-    return hashlib.new(name, certificate).digest() if name is not None else None
-
-
-def _der(data: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, start and end of the value at this place."""
-    tag, size, at = data[at], data[at + 1], at + 2
-    if size & 0x80:
-        count = size & 0x7F
-        size, at = int.from_bytes(data[at : at + count], "big"), at + count
-    return tag, at, at + size
 
 
 def load_chain(context: ssl.SSLContext, place: str, certificate: Path, key: Path) -> None:

@@ -8,12 +8,11 @@ patterns such as `*` mean nothing here.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onceway.listener_tls import trunk_context, warn_of_end
+from onceway.listener_tls import ListenerContext, trunk_context, warn_of_end
 from onceway.topology import Topology
 from router.reporting import Log
 
@@ -22,8 +21,8 @@ from router.reporting import Log
 class TrunkTls:
     """For trunks that are connected from now on."""
 
-    listens: ssl.SSLContext
-    dials: ssl.SSLContext
+    listens: ListenerContext
+    dials: ListenerContext
 
 
 def read_trunk_tls(topology: Topology, name: str, log: Log) -> TrunkTls | None:
@@ -36,7 +35,7 @@ def read_trunk_tls(topology: Topology, name: str, log: Log) -> TrunkTls | None:
         return None
     place, profile = f"{topology.path}: tls.{topology.trunk_tls}", topology.tls_profile(topology.trunk_tls, name)
     found = TrunkTls(trunk_context(place, profile, dials=False), trunk_context(place, profile, dials=True))
-    warn_of_end(found.listens, profile.certificate, log)
+    warn_of_end(found.listens, log)
     return found
 
 

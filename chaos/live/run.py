@@ -306,6 +306,7 @@ def _document(schedule: Schedule, routers: dict[str, Router], via: dict[tuple[st
         links.append(link)
     if links:
         document["links"] = links
+    document["trunks"] = {"tls": "off"}  # namespaces have addresses of their own
     return document
 
 

@@ -18,6 +18,7 @@ FILE: Final = "/etc/onceway/topology.yaml"  # in every container
 STATE: Final = "/var/lib/onceway"  # the image's ONCEWAY_STATE_DIR
 _LISTENERS: Final = ("amqp", "interrouter", "admin")
 _PRIVILEGED: Final = 1024
+_MAPPING: Final = "tag:yaml.org,2002:map"
 
 
 def placed(topology: Topology, place: Callable[[str], RouterAddress]) -> str:
@@ -33,6 +34,8 @@ def placed(topology: Topology, place: Callable[[str], RouterAddress]) -> str:
             routers = [(name, _router(place(name.value), node)) for name, node in value.value]
             value = yaml.MappingNode(value.tag, routers, flow_style=False)
         entries.append((key, value))
+    if topology.trunk_tls is None:  # the network of the containers lets nobody else reach the port
+        entries.append((_text("trunks"), yaml.MappingNode(_MAPPING, [(_text("tls"), _text("off"))], flow_style=True)))
     root.value = entries
     text: str = yaml.serialize(root, Dumper=yaml.SafeDumper, width=120, allow_unicode=True)
     return text

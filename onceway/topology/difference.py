@@ -6,7 +6,7 @@ tables of docs/topology.md say the same. Nothing is applied here: that is `oncew
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -242,7 +242,8 @@ def _tls(old: Topology, new: Topology) -> Iterator[Change]:
     for name, profile in new.tls.items():
         before = old.tls.get(name, profile)
         for key in TLS_KEYS:
-            text = _changed(f"tls.{name}.{key}", getattr(before, key), getattr(profile, key), "count")
+            one, other = (_said(getattr(each, key)) for each in (before, profile))
+            text = _changed(f"tls.{name}.{key}", one, other, "count")
             if text:
                 yield Change(text)
 
@@ -260,6 +261,8 @@ def _sasl(old: Topology, new: Topology) -> Iterator[Change]:
 
 
 def _said(value: object) -> object:
+    if isinstance(value, Mapping):  # certificates by name
+        return ", ".join(f"{name}: {pair.certificate} {pair.key}" for name, pair in value.items())
     return ", ".join(map(str, value)) if isinstance(value, tuple) else value
 
 

@@ -121,6 +121,8 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     if not any(address.match == "*" for address in addresses):
         check_sign_of_life(defaults, top.get("settings", root), sign_of_life_s)
     links, via = read_links(top.get("links"), list(routers), top.get("routers"))
+    if "trunks" not in top:
+        _check_trunks_stay(top.get("links", root), routers, links)
     if problems.found:
         return None
     assert network is not None
@@ -325,6 +327,27 @@ def _read_listener_limits(entry: Entry | None, settings: RouterConfig, limits: L
         if "limits" in fields:
             found[name] = read_limits(fields["limits"], settings, limits)
     return found
+
+
+def _check_trunks_stay(item: Item, routers: Mapping[str, RouterAddress], links: Sequence[Link]) -> None:
+    """Whoever reaches the listener for neighbours, and none of them shows a certificate, can claim to be one."""
+    far = {name: routers[name].interrouter for link in links for name in link[:2]}
+    open_to_others = [f"{name} ({format_host_port(at)})" for name, at in far.items() if not _is_loopback(at[0])]
+    if open_to_others:
+        item.problems.add(
+            item.line,
+            "trunks",
+            "is not given, and neighbours are taken from other machines without TLS, so that anyone there can claim to "
+            f"be a router: {', '.join(open_to_others)}",
+            "add trunks: {tls: PROFILE} (docs/security.md), or trunks: {tls: off} where the network is yours alone",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _is_any(host: str) -> bool:

@@ -6,19 +6,30 @@ written, so that files that say the same compare equal wherever they are; `TlsPr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from onceway.topology.document import Entry, suggest
 
-TLS_KEYS: Final = ("certificate", "key", "ca", "clients", "revoked", "minimum", "ciphers")
+TLS_KEYS: Final = ("certificate", "key", "names", "ca", "clients", "revoked", "minimum", "ciphers")
+PAIR_KEYS: Final = ("certificate", "key")
 TRUNK_KEYS: Final = ("tls",)
 CLIENTS: Final = ("off", "optional", "required")
 MINIMUM: Final = ("1.2", "1.3")
 ROUTER: Final = "${router}"
 _FILES: Final = ("certificate", "key", "ca", "revoked")
+_HOST_NAME: Final = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key."""
+
+    certificate: Path
+    key: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +43,7 @@ class TlsProfile:
     clients: str = "off"  # whether clients show a certificate
     minimum: str = "1.2"  # version of TLS
     ciphers: str = ""  # of TLS 1.2, as OpenSSL names them; empty: OpenSSL's choice
+    names: Mapping[str, Pair] = field(default_factory=dict)  # what clients that ask for this host are shown instead
 
     def at(self, directory: Path, router: str) -> TlsProfile:
         """The same for one router: with paths below the topology file's directory, and its name where they have
@@ -46,6 +58,7 @@ class TlsProfile:
             key=found(self.key),
             ca=found(self.ca) if self.ca is not None else None,
             revoked=found(self.revoked) if self.revoked is not None else None,
+            names={name: Pair(found(pair.certificate), found(pair.key)) for name, pair in self.names.items()},
         )
 
 
@@ -104,6 +117,7 @@ def _read_profile(item: Entry) -> TlsProfile | None:
         )
     if "revoked" in fields and "ca" not in fields:
         fields["revoked"].problem("nobody's certificates are checked without ca", "add ca: a file of certificates")
+    names = _read_names(fields["names"]) if "names" in fields else {}
     if "certificate" not in paths:
         return None
     return TlsProfile(
@@ -114,7 +128,23 @@ def _read_profile(item: Entry) -> TlsProfile | None:
         clients=clients or "off",
         minimum=minimum or "1.2",
         ciphers=ciphers or "",
+        names=names,
     )
+
+
+def _read_names(item: Entry) -> dict[str, Pair]:
+    """The certificates for clients that ask for a host by this name."""
+    found: dict[str, Pair] = {}
+    expected = "a mapping such as {shop.example.org: {certificate: shop.pem, key: shop.key}}"
+    for name, each in sorted((item.entries(expected) or {}).items()):
+        if not _HOST_NAME.fullmatch(name):
+            each.problem(f'"{name}" is no name that a client may ask for', "write a host, or *. and a domain")
+        fields = each.fields(PAIR_KEYS, "a mapping such as {certificate: shop.pem}", required=("certificate",)) or {}
+        paths = {key: fields[key].scalar(_read_file, "a file") for key in fields}
+        certificate = paths.get("certificate")
+        if certificate is not None:
+            found[name.lower()] = Pair(certificate, paths.get("key") or certificate)
+    return found
 
 
 def _read_file(text: str) -> Path:

@@ -31,6 +31,7 @@ routers:
   b: {host: 10.0.0.2, amqp: 5672, interrouter: 7671, admin: 8671}
   c: {host: 10.0.0.3, amqp: 5672, interrouter: 7671, admin: 8671}
 links: [no - b, {between: [b, c], cost: 2}]
+trunks: {tls: off}
 """
 
 

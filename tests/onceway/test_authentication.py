@@ -16,9 +16,9 @@ from cryptography import x509
 
 import onceway
 from onceway.authentication import user_of
+from onceway.certificates import end_point
 from onceway.errors import AuthenticationFailed, ConnectionFailed
 from onceway.guesses import MOST_OF_ADDRESS
-from onceway.tls import end_point
 from onceway.topology import ConfigError, loads
 from onceway.topology.sasl import CertificateRule
 from onceway.users import User, Users, load_users, store_users, with_password

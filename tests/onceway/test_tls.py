@@ -8,6 +8,7 @@ import random
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ import pytest
 import yaml
 
 import onceway
+from onceway.certificates import end_point, first_certificate, validity
 from onceway.errors import ConnectionFailed, UsageError
-from onceway.listener_tls import Tls, days_left, server_context
+from onceway.listener_tls import Tls, server_context
 from onceway.listeners import free_ports
 from onceway.loop import run
 from onceway.topology import ConfigError, loads
-from onceway.topology.tls import TlsProfile
+from onceway.topology.tls import Pair, TlsProfile
 from tests.live import LiveNetwork
 from tests.pki import Pki
 
@@ -140,12 +142,14 @@ def test_certificates_are_read_again_on_reload_without_a_dropped_connection(tmp_
             assert f"tls.outside.certificate: {pem} holds no CERTIFICATE in PEM form" in answer.stdout + answer.stderr
             pem.write_text(before)
             assert "Hostname mismatch" in await secure.refused(secure.url["a"].replace("127.0.0.1", "localhost"))
-            secure.pki.certificate("router", "127.0.0.1", "localhost", days=3)
+            secure.pki.certificate("router", "127.0.0.1", "localhost", days=2.5)
             answer = await asyncio.to_thread(secure.reload)
             assert answer.returncode == 0, answer.stdout + answer.stderr
             named = secure.url["a"].replace("127.0.0.1", "localhost")
             await (await onceway.connect(named, tls=secure.tls(), connect_timeout_s=5.0)).close()
-            assert "expires in 2 days" in secure.network.routers["a"].log_path.read_text()
+            router = secure.network.routers["a"]
+            assert "expires in 2 days" in router.log_path.read_text()
+            assert f'onceway_certificate_days{{file="{pem}"}} 2.5' in router.get("/metrics")[1].decode()
 
     play(secure, story)
 
@@ -308,13 +312,66 @@ def test_an_unfit_file_is_named(pki: Pki, changed: dict[str, str], message: str)
         server_context("tls.x", TlsProfile(**values, ciphers=files.get("ciphers", "")))
 
 
-@pytest.mark.parametrize(("days", "left"), [(3.5, 3), (0.5, 0), (-1.0, None)])
-@pytest.mark.parametrize("clients", ["off", "required"])
-def test_how_long_a_certificate_is_valid_is_known(pki: Pki, days: float, left: int | None, clients: str) -> None:
-    pem = pki.certificate("ending", "127.0.0.1", days=days)
-    context = server_context("tls.x", TlsProfile(pem, pem, ca=pki.ca, clients=clients))
-    found = days_left(context, pem)
-    assert left == (None if found is None else int(found))
+def shaken(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> tuple[Tls, ssl.SSLObject]:
+    """Both sides of a connection, once they have agreed."""
+    ways = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ours, theirs = Tls(server), client.wrap_bio(ways[0], ways[1], server_hostname=host)
+    for _ in range(3):
+        with contextlib.suppress(ssl.SSLWantReadError):
+            theirs.do_handshake()
+        ours.receive(ways[1].read())
+        ways[0].write(ours.data_to_send())
+    theirs.do_handshake()
+    return ours, theirs
+
+
+def test_clients_are_shown_the_certificate_of_the_host_that_they_ask_for(pki: Pki) -> None:
+    pems = {
+        name: pki.certificate(name.replace("*", "any"), name)
+        for name in ("127.0.0.1", "shop.example.org", "*.example.com")
+    }
+    names = {name: Pair(pem, pem) for name, pem in pems.items() if name != "127.0.0.1"}
+    default = pems["127.0.0.1"]
+    context = server_context("tls.x", TlsProfile(default, default, pki.ca, clients="required", names=names))
+    me = onceway.tls_context(pki.ca, pki.certificate("me"))
+    for host, pem in (
+        ("127.0.0.1", default),
+        ("shop.example.org", pems["shop.example.org"]),
+        ("eu.example.com", pems["*.example.com"]),
+    ):
+        ours, theirs = shaken(context, me, host)
+        assert theirs.getpeercert(binary_form=True) == first_certificate(pem)
+        assert ours.end_point == end_point(first_certificate(pem)), "the channel binding is of what was shown"
+        assert ours.certificate()["subject"]
+    with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
+        shaken(context, me, "a.eu.example.com")
+    refused, _ = shaken(context, onceway.tls_context(pki.ca), "shop.example.org")
+    assert "peer did not return a certificate" in refused.failure, "what is asked for does not depend on the name"
+    assert {each.file for each in context.validities} == set(pems.values())
+
+
+def test_ciphers_and_the_least_version_are_those_of_the_profile(pki: Pki) -> None:
+    pem, chosen = pki.directory / "router.pem", "ECDHE-ECDSA-AES256-GCM-SHA384"
+    client = onceway.tls_context(pki.ca)
+    client.maximum_version = ssl.TLSVersion.TLSv1_2
+    _, theirs = shaken(server_context("tls.x", TlsProfile(pem, pem, ciphers=chosen)), client, "127.0.0.1")
+    cipher = theirs.cipher()
+    assert cipher is not None
+    assert cipher[:2] == (chosen, "TLSv1.2")
+    client.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+    with pytest.raises(ssl.SSLError, match="HANDSHAKE_FAILURE"):
+        shaken(server_context("tls.x", TlsProfile(pem, pem, ciphers=chosen)), client, "127.0.0.1")
+    with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+        shaken(server_context("tls.x", TlsProfile(pem, pem, minimum="1.3")), client, "127.0.0.1")
+    _, theirs = shaken(server_context("tls.x", TlsProfile(pem, pem)), onceway.tls_context(pki.ca), "127.0.0.1")
+    assert theirs.version() == "TLSv1.3"
+
+
+@pytest.mark.parametrize("days", [3.5, 0.5, -1.0, 36_500.0])
+def test_how_long_a_certificate_is_valid_is_known(pki: Pki, days: float) -> None:
+    found = validity(pki.certificate("ending", "127.0.0.1", days=days))
+    assert found.days_left(time.time()) == pytest.approx(days, abs=0.01)
+    assert (time.time() - found.begins) / 86_400 == pytest.approx(10, abs=0.01)
 
 
 def test_a_key_of_a_client_needs_a_certificate(pki: Pki) -> None:
@@ -334,6 +391,8 @@ def test_a_key_of_a_client_needs_a_certificate(pki: Pki) -> None:
         ("tls: {y: {certificate: c, minimum: 1.1}}\n", "", 'tls.y.minimum: no such choice: "1.1"'),
         ("tls: {y: {certificate: c, revoked: r}}\n", "", "tls.y.revoked: nobody's certificates are checked without ca"),
         ("tls: {y: {certificate: c, cert: r}}\n", "", 'tls.y: unknown key "cert"'),
+        ("tls: {y: {certificate: c, names: {a b: {certificate: d}}}}\n", "", 'tls.y.names.a b: "a b" is no name'),
+        ("tls: {y: {certificate: c, names: {a.b: {key: d}}}}\n", "", "tls.y.names.a.b: certificate is missing"),
         ("", "amqps: 1, tls: x", "routers.a.amqps: 127.0.0.1:1 is taken by routers.a.amqp"),
     ],
 )

@@ -108,7 +108,7 @@ def test_hosts_come_from_the_port_the_router_or_the_defaults() -> None:
         "routers:\n"
         "  a: {amqp: 0.0.0.0:5670, interrouter: '[::1]:7671', admin: 8671}\n"
         "  b: {host: b.example, amqp: 5672, interrouter: 7671, admin: localhost:8671}\n"
-        "links: [a - b]\n"
+        "links: [a - b]\ntrunks: {tls: off}\n"
     )
     assert loaded.routers["a"].amqp == ("0.0.0.0", 5670)
     assert loaded.routers["a"].interrouter == ("::1", 7671)

@@ -14,7 +14,7 @@ import yaml
 
 import onceway
 from onceway.loop import run
-from onceway.topology import ConfigError, loads
+from onceway.topology import ConfigError, format_host_port, loads
 from onceway.trunk_tls import certified_names
 from tests.live import LiveNetwork, wait_until
 from tests.pki import Pki
@@ -166,6 +166,21 @@ def test_mistakes_in_the_file_are_named(section: str, said: str) -> None:
     assert said in str(caught.value)
     assert loads(f"{text}trunks: {{tls: off}}\n").trunk_tls == ""
     assert loads(f"{text}trunks: {{tls: routers}}\n").trunk_tls == "routers"
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "b.example", "::2"])
+def test_a_trunk_that_others_reach_has_tls_or_the_file_allows_it(host: str) -> None:
+    text = (
+        "network: n\nrouters:\n  a: {amqp: 1, interrouter: 2, admin: 3}\n"
+        f"  b: {{amqp: 4, interrouter: '{format_host_port((host, 5))}', admin: 6}}\nlinks: [a - b]\n"
+    )
+    with pytest.raises(ConfigError, match=r"trunks: is not given, .*: b \(.*\); add trunks: {tls: PROFILE}"):
+        loads(text)
+    assert loads(f"{text}trunks: {{tls: off}}\n").trunk_tls == ""
+    assert loads(f"{text}tls: {{x: {{certificate: c, ca: d}}}}\ntrunks: {{tls: x}}\n").trunk_tls == "x"
+    for this_machine in ("127.0.0.1", "localhost", "127.9.9.9"):
+        assert loads(text.replace(f"[{host}]" if ":" in host else host, this_machine)).trunk_tls is None
+    assert loads(text.replace("links: [a - b]\n", "").replace("  a: {amqp: 1, interrouter: 2, admin: 3}\n", ""))
 
 
 def test_the_names_of_a_certificate() -> None:

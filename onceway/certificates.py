@@ -1,0 +1,90 @@
+"""What TLS needs to know of a certificate beside what Python's `ssl` tells: X.509 in DER (RFC 5280, 4.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from calendar import timegm
+from dataclasses import dataclass
+from pathlib import Path
+from time import strptime
+from typing import Final
+
+_SIGNATURES: Final = {  # object identifier -> hash function; SHA-256 stands for those that are too weak
+    "2a864886f70d010104": "sha256",  # MD5 with RSA
+    "2a864886f70d010105": "sha256",  # SHA-1 with RSA
+    "2a864886f70d01010b": "sha256",
+    "2a864886f70d01010c": "sha384",
+    "2a864886f70d01010d": "sha512",
+    "2a8648ce3d0401": "sha256",  # SHA-1 with ECDSA
+    "2a8648ce3d040302": "sha256",
+    "2a8648ce3d040303": "sha384",
+    "2a8648ce3d040304": "sha512",
+}
+_EXPLICIT_0: Final = 0xA0
+_UTC_TIME: Final = 0x17
+
+
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """When a certificate may be used, in seconds since 1970."""
+
+    file: Path
+    begins: float
+    ends: float
+
+    def days_left(self, now: float) -> float:
+        """Below zero: it has expired."""
+        return (self.ends - now) / 86_400
+
+
+def first_certificate(file: Path) -> bytes:
+    """The first certificate of a PEM file, in DER: the one that is shown."""
+    text, end = file.read_text(errors="replace"), "-----END CERTIFICATE-----"
+    start = text.index("-----BEGIN CERTIFICATE-----")
+    return ssl.PEM_cert_to_DER_cert(text[start : text.index(end, start) + len(end)])
+
+
+def end_point(certificate: bytes) -> bytes | None:
+    """tls-server-end-point of a certificate in DER (RFC 5929, 4.1): its hash, with the function that signed it. None
+    where that is not defined, as for Ed25519."""
+    _, start, _ = _der(certificate, 0)
+    _, _, behind_body = _der(certificate, start)
+    _, start, _ = _der(certificate, behind_body)
+    _, start, stop = _der(certificate, start)
+    name = _SIGNATURES.get(certificate[start:stop].hex())
+    return hashlib.new(name, certificate).digest() if name is not None else None
+
+
+def validity(file: Path) -> Validity:
+    """Of the certificate that is shown. `ssl` tells it of the other side's certificates only."""
+    certificate = first_certificate(file)
+    _, start, _ = _der(certificate, 0)
+    _, at, _ = _der(certificate, start)
+    tag, _, stop = _der(certificate, at)
+    if tag == _EXPLICIT_0:  # version
+        at = stop
+    for _ in ("serialNumber", "signature", "issuer"):
+        _, _, at = _der(certificate, at)
+    _, start, _ = _der(certificate, at)
+    begins, start = _time(certificate, start)
+    ends, _ = _time(certificate, start)
+    return Validity(file, begins, ends)
+
+
+def _time(data: bytes, at: int) -> tuple[float, int]:
+    """A time, and where it ends. RFC 5280, 4.1.2.5: UTCTime until 2049, both forms in UTC with seconds."""
+    tag, start, stop = _der(data, at)
+    text = data[start:stop].decode("ascii")
+    if tag == _UTC_TIME:
+        text = ("19" if int(text[:2]) >= 50 else "20") + text
+    return timegm(strptime(text, "%Y%m%d%H%M%SZ")), stop
+
+
+def _der(data: bytes, at: int) -> tuple[int, int, int]:
+    """Tag, start and end of the value at this place."""
+    tag, size, at = data[at], data[at + 1], at + 2
+    if size & 0x80:
+        count = size & 0x7F
+        size, at = int.from_bytes(data[at : at + count], "big"), at + count
+    return tag, at, at + size
