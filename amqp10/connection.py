@@ -75,6 +75,8 @@ class Connection:
         self._silent_since = now  # the same, or later: a pause of our own process is not the peer's silence
         self.output_size = 0
         """Bytes that wait for data_to_send, without dispositions and flows that are not encoded yet."""
+        self.flow_due = False
+        """A session's incoming window has to be renewed: write soon."""
         self._state = HANDSHAKE
         self._handshake = Handshake(settings, server=server)
         self._open_sent = False
@@ -88,19 +90,10 @@ class Connection:
         self._remote_idle_s: float | None = None
         self.remote_max_frame_size = MIN_MAX_FRAME_SIZE
         """512 until the peer's open has come."""
-        self._reader = Reader(self)
+        self.reader = Reader(self)
+        """For the owner: `frames`, `buffered` and `frame_completed_by`."""
         self._out: list[bytes] = []
         self._with_output: dict[Session, None] = {}
-
-    @property
-    def frames_read(self) -> int:
-        """Every frame, heartbeats included."""
-        return self._reader.frames
-
-    @property
-    def buffered_size(self) -> int:
-        """Bytes held of a frame whose end has not arrived."""
-        return self._reader.buffered
 
     @property
     def closing(self) -> bool:
@@ -126,7 +119,7 @@ class Connection:
         if state is CLOSED or not data:
             return events
         self._now = self.last_read = self._silent_since = now
-        reader = self._reader
+        reader = self.reader
         if reader.buffered:
             data = reader.join(data)
         if reader.unreadable or not data:
@@ -160,18 +153,14 @@ class Connection:
                 self._handshake_failed(failure, events)
         return events
 
-    def frame_completed_by(self, size: int) -> int:
-        """The size of the incomplete frame that so many bytes more would complete; 0 if they would complete none."""
-        return self._reader.frame_completed_by(size)
-
     def heard(self, now: float) -> None:
         """Input has arrived that will be passed later: the peer is not silent."""
         self._silent_since = max(self._silent_since, now)
 
     def stop_reading(self) -> None:
         """Discard all further input, and what is held of an incomplete frame."""
-        self._reader.forget()
-        self._reader.unreadable = True
+        self.reader.forget()
+        self.reader.unreadable = True
 
     def receive_eof(self, now: float) -> list[Event]:
         """The transport is closed, or will deliver nothing more."""
@@ -180,7 +169,7 @@ class Connection:
         if self._state is not CLOSED:
             local = self._state is CLOSING
             self._state = CLOSED
-            self._reader.forget()
+            self.reader.forget()
             self._report(ConnectionClosed(self, self._local_error, local, lost=True), events)
         return events
 
@@ -189,6 +178,7 @@ class Connection:
         was called on sessions and links."""
         if self._with_output:
             touched, self._with_output = self._with_output, {}
+            self.flow_due = False
             for session in touched:
                 if not session.ended:
                     session._flush()
@@ -229,7 +219,7 @@ class Connection:
                     text = f"not opened in time: handshake-timeout {self.settings.handshake_timeout_s:g} s"
                     self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
                 self._state = CLOSED
-                self._reader.forget()
+                self.reader.forget()
                 self._report(ConnectionClosed(self, self._local_error, True), events)
             return events
         idle = self.settings.idle_timeout_s
@@ -241,7 +231,7 @@ class Connection:
             text = f"nothing heard for {now - self.last_read:.1f} s: idle-time-out {idle:g} s"
             self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
             self._state = CLOSED
-            self._reader.forget()
+            self.reader.forget()
         elif (
             self._remote_idle_s is not None
             and now >= self._last_written + self._remote_idle_s / 2
@@ -330,7 +320,7 @@ class Connection:
 
     def _handshake_failed(self, failure: HandshakeFailed, events: list[Event]) -> None:
         """No frame can be sent, so there is nothing to close (AMQP 2.2, 5.3.2)."""
-        self._reader.unreadable = True
+        self.reader.unreadable = True
         self._local_error = error = Error(failure.condition, failure.description)
         self._state = CLOSING
         self._deadline = self._now + CLOSE_TIMEOUT_S
@@ -380,7 +370,7 @@ class Connection:
                 )
             self._remote_idle_s = performative.idle_time_out / 1000
         self._state = OPENED
-        self._reader.opened(self.settings.max_frame_size)
+        self.reader.opened(self.settings.max_frame_size)
         if not self._open_sent:
             self._send_open()
         events.append(ConnectionOpened(self, performative))
@@ -464,7 +454,7 @@ class Connection:
     # For sessions and links -----------------------------------------------------------------------------------------
 
     def _forget_shapes(self) -> None:
-        self._reader.forget_shapes()
+        self.reader.forget_shapes()
 
     def _encode_within_frame(self, last: Detach | End | Close) -> bytes:
         """The encoded frame body, its error shortened to fit the peer's max-frame-size."""

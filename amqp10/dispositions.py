@@ -159,17 +159,14 @@ def add_range(ranges: list[Range], first: int, last: int, meaning: tuple[Deliver
 class PendingDispositions:
     """Dispositions of one side of a session, until the next data_to_send."""
 
-    __slots__ = ("_entries",)
+    __slots__ = ("entries",)
 
     def __init__(self) -> None:
-        self._entries: list[tuple[int, int, DeliveryState | None, bool]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._entries)
+        self.entries: list[tuple[int, int, DeliveryState | None, bool]] = []
 
     def add(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
         """first .. last inclusive, unwrapped."""
-        entries = self._entries
+        entries = self.entries
         if entries:
             before = entries[-1]
             if before[1] + 1 == first and before[3] is settled and (before[2] is state or before[2] == state):
@@ -179,15 +176,15 @@ class PendingDispositions:
 
     def drop_from(self, delivery_id: int) -> None:
         """Drop what concerns this delivery and later ones: they were never sent."""
-        self._entries = [
+        self.entries = [
             (first, min(last, delivery_id - 1), state, settled)
-            for first, last, state, settled in self._entries
+            for first, last, state, settled in self.entries
             if first < delivery_id
         ]
 
     def take(self, channel: int, is_receiver: bool, max_frame_size: int) -> bytes:
         """All as frames; states of the same delivery keep their order."""
-        entries, self._entries = self._entries, []
+        entries, self.entries = self.entries, []
         if len(entries) > 1:
             entries = _merge(entries)
         frames = []
@@ -206,6 +203,10 @@ def _merge(entries: list[Range]) -> list[Range]:
     while start < len(entries):
         _, _, state, settled = entries[start]
         stop = start + 1
+        if stop == len(entries) or entries[stop][3] is not settled or entries[stop][2] != state:
+            merged.append(entries[start])
+            start = stop
+            continue
         while stop < len(entries) and entries[stop][3] is settled and entries[stop][2] == state:
             stop += 1
         ranges = sorted((first, last) for first, last, _, _ in entries[start:stop])

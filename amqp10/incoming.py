@@ -145,5 +145,5 @@ class Incoming:
         self._session._has_output()
 
     def write_dispositions(self) -> None:
-        if self._dispositions:
+        if self._dispositions.entries:
             self._session._write_dispositions(self._dispositions, is_receiver=True)

@@ -103,7 +103,8 @@ class Link:
     @property
     def detached(self) -> bool:
         """A detach was sent or received, or the session or connection has ended."""
-        return self._state in (DETACH_SENT, DETACHED) or self.session.ended
+        state = self._state  # of a link that its session knows, DETACHED once the session or connection has ended
+        return state is DETACH_SENT or state is DETACHED or (state is NEW and self.session.ended)
 
     @property
     def snd_settle_mode(self) -> int:

@@ -119,7 +119,7 @@ class Outgoing:
         self._session._has_output()
 
     def write_dispositions(self) -> None:
-        if self._dispositions and not self._waiting:
+        if self._dispositions.entries and not self._waiting:
             self._session._write_dispositions(self._dispositions, is_receiver=False)
 
     def _send(self, body: bytes) -> None:

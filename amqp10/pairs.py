@@ -14,7 +14,7 @@ from amqp10.dispositions import DispositionShape, Range, add_range
 from amqp10.serial import WRAP, difference
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, Shape
 
-_PAIRS_FROM = 3  # pairs from which on they are taken together
+PAIRS_FROM = 3  # pairs from which on they are taken together
 
 
 def take_pairs(
@@ -29,7 +29,7 @@ def take_pairs(
     stride = transfer_size + disposition.size
     left = min((end - offset) // stride, limit)
     piece = COLUMNS_AT_FIRST
-    while left >= _PAIRS_FROM and expected + left <= WRAP:
+    while left >= PAIRS_FROM and expected + left <= WRAP:
         count = min(left, piece)
         if not _take_columns(
             buf, offset, count, transfer, transfer_size, disposition, transfer_first, expected, tags, payloads, ranges

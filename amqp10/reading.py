@@ -20,6 +20,7 @@ from amqp10.dispositions import (
 )
 from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, LinkViolation, RemoteProtocolError, SessionViolation
 from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, parse_frame_header
+from amqp10.pairs import PAIRS_FROM
 from amqp10.performatives import Disposition, Transfer, decode_performative
 from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
 
@@ -78,6 +79,7 @@ class Reader:
         self._wanted = _unpack_size(data, offset)[0] if self.buffered >= FRAME_HEAD_SIZE else FRAME_HEAD_SIZE
 
     def frame_completed_by(self, size: int) -> int:
+        """The size of the incomplete frame that so many bytes more would complete; 0 if they would complete none."""
         return self._wanted if 0 < self.buffered < self._wanted <= self.buffered + size else 0
 
     def opened(self, max_frame_size: int) -> None:
@@ -129,7 +131,7 @@ class Reader:
             if shape is None:
                 return offset
             incoming = shape.link.session.incoming
-            if end - stop >= _SMALLEST_SHAPED and buf[stop + 8 : stop + 11] == DISPOSITION_START:
+            if buf[stop + 8 : stop + 11] == DISPOSITION_START and self._are_pairs(buf, offset, stop, end):
                 known = self._dispositions.get(disposition_key(buf, stop))
                 if known is not None:
                     after, pairs = incoming.take_pairs(
@@ -145,7 +147,7 @@ class Reader:
             known = self._dispositions.get(disposition_key(buf, offset))
             if known is None:
                 return offset
-            if end - stop >= _SMALLEST_SHAPED and buf[stop + 8 : stop + 11] == TRANSFER_START:
+            if buf[stop + 8 : stop + 11] == TRANSFER_START and self._are_pairs(buf, offset, stop, end):
                 shape = self._shapes.get(shape_key(buf, stop))
                 if shape is not None:
                     incoming = shape.link.session.incoming
@@ -162,6 +164,11 @@ class Reader:
                 known.session._received_disposition(known.is_receiver, first, last, state, settled, events)
             return after
         return offset
+
+    def _are_pairs(self, buf: bytes, offset: int, stop: int, end: int) -> bool:
+        """Whether there is room for enough pairs of frames as large as the two at `offset` and `stop`."""
+        size: int = _unpack_size(buf, stop)[0]
+        return end - offset >= PAIRS_FROM * (stop - offset + size)
 
     def _read_frame(self, buf: bytes, offset: int, stop: int, events: list[Event]) -> None:
         """Process one frame with the generic codec."""

@@ -12,7 +12,7 @@ _HALF = 0x80000000
 
 def unwrap(wire: int, near: int) -> int:
     """The integer with this wire form that is nearest to `near` (which may make it negative, if near is small)."""
-    return near + difference(wire, near)
+    return near + ((wire - near + _HALF) & WRAP) - _HALF
 
 
 def difference(later: int, earlier: int) -> int:

@@ -289,7 +289,8 @@ class Session:
         if next_id is None:
             return
         begin = unwrap(first, next_id)
-        end = min(begin + difference(last, first) + 1, next_id)  # deliveries that have not been sent have no state
+        end = begin + 1 if first == last else begin + difference(last, first) + 1
+        end = min(end, next_id)  # deliveries that have not been sent have no state
         found = side.unsettled.remove(begin, end) if settled else side.unsettled.find(begin, end)
         for link, low, high in found:
             if events:
@@ -346,7 +347,7 @@ class Session:
         self._has_output()
 
     def _queue_session_flow(self) -> None:
-        self._session_flow = True
+        self._session_flow = self.connection.flow_due = True
         self._has_output()
 
     # Output that is encoded on demand -----------------------------------------------------------------

@@ -9,6 +9,7 @@ unsettled    whether a delivery costs the same beside what is unsettled, idle or
 memory       whether routers forget what is settled
 peaks        whether a router gives memory back after a peak
 core         the protocol's decisions alone
+calls        calls, reads and writes of one message in a router
 engine       encoding and decoding AMQP alone
 mqtt         encoding and decoding MQTT alone
 interrouter  the network of routers alone
@@ -31,8 +32,8 @@ from importlib import import_module
 from bench import compare
 
 PROGRAMS = (
-    "watch", "unsettled", "maps", "memory", "peaks", "core", "engine", "mqtt", "interrouter", "spark", "wal", "store",
-    "pipe", "bus", "metadata",
+    "watch", "unsettled", "maps", "memory", "peaks", "calls", "core", "engine", "mqtt", "interrouter", "spark", "wal",
+    "store", "pipe", "bus", "metadata",
 )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ An exchange has several steps, so it waits for one such frame, not for one at ea
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -105,7 +104,8 @@ class Shares:
 
 
 class ClientCarrier(Carrier):
-    __slots__ = ("_ends", "_kept", "_not_read_since", "_shares", "_view")
+    __slots__ = ("_kept", "_not_read_since", "_shares", "_view")
+    carried: ClientConnection | None
 
     def __init__(self, server: RouterServer, shares: Shares, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(server, tls)
@@ -113,14 +113,8 @@ class ClientCarrier(Carrier):
         self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
         self._kept = b""
         self._not_read_since: float | None = None
-        self._ends: asyncio.TimerHandle | None = None
 
     # --- asyncio's side
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._ends is not None:
-            self._ends.cancel()
-        super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view if self._shares.kept < KEPT_MOST else VIEW[:TOKEN]
@@ -134,22 +128,22 @@ class ClientCarrier(Carrier):
             self._shares.spent(self._server.time() - began)
             if not data:
                 return
-        nbytes = len(data)
-        large = self.carried is not None and self._connection.connection.frame_completed_by(nbytes) > LARGE_FRAME
+        reader = None if self.carried is None else self.carried.connection.reader
+        large = reader is not None and reader.buffered > 0 and reader.frame_completed_by(len(data)) > LARGE_FRAME
         if self._shares.left_s > 0 and not large:
             self._receive(data)
             return
         self._kept = data
-        self._shares.wait(self, nbytes, large)
+        self._shares.wait(self, len(data), large)
         self._pause()
 
     def pause_writing(self) -> None:
         if self.carried is not None:
-            self._connection.pause_output()
+            self.carried.pause_output()
 
     def resume_writing(self) -> None:
         if self.carried is not None:
-            self._connection.resume_output()
+            self.carried.resume_output()
             self._delayed()
             self._resume()
             self._server.after_read()
@@ -159,20 +153,16 @@ class ClientCarrier(Carrier):
     def tls_failed(self, reason: str) -> None:
         cast("RouterServer", self._server).tls_failed(self.peer, reason)
 
-    def end_after(self, seconds: float) -> None:
-        """What the client has shown holds for so long."""
-        end = cast("RouterServer", self._server).close_client
-        self._ends = asyncio.get_running_loop().call_later(seconds, end, self._connection, "the token has expired")
-
     def excuse(self, now: float) -> None:
         if self._kept and self.carried is not None:
-            self._connection.connection.heard(now)
+            self.carried.connection.heard(now)
 
     def write(self) -> None:
         super().write()
-        if self.carried is not None and self._connection.output_paused and self.transport is not None:
-            self._connection.output_waits(self.transport.get_write_buffer_size())
-            if not self._connection.reads:
+        carried = self.carried
+        if carried is not None and carried.output_paused and self.transport is not None:
+            carried.output_waits(self.transport.get_write_buffer_size())
+            if not carried.reads:
                 self._pause()
 
     def handle_waiting(self) -> int:
@@ -185,10 +175,6 @@ class ClientCarrier(Carrier):
         return len(data)
 
     # --- helpers
-
-    @property
-    def _connection(self) -> ClientConnection:
-        return cast(ClientConnection, self.carried)
 
     def _receive(self, data: bytes) -> None:
         if self.carried is None:
@@ -205,8 +191,8 @@ class ClientCarrier(Carrier):
             self._view = VIEW[: size * 2]
 
     def _delayed(self) -> None:
-        if self._not_read_since is not None:
-            self._connection.delayed(self._not_read_since, self._server.time())
+        if self._not_read_since is not None and self.carried is not None:
+            self.carried.delayed(self._not_read_since, self._server.time())
 
     def _pause(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
@@ -215,8 +201,9 @@ class ClientCarrier(Carrier):
                 self._not_read_since = self._server.time()
 
     def _resume(self) -> None:
-        open_ = self.transport is not None and not self.transport.is_closing()
-        if open_ and not self._kept and self._connection.reads:
-            assert self.transport is not None
-            self.transport.resume_reading()
+        transport, carried = self.transport, self.carried
+        if transport is None or carried is None or transport.is_closing():
+            return
+        if not self._kept and carried.reads:
+            transport.resume_reading()
             self._not_read_since = None

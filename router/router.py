@@ -34,7 +34,6 @@ from router.policies import ANONYMOUS
 from router.reporting import NO_LOG, Log
 
 PROOF_TICK: Final = 0.125  # of proof_after: how often `tick` is wanted while a proof is open
-OUTPUT_DELAY_S: Final = 0.01  # how long settlements wait for other output to be written with
 DETACH_AT: Final = 2  # times memory_limit: a publisher that sends beyond it is detached
 FAILOVER_BYTES: Final = 300  # of open, which may have 512 before the client has said more (AMQP 2.4.1)
 REOPEN_AT: Final = 0.875  # times memory_limit: below it the incoming windows of sessions open again
@@ -86,7 +85,7 @@ class Router:
         # Connections and ports enter themselves; `flush` and `take_dirty` empty these.
         self.dirty: dict[ClientConnection, None] = {}
         self.deferred_output: dict[ClientConnection, None] = {}
-        self._deferred_at: float | None = None
+        self.output_due: float | None = None  # when that of `deferred_output` is written
         self.watching: dict[ClientConnection, None] = {}
         self.credits: dict[PublisherLink, None] = {}
         self.draining: dict[SubscriberLink, None] = {}
@@ -281,16 +280,16 @@ class Router:
         """The core's timers, and deferred output. Each connection has a `handle_timer` of its own."""
         self.enter(now)
         self.core.tick(now)
-        if self._deferred_at is not None and now >= self._deferred_at:
-            self._deferred_at = None
+        if self.output_due is not None and now >= self.output_due:
+            self.output_due = None
             self.dirty.update(self.deferred_output)
             self.deferred_output.clear()
 
     def next_deadline(self) -> float | None:
         """When to call `tick`; connections have deadlines of their own."""
         deadline = self.core.next_deadline()
-        if self._deferred_at is not None and (deadline is None or self._deferred_at < deadline):
-            deadline = self._deferred_at
+        if self.output_due is not None and (deadline is None or self.output_due < deadline):
+            deadline = self.output_due
         if self.drain is not None:
             step = self.drain.next_deadline()
             if step is not None and (deadline is None or step < deadline):
@@ -381,11 +380,6 @@ class Router:
 
     def output_has_drained(self, connection: ClientConnection) -> None:
         self._writable[connection] = None
-
-    def defer_output(self, connection: ClientConnection) -> None:
-        self.deferred_output[connection] = None
-        if self._deferred_at is None:
-            self._deferred_at = self.now + OUTPUT_DELAY_S
 
     # --- helpers
 

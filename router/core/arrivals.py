@@ -83,7 +83,7 @@ class Arrivals:
             last.stop = stop
             last.live += stop - start
         else:
-            if self.runs and not self.runs.runs[-1].live:
+            if self.runs.runs and not self.runs.runs[-1].live:
                 self._drop_run(self.runs.runs[-1])
                 runs = self.by_ingress.setdefault(ingress, runs)
             if data.message_format:
@@ -123,7 +123,8 @@ class Arrivals:
         """Forgets positions that are settled. Returns the bytes of payload that were counted for them."""
         freed = 0
         for low, high in self.alive.remove(start, stop):
-            self.open.remove(low, high)
+            if self.open.starts:
+                self.open.remove(low, high)
             freed += self.segments.forget(low, high)
             run.live -= high - low
         if self.rejected:

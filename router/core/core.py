@@ -337,7 +337,7 @@ class Core:
                 address.deliveries.flush()
             self.drain()
             for address in touched:
-                if address.records.settled:
+                if address.records.settled.starts:
                     address.records.flush()
             self.drain()
             for address in touched:

@@ -176,7 +176,6 @@ class Egress:
                 self._orphan_timeout(subscriber),
                 heard,
                 self._life(subscriber),
-                subscriber.data,
             ),
         )
 

@@ -468,7 +468,7 @@ class Ingress:
     def tell_window(self, publisher: Publisher) -> None:
         """Tells the publisher's link how much may come (protocol 6.8)."""
         messages, size, reason = publisher.window()
-        withheld = self._is_credit_withheld(publisher, reason)
+        withheld = bool(reason) and self._is_credit_withheld(publisher, reason)
         could_not, publisher.credit_withheld = publisher.credit_withheld, withheld
         if could_not and not withheld and publisher.flush_at is not None:
             # protocol 8.5: without credit it could not send again what it has in doubt
@@ -477,15 +477,15 @@ class Ingress:
             publisher.no_credit_since = self.core.now
         publisher.no_credit_reason = reason
         waits = bool(reason) or (publisher.undone > 0 and not self.core.may_accept(self.address))
-        if waits or publisher in self.waiting:
+        if waits or self.waiting.any:
             self.waiting.note(publisher, waits)
         publisher.port.set_window(messages, size, reason)
 
     def _is_credit_withheld(self, publisher: Publisher, reason: str) -> bool:
-        """Says whether credit is withheld for another reason than new deliveries of this publisher: subscriptions may
+        """Says whether credit is withheld for a reason other than new deliveries of this publisher: subscriptions may
         accept those only after its flush (protocol 8.5)."""
         used = publisher.undone or publisher.unsettled or publisher.held_count
-        return reason == NO_SUBSCRIBERS or bool(reason and (not used or self._is_resending(publisher)))
+        return reason == NO_SUBSCRIBERS or not used or self._is_resending(publisher)
 
     def _is_resending(self, publisher: Publisher) -> bool:
         """A client sends what it has in doubt, in order, before anything new (protocol 8.5)."""

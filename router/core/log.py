@@ -102,16 +102,17 @@ class Segments:
 
     def size(self, start: int, stop: int) -> int:
         """Returns how many bytes of payload are kept for these positions."""
-        size = self._size(start, stop)
-        if self.freed:
+        segment = self.blocks[start >> BITS]
+        if (stop - 1) >> BITS == start >> BITS:
+            size = segment.sizes[stop - segment.start] - segment.sizes[start - segment.start]
+        else:
+            size = self._size(start, stop)
+        if self.freed.starts:
             for low, high in self.freed.overlap(start, stop):
                 size -= self._size(low, high)
         return size
 
     def _size(self, start: int, stop: int) -> int:
-        segment = self.blocks[start >> BITS]
-        if (stop - 1) >> BITS == start >> BITS:
-            return segment.sizes[stop - segment.start] - segment.sizes[start - segment.start]
         return sum([each.sizes[high] - each.sizes[low] for low, high, each in self._split(start, stop)])
 
     def free(self, start: int, stop: int) -> int:
@@ -125,7 +126,7 @@ class Segments:
     def forget(self, start: int, stop: int) -> int:
         """Forgets positions. Returns how many bytes of payload went with them."""
         size = self.size(start, stop)
-        if self.freed:
+        if self.freed.starts:
             self.freed.remove(start, stop)
         last = self.end >> BITS
         for low, high, segment in self._split(start, stop):

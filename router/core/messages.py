@@ -74,7 +74,6 @@ class SubscriptionNews:
     term: Term
     timeout_s: float
     age_s: float
-    data: bytes = b""
 
 
 class DeclaredAddress(NamedTuple):
@@ -194,8 +193,7 @@ class Flush:
 @dataclass(slots=True)
 class Join:
     """A subscription is attached at the sender (protocol 7.2). `heard`: the answer to an earlier JOIN was received
-    before the attach was answered (protocol 7.3). `life_s`: the subscription was created no longer ago. `data`: of
-    whoever attached it (protocol 7.10)."""
+    before the attach was answered (protocol 7.3). `life_s`: the subscription was created no longer ago."""
 
     address: str
     name: SubscriptionName
@@ -206,7 +204,6 @@ class Join:
     timeout_s: float
     heard: bool
     life_s: float
-    data: bytes = b""
 
 
 @dataclass(slots=True)
@@ -319,35 +316,6 @@ class SettleTags:
     tags: list[bytes]
 
 
-@dataclass(slots=True)
-class Note:
-    """The data of a subscription that is attached at the sender has changed (protocol 7.10)."""
-
-    address: str
-    name: SubscriptionName
-    term: Term
-    data: bytes
-
-
-@dataclass(slots=True)
-class Finish:
-    """Asks for an answer once everything before it has been done (protocol 6.11, 7.10). `settled`: and what it settled
-    has been forgotten by the clients, too, whose maps routers keep."""
-
-    address: str
-    number: int
-    settled: bool
-
-
-@dataclass(slots=True)
-class Finished:
-    """Answers a FINISH."""
-
-    address: str
-    number: int
-    settled: bool
-
-
 AddressMessage = (
     Pub
     | PubAck
@@ -364,9 +332,6 @@ AddressMessage = (
     | AcceptSync
     | Settle
     | SettleTags
-    | Note
-    | Finish
-    | Finished
 )
 RouterMessage = Draining | Call | Called
 Message = Hello | RouterMessage | AddressMessage

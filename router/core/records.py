@@ -121,7 +121,7 @@ class Records:
             self.check([(start, stop)])
 
     def _note_run(self, publisher: Publisher, start: int, stop: int, first_id: int, message_format: int) -> None:
-        if self.runs:
+        if self.runs.runs:
             last = self.runs.runs[-1]
             if (
                 last.publisher is publisher
@@ -240,7 +240,8 @@ class Records:
         self.address.accepted_at = core.now
         for start, stop in ranges:
             self.undone.remove(start, stop)
-            self.accepted_by_leavers.remove(start, stop)
+            if self.accepted_by_leavers.starts:
+                self.accepted_by_leavers.remove(start, stop)
             self.taken_at.observe(counters.acceptance, start, stop, core.now)
             for run, low, high in self.runs.pieces(start, stop):
                 publisher, first, last = run.publisher, run.first_id + low, run.first_id + high
@@ -360,7 +361,7 @@ class Records:
     def flush(self) -> None:
         """Sends SETTLE by position to every router that may have received one of them. A subscription may have moved
         away, but its old link may still hold the delivery (protocol 6.6)."""
-        if not self.settled:
+        if not self.settled.starts:
             return
         ranges = self.settled.take()
         if self.reached:

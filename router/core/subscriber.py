@@ -53,7 +53,6 @@ class Subscriber:
         "by_delivery_id",
         "by_sync",
         "cursor",
-        "data",
         "deliveries",
         "expiry_policy",
         "filled_placeholders",
@@ -96,7 +95,6 @@ class Subscriber:
         self.port = port
         self.name: SubscriptionName = (attach.container, attach.name)
         self.term = term
-        self.data = attach.data
         self.born: Term | None = None
         self.kind = JoinKind.EITHER
         self.history = False
@@ -199,7 +197,9 @@ class Subscriber:
             delivery.message_format = message_format
             if delivery.state is State.RELEASED:
                 self._queue_released(delivery)
-        if delivery.resume is not Resume.PLACEHOLDER or delivery.payload is None:
+        if delivery.resume is not Resume.PLACEHOLDER:
+            return False
+        if delivery.payload is None:
             return False
         delivery.resume = Resume.FILLED
         if self.resumes_only:
@@ -273,7 +273,7 @@ class Subscriber:
         start, stop = found
         if stop > limit:
             stop = limit
-        if self.skip:
+        if self.skip.starts:
             skipped = self.skip.following(start)
             if skipped is not None and skipped[0] == start:
                 return self._skip_known(start, min(skipped[1], limit))
@@ -400,7 +400,7 @@ class Subscriber:
         if not held:
             return
         self.deliveries.counters.subscriber_settled += count(held)
-        if self.settled_on_wire:
+        if self.settled_on_wire.starts:
             self.settle_on_wire(held)
             for low, high in held:
                 self.settled_on_wire.remove(low, high)
@@ -409,7 +409,7 @@ class Subscriber:
             for a, b in held:
                 for run, low, high in self.sent_positions.pieces(a, b):
                     port.settle(run.first_id + low, run.first_id + high - 1)
-        if self.rejected:
+        if self.rejected.starts:
             self.rejected.remove(start, stop)
         if len(self.sent_positions.runs) > 1:
             self.trim()

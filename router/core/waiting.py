@@ -123,8 +123,9 @@ class WaitingPublishers:
         self._since: dict[Publisher, float] = {}
         self._told: dict[Publisher, Waiting] = {}
 
-    def __contains__(self, publisher: Publisher) -> bool:
-        return publisher in self._since
+    @property
+    def any(self) -> bool:
+        return bool(self._since)
 
     def told(self, publisher: Publisher) -> Waiting | None:
         """Returns what the publisher was told and still holds."""

@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from router.router import Router
 
 SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no connection
+# How long settlements wait for other output to be written with: with 20 messages a second on a link, up to the next.
+# Each write is a system call, and wakes the process of a client.
+OUTPUT_DELAY_S: Final = 0.05
 OUTPUT_LIMIT: Final = 4 << 20  # bytes waiting in the engine, above which nothing is sent to subscribers
 
 
@@ -74,6 +77,7 @@ class ClientConnection:
         "_outputs",
         "connection",
         "container",
+        "core",
         "limits",
         "log",
         "pending_expiries",
@@ -90,6 +94,7 @@ class ClientConnection:
     def __init__(self, router: Router, settings: ConnectionSettings, now: float, address: str = "") -> None:
         """address: host:port of the client, for the log."""
         self.router = router
+        self.core: Core = router.core
         self.log = ClientLog(router.log, address)
         self.connection = Connection(settings, server=True, now=now)
         self.connection.context = self
@@ -111,19 +116,20 @@ class ClientConnection:
     def receive_data(self, data: bytes, now: float) -> None:
         self.router.enter(now)
         connection = self.connection
-        frames = connection.frames_read
+        reader = connection.reader
+        frames = reader.frames
         events = connection.receive_data(data, now)
         handlers = _HANDLERS
-        urgent = not events
+        urgent = not events or connection.flow_due
         for event in events:
             kind = event.__class__
             handlers[kind](self, event, now)
             if kind not in _QUIET and not (isinstance(event, LinkFlow) and not event.flow.echo):
                 urgent = True
-        if self.watched and connection.frames_read != frames:
+        if self.watched and reader.frames != frames:
             for port in list(self.watched):
                 port.on_frame(now)
-        if connection.incomplete_size + connection.buffered_size != self._incomplete_bytes:
+        if connection.incomplete_size + reader.buffered != self._incomplete_bytes:
             self._count_incomplete(now)
         if urgent:
             self.output_ready()
@@ -255,10 +261,6 @@ class ClientConnection:
     # --- for the ports
 
     @property
-    def core(self) -> Core:
-        return self.router.core
-
-    @property
     def config(self) -> RouterConfig:
         return self.router.config
 
@@ -276,7 +278,10 @@ class ClientConnection:
 
     def output_can_wait(self) -> None:
         """Output that is not urgent may be waiting: it is written with the next urgent output, or a little later."""
-        self.router.defer_output(self)
+        router = self.router
+        router.deferred_output[self] = None
+        if router.output_due is None:
+            router.output_due = router.now + OUTPUT_DELAY_S
 
     def watch(self, port: PublisherLink) -> None:
         self.watched[port] = None
@@ -496,14 +501,14 @@ class ClientConnection:
             self._recount_incomplete()
             if router.incomplete_bytes <= router.incomplete_limit:
                 return
-        if connection.buffered_size > SMALL_FRAME:
+        if connection.reader.buffered > SMALL_FRAME:
             text = f"limit memory_limit: this router holds {router.incomplete_limit} bytes of incomplete frames"
             self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), text))
             connection.stop_reading()
             self._recount_incomplete()
 
     def _recount_incomplete(self) -> None:
-        incomplete = self.connection.incomplete_size + self.connection.buffered_size
+        incomplete = self.connection.incomplete_size + self.connection.reader.buffered
         self.router.incomplete_bytes += incomplete - self._incomplete_bytes
         self._incomplete_bytes = incomplete
 

@@ -171,7 +171,8 @@ class PublisherLink:
     def on_transfers(self, event: Transfers, now: float) -> None:
         tags, payloads = event.tags, event.payloads
         self.credit.sizes.observe(payloads)
-        self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
+        if self.proof.open:
+            self._evidence(self.proof.transfer(self.link.delivery_count), now)
         if self.detached:
             return
         router = self.connection.router
@@ -227,7 +228,8 @@ class PublisherLink:
     def on_dispositions(self, event: Dispositions, now: float) -> None:
         if not event.settled:
             return
-        self._evidence(self.proof.open and self.proof.settlement(event.first_id, event.last_id), now)
+        if self.proof.open:
+            self._evidence(self.proof.settlement(event.first_id, event.last_id), now)
         if self.detached:
             return
         self.connection.core.publisher_settled(self, event.first_id, event.last_id, now)
@@ -257,7 +259,8 @@ class PublisherLink:
         link = self.link
         if self.credit_withheld or link.detached:
             return
-        again = self.credit.ask_again(link.delivery_count)
+        asks = self.credit.question_limit is not None
+        again = self.credit.ask_again(link.delivery_count) if asks else None
         credit = again if again is not None else self.credit.change(link.delivery_count)
         if credit is not None:
             link.grant(credit, echo=again is not None)

@@ -79,9 +79,9 @@ def test_an_extended_header_is_skipped() -> None:
 
 def test_frames_are_counted_with_heartbeats() -> None:
     wire = Wire()
-    before = wire.server.frames_read
+    before = wire.server.reader.frames
     wire.feed(EMPTY_FRAME * 3)
-    assert wire.server.frames_read == before + 3
+    assert wire.server.reader.frames == before + 3
     assert wire.events == []
 
 

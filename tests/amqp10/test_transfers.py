@@ -180,7 +180,7 @@ def test_as_many_shapes_as_a_peer_likes_are_bounded() -> None:
             fields = (b"\x43", b"\x42", b"\x42", *(b"\x40",) * (tail % 2), *(b"",))
             wire.feed(encoded(number, b"t" * tag_size, b"", compound=(list8, list32)[tail % 2], tail=fields))
             number += 1
-    assert len(wire.server._reader._shapes) <= 1024
+    assert len(wire.server.reader._shapes) <= 1024
 
 
 def mixture(rng: random.Random, count: int) -> list[bytes]:

@@ -36,7 +36,8 @@ class FakeConnection:
         self.delays: list[float] = []
         self.reads = True
         self.frame = 0
-        self.connection = SimpleNamespace(frame_completed_by=lambda size: self.frame)
+        reader = SimpleNamespace(buffered=1, frame_completed_by=lambda size: self.frame)
+        self.connection = SimpleNamespace(reader=reader)
         self.closed = False
 
     def receive_data(self, data: bytes, now: float) -> None:
