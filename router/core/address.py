@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from router.core import messages as m
 from router.core.deliveries import Deliveries
 from router.core.egress import Egress
+from router.core.finishing import Finishing
 from router.core.ingress import Ingress
 from router.core.publisher_directory import PublisherDirectory
 from router.core.records import Records
@@ -46,8 +47,10 @@ class Address:
         self.ingress = Ingress(self)
         self.deliveries = Deliveries(self)
         self.egress = Egress(self)
+        self.finishing = Finishing(self)
         self.handlers: m.Handlers = {}
-        for part in (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress):
+        parts = (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress)
+        for part in (*parts, self.finishing):
             self.handlers.update(part.handlers())
         self.established = core.startup.is_established(name)  # publishers may be told accepted (protocol 4.4)
         # when a publisher was last told accepted here, or before the address was forgotten (protocol 7.3)
@@ -66,6 +69,7 @@ class Address:
         self.deliveries.router_down(router)
         self.egress.router_down(router)
         self.ingress.router_down(router)
+        self.finishing.router_down(router)
 
     def recovery(self) -> Recovery | None:
         """Returns why publishers are told nothing yet, and for how long at most; None once it is established."""
@@ -106,6 +110,7 @@ class Address:
             or self.records.settled
             or self.deliveries.accepts
             or self.deliveries.sync_accepts
+            or self.finishing
         )
 
     def check_invariants(self) -> None:

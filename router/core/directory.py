@@ -123,6 +123,7 @@ class SubscriptionEntry:
     __slots__ = (
         "born",
         "created_at",
+        "data",
         "declared",
         "home",
         "in_time",
@@ -156,6 +157,7 @@ class SubscriptionEntry:
         self.in_time = True
         self.resumed = False  # it was known here before the attach of its term (protocol 7.3)
         self.declared = False  # it never expires (protocol 2.7)
+        self.data = b""  # of whoever attached it (protocol 7.10)
         self.created_at = float("-inf")  # it is no older, as far as is known (protocol 7.3)
         self.owed = IntervalSet()
         self.syncing = IntervalSet()

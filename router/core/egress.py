@@ -176,6 +176,7 @@ class Egress:
                 self._orphan_timeout(subscriber),
                 heard,
                 self._life(subscriber),
+                subscriber.data,
             ),
         )
 

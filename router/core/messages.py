@@ -74,6 +74,7 @@ class SubscriptionNews:
     term: Term
     timeout_s: float
     age_s: float
+    data: bytes = b""
 
 
 class DeclaredAddress(NamedTuple):
@@ -193,7 +194,8 @@ class Flush:
 @dataclass(slots=True)
 class Join:
     """A subscription is attached at the sender (protocol 7.2). `heard`: the answer to an earlier JOIN was received
-    before the attach was answered (protocol 7.3). `life_s`: the subscription was created no longer ago."""
+    before the attach was answered (protocol 7.3). `life_s`: the subscription was created no longer ago. `data`: of
+    whoever attached it (protocol 7.10)."""
 
     address: str
     name: SubscriptionName
@@ -204,6 +206,7 @@ class Join:
     timeout_s: float
     heard: bool
     life_s: float
+    data: bytes = b""
 
 
 @dataclass(slots=True)
@@ -316,6 +319,35 @@ class SettleTags:
     tags: list[bytes]
 
 
+@dataclass(slots=True)
+class Note:
+    """The data of a subscription that is attached at the sender has changed (protocol 7.10)."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    data: bytes
+
+
+@dataclass(slots=True)
+class Finish:
+    """Asks for an answer once everything before it has been done (protocol 6.11, 7.10). `settled`: and what it settled
+    has been forgotten by the clients, too, whose maps routers keep."""
+
+    address: str
+    number: int
+    settled: bool
+
+
+@dataclass(slots=True)
+class Finished:
+    """Answers a FINISH."""
+
+    address: str
+    number: int
+    settled: bool
+
+
 AddressMessage = (
     Pub
     | PubAck
@@ -332,6 +364,9 @@ AddressMessage = (
     | AcceptSync
     | Settle
     | SettleTags
+    | Note
+    | Finish
+    | Finished
 )
 RouterMessage = Draining | Call | Called
 Message = Hello | RouterMessage | AddressMessage

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from router.core.waiting import Waiting
@@ -26,6 +26,9 @@ Term = tuple[int, str]
 
 ExpiryPolicy = Literal["link-detach", "session-end", "connection-close", "never"]
 
+
+MOST_DATA: Final = 0xFFFF
+"""Bytes of `SubscriberAttach.data`."""
 
 NEVER_EXPIRES_S: Final = float(0xFFFFFFFF)
 """The timeout that a declared subscription is granted: the largest that AMQP can say (protocol 7.8)."""
@@ -79,6 +82,7 @@ class PublisherAttach:
     incomplete: bool = False
     mode_first: bool = False  # rcv-settle-mode first was negotiated
     unsettled_window: int | None = None  # of its user; None: the network's
+    wants_completion: bool = False  # the port is a CompletionPort
 
 
 @dataclass(slots=True)
@@ -97,6 +101,8 @@ class SubscriberAttach:
     mode_first: bool = False  # rcv-settle-mode first was negotiated
     settled_mode: bool = False  # snd-settle-mode settled was negotiated
     selection: Selection | None = None  # None: everything
+    data: bytes = b""  # of whoever attaches it, at most MOST_DATA; all routers know it (protocol 7.10)
+    keeps_map: bool = False  # routers keep its unsettled map, as its client presents none; the port is a KeptMapPort
 
 
 @dataclass(slots=True)
@@ -109,6 +115,54 @@ class SubscriberAnswer:
     marks: list[Term] = field(default_factory=list)  # onceway:marks, sorted
     timeout_s: float = 0.0  # granted
     expiry_policy: ExpiryPolicy = "session-end"
+    identifiers: dict[int, tuple[bytes, bool]] = field(default_factory=dict)  # of a map that routers keep
+
+
+class KnownSubscription(NamedTuple):
+    """What any router knows of a subscription (protocol 2.2). `home`: None while it is an orphan."""
+
+    address: str
+    name: str
+    data: bytes
+    born: Term | None
+    home: str | None
+
+
+class KeptMapPort(Protocol):
+    """The link of a subscription whose unsettled map routers keep: MQTT with QoS 2 (protocol 7.9). Nothing uses it yet.
+
+    Its deliveries are named by their outgoing tags. The port gives each an identifier, which the router that keeps the
+    map knows before the client sees it. So a successor sends it under the same one, and knows which ones are taken.
+    The port says `core.received` at PUBREC, and `core.released` at PUBCOMP.
+    """
+
+    def capacity(self) -> int:
+        """Returns how many deliveries may be given identifiers now: those that are sent later count already."""
+
+    def answer(self, answer: SubscriberAnswer) -> int:
+        """Answers the attach. `answer.identifiers` are in use: of each, the tag and whether it is accepted. Those that
+        are get PUBREL now; the others come again by `publish`, repeated, or by `release`. Returns how many there
+        are."""
+
+    def identify(self, tags: list[bytes], payloads: list[bytes], message_format: int) -> list[int]:
+        """Gives each delivery a free identifier, which is in use from now on; 0: it needs none (QoS 0 and 1, or the
+        client does not get it). They are sent by `publish`, in this order, or are forgotten."""
+
+    def publish(self, tags: list[bytes], payloads: list[bytes], message_format: int, repeated: bool) -> None:
+        """Sends deliveries. repeated: under the identifier of `answer`, with DUP."""
+
+    def release(self, tag: bytes) -> None:
+        """What the client has received is on record: sends PUBREL, or notes that none is needed (QoS 0 and 1, or after
+        a PUBREC with an error)."""
+
+    def forget(self, tag: bytes) -> None:
+        """This delivery is not sent after all: its identifier is free."""
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        """As for a SubscriberPort."""
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        """As for a SubscriberPort."""
 
 
 class Selection(Protocol):
@@ -165,6 +219,16 @@ class PublisherPort(Protocol):
 
     def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
         """Detaches an answered link with the error (protocol 5.3). The port is gone then."""
+
+
+class CompletionPort(PublisherPort, Protocol):
+    """A publisher's link that uses a delivery-tag again for another message: MQTT with QoS 2 (protocol 6.11)."""
+
+    def completed(self, first_id: int, last_id: int) -> None:
+        """Nobody holds the tags of these deliveries any more, which it has settled: they may be used again."""
+
+    def tag_completed(self, tag: bytes) -> None:
+        """The same of a tag that was settled by `core.publisher_settled_tag`."""
 
 
 class SubscriberPort(Protocol):

@@ -53,6 +53,7 @@ class Subscriber:
         "by_delivery_id",
         "by_sync",
         "cursor",
+        "data",
         "deliveries",
         "expiry_policy",
         "filled_placeholders",
@@ -95,6 +96,7 @@ class Subscriber:
         self.port = port
         self.name: SubscriptionName = (attach.container, attach.name)
         self.term = term
+        self.data = attach.data
         self.born: Term | None = None
         self.kind = JoinKind.EITHER
         self.history = False
@@ -197,9 +199,7 @@ class Subscriber:
             delivery.message_format = message_format
             if delivery.state is State.RELEASED:
                 self._queue_released(delivery)
-        if delivery.resume is not Resume.PLACEHOLDER:
-            return False
-        if delivery.payload is None:
+        if delivery.resume is not Resume.PLACEHOLDER or delivery.payload is None:
             return False
         delivery.resume = Resume.FILLED
         if self.resumes_only:

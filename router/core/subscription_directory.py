@@ -32,7 +32,7 @@ class SubscriptionDirectory:
         self.entries: dict[m.SubscriptionName, SubscriptionEntry] = {}
 
     def handlers(self) -> m.Handlers:
-        return {m.Join: self.on_join, m.Orphan: self.on_orphan, m.Leave: self.on_leave}
+        return {m.Join: self.on_join, m.Orphan: self.on_orphan, m.Leave: self.on_leave, m.Note: self.on_note}
 
     # --------------------------------------------------------------------------------------------------------- attached
 
@@ -72,11 +72,18 @@ class SubscriptionDirectory:
             entry = known
         else:
             entry = self._new_subscription(sender, message, entry, created_at)
+        entry.data = message.data
         # protocol 7.3: the mark says since when this router knows the subscription of a client without epochs
         mark = entry.born if message.born is None else None
         result = m.JoinResult.OK if entry.in_time else m.JoinResult.UNHEARD
         self._answer(sender, message, result, known=resumed, mark=mark)
         address.streams.synchronise(entry, message.history)
+
+    def on_note(self, sender: str, message: m.Note) -> None:
+        """The data of a subscription that is attached at the sender has changed (protocol 7.10)."""
+        entry = self.entries.get(message.name)
+        if entry is not None and entry.home == sender and entry.term == message.term:
+            entry.data = message.data
 
     def _join_is_stale(self, entry: SubscriptionEntry, sender: str, message: m.Join) -> bool:
         """Says whether the subscription has attached later, or elsewhere in the same term (protocol 7.3)."""
@@ -350,6 +357,7 @@ class SubscriptionDirectory:
             return  # its home has not removed it yet (protocol 8.7)
         since = self.core.now - news.age_s
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
+        entry.data = news.data
         if known is not None and (known.declared or known.born == news.born):
             entry.declared, entry.in_time, entry.born = known.declared, known.in_time, known.born
             entry.created_at, entry.resumed = known.created_at, True
@@ -365,7 +373,8 @@ class SubscriptionDirectory:
         """Returns what HELLO tells: all subscriptions (protocol 4.2)."""
         name, now = self.address.name, self.core.now
         return [
-            m.SubscriptionNews(name, e.name, e.born, e.term, e.timeout_s, e.age(now)) for e in self.entries.values()
+            m.SubscriptionNews(name, e.name, e.born, e.term, e.timeout_s, e.age(now), e.data)
+            for e in self.entries.values()
         ]
 
     # ------------------------------------------------------------------------------------------------------------- time

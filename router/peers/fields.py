@@ -32,6 +32,10 @@ def write_string(value: str) -> bytes:
     return U16.pack(len(data)) + data
 
 
+def write_binary(value: bytes) -> bytes:
+    return U16.pack(len(value)) + value
+
+
 def write_term(term: Term) -> bytes:
     return U64.pack(term[0]) + write_string(term[1])
 

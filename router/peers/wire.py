@@ -24,6 +24,8 @@ from router.core.messages import (
     DeclaredAddress,
     Draining,
     Entries,
+    Finish,
+    Finished,
     Flush,
     Hello,
     Join,
@@ -32,6 +34,7 @@ from router.core.messages import (
     JoinResult,
     Leave,
     Message,
+    Note,
     Orphan,
     PeerProtocolError,
     Pub,
@@ -50,6 +53,7 @@ from router.peers.fields import (
     U32,
     U64,
     Reader,
+    write_binary,
     write_expected,
     write_maybe_term,
     write_name,
@@ -88,7 +92,7 @@ def _encode_hello(m: Hello) -> bytes:
     parts.append(U32.pack(len(m.subscriptions)))
     for s in m.subscriptions:
         parts += [write_string(s.address), write_name(s.name), write_maybe_term(s.born), write_term(s.term)]
-        parts += [F64.pack(s.timeout_s), F64.pack(s.age_s)]
+        parts += [F64.pack(s.timeout_s), F64.pack(s.age_s), write_binary(s.data)]
     return b"".join(parts)
 
 
@@ -109,8 +113,8 @@ def _decode_hello(r: Reader, address: str) -> Hello:
         PublisherNews(r.string(), r.publisher(), r.u64(), r.term(), r.seconds(), r.seconds()) for _ in range(r.many(44))
     ]
     subscriptions = [
-        SubscriptionNews(r.string(), r.name(), r.maybe_term(), r.term(), r.seconds(), r.seconds())
-        for _ in range(r.many(33))
+        SubscriptionNews(r.string(), r.name(), r.maybe_term(), r.term(), r.seconds(), r.seconds(), r.binary())
+        for _ in range(r.many(35))
     ]
     return Hello(
         incarnation, all_recovered, recovered, settings, topology, declarations, routers, up, publishers, subscriptions
@@ -138,13 +142,14 @@ def _decode_puback(r: Reader, address: str) -> PubAck:
 
 def _encode_join(m: Join) -> bytes:
     head = write_string(m.address) + write_name(m.name) + write_maybe_term(m.born) + write_term(m.term)
-    return head + bytes([m.kind, m.history, m.heard]) + F64.pack(m.timeout_s) + F64.pack(m.life_s)
+    times = F64.pack(m.timeout_s) + F64.pack(m.life_s)
+    return head + bytes([m.kind, m.history, m.heard]) + times + write_binary(m.data)
 
 
 def _decode_join(r: Reader, address: str) -> Join:
     name, born, term = r.name(), r.maybe_term(), r.term()
     kind, history, heard = JoinKind(r.u8(2)), r.flag(), r.flag()
-    return Join(address, name, born, term, kind, history, r.seconds(), heard, r.seconds())
+    return Join(address, name, born, term, kind, history, r.seconds(), heard, r.seconds(), r.binary())
 
 
 def _encode_sync(m: Sync) -> bytes:
@@ -218,6 +223,7 @@ _NAME: Final[FieldType] = (write_name, Reader.name)
 _SECONDS: Final[FieldType] = (F64.pack, Reader.seconds)
 _FLAG: Final[FieldType] = (lambda value: b"\1" if value else b"\0", Reader.flag)
 _TAGS: Final[FieldType] = (write_tags, Reader.tags)
+_BINARY: Final[FieldType] = (write_binary, Reader.binary)
 _EXPECTED: Final[FieldType] = (write_expected, Reader.expected)
 _REJECTIONS: Final[FieldType] = (write_rejections, Reader.rejections)
 _JOIN_RESULT: Final[FieldType] = (lambda value: bytes((value,)), lambda r: JoinResult(r.u8(3)))
@@ -271,6 +277,9 @@ _KINDS: Final[list[Kind]] = [
     _of_a_router(Draining, _FLAG),
     _of_a_router(Call, _U64, _FLAG),
     _of_a_router(Called, _U64, _FLAG),
+    _in_order(Note, _NAME, _TERM, _BINARY),
+    _in_order(Finish, _U64, _FLAG),
+    _in_order(Finished, _U64, _FLAG),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]

@@ -60,7 +60,12 @@ MESSAGE = st.one_of(
         st.lists(st.text(max_size=4), max_size=3).map(tuple),
         st.lists(st.tuples(st.text(max_size=4), U64), max_size=3).map(tuple),
         st.lists(st.builds(m.PublisherNews, ADDRESS, PID, U64, TERM, SECONDS, SECONDS), max_size=3),
-        st.lists(st.builds(m.SubscriptionNews, ADDRESS, NAME, st.none() | TERM, TERM, SECONDS, SECONDS), max_size=3),
+        st.lists(
+            st.builds(
+                m.SubscriptionNews, ADDRESS, NAME, st.none() | TERM, TERM, SECONDS, SECONDS, st.binary(max_size=9)
+            ),
+            max_size=3,
+        ),
     ),
     st.builds(m.Pub, ADDRESS, PID, U64, TERM, SECONDS, st.none() | EXPECTED),
     st.builds(m.PubAck, ADDRESS, PID, TERM, st.none() | st.tuples(TERM, U64, st.booleans())),
@@ -78,6 +83,7 @@ MESSAGE = st.one_of(
         SECONDS,
         st.booleans(),
         SECONDS,
+        st.binary(max_size=9),
     ),
     st.builds(
         m.Joined, ADDRESS, NAME, TERM, st.sampled_from(m.JoinResult), st.booleans(), st.none() | TERM, st.none() | TERM
@@ -93,6 +99,9 @@ MESSAGE = st.one_of(
     st.builds(m.Draining, st.booleans()),
     st.builds(m.Call, U64, st.booleans()),
     st.builds(m.Called, U64, st.booleans()),
+    st.builds(m.Note, ADDRESS, NAME, TERM, st.binary(max_size=9)),
+    st.builds(m.Finish, ADDRESS, U64, st.booleans()),
+    st.builds(m.Finished, ADDRESS, U64, st.booleans()),
 )
 
 

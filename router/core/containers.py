@@ -1,0 +1,58 @@
+"""What a router says of the links of one container-id, wherever they are attached (protocol 7.10).
+
+A session of MQTT is a container. Its subscriptions carry data that says what the session is, and every router has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.directory import derive_publisher_id
+from router.core.ports import MOST_DATA, KnownSubscription, SubscriberPort
+
+if TYPE_CHECKING:
+    from router.core.core import Core
+
+
+def subscriptions_of(core: Core, container: str) -> list[KnownSubscription]:
+    """Returns the container's subscriptions that this router knows, in order of address and link name."""
+    found = [
+        KnownSubscription(address.name, entry.name[1], entry.data, entry.born, entry.home)
+        for address in core.addresses.values()
+        for entry in address.subscriptions.entries.values()
+        if entry.name[0] == container
+    ]
+    return sorted(found, key=lambda each: each[:2])
+
+
+def knows_publisher(core: Core, container: str, name: str, address: str, unique_tags: bool) -> bool:
+    """Says whether this router knows the publisher, so that it may go on with what it has sent (protocol 2.1)."""
+    there = core.addresses.get(address)
+    if there is None:
+        return False
+    known = there.publishers.entries.get(derive_publisher_id(container, name, address, unique_tags))
+    return known is not None and known.real and not known.expired(core.now)
+
+
+def change_data(core: Core, port: SubscriberPort, data: bytes, done: Callable[[], None], now: float) -> None:
+    """Changes the data of an attached subscription. `done` is called, inside a handler, when every router in session
+    has it; never if the subscription is detached before that."""
+    assert len(data) <= MOST_DATA
+    core.now = now
+    subscriber = core.subscribers.get(port)
+    if subscriber is None:
+        return
+    subscriber.data = data
+    address = subscriber.address
+    core.broadcast(m.Note(address.name, subscriber.name, subscriber.term, data))
+    missing = core.members.everybody()
+
+    def answered(router: str) -> None:
+        missing.pop(router)
+        if not missing and core.subscribers.get(port) is subscriber:
+            done()
+
+    address.finishing.ask(list(missing), False, answered)
+    core.drain()
