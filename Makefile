@@ -70,7 +70,7 @@ $(TOOLS)/python: | venv
 lock: $(TOOLS)/python ## requirements.lock: what a wheel needs to run, each with its version and hashes
 	@$(TOOLS)/python -m pip install -q uv
 	@$(TOOLS)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
-		--extra postgresql --extra metadata pyproject.toml -o requirements.lock
+		--extra postgresql --extra metadata --extra oauth pyproject.toml -o requirements.lock
 
 audit: $(TOOLS)/python ## known vulnerabilities of what requirements.lock names (asks pypi.org)
 	@$(TOOLS)/python -m pip install -q pip-audit

@@ -96,8 +96,9 @@ class ClientChoice:
 class Offer(Protocol):
     """What a server offers to one client; asked when the SASL header arrives."""
 
-    largest_frame: int
-    """Bytes that a SASL frame may have. AMQP 5.3.1 says 512; tokens may need more."""
+    @property
+    def largest_frame(self) -> int:
+        """Bytes that a SASL frame may have. AMQP 5.3.1 says 512; tokens may need more."""
 
     @property
     def names(self) -> tuple[Symbol, ...]:
@@ -184,11 +185,11 @@ class ExternalServer:
 
 
 class BearerServer:
-    """OAUTHBEARER: `verify(token)` says whose token it is."""
+    """OAUTHBEARER: `verify(token)` says whose token it is, or that this is pending."""
 
     __slots__ = ("_failure", "_verify")
 
-    def __init__(self, verify: Callable[[str], Success | Failure]) -> None:
+    def __init__(self, verify: Callable[[str], Success | Failure | Pending]) -> None:
         self._verify = verify
         self._failure: Failure | None = None
 

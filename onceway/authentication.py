@@ -14,12 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
 from amqp10.errors import EncodeError
 from amqp10.frames import MIN_MAX_FRAME_SIZE
 from amqp10.sasl import (
     AnonymousServer,
+    BearerServer,
     ExternalServer,
     Failure,
     Pending,
@@ -32,15 +34,15 @@ from amqp10.scram import END_POINT, HASHES, PLUS, ScramServer, Verifier, prepare
 from amqp10.types import Symbol
 from onceway.guesses import Guesses
 from onceway.listener_tls import Tls
+from onceway.tokens import Holder, Tokens
 from onceway.topology import Topology
-from onceway.topology.sasl import ANONYMOUS, EXTERNAL, PLAIN, CertificateRule, Sasl
+from onceway.topology.sasl import ANONYMOUS, BEARER, EXTERNAL, PLAIN, CertificateRule, Sasl
 from onceway.users import Users, load_users
 
 NONCE_BYTES: Final = 18
 CHECKS_AT_ONCE: Final = 2  # passwords in plain text; each takes some 5 ms of one core
+MOST_TOKEN: Final = 16 << 10  # bytes of a SASL frame where it may have a token
 _FIELDS: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
-
-_pool: ThreadPoolExecutor | None = None
 
 
 @dataclass(slots=True)
@@ -49,6 +51,7 @@ class Authentication:
 
     sasl: Sasl
     users: Users
+    tokens: Tokens | None = None
     guesses: Guesses = field(default_factory=Guesses)
     counts: Counter[str] = field(default_factory=Counter)  # failed, delayed, refused
 
@@ -78,9 +81,14 @@ def load(topology: Topology, before: Authentication | None = None) -> Authentica
     users = Users()
     if sasl.users is not None:
         users = load_users(topology.directory / sasl.users, f"{topology.path}: sasl.users")
+    tokens = before.tokens if before is not None else None
+    if sasl.tokens is None:
+        tokens = None
+    elif tokens is None or tokens.rules != sasl.tokens or not sasl.tokens.remote:
+        tokens = Tokens(sasl.tokens, topology.directory, f"{topology.path}: sasl.tokens")
     if before is None:
-        return Authentication(sasl, users)
-    return Authentication(sasl, users, before.guesses, before.counts)
+        return Authentication(sasl, users, tokens)
+    return Authentication(sasl, users, tokens, before.guesses, before.counts)
 
 
 class ClientSasl:
@@ -91,17 +99,29 @@ class ClientSasl:
         address: The client's host:port.
         tls: Its TLS, whose handshake is over when it speaks of SASL.
         later: Takes the result of a step that was pending.
+        ends: Takes the seconds after which what the client has shown does not hold any more.
     """
 
-    largest_frame = MIN_MAX_FRAME_SIZE
-
-    def __init__(self, own: Authentication, address: str, tls: Tls | None, later: Callable[[Step], None]) -> None:
+    def __init__(
+        self,
+        own: Authentication,
+        address: str,
+        tls: Tls | None,
+        later: Callable[[Step], None],
+        ends: Callable[[float], None],
+    ) -> None:
         self._own = own
         self._address = address
         self._tls = tls
         self._later = later
+        self._ends = ends
+        self._holder: Holder | None = None  # of the token that it has shown
         self._claimed = ""  # who the client says it is
         self._refused = False  # without a look at what it has shown
+
+    @property
+    def largest_frame(self) -> int:
+        return MOST_TOKEN if BEARER in self.names else MIN_MAX_FRAME_SIZE
 
     @property
     def names(self) -> tuple[Symbol, ...]:
@@ -111,7 +131,7 @@ class ClientSasl:
             if name in HASHES and plus:
                 offered.append(name + PLUS)
         for name in self._own.sasl.mechanisms:
-            if (name == EXTERNAL and self._tls is None) or (
+            if (name in (EXTERNAL, BEARER) and self._tls is None) or (
                 name == PLAIN and self._tls is None and not self._own.sasl.plain_without_tls
             ):
                 continue
@@ -126,6 +146,8 @@ class ClientSasl:
             return AnonymousServer()
         if name == EXTERNAL:
             mechanism = _External(self._user_of_certificate())
+        elif name == BEARER:
+            mechanism = BearerServer(self._check_token)
         elif name == PLAIN:
             mechanism = PlainServer(self._check_password)
         else:
@@ -140,6 +162,9 @@ class ClientSasl:
         own, now = self._own, time.monotonic()
         if isinstance(step, Success):
             own.guesses.succeeded(self._address, step.identity)
+            if self._holder is not None:
+                self._ends(self._holder.lasts_s)
+                return replace(step, groups=self._holder.groups)
             return replace(step, groups=own.users.groups(step.identity))
         if not isinstance(step, Failure):
             return step
@@ -171,6 +196,30 @@ class ClientSasl:
         if self._refuses(user):  # what the client sees is as always
             return replace(verifier, stored_key=secrets.token_bytes(len(verifier.stored_key)))
         return verifier
+
+    def _check_token(self, token: str) -> Success | Failure | Pending:
+        tokens = self._own.tokens
+        assert tokens is not None
+        if not tokens.wants_keys(token, time.monotonic()):
+            return self._whose(tokens, token)
+        fetching = asyncio.get_running_loop().run_in_executor(_fetcher(), tokens.fetch)
+
+        def fetched(future: asyncio.Future[None]) -> None:
+            if not future.cancelled():
+                future.result()
+                step = self.result(self._whose(tokens, token))
+                if not isinstance(step, Pending):
+                    self._later(step)
+
+        fetching.add_done_callback(fetched)
+        return Pending()
+
+    def _whose(self, tokens: Tokens, token: str) -> Success | Failure:
+        found = tokens.verify(token)
+        if isinstance(found, Failure):
+            return found
+        self._holder = found
+        return Success(found.user)
 
     def _check_password(self, username: str, password: str) -> bool | Pending:
         try:
@@ -240,8 +289,13 @@ def _names(certificate: Mapping[str, Any], source: str) -> list[str]:
     return [value for key, value in certificate.get("subjectAltName", ()) if key == _FIELDS[source]]
 
 
+@cache
 def _workers() -> ThreadPoolExecutor:
-    global _pool  # noqa: PLW0603 - threads are the process's, however many routers it has
-    if _pool is None:
-        _pool = ThreadPoolExecutor(CHECKS_AT_ONCE, "passwords")
-    return _pool
+    """Threads are the process's, however many routers it has."""
+    return ThreadPoolExecutor(CHECKS_AT_ONCE, "passwords")
+
+
+@cache
+def _fetcher() -> ThreadPoolExecutor:
+    """Its own: a server of keys that hangs holds up no passwords."""
+    return ThreadPoolExecutor(1, "keys")

@@ -13,6 +13,7 @@ An exchange has several steps, so it waits for one such frame, not for one at ea
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -104,7 +105,7 @@ class Shares:
 
 
 class ClientCarrier(Carrier):
-    __slots__ = ("_kept", "_not_read_since", "_shares", "_view")
+    __slots__ = ("_ends", "_kept", "_not_read_since", "_shares", "_view")
     carried: ClientConnection | None
 
     def __init__(self, server: RouterServer, shares: Shares, tls: ssl.SSLContext | None = None) -> None:
@@ -113,8 +114,14 @@ class ClientCarrier(Carrier):
         self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
         self._kept = b""
         self._not_read_since: float | None = None
+        self._ends: asyncio.TimerHandle | None = None
 
     # --- asyncio's side
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._ends is not None:
+            self._ends.cancel()
+        super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view if self._shares.kept < KEPT_MOST else VIEW[:TOKEN]
@@ -152,6 +159,12 @@ class ClientCarrier(Carrier):
 
     def tls_failed(self, reason: str) -> None:
         cast("RouterServer", self._server).tls_failed(self.peer, reason)
+
+    def end_after(self, seconds: float) -> None:
+        """What the client has shown holds for so long."""
+        assert self.carried is not None
+        end = cast("RouterServer", self._server).close_client
+        self._ends = asyncio.get_running_loop().call_later(seconds, end, self.carried, "the token has expired")
 
     def excuse(self, now: float) -> None:
         if self._kept and self.carried is not None:

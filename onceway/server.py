@@ -14,7 +14,7 @@ import secrets
 import time
 from collections.abc import Callable, Generator
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from amqp10.errors import UNAUTHORIZED_ACCESS
 from amqp10.performatives import Error
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from amqp10.sasl import Step
     from onceway.listener_tls import ListenerContext
     from onceway.trunk_tls import TrunkTls
+    from router.links.client_connection import ClientConnection
 
 T = TypeVar("T")
 
@@ -158,7 +159,7 @@ class RouterServer:
         before, self.authentication = self.authentication, authentication
         gone = users_gone(before, authentication)
         for connection in [each for each in self.router.connections if each.user in gone]:
-            connection.close(Error(Symbol(UNAUTHORIZED_ACCESS), f"user {connection.user!r:.60} was removed"))
+            self.close_client(connection, f"user {connection.user!r:.60} was removed")
         for each in self.router.connections:
             if authentication is not None and each.user is not None and each.user in authentication.users.by_name:
                 each.connection.groups = authentication.users.groups(each.user)
@@ -221,6 +222,15 @@ class RouterServer:
         result = action(self.router)
         self._turn()
         return result
+
+    def close_client(self, connection: ClientConnection, why: str) -> None:
+        """Sends away who may not be here any more."""
+
+        def close(router: Router) -> None:
+            connection.close(Error(Symbol(UNAUTHORIZED_ACCESS), why))
+            router.failed[connection] = None
+
+        self.operate(close)
 
     def undo_drain(self) -> None:
         self.log.info("drain_undone", "takes clients again")
@@ -322,12 +332,12 @@ class RouterServer:
                 trunk.certified = frozenset()
             carried = trunk
         else:
-            carried = self._connect_client(carrier)
+            carried = self._connect_client(cast(ClientCarrier, carrier))
         self._carriers[carried] = carrier
         self._turn_soon()
         return carried
 
-    def _connect_client(self, carrier: Carrier) -> Carried:
+    def _connect_client(self, carrier: ClientCarrier) -> Carried:
         now, secure, own = self.time(), carrier.tls is not None, self.authentication
         if own is None:
             return self.router.connect(now, carrier.peer, secure=secure)
@@ -336,7 +346,7 @@ class RouterServer:
             connection.authenticated(step, self.time())
             self.after_read()
 
-        sasl = ClientSasl(own, carrier.peer, carrier.tls, later)
+        sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
         connection = self.router.connect(now, carrier.peer, secure=secure, sasl=sasl, anonymous=own.anonymous)
         return connection
 

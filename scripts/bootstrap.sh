@@ -101,7 +101,8 @@ if [ "$want" = runtime ]; then
 fi
 
 # --- What the tests need beyond it --------------------------------------------------------------------------------
-# python-qpid-proton is compiled here: a C compiler, Python's headers; with OpenSSL's and pkg-config it speaks TLS.
+# python-qpid-proton is compiled here: a C compiler, Python's headers; with OpenSSL's and pkg-config it speaks TLS,
+# with Cyrus' SCRAM.
 if "$venv/bin/python" -c 'import proton' 2>/dev/null; then
     extra=check,docs,proton
 else
@@ -111,6 +112,7 @@ else
     [ -f "$headers/Python.h" ] || lacking="$lacking python$minor-dev"
     command -v pkg-config >/dev/null 2>&1 || lacking="$lacking pkg-config"
     pkg-config --exists openssl 2>/dev/null || lacking="$lacking libssl-dev"
+    pkg-config --exists libsasl2 2>/dev/null || lacking="$lacking libsasl2-dev libsasl2-modules"
     extra=check,docs,proton
     # shellcheck disable=SC2086  # a list of packages
     if [ -n "$lacking" ] && ! apt $lacking; then

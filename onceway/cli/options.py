@@ -89,6 +89,13 @@ def link_options(function: F) -> F:
                 help="The user's password is in this file's first line. Default: $ONCEWAY_PASSWORD, or ask for it.",
             ),
             click.option(
+                "--token-file",
+                type=FILE,
+                envvar="ONCEWAY_TOKEN_FILE",
+                show_envvar=True,
+                help="A token of OAuth, in place of user and password: this file's first line, read anew each time.",
+            ),
+            click.option(
                 "--mechanism",
                 metavar="NAME",
                 help="The only SASL mechanism to use, such as PLAIN or EXTERNAL. Default: the best that is offered.",
@@ -115,6 +122,7 @@ class LinkPlan:
     key: str | None
     user: str | None
     password_file: str | None
+    token_file: str | None
     mechanism: str | None
 
     def connect(self, role: str) -> Connection:
@@ -135,8 +143,12 @@ class LinkPlan:
 
     def _credentials(self) -> Credentials | None:
         import onceway
-        from onceway.cli.secrets import read_secret
+        from onceway.cli.secrets import read_secret, secret_of
 
+        if (token_file := self.token_file) is not None:
+            if self.user is not None:
+                raise onceway.UsageError("--token-file with --user: the token says who it is")
+            return onceway.Credentials(mechanism=self.mechanism, token=lambda: secret_of(token_file))
         if self.user is None:
             if self.password_file is not None:
                 raise onceway.UsageError("--password-file without --user: say whose password it is")

@@ -8,47 +8,56 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from amqp10.errors import EncodeError
-from amqp10.sasl import Anonymous, ClientChoice, ClientMechanism, External, Plain
+from amqp10.sasl import Anonymous, Bearer, ClientChoice, ClientMechanism, External, Plain
 from amqp10.scram import HASHES, PLUS, Scram
 from onceway.errors import UsageError
 
 NONCE_BYTES: Final = 18
 PLAIN: Final = "PLAIN"
 EXTERNAL: Final = "EXTERNAL"
-MECHANISMS: Final = (EXTERNAL, *(name + PLUS for name in HASHES), *HASHES, PLAIN)
+BEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = (EXTERNAL, BEARER, *(name + PLUS for name in HASHES), *HASHES, PLAIN)
 _HINTS: Final = {
     PLAIN: "PLAIN would show the password to whoever listens: use amqps://, or name the mechanism PLAIN",
     EXTERNAL: "EXTERNAL needs a certificate: name the mechanism EXTERNAL, with a certificate in tls",
+    BEARER: "OAUTHBEARER needs a token",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """User and password, or that TLS shows a certificate.
+    """User and password, a token, or that TLS shows a certificate.
 
     Attributes:
         user: Who it is; empty: the certificate says it.
         password: The user's.
         mechanism: The only one to use, such as `SCRAM-SHA-256`, `PLAIN` or `EXTERNAL`. None: the best that the router
             offers.
+        token: A token of OAuth, which says who it is, or what gives one for each connection: tokens are valid for a
+            while. It is sent through TLS only.
     """
 
     user: str = ""
     password: str = field(default="", repr=False)
     mechanism: str | None = None
+    token: str | Callable[[], str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.mechanism is not None and self.mechanism not in MECHANISMS:
             raise UsageError(f"mechanism {self.mechanism!r}: one of {', '.join(MECHANISMS)}")
-        if self.mechanism == EXTERNAL:
+        if self.token is not None or self.mechanism == BEARER:
+            if self.token is None or self.user or self.password or self.mechanism not in (None, BEARER):
+                raise UsageError("credentials with a token need no user, no password, and no other mechanism")
+        elif self.mechanism == EXTERNAL:
             if self.password:
                 raise UsageError("a password for EXTERNAL: the certificate says who it is")
         elif not self.user or not self.password:
-            raise UsageError("credentials need user and password, or the mechanism EXTERNAL")
+            raise UsageError("credentials need user and password, a token, or the mechanism EXTERNAL")
 
 
 class Login:
@@ -78,6 +87,11 @@ class Login:
 
 def _choice(credentials: Credentials, plain: bool, end_point: bytes | None) -> ClientChoice:
     user, password, only = credentials.user, credentials.password, credentials.mechanism
+    token = credentials.token
+    if token is not None:
+        if not plain:
+            raise UsageError("a token is sent through TLS only: use amqps://")
+        return ClientChoice([Bearer(token if callable(token) else lambda: token)])
     if only == EXTERNAL:
         return ClientChoice([External()])
     mechanisms: list[ClientMechanism] = []

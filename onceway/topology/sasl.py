@@ -10,21 +10,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from amqp10.scram import HASHES
 from onceway.topology.document import Entry, Item
 from onceway.topology.values import read_switch
 
-SASL_KEYS: Final = ("mechanisms", "users", "plain_without_tls", "certificates")
+SASL_KEYS: Final = ("mechanisms", "users", "plain_without_tls", "certificates", "tokens")
 RULE_KEYS: Final = ("from", "match", "user")
+TOKEN_KEYS: Final = ("keys", "issuer", "audience", "user", "groups")
 SOURCES: Final = ("common_name", "dns", "email", "uri")
 """What of a certificate a rule reads: the subject's common name, or names of subjectAltName."""
 ANONYMOUS: Final = "ANONYMOUS"
 PLAIN: Final = "PLAIN"
 EXTERNAL: Final = "EXTERNAL"
-MECHANISMS: Final = (EXTERNAL, *HASHES, PLAIN, ANONYMOUS)
+BEARER: Final = "OAUTHBEARER"
+MECHANISMS: Final = (EXTERNAL, BEARER, *HASHES, PLAIN, ANONYMOUS)
 """In the order in which they are offered. Where TLS allows it the ones of SCRAM come with -PLUS, too."""
 _PASSWORDS: Final = (*HASHES, PLAIN)
+_NEEDED: Final = {
+    "users": "a file that onceway user keeps",
+    "certificates": "whose a certificate is",
+    "tokens": "which tokens count",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,24 @@ class CertificateRule:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenRules:
+    """Which JSON web tokens count, and whose they are."""
+
+    keys: str  # a JWKS file, as written, or a URL
+    issuer: str
+    audience: str
+    user: str = "sub"  # the claim that names the user
+    groups: str = ""  # the claim with the user's groups; empty: there are none
+
+    @property
+    def remote(self) -> bool:
+        return "://" in self.keys
+
+    def __str__(self) -> str:
+        return f"{self.issuer} for {self.audience}, keys {self.keys}, user {self.user}, groups {self.groups or 'none'}"
+
+
+@dataclass(frozen=True, slots=True)
 class Sasl:
     """How clients say who they are. None in its place: nobody has to."""
 
@@ -47,6 +73,7 @@ class Sasl:
     users: Path | None = None  # a file of `onceway.users`, as written: relative to the topology file
     plain_without_tls: bool = False
     certificates: tuple[CertificateRule, ...] = ()
+    tokens: TokenRules | None = None
 
 
 def read_sasl(entry: Entry | None) -> Sasl | None:
@@ -59,9 +86,11 @@ def read_sasl(entry: Entry | None) -> Sasl | None:
     users = fields["users"].scalar(_read_file, "a file that onceway user keeps") if "users" in fields else None
     plain = fields["plain_without_tls"].scalar(read_switch, "true or false") if "plain_without_tls" in fields else None
     rules = _read_rules(fields["certificates"]) if "certificates" in fields else ()
+    tokens = _read_tokens(fields["tokens"]) if "tokens" in fields else None
     possible = {
         **dict.fromkeys(_PASSWORDS, "users"),
         EXTERNAL: "certificates",
+        BEARER: "tokens",
     }
     if "mechanisms" in fields:
         mechanisms = _read_mechanisms(fields["mechanisms"], fields, possible)
@@ -70,11 +99,11 @@ def read_sasl(entry: Entry | None) -> Sasl | None:
         if not mechanisms:
             entry.problem(
                 "nobody can say who they are",
-                "add users: a file that onceway user keeps, certificates, or mechanisms: [ANONYMOUS]",
+                "add users: a file that onceway user keeps, certificates, tokens, or mechanisms: [ANONYMOUS]",
             )
     if plain is not None and PLAIN not in mechanisms:
         fields["plain_without_tls"].problem("PLAIN is not among the mechanisms", "add it, or leave this line out")
-    return Sasl(mechanisms, users, bool(plain), rules)
+    return Sasl(mechanisms, users, bool(plain), rules, tokens)
 
 
 def _read_mechanisms(item: Item, fields: Mapping[str, Entry], possible: Mapping[str, str]) -> tuple[str, ...]:
@@ -89,11 +118,35 @@ def _read_mechanisms(item: Item, fields: Mapping[str, Entry], possible: Mapping[
         named.add(name)
         key = possible.get(name)
         if key is not None and key not in fields:
-            what = "a file that onceway user keeps" if key == "users" else "whose a certificate is"
-            each.problem(f"{name} without {key}", f"add {key}: {what}")
+            each.problem(f"{name} without {key}", f"add {key}: {_NEEDED[key]}")
     if not item.problems.found and not named:
         item.problem("no mechanism", "name one at least, or leave the line out")
     return tuple(name for name in MECHANISMS if name in named)
+
+
+def _read_tokens(item: Entry) -> TokenRules | None:
+    expected = "a mapping such as {keys: jwks.json, issuer: https://id.example.org, audience: onceway}"
+    fields = item.fields(TOKEN_KEYS, expected, required=("keys", "issuer", "audience"))
+    if fields is None:
+        return None
+    values = {key: fields[key].scalar(_read_keys if key == "keys" else _read_word, "a text") for key in fields}
+    given = {key: value for key, value in values.items() if value is not None}
+    return TokenRules(**given) if {"keys", "issuer", "audience"} <= given.keys() else None
+
+
+def _read_keys(text: str) -> str:
+    if "://" not in text:
+        return str(_read_file(text))
+    url = urlsplit(text)
+    if url.scheme != "https" and not (url.scheme == "http" and url.hostname in ("127.0.0.1", "localhost", "::1")):
+        raise ValueError(f'"{text}" can be changed on the way', "write https://")
+    return text
+
+
+def _read_word(text: str) -> str:
+    if not text:
+        raise ValueError("an empty text", "write what the token says there")
+    return text
 
 
 def _read_rules(item: Item) -> tuple[CertificateRule, ...]:
@@ -142,5 +195,5 @@ def _check_template(text: str, match: re.Pattern[str]) -> str:
 
 def _read_file(text: str) -> Path:
     if not text or "\0" in text:
-        raise ValueError("no file", "write the path of a file that onceway user keeps")
+        raise ValueError("no file", "write the path of one")
     return Path(text)

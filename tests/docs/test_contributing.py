@@ -78,7 +78,7 @@ def test_every_name_is_in_the_module_that_the_table_says(question: str) -> None:
 
 
 def test_the_table_of_who_may_do_what_has_its_rows() -> None:
-    assert len(ROWS) == 13
+    assert len(ROWS) >= 13
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row[0] for row in ROWS])

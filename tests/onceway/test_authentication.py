@@ -217,7 +217,7 @@ def test_commands_read_the_password_from_a_file_or_the_environment(tmp_path: Pat
         ("{certificates: [{from: email, match: '('}]}", "sasl.certificates[0].match: ( is no regular expression"),
         (r"{certificates: [{from: dns, match: a, user: '\1'}]}", r"user: \1, and match has 0 pairs of brackets"),
         (r"{certificates: [{from: dns, user: '\x'}]}", "is no name; write a name, with"),
-        ("{users: ''}", "sasl.users: no file; write the path of a file that onceway user keeps"),
+        ("{users: ''}", "sasl.users: no file; write the path of one"),
     ],
 )
 def test_mistakes_in_the_file_are_named(sasl: str, said: str) -> None:
