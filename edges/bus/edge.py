@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -101,6 +102,7 @@ class Edge:
         self._sender: Sender
         self._log = logger("bus", edge=options.name)
         self._connection: onceway.Connection | None = None
+        self._collecting: onceway.Connection | None = None  # where it has the role of speaking to the network
         self._publisher: onceway.Publisher | None = None
         self._broken: asyncio.Future[None] | None = None  # fails when the publisher has
         self._full = ""  # why nothing can be stored
@@ -128,10 +130,9 @@ class Edge:
         if shared:
             self._shares = Shares(self.store, options.name)
             await self._tick(self._shares)
-            own = f"bus-publisher/{quote(options.name, safe='')}"
             work += [
                 self._share(self._shares), self.registry.follow(), self._watch_topics(),
-                self._attend(partial(self._publish, own)), self._attend(partial(self._collect, self._shares)),
+                self._attend(self._publish), self._attend(partial(self._collect, self._shares)),
             ]  # fmt: skip
         else:
             work += [self._attend(self._publish_and_collect)]
@@ -252,31 +253,26 @@ class Edge:
                 self._log.warning("bus_again", "{reason}", reason=str(error))
             await asyncio.sleep(AGAIN_S)
 
-    def _connect(self, container: str, journal: StoreJournal) -> onceway.Connection:
+    def _connect(self, journal: StoreJournal | None, *container: str) -> onceway.Connection:
         return onceway.connect(
             self.options.routers,
-            container=f"onceway-bus:{self.options.address}{container}",
-            journal=journal,
-            connect_timeout_s=None,
-            close_timeout_s=2.0,
-        )
+            container=":".join(("onceway-bus", self.options.address, *container)), journal=journal,
+            connect_timeout_s=None, close_timeout_s=2.0,
+        )  # fmt: skip
 
     async def _publish_and_collect(self) -> None:
+        """At one router, so that no push is settled where the network has forgotten the subscription."""
         journal = await StoreJournal.of(self.store, "bus-journal")
-        async with self._connect(f":{self.options.name}", journal) as connection:
+        async with self._connect(journal, self.options.name) as connection:
             subscriber = await connection.subscriber(self.options.address, credit=CREDIT, on_gap=self._gap)
-            publisher = await connection.publisher(self.options.address, on_undecided=lambda _: None)
-            with self._publishing(connection, publisher):
+            async with self._publishing(connection):
                 await self._store_all(journal, subscriber)
 
-    async def _publish(self, name: str) -> None:
-        """What an earlier life of this edge had published without an outcome goes out first."""
-        journal = await StoreJournal.of(self.store, name)
+    async def _publish(self) -> None:
         self._broken = asyncio.get_running_loop().create_future()
-        async with self._connect(f":{self.options.name}", journal) as connection:
-            publisher = await connection.publisher(self.options.address, on_undecided=lambda _: None)
-            with self._publishing(connection, publisher):
-                await self._broken
+        name = self.options.name, secrets.token_hex(4)
+        async with self._connect(None, *name) as connection, self._publishing(connection):
+            await self._broken
 
     def _break(self, error: OncewayError) -> None:
         """The publisher begins anew."""
@@ -290,16 +286,22 @@ class Edge:
             return
         try:
             journal = await StoreJournal.of(self.store, "bus-journal")
-            async with self._connect("", journal) as connection:
-                subscriber = await connection.subscriber(self.options.address, credit=CREDIT, on_gap=self._gap)
+            async with self._connect(journal) as self._collecting:
+                subscriber = await self._collecting.subscriber(self.options.address, credit=CREDIT, on_gap=self._gap)
                 await shares.say_attached()
                 await self._store_all(journal, subscriber)
         except (JournalLocked, Conflict) as error:
             self._log.info("bus_deposed", "another edge speaks to the network: {reason}", reason=str(error))
+        finally:
+            self._collecting = None
 
-    @contextmanager
-    def _publishing(self, connection: onceway.Connection, publisher: onceway.Publisher) -> Iterator[None]:
-        self._connection, self._publisher = connection, publisher
+    @asynccontextmanager
+    async def _publishing(self, connection: onceway.Connection) -> AsyncIterator[None]:
+        """A push that had no answer when its edge died is owed to nobody, so publishers are in no journal."""
+        self._publisher = await connection.publisher(
+            self.options.address, name=secrets.token_hex(8), journalled=False, on_undecided=lambda _: None
+        )
+        self._connection = connection
         self._full = ""
         self._log.info("bus_attached", "attached to {address}", address=self.options.address)
         try:
@@ -343,7 +345,8 @@ class Edge:
             await self._tick(shares)
 
     async def _tick(self, shares: Shares) -> None:
-        connected = self._connection is not None and self._connection.router is not None
+        used = [each for each in (self._connection, self._collecting) if each is not None]
+        connected = self._connection is not None and all(each.router is not None for each in used)
         await shares.tick(connected=connected, idle=lambda role: not self._sending[role])
         self._served &= shares.held
         if self._served != shares.held:

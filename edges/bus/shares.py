@@ -79,7 +79,8 @@ class Shares:
         owners = {role: row.removesuffix(ATTACHED).decode() for role, row in rows.items()}
         held = {role for role, owner in owners.items() if owner == self._me}
         network = rows.get(NETWORK, b"")
-        self.attached = network.endswith(ATTACHED) and owners[NETWORK] in living & {self._me, *self._heard}
+        speaks = living & self._heard | ({self._me} if connected else set())
+        self.attached = network.endswith(ATTACHED) and owners[NETWORK] in speaks
         roles = [f"{ROLES}{number:02d}" for number in range(SLOTS)]
         free = [role for role in roles if owners.get(role) not in living]
         slots = held - {NETWORK}

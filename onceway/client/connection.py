@@ -158,9 +158,10 @@ class Connection:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         undecided = await self.close(timeout_s=None if error is None else 0.0)
-        if undecided and error is None and not self._driver.journalled:
-            publications = [publication for report in undecided for publication in report.publications]
-            raise UndecidedPublications("; ".join(map(str, undecided)), publications)
+        lost = [report for report in undecided if not report.kept]
+        if lost and error is None:
+            publications = [publication for report in lost for publication in report.publications]
+            raise UndecidedPublications("; ".join(map(str, lost)), publications)
 
     def __repr__(self) -> str:
         driver = self._driver
@@ -192,6 +193,7 @@ class Connection:
         *,
         name: str | None = None,
         guarantee: str = "exactly-once",
+        journalled: bool = True,
         on_undecided: Callable[[PublicationsUndecided], None] | None = None,
         timeout_s: float | None = None,
     ) -> Publisher:
@@ -204,6 +206,9 @@ class Connection:
             name: The link name, unique among the publishers of this container and address.  Default: the address.
             guarantee: `exactly-once`, `at-least-once` or `at-most-once`.  `publisher.guarantee` is what was negotiated;
                 it is never less.
+            journalled: False: this publisher is not in the connection's journal. What has no outcome when the process
+                dies may or may not have arrived, and is not sent again. No write to the disk is waited for, and the
+                name must be one that no process has used before.
             on_undecided: Called with publications that the network cannot decide any more.  Without it, the publisher
                 raises `UndecidedPublications` once.
             timeout_s: How long to wait for the answer, in seconds.  None: for ever; a network that is recovering
@@ -218,8 +223,10 @@ class Connection:
             ConnectionClosed, JournalError: The connection or its journal cannot go on.
         """
         self._check_usable()
-        link = self._driver.endpoint.publisher(address, name or address, _guarantee(guarantee), now_s())
-        publisher = Publisher(self._driver, link, on_undecided)
+        journalled = journalled and self._driver.journalled
+        asked = _guarantee(guarantee)
+        link = self._driver.endpoint.publisher(address, name or address, asked, now_s(), journalled=journalled)
+        publisher = Publisher(self._driver, link, on_undecided, journalled=journalled)
         await self._driver.attach(link, publisher, timeout_s)
         try:
             publisher._raise_unreported()
@@ -313,7 +320,7 @@ class Connection:
         undecided = [report for report in undecided if report.publications]
         for report in undecided:
             driver.report(report)
-        await asyncio.gather(*(owner._leave(closed=not driver.journalled) for owner in owners))
+        await asyncio.gather(*(owner._leave(closed=not owner.journalled) for owner in owners))
         await self._shut()
         return undecided
 

@@ -57,6 +57,7 @@ class Publisher:
         rejected: How many had another outcome.
         waiting: Why it gets no credit, where that has been so for some seconds and the router has said why; else None.
         recovered: What an earlier process left undecided.  It is sent again, first, and has outcomes like any other.
+        journalled: What it publishes is in a journal until it has its outcome.
     """
 
     def __init__(
@@ -64,6 +65,8 @@ class Publisher:
         driver: Driver,
         link: PublisherLink,
         on_undecided: Callable[[PublicationsUndecided], None] | None,
+        *,
+        journalled: bool,
     ) -> None:
         self.address = link.address
         self.name = link.name
@@ -89,6 +92,7 @@ class Publisher:
         self._closing = False
         self._unreported: UndecidedPublications | None = None
         self.recovered: list[Publication] = list(self._open.values())
+        self.journalled = journalled
 
     def __repr__(self) -> str:
         state = "closed" if self._closed or self._error is not None else self._link.state
@@ -389,7 +393,7 @@ class Publisher:
         """What the connection's end leaves without outcome."""
         undecided, unsent = self._link.undecided, list(enumerate(self._queue, self._link.sequence))
         reason = "the connection was closed before they had an outcome"
-        kept = self._driver.journalled
+        kept = self.journalled
         if isinstance(self._driver.error, JournalError):
             reason = "the journal failed; the next process sends again what it had confirmed, the rest was never sent"
         elif kept:
@@ -407,7 +411,7 @@ class Publisher:
             self._driver.leave(self._link, closed)
             await self._changes.until(lambda: self._closed or self._error, self._driver.leave_timeout_s)
         self._closed = True
-        if not self._driver.journalled:
+        if not self.journalled:
             for number, _ in left:
                 text = f"publisher {self.name} of {self.address}: message {number} had no outcome when it was closed"
                 self._finish(number, number, DeliveryUndecided(text))

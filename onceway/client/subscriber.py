@@ -99,6 +99,11 @@ class Subscriber:
         counts = f"waiting: {self._waiting}, undecided: {undecided}, accepted: {self.accepted}"
         return f"<Subscriber {self.name!r} of {self.address!r}, {self.guarantee}, {state}; {counts}>"
 
+    @property
+    def journalled(self) -> bool:
+        """Its outcomes are in a journal."""
+        return self._driver.journalled
+
     # -- one by one
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
@@ -274,7 +279,7 @@ class Subscriber:
                 self._flush(now_s())
         first, last = ranges[-1]
         self._pending = (first, last, outcome)
-        return _Durable(self) if self._driver.journalled else DONE
+        return _Durable(self) if self.journalled else DONE
 
     def _flush(self, now: float) -> None:
         if self._pending is not None:

@@ -35,7 +35,7 @@ from amqp10.events import (
 from amqp10.outcomes import Error
 from amqp10.session import Session
 from amqp10.settings import ConnectionSettings
-from onceway.client.journal import Journal
+from onceway.client.journal import Journal, MemoryJournal
 from onceway.client.protocol.contact import backoff_s
 from onceway.client.protocol.link import ClientLink
 from onceway.client.protocol.publishing import PublisherLink
@@ -63,14 +63,13 @@ class Endpoint:
 
     # -- links
 
-    def publisher(self, address: str, name: str, guarantee: Guarantee, now: float) -> PublisherLink:
+    def publisher(
+        self, address: str, name: str, guarantee: Guarantee, now: float, *, journalled: bool = True
+    ) -> PublisherLink:
         self._check_name("publisher", address, name)
-        link = PublisherLink(
-            address,
-            name,
-            journal_part=self._journal.publisher(address, name),
-            **self._common(guarantee),
-        )
+        journal = self._journal if journalled else MemoryJournal()
+        part = journal.publisher(address, name)
+        link = PublisherLink(address, name, journal_part=part, **self._common(guarantee, journal))
         self._add(link, now)
         return link
 
@@ -93,7 +92,7 @@ class Endpoint:
             credit=credit,
             credit_bytes=credit_bytes,
             subscription_timeout_s=subscription_timeout_s,
-            **self._common(guarantee),
+            **self._common(guarantee, self._journal),
         )
         self._add(link, now)
         return link
@@ -113,8 +112,8 @@ class Endpoint:
         for link in self.links:
             link.check_invariants()
 
-    def _common(self, guarantee: Guarantee) -> dict[str, Any]:
-        return {"guarantee": guarantee, "journal": self._journal, "wall_us": self._wall_us, "rng": self._rng}
+    def _common(self, guarantee: Guarantee, journal: Journal) -> dict[str, Any]:
+        return {"guarantee": guarantee, "journal": journal, "wall_us": self._wall_us, "rng": self._rng}
 
     def _check_name(self, role: str, address: str, name: str) -> None:
         if any((link.role, link.address, link.name) == (role, address, name) for link in self.links):

@@ -108,6 +108,22 @@ def test_an_edge_that_was_held_up_writes_nothing_in_roles_that_others_have(clock
     with_store(tmp_path, test)
 
 
+def test_an_edge_that_the_network_does_not_hear_says_so_and_gives_its_role_to_another(tmp_path: Path) -> None:
+    async def test(store: Store) -> None:
+        a, b = Shares(store, "a"), Shares(store, "b")
+        await a.tick(connected=True, idle=lambda _: True)
+        await a.say_attached()
+        for connected in (True, False, True):
+            await a.tick(connected=connected, idle=lambda _: True)
+            assert (a.attached, NETWORK in a.held) == (connected, True)  # there is nobody else
+        await b.tick(connected=True, idle=lambda _: True)
+        await a.tick(connected=False, idle=lambda _: True)
+        await b.tick(connected=True, idle=lambda _: True)
+        assert (NETWORK in a.held, NETWORK in b.held) == (False, True)
+
+    with_store(tmp_path, test)
+
+
 def test_the_slot_of_a_subscriber_is_a_role() -> None:
     assert {slot_of(f"client--{number}") for number in range(1000)} == {
         f"{shares.ROLES}{number:02d}" for number in range(SLOTS)

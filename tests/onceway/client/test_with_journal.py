@@ -49,6 +49,28 @@ def test_a_new_process_goes_on_where_the_old_one_was_cut_off(tmp_path: Path) -> 
     play(scene)
 
 
+def test_a_publisher_that_is_not_journalled_leaves_nothing_to_the_next_process(tmp_path: Path) -> None:
+    async def scene(network: FakeNetwork) -> None:
+        path = tmp_path / "journal"
+        network.hold_outcomes = True
+        with pytest.raises(UndecidedPublications) as caught:
+            async with onceway.connect(network.url(), container="c", journal=path, close_timeout_s=0) as connection:
+                kept = await connection.publisher("orders")
+                other = await connection.publisher("orders", name="other", journalled=False)
+                assert (kept.journalled, other.journalled) == (True, False)
+                await kept.put(b"kept")
+                await other.put(b"not kept")
+                assert await eventually(lambda: len(network.published) == 2)
+        assert [body[5:] for _, body in caught.value.publications] == [b"not kept"]
+        network.release_outcomes()
+        async with onceway.connect(network.url(), container="c", journal=path) as connection:
+            assert len((await connection.publisher("orders")).recovered) == 1
+            other = await connection.publisher("orders", name="other", journalled=True)
+            assert (other.recovered, other.sequence) == ([], 0)
+
+    play(scene)
+
+
 def test_publications_that_are_too_old_are_raised_and_not_sent_again(tmp_path: Path) -> None:
     async def scene(network: FakeNetwork) -> None:
         path = tmp_path / "journal"
