@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import ssl
 
     from onceway.server import RouterServer
+    from onceway.websocket import ListenerWebSocket
 
 TURN_S: Final = 0.01
 READ_S: Final = 0.005  # a client whose read takes longer gets half the buffer next time
@@ -105,11 +106,19 @@ class Shares:
 
 
 class ClientCarrier(Carrier):
-    __slots__ = ("_ends", "_kept", "_not_read_since", "_shares", "_view")
+    __slots__ = ("_ends", "_kept", "_not_read_since", "_shares", "_view", "scheme")
     carried: ClientConnection | None
 
-    def __init__(self, server: RouterServer, shares: Shares, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(server, tls)
+    def __init__(
+        self,
+        server: RouterServer,
+        shares: Shares,
+        scheme: str = "amqp",
+        tls: ssl.SSLContext | None = None,
+        websocket: ListenerWebSocket | None = None,
+    ) -> None:
+        super().__init__(server, tls, websocket=websocket)
+        self.scheme = scheme  # of the listener
         self._shares = shares
         self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
         self._kept = b""
@@ -127,7 +136,7 @@ class ClientCarrier(Carrier):
         return self._view if self._shares.kept < KEPT_MOST else VIEW[:TOKEN]
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self.tls is None:
+        if not self.layers:
             data = bytes(VIEW[:nbytes])
         else:
             began = self._server.time()
@@ -157,8 +166,8 @@ class ClientCarrier(Carrier):
 
     # --- the server's side
 
-    def tls_failed(self, reason: str) -> None:
-        cast("RouterServer", self._server).tls_failed(self.peer, reason)
+    def failed(self, kind: str, reason: str) -> None:
+        cast("RouterServer", self._server).handshake_failed(self.peer, kind, reason)
 
     def end_after(self, seconds: float) -> None:
         """What the client has shown holds for so long."""

@@ -54,6 +54,7 @@ class Tls:
         over: Nothing more can be received: TLS has failed, or the other side has ended it.
     """
 
+    kind: Final = "TLS"
     __slots__ = ("_early", "_in", "_out", "_session", "_shaken", "failure", "over")
 
     def __init__(self, context: ssl.SSLContext, *, dials: bool = False) -> None:
@@ -128,7 +129,7 @@ def listener_context(topology: Topology, name: str, log: Log) -> ListenerContext
         UsageError: A file cannot be used.
     """
     place = topology.routers[name]
-    if place.amqps is None:
+    if not place.secure:
         return None
     profile = topology.tls_profile(place.tls, name)
     context = server_context(f"{topology.path}: tls.{place.tls}", profile)

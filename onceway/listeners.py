@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import random
 import socket
 from collections.abc import Iterable
 
 from onceway.topology import ConfigError, HostPort, Problem, Topology, format_host_port
+from onceway.topology.values import is_unspecified
 
-KINDS = ("amqp", "interrouter", "admin")
+KINDS = ("amqp", "interrouter", "admin")  # of every router
 
 
 def listeners(topology: Topology, name: str) -> dict[str, HostPort]:
-    """amqp, interrouter and admin of one router, and amqps where it has that."""
+    """Those of one router, by their keys in the file."""
     address = topology.routers[name]
-    return {kind: place for kind in (*KINDS, "amqps") if (place := getattr(address, kind)) is not None}
+    return {kind: place for kind in (*KINDS, "amqps", "ws", "wss") if (place := getattr(address, kind)) is not None}
 
 
 def check_free(topology: Topology, names: Iterable[str]) -> None:
@@ -85,14 +85,6 @@ def admin_url(topology: Topology, name: str) -> str:
 def reachable(address: HostPort) -> HostPort:
     """The loopback address in place of an address that means every interface."""
     host, port = address
-    if not is_unspecified(address):
+    if not is_unspecified(host):
         return address
     return ("::1" if ":" in host else "127.0.0.1"), port
-
-
-def is_unspecified(address: HostPort) -> bool:
-    """Whether it means every interface, and so is no address to connect to."""
-    try:
-        return ipaddress.ip_address(address[0]).is_unspecified
-    except ValueError:
-        return False

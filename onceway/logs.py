@@ -54,6 +54,7 @@ LIMITED: Final = frozenset(
         "link_refused",
         "neighbour_refused",
         "tls_failed",
+        "websocket_failed",
         "subscription_expired",
         "subscription_broken",
         "library",

@@ -110,14 +110,14 @@ class NeighbourCarrier(Carrier):
                 self._trunk.certified = certified_names(self.tls.certificate())
         return data
 
-    def tls_failed(self, reason: str) -> None:
+    def failed(self, kind: str, reason: str) -> None:
         self._refused(reason)
 
     def _refused(self, reason: str) -> None:
         trunk, server = self._trunk, cast("RouterServer", self._server)
         if self.neighbour is None and not trunk.up:
             trunk.failure = reason  # it is told here, with the address
-            server.tls_failed(self.peer, reason)
+            server.handshake_failed(self.peer, "TLS", reason)
         else:
             server.network.trunk_lost(trunk, reason, server.time())
 

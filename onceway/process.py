@@ -111,7 +111,7 @@ class RouterProcess:
         self._log.info("listening", "listening: {places}", places=shown)
 
     def _tls(self) -> ListenerContext | None:
-        if self.topology.routers[self.name].amqps is None:
+        if not self.topology.routers[self.name].secure:
             return None
         return listener_context(self.topology, self.name, self._log)
 

@@ -114,7 +114,7 @@ class ReloadRouter:
         }
 
     def _tls(self, new: Topology) -> ListenerContext | None:
-        if self._listens_at.amqps is None or new.routers[self._server.name].amqps is None:
+        if not self._listens_at.secure or not new.routers[self._server.name].secure:
             return None
         return listener_context(new, self._server.name, self._log)
 

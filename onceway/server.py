@@ -13,6 +13,7 @@ import random
 import secrets
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -24,11 +25,12 @@ from interrouter.network import Network
 from onceway.authentication import Authentication, ClientSasl, users_gone
 from onceway.client_carrier import ClientCarrier, Shares
 from onceway.heap import Trimming
-from onceway.listeners import is_unspecified
 from onceway.neighbours import NeighbourCarrier, Neighbours
 from onceway.overview import Measured
 from onceway.topology import Topology
+from onceway.topology.values import is_unspecified
 from onceway.transport import Carried, Carrier
+from onceway.websocket import ListenerWebSocket
 from router.core.counters import Histogram
 from router.core.messages import PeerProtocolError
 from router.links.draining import Place
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FEW_SOCKETS: Final = 8  # up to so many sockets each read is flushed at once, for latency
+SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the second is the drafts' name, which Azure's clients still use
 SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are looked at
 DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
 HANDOVER_S: Final = 3.0  # then until the clients' subscriptions are back elsewhere
@@ -125,24 +128,26 @@ class RouterServer:
         trunk_tls: TrunkTls | None = None,
     ) -> None:
         """Listens for clients and neighbours, and connects to neighbours. OSError if a port cannot be bound. tls: of
-        the listener `amqps`. authentication: None: clients need not say who they are. trunk_tls: None: trunks have no
-        TLS."""
+        the listeners `amqps` and `wss`. authentication: None: clients need not say who they are. trunk_tls: None:
+        trunks have no TLS."""
         self.authentication = authentication
         loop = self._loop = asyncio.get_running_loop()
         place = self.topology.routers[self.name]
         self.neighbours.tls = trunk_tls
         self._listeners.append(await self.neighbours.listen())
-        host, port = place.amqp
-        shares = self._shares = Shares(loop.call_soon, loop.call_later)
-        self._listeners.append(await loop.create_server(lambda: ClientCarrier(self, shares), host, port, backlog=1024))
-        if place.amqps is not None:
-            self._tls = tls
-            host, port = place.amqps
-            server = await loop.create_server(lambda: ClientCarrier(self, shares, self._tls), host, port, backlog=1024)
-            self._listeners.append(server)
+        self._tls = tls
+        self._shares = Shares(loop.call_soon, loop.call_later)
+        for scheme, (host, port) in place.for_clients().items():
+            accept = partial(self._accept, scheme, self._shares)
+            self._listeners.append(await loop.create_server(accept, host, port, backlog=1024))
         self.neighbours.dial()
         self._turn()
         self._sweep_timers()
+
+    def _accept(self, scheme: str, shares: Shares) -> ClientCarrier:
+        tls = self._tls if scheme in ("amqps", "wss") else None
+        websocket = ListenerWebSocket(SUBPROTOCOLS, self.topology.origins) if scheme in ("ws", "wss") else None
+        return ClientCarrier(self, shares, scheme, tls, websocket)
 
     def reload(
         self,
@@ -209,9 +214,9 @@ class RouterServer:
     def _places(self) -> list[Place]:
         """The other routers' listeners, as far as the file says where they are."""
         return [
-            Place(name, *router.amqp, router.amqps)
+            Place(name, router.for_clients())
             for name, router in self.topology.routers.items()
-            if name != self.name and not is_unspecified(router.amqp)
+            if name != self.name and not is_unspecified(router.amqp[0])
         ]
 
     def operate(self, action: Callable[[Router], T]) -> T:
@@ -338,16 +343,16 @@ class RouterServer:
         return carried
 
     def _connect_client(self, carrier: ClientCarrier) -> Carried:
-        now, secure, own = self.time(), carrier.tls is not None, self.authentication
+        now, scheme, own = self.time(), carrier.scheme, self.authentication
         if own is None:
-            return self.router.connect(now, carrier.peer, secure=secure)
+            return self.router.connect(now, carrier.peer, scheme=scheme)
 
         def later(step: Step) -> None:
             connection.authenticated(step, self.time())
             self.after_read()
 
         sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
-        connection = self.router.connect(now, carrier.peer, secure=secure, sasl=sasl, anonymous=own.anonymous)
+        connection = self.router.connect(now, carrier.peer, scheme=scheme, sasl=sasl, anonymous=own.anonymous)
         return connection
 
     def connection_lost(self, carrier: Carrier) -> None:
@@ -355,8 +360,11 @@ class RouterServer:
             self._carriers.pop(carrier.carried, None)
         self._changed.set()
 
-    def tls_failed(self, peer: str, reason: str) -> None:
-        self.log.warning("tls_failed", "no TLS with {peer}: {reason}", peer=peer, reason=reason)
+    def handshake_failed(self, peer: str, kind: str, reason: str) -> None:
+        if kind == "TLS":
+            self.log.warning("tls_failed", "no TLS with {peer}: {reason}", peer=peer, reason=reason)
+        else:
+            self.log.warning("websocket_failed", "no WebSocket with {peer}: {reason}", peer=peer, reason=reason)
 
     # --- turns
 

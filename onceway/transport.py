@@ -19,7 +19,7 @@ READ_SIZE: Final = 256 * 1024
 HIGH_WATER: Final = 1024 * 1024  # unwritten bytes in the transport, above which a client's subscriptions pause
 LOW_WATER: Final = 256 * 1024
 LINGER_S: Final = 5.0  # how long the last bytes may take to be written after a close
-TLS_LINGER_S: Final = 1.0  # how long the other side may take to read why TLS has failed
+FAILURE_LINGER_S: Final = 1.0  # how long the other side may take to read why TLS, or a WebSocket, has failed
 
 # One buffer for all sockets: nothing else runs between the read into it and the copy out of it.
 _BUFFER: Final = bytearray(READ_SIZE)
@@ -47,16 +47,46 @@ class Turns(Protocol):
     def connection_lost(self, carrier: Carrier) -> None: ...
 
 
+class Layer(Protocol):
+    """What lies between socket and connection, as bytes in and bytes out: TLS, a WebSocket.
+
+    Attributes:
+        failure: Why it has failed; empty if it has not.
+        over: Nothing more can be received.
+    """
+
+    failure: str
+    over: bool
+
+    @property
+    def kind(self) -> str: ...
+    def receive(self, data: bytes) -> bytes: ...
+    def send(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+    def data_to_send(self) -> bytes: ...
+
+
 class Carrier(asyncio.BufferedProtocol):
     """One socket.  `write` moves the connection's output to it and closes it when the connection is over."""
 
-    __slots__ = ("_closing", "_server", "carried", "peer", "tls", "transport")
+    __slots__ = ("_closing", "_server", "carried", "layers", "peer", "tls", "transport")
 
-    def __init__(self, server: Turns, tls: ssl.SSLContext | None = None, *, dials: bool = False) -> None:
+    def __init__(
+        self,
+        server: Turns,
+        tls: ssl.SSLContext | None = None,
+        *,
+        dials: bool = False,
+        websocket: Layer | None = None,
+    ) -> None:
         self._server = server
         self.tls: Tls | None = None
+        self.layers: list[Layer] = []  # from the socket upwards
         if tls is not None:
             self.tls = Tls(tls, dials=dials)
+            self.layers.append(self.tls)
+        if websocket is not None:
+            self.layers.append(websocket)
         self._closing = False
         self.carried: Carried | None = None
         self.transport: asyncio.Transport | None = None
@@ -86,20 +116,21 @@ class Carrier(asyncio.BufferedProtocol):
             self._server.after_read()
 
     def received(self, nbytes: int) -> bytes:
-        """What was read, without TLS. Where TLS fails the other side is told, and the connection ends."""
+        """What was read, without its layers. Where one fails the other side is told, and the connection ends."""
         data = bytes(VIEW[:nbytes])
-        if self.tls is None or self.transport is None:
+        if not self.layers or self.transport is None:
             return data
-        data = self.tls.receive(data)
-        if answer := self.tls.data_to_send():
-            self.transport.write(answer)
-        if self.tls.failure and not self._closing:
-            self.tls_failed(self.tls.failure)
-        if self.tls.over and not self._closing:
+        for layer in self.layers:
+            data = layer.receive(data)
+        if self.transport.get_write_buffer_size() < HIGH_WATER:  # whoever reads no answers is owed no more of them
+            self._send(b"")
+        over = next((layer for layer in self.layers if layer.over), None)
+        if over is not None and not self._closing:
             self._closing = True
-            if self.tls.failure:  # a close with unread input would be a reset, which may overtake the reason
+            if over.failure:  # a close with unread input would be a reset, which may overtake the reason
+                self.failed(over.kind, over.failure)
                 self.transport.write_eof()
-                asyncio.get_running_loop().call_later(TLS_LINGER_S, self.transport.abort)
+                asyncio.get_running_loop().call_later(FAILURE_LINGER_S, self.transport.abort)
             else:
                 self.transport.close()
             self._end()
@@ -115,8 +146,8 @@ class Carrier(asyncio.BufferedProtocol):
 
     # --- the server's side
 
-    def tls_failed(self, reason: str) -> None:
-        """Called when the other side has been told."""
+    def failed(self, kind: str, reason: str) -> None:
+        """A layer of this kind has failed. Called when the other side has been told."""
 
     def write(self) -> None:
         carried, transport = self.carried, self.transport
@@ -124,18 +155,22 @@ class Carrier(asyncio.BufferedProtocol):
             return
         data = carried.data_to_send()
         closes = carried.closed and not self._closing
-        if self.tls is not None:
-            self.tls.send(data)
-            if closes:
-                self.tls.close()
-            data = self.tls.data_to_send()
-        if data and not transport.is_closing():
-            transport.write(data)
+        self._send(data, closes)
         if closes:
             self._closing = True
             transport.close()
             if transport.get_write_buffer_size():
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+
+    def _send(self, data: bytes, closes: bool = False) -> None:
+        """Writes data, and what the layers have to say."""
+        for layer in reversed(self.layers):
+            layer.send(data)
+            if closes:
+                layer.close()
+            data = layer.data_to_send()
+        if data and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
 
     def excuse(self, now: float) -> None:
         """Called before the connection's timers: input that waits here is no silence of the peer."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -67,7 +68,6 @@ class Router:
         self._settings = ConnectionSettings(
             container_id=config.name,
             handshake_timeout_s=config.limits.handshake_timeout_s,
-            per_user=self.settings_of,
             properties={Symbol("product"): "onceway", Symbol("router"): config.name},
             sasl=sasl or server_mechanisms(),  # by default everybody, as ANONYMOUS or without a SASL layer
         )
@@ -75,7 +75,8 @@ class Router:
         self.bookkeeping = Bookkeeping(self.core, config.memory_limit)
         self.unread_bytes = 0  # output in the buffers of paused transports
         self._limits: dict[str, Limits] = {}  # by user; "" for all users without limits of their own
-        self._by_user: dict[str, ConnectionSettings] = {}
+        self._by_user: dict[tuple[str, str], ConnectionSettings] = {}  # by scheme and user, as above
+        self._places: list[Place] = []  # of other routers
         self.incomplete_bytes = 0  # of messages whose last frame has not arrived
         self.incomplete_limit = _incomplete_limit(config)
         self._messages: list[tuple[tuple[str, ...], bytes]] = []
@@ -112,19 +113,26 @@ class Router:
 
     def set_failover(self, places: Sequence[Place]) -> None:
         """The open of every connection from now on names these listeners, as far as it has room for them."""
-        listeners = [(place.host, place.port, "amqp") for place in places]
-        listeners += [(*place.secure, "amqps") for place in places if place.secure]
-        entries: list[dict[Symbol, object]] = []
-        for host, port, scheme in listeners:
-            entry: dict[Symbol, object] = {Symbol("network-host"): host, Symbol("port"): UShort(port)}
-            if scheme != "amqp":
-                entry[Symbol("scheme")] = Symbol(scheme)
-            if len(encode_value([*entries, entry])) > FAILOVER_BYTES:
-                break
-            entries.append(entry)
-        properties = {**(self._settings.properties or {}), Symbol("failover-server-list"): entries}
-        self._settings = replace(self._settings, properties=properties)
+        self._places = list(places)
         self._by_user.clear()
+
+    def _failover(self, scheme: str) -> list[dict[Symbol, object]]:
+        """What clients of a listener with this scheme are told: those without WebSocket of the others without, with
+        their schemes; those with one of the same kind."""
+        schemes = ("amqp", "amqps") if scheme in ("amqp", "amqps") else (scheme,)
+        entries: list[dict[Symbol, object]] = []
+        for each in schemes:
+            for place in self._places:
+                if each not in place.listeners:
+                    continue
+                host, port = place.listeners[each]
+                entry: dict[Symbol, object] = {Symbol("network-host"): host, Symbol("port"): UShort(port)}
+                if each == "amqps":
+                    entry[Symbol("scheme")] = Symbol(each)
+                if len(encode_value([*entries, entry])) > FAILOVER_BYTES:
+                    return entries
+                entries.append(entry)
+        return entries
 
     # --- clients
 
@@ -133,7 +141,7 @@ class Router:
         now: float,
         address: str = "",
         *,
-        secure: bool = False,
+        scheme: str = "amqp",
         sasl: Offer | None = None,
         anonymous: bool = True,
     ) -> ClientConnection:
@@ -142,16 +150,16 @@ class Router:
         Args:
             now: The time.
             address: Its host:port, for the log.
-            secure: It has TLS.
+            scheme: Of the listener's URL: amqp, amqps, ws, wss.
             sasl: What it is offered; None: what the router was made with.
             anonymous: It need not begin with SASL.
         """
         self.enter(now)
-        settings = self._settings
+        settings = replace(self._settings, per_user=partial(self.settings_of, scheme))
         if sasl is not None:
             settings = replace(settings, sasl=sasl, allow_no_sasl=anonymous)
         connection = ClientConnection(self, settings, now, address)
-        connection.secure = secure
+        connection.scheme = scheme
         self.connections[connection] = None
         if self.drain is not None:
             connection.receive_eof(now)
@@ -188,16 +196,18 @@ class Router:
             )
         return limits
 
-    def settings_of(self, user: str | None) -> ConnectionSettings:
+    def settings_of(self, scheme: str, user: str | None) -> ConnectionSettings:
         """The settings of this user's connections; the engine asks when the SASL exchange is complete."""
-        name = self._limited_as(user)
-        settings = self._by_user.get(name)
+        key = scheme, self._limited_as(user)
+        settings = self._by_user.get(key)
         if settings is None:
             limits = self.limits_of(user)
             assert limits.max_frame_size is not None
             assert limits.max_message_size is not None
-            settings = self._by_user[name] = replace(
+            properties = {**(self._settings.properties or {}), Symbol("failover-server-list"): self._failover(scheme)}
+            settings = self._by_user[key] = replace(
                 self._settings,
+                properties=properties,
                 channel_max=limits.sessions - 1,
                 handle_max=limits.links - 1,
                 max_frame_size=limits.max_frame_size,

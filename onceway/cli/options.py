@@ -51,8 +51,8 @@ def link_options(function: F) -> F:
                 "urls",
                 default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
                 show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
-                help="Routers to connect to: amqp://[user:password@]host:port, or amqps:// for TLS, several separated "
-                "by commas.",
+                help="Routers to connect to: amqp://[user:password@]host:port, amqps:// for TLS, ws:// or wss:// for "
+                "a WebSocket, several separated by commas.",
             ),
             click.option("--ordered", is_flag=True, help="Try the URLs in their order (else a random one first)."),
             click.option("--name", help="Container-id and link name: who this is when it comes back. Default: random."),

@@ -53,6 +53,7 @@ def connect(
 
     Args:
         urls: `amqp://[user:password@]host[:port]`, or `amqps://` for TLS, several separated by commas or as a list.
+            `ws://` and `wss://` are the same in a WebSocket.
             The client starts with a random one, and goes to the next after a failure, with a back-off from 50 ms to
             5 s.
         container: The container-id.  With the link names it identifies publishers and subscriptions for ever.  Leave it
@@ -395,7 +396,7 @@ class Connection:
         place = self._driver.sent_to
         if place is None:
             return None
-        named = RouterUrl(*place, url.user, url.password, url.secure)
+        named = RouterUrl(*place, url.user, url.password, url.scheme)
         return named if self._login(url).credentials is None or named in self._urls else None
 
     def _login(self, url: RouterUrl) -> Login:

@@ -43,6 +43,7 @@ from onceway.client.transport import Wire
 from onceway.client.urls import RouterUrl
 from onceway.errors import AttachTimeout, AuthenticationFailed, ConnectionClosed, InternalError, OncewayError
 from onceway.tls import reason
+from onceway.websocket import DialledWebSocket
 
 TCP_TIMEOUT_S = 5.0  # for one router to take the connection
 DETACH_TIMEOUT_S = 5.0  # for a router to answer detach, and the same for close
@@ -113,7 +114,8 @@ class Driver:
         self.url = str(url)
         self.sent_to = None
         self._lost = self.loop.create_future()
-        wire = Wire(self)
+        websocket = DialledWebSocket(url.host, url.port, "amqp", os.urandom) if url.in_websocket else None
+        wire = Wire(self, websocket)
         try:
             async with asyncio.timeout(connect_timeout_s):
                 transport, _ = await self.loop.create_connection(

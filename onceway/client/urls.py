@@ -1,4 +1,5 @@
-"""Router URLs: `amqp://[user:password@]host[:port]`, or `amqps://` for TLS, separated by commas or as a list."""
+"""Router URLs: `amqp://[user:password@]host[:port]`, or `amqps://` for TLS, separated by commas or as a list. `ws://`
+and `wss://` are the same in a WebSocket."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from onceway.errors import UsageError
 
 DEFAULT_PORT = 5672  # IANA's
 DEFAULT_TLS_PORT = 5671
+DEFAULT_PORTS = {"amqp": DEFAULT_PORT, "amqps": DEFAULT_TLS_PORT, "ws": 80, "wss": 443}
 _PASSWORD = re.compile(r"(//[^/@:]*:).*@")  # up to the last @: one that is not quoted may be part of it
 
 
@@ -22,12 +24,21 @@ class RouterUrl:
     port: int
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    secure: bool = False  # through TLS
+    scheme: str = "amqp"
+
+    @property
+    def secure(self) -> bool:
+        """Through TLS."""
+        return self.scheme in ("amqps", "wss")
+
+    @property
+    def in_websocket(self) -> bool:
+        return self.scheme in ("ws", "wss")
 
     def __str__(self) -> str:
         """Without user and password, as in messages and logs."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'amqps' if self.secure else 'amqp'}://{host}:{self.port}"
+        return f"{self.scheme}://{host}:{self.port}"
 
 
 def parse_urls(urls: str | Sequence[str]) -> list[RouterUrl]:
@@ -45,7 +56,7 @@ def parse_urls(urls: str | Sequence[str]) -> list[RouterUrl]:
         url = _parse(part.strip() if "://" in part else f"{scheme}://{part.strip()}")
         if "://" not in part and url.user is None and user is not None:
             url = replace(url, user=user, password=password)
-        user, password, scheme = url.user, url.password, "amqps" if url.secure else "amqp"
+        user, password, scheme = url.user, url.password, url.scheme
         parsed[url] = None
     if not parsed:
         raise UsageError("no router URL: give one such as amqp://127.0.0.1:5672")
@@ -59,9 +70,10 @@ def _parse(text: str) -> RouterUrl:
         port = split.port
     except ValueError as error:
         raise UsageError(f"router URL {shown!r}: {error}") from error
-    if split.scheme not in ("amqp", "amqps"):
-        raise UsageError(f"router URL {shown!r}: the scheme must be amqp or amqps, as in amqp://127.0.0.1:5672")
-    secure = split.scheme == "amqps"
+    if split.scheme not in DEFAULT_PORTS:
+        raise UsageError(
+            f"router URL {shown!r}: the scheme must be amqp, amqps, ws or wss, as in amqp://127.0.0.1:5672"
+        )
     if not split.hostname:
         raise UsageError(f"router URL {shown!r}: no host, as in amqp://127.0.0.1:5672")
     if split.path not in ("", "/") or split.query or split.fragment:
@@ -69,8 +81,8 @@ def _parse(text: str) -> RouterUrl:
     user = unquote(split.username) if split.username else None
     password = unquote(split.password) if split.password else None
     if port is None:
-        port = DEFAULT_TLS_PORT if secure else DEFAULT_PORT
-    url = RouterUrl(split.hostname, port, user, password, secure)
+        port = DEFAULT_PORTS[split.scheme]
+    url = RouterUrl(split.hostname, port, user, password, split.scheme)
     if (user is None) != (password is None):
         raise UsageError(f"router URL {str(url)!r}: give user and password")
     return url

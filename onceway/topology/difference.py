@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
-from onceway.topology.model import Topology
+from onceway.topology.model import SCHEMES, Topology
 from onceway.topology.policies import POLICY_KEYS
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
@@ -40,12 +40,15 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "tls": NOW,
         "sasl": NOW,
         "trunks": RESTART,
+        "websocket": NOW,
         "routers": NOW,
         "links": NOW,
     },
     "routers": {
         "amqp": RESTART,
         "amqps": RESTART,
+        "ws": RESTART,
+        "wss": RESTART,
         "interrouter": RESTART,
         "admin": RESTART,
         "host": RESTART,
@@ -56,6 +59,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
     "sasl": dict.fromkeys(SASL_KEYS, CONNECTIONS),
     "policies": dict.fromkeys(POLICY_KEYS, NOW),
     "trunks": {"tls": RESTART},
+    "websocket": {"origins": CONNECTIONS},
     "links": {"between": NOW, "cost": NOW, "via": NOW},
     "addresses": {
         "match": NOW,
@@ -137,6 +141,7 @@ def difference(old: Topology, new: Topology) -> list[Change]:
         *_tls(old, new),
         *_sasl(old, new),
         *_trunks(old, new),
+        *_websocket(old, new),
         *_routers(old, new),
         *_links(old, new),
     ]
@@ -272,13 +277,19 @@ def _trunks(old: Topology, new: Topology) -> Iterator[Change]:
         yield Change(text, restart=True)
 
 
+def _websocket(old: Topology, new: Topology) -> Iterator[Change]:
+    text = _changed("websocket.origins", _said(old.origins) or None, _said(new.origins) or None, "count")
+    if text:
+        yield Change(text)
+
+
 def _routers(old: Topology, new: Topology) -> Iterator[Change]:
     yield from (Change(f"removed router {name}") for name in old.routers if name not in new.routers)
     yield from (Change(f"added router {name}") for name in new.routers if name not in old.routers)
     for name, place in new.routers.items():
         if name not in old.routers:
             continue
-        for key in ("amqp", "amqps", "interrouter", "admin", "tls"):
+        for key in (*SCHEMES, "interrouter", "admin", "tls"):
             form = "count" if key == "tls" else "place"
             text = _changed(key, getattr(old.routers[name], key), getattr(place, key), form)
             if text:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import Final
 
 from onceway.topology.document import Problem
 from onceway.topology.sasl import Sasl
@@ -14,6 +15,7 @@ from onceway.topology.values import format_host_port
 from router.config import AddressConfig, Limits, RouterConfig
 
 HostPort = tuple[str, int]
+SCHEMES: Final = ("amqp", "amqps", "ws", "wss")
 Link = tuple[str, str, int]  # two routers and the cost between them
 
 
@@ -25,7 +27,19 @@ class RouterAddress:
     interrouter: HostPort  # its neighbours
     admin: HostPort  # /status, /metrics, /healthz, /readyz
     amqps: HostPort | None = None  # clients, through TLS
-    tls: str = ""  # the profile of `amqps`
+    ws: HostPort | None = None  # clients, in a WebSocket
+    wss: HostPort | None = None  # the same through TLS
+    tls: str = ""  # the profile of `amqps` and `wss`
+
+    @property
+    def secure(self) -> bool:
+        """One of its listeners has TLS."""
+        return self.amqps is not None or self.wss is not None
+
+    def for_clients(self) -> dict[str, HostPort]:
+        """By the scheme of their URLs."""
+        places = {scheme: getattr(self, scheme) for scheme in SCHEMES}
+        return {scheme: place for scheme, place in places.items() if place is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,7 @@ class Topology:
     tls: Mapping[str, TlsProfile] = field(default_factory=dict)  # by name
     sasl: Sasl | None = None  # None: clients need not say who they are
     trunk_tls: str | None = None  # the profile of the connections between routers; empty: off; None: it is not said
+    origins: tuple[str, ...] = ()  # of the web pages that may open WebSockets
     warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
     text: str = field(default="", repr=False, compare=False)  # the file's content
     directory: Path = field(default=Path(), compare=False)  # what the file's paths are relative to
@@ -51,7 +66,7 @@ class Topology:
         via = sorted((*sorted(pair), place) for pair, place in self.via.items())
         routers, limits = sorted(self.routers.items()), sorted(self.limits.items())
         settings = replace(self.settings, routers=tuple(sorted(self.settings.routers)))
-        tls = sorted(self.tls.items()), self.trunk_tls, self.sasl
+        tls = sorted(self.tls.items()), self.trunk_tls, self.sasl, self.origins
         said = repr((self.network, routers, links, via, limits, tls, settings))
         return blake2b(said.encode(), digest_size=8).hexdigest()
 

@@ -28,10 +28,12 @@ from onceway.topology.tls import TlsProfile, read_profile_name, read_tls, read_t
 from onceway.topology.values import (
     format_duration,
     format_host_port,
+    is_unspecified,
     read_host,
     read_host_port,
     read_name,
 )
+from onceway.topology.websocket import read_websocket
 from router.config import AddressConfig, Limits, NoSubscribers, OtherSubscriptions, RouterConfig, UserLimits
 from router.names import GUARANTEES, Guarantee
 
@@ -46,6 +48,7 @@ TOP_KEYS: Final = (
     "tls",
     "sasl",
     "trunks",
+    "websocket",
     "routers",
     "links",
 )
@@ -68,7 +71,7 @@ ADDRESS_KEYS: Final = (
     "retention",
     "user",
 )
-ROUTER_KEYS: Final = ("amqp", "amqps", "interrouter", "admin", "host", "tls", "limits")
+ROUTER_KEYS: Final = ("amqp", "amqps", "ws", "wss", "interrouter", "admin", "host", "tls", "limits")
 _PORTS: Final = ("amqp", "interrouter", "admin")
 
 _MOST: Final = float(1 << 40)
@@ -111,6 +114,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     users = read_users(top.get("users"), trial, named=sasl is not None)
     policies = read_policies(top.get("policies"), named=sasl is not None)
     trunk_tls = read_trunks(top.get("trunks"), tls)
+    origins = read_websocket(top.get("websocket"))
     routers = _read_routers(top.get("routers"), host, tls)
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
     sign_of_life_s = longest_sign_of_life_s(trial, [limits, *listener_limits.values(), *(one for _, one in users)])
@@ -137,7 +141,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)
-    secured = tls, sasl, trunk_tls
+    secured = tls, sasl, trunk_tls, origins
     return Topology(network, path, routers, tuple(links), config, via, listener_limits, *secured, warnings)
 
 
@@ -291,12 +295,12 @@ def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: l
     if "host" in fields:
         host = fields["host"].scalar(read_host, "a host") or host
     listeners: dict[str, HostPort] = {}
-    for key in (*_PORTS, "amqps"):
+    for key in (*_PORTS, "amqps", "ws", "wss"):
         address: HostPort | None = None
         if key in fields:
             address = fields[key].scalar(lambda text: read_host_port(text, host), "a port, or host:port")
         if address is not None:
-            if key == "interrouter" and _is_any(address[0]):
+            if key == "interrouter" and is_unspecified(address[0]):
                 fields[key].problem(
                     f"{format_host_port(address)} is no address that a neighbour can connect to",
                     "write the host by which the other routers reach this one",
@@ -312,10 +316,11 @@ def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: l
                 taken.append(_Taken(address, fields[key]))
         if key in _PORTS or key in fields:
             listeners[key] = address or (host, 0)
-    if "amqps" in fields and "tls" not in fields:
-        fields["amqps"].problem("a listener with TLS and no certificate", "add tls: the name of a profile under tls")
-    if "tls" in fields and "amqps" not in fields:
-        fields["tls"].problem("no listener has TLS", "add amqps: a port for clients with TLS")
+    secure = [fields[key] for key in ("amqps", "wss") if key in fields]
+    if secure and "tls" not in fields:
+        secure[0].problem("a listener with TLS and no certificate", "add tls: the name of a profile under tls")
+    if "tls" in fields and not secure:
+        fields["tls"].problem("no listener has TLS", "add amqps or wss: a port for clients with TLS")
     return RouterAddress(**listeners, tls=read_profile_name(fields.get("tls"), tls))
 
 
@@ -350,16 +355,9 @@ def _is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _is_any(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        return False
-
-
 def _clash(one: HostPort, other: HostPort) -> bool:
     hosts = {"127.0.0.1" if host == "localhost" else host.lower() for host in (one[0], other[0])}
-    return one[1] == other[1] and (len(hosts) == 1 or any(_is_any(host) for host in hosts))
+    return one[1] == other[1] and (len(hosts) == 1 or any(is_unspecified(host) for host in hosts))
 
 
 # --- links --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Each reader takes the text and gives the value, or raises ValueError(what, remed
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from typing import Final
 
@@ -119,3 +120,11 @@ def read_host_port(text: str, default_host: str) -> tuple[str, int]:
 def format_host_port(address: tuple[str, int]) -> str:
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether it means every interface, and so is no address to connect to."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

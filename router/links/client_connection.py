@@ -84,7 +84,7 @@ class ClientConnection:
         "output_paused",
         "ports",
         "router",
-        "secure",
+        "scheme",
         "unread_bytes",
         "user",
         "watched",
@@ -99,7 +99,7 @@ class ClientConnection:
         self.connection = Connection(settings, server=True, now=now)
         self.connection.context = self
         self.container = ""
-        self.secure = False  # through TLS
+        self.scheme = "amqp"  # of the listener's URL
         self.user: str | None = None  # under which it is counted, once admitted
         self.limits = router.config.limits
         self.unread_bytes = 0  # in its transport's buffer while output is paused

@@ -14,7 +14,7 @@ whenever a router's open has come, and would not get beyond a drained one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from amqp10.errors import CONNECTION_FORCED
@@ -45,9 +45,7 @@ class Place(NamedTuple):
     """Where clients of another router connect to."""
 
     router: str
-    host: str
-    port: int
-    secure: tuple[str, int] | None = None  # host and port with TLS
+    listeners: Mapping[str, tuple[str, int]]  # host and port by the scheme of URLs: amqp, amqps, ws, wss
 
 
 class Cut(NamedTuple):
@@ -159,11 +157,11 @@ class Drain:
         self._leaving.pop(connection, None)
         info: dict[str, Any] | None = None
         text = f"router {self.router.config.name} is being drained"
-        places = [place for place in self._places() if place.secure or not connection.secure]
+        places = [place for place in self._places() if connection.scheme in place.listeners]
         if places:
             place = places[self._given % len(places)]
             self._given += 1
-            host, port = (connection.secure and place.secure) or (place.host, place.port)
+            host, port = place.listeners[connection.scheme]
             for link in connection.ports:
                 if isinstance(link, SubscriberLink):
                     name = link.attach.container, link.attach.name

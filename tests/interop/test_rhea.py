@@ -19,7 +19,7 @@ PROGRAMS = Path(__file__).parent / "rhea"
 
 def node(rhea: Path, program: str, at: str, *arguments: object) -> Program:
     environment = {**os.environ, "NODE_PATH": str(rhea / "node_modules")}
-    return Program(["node", str(PROGRAMS / program), *at.split(":"), *map(str, arguments)], environment)
+    return Program(["node", str(PROGRAMS / program), *at.rsplit(":", 1), *map(str, arguments)], environment)
 
 
 @pytest.mark.parametrize("mode", MODES)

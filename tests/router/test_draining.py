@@ -12,7 +12,7 @@ from amqp10.frames import FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE
 from router.links.draining import BACK_S, CALLS_S, SUBSCRIBER_S, WITH_MEMORY_S, Cut, Drain, Place
 from tests.router.links import Client, Clients, attached, deliver, send, symbols
 
-ELSEWHERE = [Place("b", "host-b", 5672), Place("c", "host-c", 5673)]
+ELSEWHERE = [Place("b", {"amqp": ("host-b", 5672)}), Place("c", {"amqp": ("host-c", 5673)})]
 PLAIN_S = 10.0
 NOWHERE = "nowhere"
 
@@ -59,14 +59,16 @@ def test_clients_are_told_where_to_go_and_are_spread(clients: Clients, core: Any
 
 
 def test_the_open_names_the_other_listeners_as_far_as_it_has_room(clients: Clients) -> None:
-    clients.router.set_failover([Place("b", "host-b", 5672), Place("c", "host-c", 5673, ("host-c", 5671))])
+    clients.router.set_failover([*ELSEWHERE[:1], Place("c", {"amqp": ("host-c", 5673), "amqps": ("host-c", 5671)})])
     (opened,) = clients.connect().seen(ConnectionOpened)
     assert opened.open.properties["failover-server-list"] == [
         {"network-host": "host-b", "port": 5672},
         {"network-host": "host-c", "port": 5673},
         {"network-host": "host-c", "port": 5671, "scheme": "amqps"},
     ]
-    clients.router.set_failover([Place(f"r{i}", f"a-rather-long-host-{i}.example.org", 5672) for i in range(99)])
+    clients.router.set_failover(
+        [Place(f"r{i}", {"amqp": (f"a-rather-long-host-{i}.example.org", 5672)}) for i in range(99)]
+    )
     (opened,) = clients.connect().seen(ConnectionOpened)
     assert 2 <= len(opened.open.properties["failover-server-list"]) < 9
     assert len(opened.open.encode()) + FRAME_HEAD_SIZE <= MIN_MAX_FRAME_SIZE

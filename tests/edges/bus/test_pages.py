@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import shutil
-import subprocess
 from base64 import b64decode
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import pytest
 
 from edges.bus.openapi import DESCRIPTION
 from edges.bus.page import REFRESH
 from edges.bus.server import BusServer
 from onceway.loop import run
+from tests.chromium import browser, chromium
 from tests.edges.bus.described import judge
 from tests.edges.bus.world import ROOT_KEY, BusProcess, Sink
 from tests.live import wait_until
@@ -91,62 +86,6 @@ def test_the_page_shows_topics_subscribers_queues_and_failures(
         assert outside not in page
 
 
-class Browser:
-    """Headless Chromium, spoken to in its DevTools protocol."""
-
-    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        self._socket = socket
-        self._number = 0
-
-    async def do(self, method: str, **parameters: Any) -> Any:
-        self._number += 1
-        await self._socket.send_json({"id": self._number, "method": method, "params": parameters})
-        while (answer := await self._socket.receive_json()).get("id") != self._number:
-            pass
-        assert "result" in answer, answer
-        return answer["result"]
-
-    async def value(self, expression: str) -> Any:
-        return (await self.do("Runtime.evaluate", expression=expression))["result"].get("value")
-
-    async def show(self, url: str, width: int, scheme: str) -> None:
-        """Returns when the page is there."""
-        await self.do("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        scheme_of = {"name": "prefers-color-scheme", "value": scheme}
-        await self.do("Emulation.setEmulatedMedia", features=[scheme_of])
-        await self.do("Page.navigate", url=url)  # its answer says that the page before it is gone
-        while await self.value("document.readyState + location.pathname") != "complete/":
-            pass
-
-
-@contextmanager
-def chromium(profile: Path) -> Iterator[str]:
-    """Where it listens."""
-    process = subprocess.Popen(
-        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync",
-         "--ignore-certificate-errors", f"--user-data-dir={profile}", "--remote-debugging-port=0", "about:blank"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "HOME": str(profile)},
-    )  # fmt: skip
-    try:
-        where = profile / "DevToolsActivePort"
-        wait_until(lambda: where.exists() and "\n" in where.read_text(), "Chromium says where it listens")
-        yield f"http://127.0.0.1:{where.read_text().split()[0]}"
-    finally:
-        process.terminate()
-        process.wait(60)
-
-
-@asynccontextmanager
-async def browser(listening: str) -> AsyncIterator[Browser]:
-    """Its first tab, for a minute at most."""
-    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
-        async with session.get(f"{listening}/json/list") as answer:
-            (tab,) = [each for each in await answer.json() if each["type"] == "page"]
-        async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
-            yield Browser(socket)
-
-
 @pytest.mark.skipif(shutil.which("chromium") is None, reason=CHROMIUM)
 def test_a_browser_shows_the_page(bus: BusProcess, topic: str, make_sink: Callable[..., Sink], tmp_path: Path) -> None:
     sink = make_sink(lambda _: 500)
@@ -160,7 +99,8 @@ def test_a_browser_shows_the_page(bus: BusProcess, topic: str, make_sink: Callab
         colours = set()
         async with browser(listening) as shown_by:
             for width, scheme in ((1100, "light"), (1100, "dark"), (390, "light")):
-                await shown_by.show(f"https://{ROOT_KEY}:x@localhost:{bus.port}/?hold", width, scheme)
+                await shown_by.look(width, scheme)
+                await shown_by.show(f"https://{ROOT_KEY}:x@localhost:{bus.port}/?hold")
                 text = await shown_by.value("document.body.innerText")
                 for shown in ("works", topic, "the-owner", sink.url, "in a row: HTTP 500"):
                     assert shown in text

@@ -72,4 +72,11 @@ function line(message) {
   });
 }
 
-module.exports = {rhea, MODES, messages, line, pattern};
+// host: 127.0.0.1, or ws://127.0.0.1 for a WebSocket.
+function connect(container, host, port) {
+  if (!host.startsWith('ws')) return container.connect({host, port: Number(port), reconnect: false});
+  const to = container.websocket_connect(require('ws'));
+  return container.connect({connection_details: to(`${host}:${port}`, ['amqp']), reconnect: false});
+}
+
+module.exports = {rhea, connect, MODES, messages, line, pattern};

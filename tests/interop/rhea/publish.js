@@ -2,7 +2,7 @@
 // Publishes COUNT small messages, or one of each kind, or one of SIZE bytes; ends when every outcome is there.
 // Prints what a subscriber must see, one JSON line a message, then `N accepted` (or `N sent` when pre-settled).
 'use strict';
-const {rhea, MODES, messages, line, pattern} = require('./common.js');
+const {rhea, connect, MODES, messages, line, pattern} = require('./common.js');
 const [host, port, address, mode, what, size] = process.argv.slice(2);
 
 let list;
@@ -54,5 +54,5 @@ for (const bad of ['rejected', 'released', 'modified', 'sender_error', 'session_
     process.exit(1);
   });
 }
-container.connect({host, port: Number(port), reconnect: false})
+connect(container, host, port)
   .open_sender({target: {address}, ...MODES[mode], autosettle: mode !== 'second'});

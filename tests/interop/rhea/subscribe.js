@@ -2,7 +2,7 @@
 // Prints `attached`, then one JSON line for each message (its size and digest when `large`), and ends after COUNT.
 'use strict';
 const crypto = require('crypto');
-const {rhea, MODES, line} = require('./common.js');
+const {rhea, connect, MODES, line} = require('./common.js');
 const [host, port, address, mode, count, large] = process.argv.slice(2);
 
 let received = 0;
@@ -31,5 +31,5 @@ for (const bad of ['receiver_error', 'session_error', 'connection_error', 'disco
     process.exit(1);
   });
 }
-container.connect({host, port: Number(port), reconnect: false})
+connect(container, host, port)
   .open_receiver({source: {address}, ...MODES[mode], credit_window: 50});

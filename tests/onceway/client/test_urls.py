@@ -30,12 +30,19 @@ def test_user_and_password_are_unquoted_and_shared_by_the_rest_of_the_list() -> 
 
 def test_amqps_means_tls_also_for_the_parts_that_follow() -> None:
     assert parse_urls("amqps://a,b:1,amqp://c,d") == [
-        RouterUrl("a", 5671, secure=True),
-        RouterUrl("b", 1, secure=True),
+        RouterUrl("a", 5671, scheme="amqps"),
+        RouterUrl("b", 1, scheme="amqps"),
         RouterUrl("c", 5672),
         RouterUrl("d", 5672),
     ]
     assert str(parse_urls("amqps://a")[0]) == "amqps://a:5671"
+
+
+def test_ws_and_wss_are_websockets_on_the_ports_of_the_web() -> None:
+    plain, secure = parse_urls("ws://a,wss://b")
+    assert (plain.port, plain.secure, plain.in_websocket) == (80, False, True)
+    assert (secure.port, secure.secure, secure.in_websocket) == (443, True, True)
+    assert str(secure) == "wss://b:443"
 
 
 def test_a_url_named_twice_is_tried_once() -> None:
