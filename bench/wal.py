@@ -82,7 +82,7 @@ def append(location: str, kind: Callable[[int, int, int], list[bytes]], options:
 
     journal = WalJournal(wal, None, WalSettings(group_rows=options.group), wake)
     journal.open(None, wake)
-    writer = journal.writer("orders")
+    writer = journal.writer(0)
     part = journal.subscriber("orders", "bench")
     part.attach(1, 1)
     part.attached(1)

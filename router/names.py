@@ -17,6 +17,7 @@ GUARANTEES: Final[tuple[Guarantee, ...]] = get_args(Guarantee)  # the best first
 EPOCH: Final = "onceway:epoch"
 INCARNATION: Final = "onceway:incarnation"
 BORN: Final = "onceway:born"
+ONLY_NEW: Final = "onceway:only-new"
 UNIQUE_TAGS: Final = "onceway:unique-tags"
 TERM: Final = "onceway:term"
 RESUMED: Final = "onceway:resumed"
@@ -41,6 +42,8 @@ SUBSCRIPTION_REMOVED: Final = "onceway:subscription-removed"
 """The topology file does not declare the subscription any more."""
 SUBSCRIPTION_UNDECLARED: Final = "onceway:subscription-undeclared"
 """The address takes declared subscriptions only, and this is none."""
+SUBSCRIPTION_EXISTS: Final = "onceway:subscription-exists"
+"""ONLY_NEW was asked for, and there is an older subscription of this name."""
 # AMQP's own, for the core, which imports nothing else of AMQP.
 STOLEN: Final = errors.STOLEN
 DETACH_FORCED: Final = errors.DETACH_FORCED

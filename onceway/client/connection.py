@@ -12,8 +12,9 @@ import os
 import random
 import secrets
 import ssl
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 from amqp10.settings import ConnectionSettings
 from onceway.client.clock import now_s
@@ -245,6 +246,8 @@ class Connection:
         credit: int = 1000,
         credit_bytes: int = CREDIT_BYTES,
         subscription_timeout_s: float | None = None,
+        only_new: bool = False,
+        filters: Mapping[str, Any] | None = None,
         on_gap: Callable[[SubscriptionGap], None] | None = None,
         timeout_s: float | None = None,
     ) -> Subscriber:
@@ -259,6 +262,9 @@ class Connection:
             credit_bytes: About how many bytes of payload these may be.
             subscription_timeout_s: How long the network keeps messages for this subscription while it is disconnected,
                 in seconds.  None: as long as the address allows; `subscriber.granted_timeout_s` is what it got.
+            only_new: Refuse (`LinkRefused`) where the network has a subscription of this name that the journal knows
+                nothing of.  Without it, this one takes its place.
+            filters: The filter set of the source (AMQP 3.5.8).  A subscription must keep its filters.
             on_gap: Called when messages may have been missed.  Without it, the subscriber raises `SubscriptionBroken`
                 once.
             timeout_s: How long to wait for the answer, in seconds.  None: for ever.
@@ -281,6 +287,8 @@ class Connection:
             credit=credit,
             credit_bytes=credit_bytes,
             subscription_timeout_s=subscription_timeout_s,
+            only_new=only_new,
+            filters=filters,
         )
         subscriber = Subscriber(self._driver, link, on_gap)
         await self._driver.attach(link, subscriber, timeout_s)

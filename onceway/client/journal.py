@@ -54,6 +54,7 @@ class SubscriberRecord:
         timeout_s: How long the network waits for it, in seconds; 0: not known.
         unsettled: Tag to encoded AMQP outcome, in order of arrival.  None: received, but the payload is lost, and it is
             wanted again.
+        tried: The epoch of the first attach, while none has been answered; 0: not noted.
     """
 
     epoch: int = 0
@@ -61,6 +62,7 @@ class SubscriberRecord:
     contact_us: int = 0
     timeout_s: float = 0.0
     unsettled: dict[bytes, bytes | None] = field(default_factory=dict)
+    tried: int = 0
 
 
 class PublisherJournal(Protocol):

@@ -36,6 +36,14 @@ class IngestFailed(SparkSourceError):
     """The process that receives from the network cannot continue.  What it has accepted is in the log."""
 
 
+class SubscriptionExists(SparkSourceError):
+    """The network has a subscription of this name, and the log knows nothing of it."""
+
+
+class CheckpointIsNew(SparkSourceError):
+    """A query without a checkpoint reads a log that one with a checkpoint has read, and `onNewCheckpoint` is fail."""
+
+
 # -- the write-ahead log
 
 
@@ -65,6 +73,13 @@ class WalFull(WalError):
 
 class WalFenced(WalError):
     """A later process has taken this log over; what this one still writes is ignored."""
+
+
+def fenced_off(place: str) -> WalFenced:
+    return WalFenced(
+        f"{place}: a later process has taken this log over; what this one received since comes to that one.  Stop one "
+        "of the two queries; if locks do not reach other hosts there, nothing else keeps them apart"
+    )
 
 
 DAMAGE_REMEDY: Final = (

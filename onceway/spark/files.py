@@ -40,6 +40,11 @@ def local_path(text: str) -> str | None:
     return os.path.abspath(unquote(urlsplit(text).path)) if scheme[1].lower() == "file" else None
 
 
+def is_bucket(location: str) -> bool:
+    """Whether it is a place in an object store."""
+    return location.startswith("s3://")
+
+
 class Disk:
     """The primitives.  All raise OSError."""
 

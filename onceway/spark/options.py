@@ -11,19 +11,21 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from onceway.client.urls import parse_urls
 from onceway.errors import UsageError
 from onceway.spark.errors import OffsetError, OptionError, SinkOptionError
-from onceway.spark.files import local_path
+from onceway.spark.files import is_bucket, local_path
 from onceway.topology.values import format_duration, read_count, read_duration, read_size
 
-Form = Literal["text", "url", "topics", "topic", "path", "count", "size", "duration", "retention", "word", "boolean",
-               "offsets", "write id"]  # fmt: skip
+Form = Literal["text", "url", "topics", "topic", "path", "log", "count", "size", "duration", "retention", "word",
+               "boolean", "offsets", "time", "write id"]  # fmt: skip
 MIB: Final = 1 << 20
 _EXAMPLE: Final = 'an offset such as {"p":{"0":12345},"v":1,"wal":"..."}'
 _ROUTERS: Final = "amqp://127.0.0.1:5672,127.0.0.1:5673"
+_BUCKET: Final = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/?#]+)+/?")
 _WRITE_ID: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}(?<!\.json)(?<!\.done)")
 
 
@@ -47,8 +49,9 @@ OPTIONS: Final = (
     Option("url", "url", "url", None, example=_ROUTERS),
     Option("topic", "topics", "topics", None, example="orders"),
     Option("subscription", "subscription", "text", None, example="billing"),
-    Option("walLocation", "location", "path", None, example="/data/billing-wal"),
-    Option("receivers", "receivers", "count", "1", 1),
+    Option("walLocation", "location", "log", None, example="/data/billing-wal"),
+    Option("partitions", "partitions", "count", "1", 1, 1024),
+    Option("receivers", "receivers", "count", None, 1),
     Option("credit", "credit", "count", "20000", 1, (1 << 31) - 1),
     Option("groupRows", "group_rows", "count", "5000", 1),
     Option("groupMs", "group_ms", "count", "50"),
@@ -58,14 +61,18 @@ OPTIONS: Final = (
     Option("minRowsPerTrigger", "min_rows", "count", None, 1),
     Option("maxTriggerDelay", "max_delay_s", "duration", "15m"),
     Option("minPartitions", "min_partitions", "count", None, 1),
+    Option("maxTaskBytes", "max_task", "size", "8MiB", 64 << 10),
     Option("maxBacklogBytes", "max_backlog", "size", "4GiB", MIB),
     Option("walRetention", "retention", "retention", "10m"),
+    Option("adopt", "adopt", "boolean", "false"),
+    Option("onNewCheckpoint", "on_new_checkpoint", "word", "fail", words=("fail", "accept")),
     Option("failOnDataLoss", "fail_on_data_loss", "boolean", "true"),
     Option("includeHeaders", "include_headers", "boolean", "false"),
     Option("transport", "transport", "word", "file", words=("file", "inline")),
     Option("lockTimeout", "lock_timeout_s", "duration", "10s"),
     Option("drainTimeout", "drain_timeout_s", "duration", "60s"),
     Option("startingOffsets", "starting", "offsets", "earliest", words=("earliest", "latest")),
+    Option("startingTimestamp", "starting_us", "time", None, example="2026-11-25T06:00:00Z"),
     Option("endingOffsets", "ending", "offsets", "latest", words=("latest",)),
 )
 REQUIRED: Final = {"stream": ("url", "topic", "subscription", "walLocation"), "batch": ("walLocation",)}
@@ -77,7 +84,7 @@ _OTHER_SOURCE_NAMES: Final = {
     **_OTHER_NAMES, "subscribe": "topic", "group.id": "subscription", "name": "subscription",
     "maxoffsetspertrigger": "maxRowsPerTrigger", "minoffsetspertrigger": "minRowsPerTrigger",
     "wal": "walLocation", "numpartitions": "minPartitions",
-    "startoffset": "startingOffsets", "endoffset": "endingOffsets",
+    "startoffset": "startingOffsets", "endoffset": "endingOffsets", "maxrecordsperpartition": "maxTaskBytes",
 }  # fmt: skip
 
 
@@ -89,7 +96,8 @@ class SourceOptions:
     url: str = ""
     topics: tuple[str, ...] = ()
     subscription: str = ""
-    receivers: int = 1
+    partitions: int = 1
+    receivers: int | None = None  # None: as many as partitions
     credit: int = 20_000
     group_rows: int = 5_000
     group_ms: int = 50
@@ -99,14 +107,18 @@ class SourceOptions:
     min_rows: int | None = None
     max_delay_s: float = 900.0
     min_partitions: int | None = None
+    max_task: int = 8 * MIB
     max_backlog: int = 4096 * MIB
     retention: tuple[float, int] = (600.0, 0)  # seconds, bytes: kept while either asks for it
+    adopt: bool = False
+    on_new_checkpoint: Literal["fail", "accept"] = "fail"
     fail_on_data_loss: bool = True
     include_headers: bool = False
     transport: Literal["file", "inline"] = "file"
     lock_timeout_s: float = 10.0
     drain_timeout_s: float = 60.0
     starting: str = "earliest"
+    starting_us: int | None = None  # since 1970
     ending: str = "latest"
 
 
@@ -133,6 +145,11 @@ def source_options(options: Mapping[str, str], use: Literal["stream", "batch", "
     values = reading.values
     values.setdefault("location", "")
     defaults = SourceOptions("")
+    if is_bucket(values["location"]):
+        # a group is a request and takes as long as the store's answer: fewer and larger ones
+        values.setdefault("group_ms", 250)
+        if "credit" not in values and "group_rows" not in values:
+            values["credit"], values["group_rows"] = 100_000, 50_000
     if "credit" in values and "group_rows" not in values:
         values["group_rows"] = min(defaults.group_rows, values["credit"])
     if "group_rows" in values and "credit" not in values:
@@ -143,6 +160,8 @@ def source_options(options: Mapping[str, str], use: Literal["stream", "batch", "
 def _check_together(reading: _Reading) -> None:
     """Options that are valid by themselves, but not with another."""
     values = reading.values
+    if "startingOffsets" in reading.given:
+        reading.refuse("startingTimestamp", "says where to begin, as startingOffsets does", "give one of them")
 
     def both(*fields: str) -> bool:
         return all(values.get(field) is not None for field in fields)
@@ -308,7 +327,13 @@ def _value(option: Option, text: str) -> Any:
             return _retention(text)
         case "offsets":
             return _offsets(option, text)
-        case "path":
+        case "time":
+            return _time(text)
+        case "log" if is_bucket(text):
+            if not _BUCKET.fullmatch(text):
+                raise ValueError(f'"{text}" names no place in a bucket', "write it as in s3://logs/orders")
+            return text.rstrip("/")
+        case "path" | "log":
             return _location(text)
         case "topics":
             return _topics(text)
@@ -348,6 +373,18 @@ def _retention(text: str) -> tuple[float, int]:
     return sum(durations), sum(sizes)
 
 
+def _time(text: str) -> int:
+    """Microseconds since 1970, of ISO 8601 (UTC unless it names a zone) or milliseconds."""
+    if text.isdecimal():
+        return int(text) * 1000
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        remedy = "write it as in 2026-11-25T06:00:00Z, or in milliseconds since 1970"
+        raise ValueError(f'"{text}" is no time', remedy) from None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1e6)
+
+
 def _topics(text: str) -> tuple[str, ...]:
     topics = tuple(part.strip() for part in text.split(","))
     if not all(topics):
@@ -364,7 +401,8 @@ def _location(text: str) -> str:
     if path is None:
         raise ValueError(
             f'"{text}" is no directory of this machine',
-            "it is written with fsync: give a local path, or one on a shared POSIX file system",
+            "it is written with fsync: give a local path, or one on a shared POSIX file system (a log "
+            "may be at s3://bucket/prefix, too, an outbox may not)",
         )
     return path
 

@@ -11,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
-from router.core.directory import NO_TERM, PREFIX, incarnation_of
+from router.core.directory import NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
 from router.core.irregular import Irregular, Resume, State, put_in_doubt
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, SubscriberPort, Term
 from router.core.subscriber import Subscriber
@@ -21,6 +21,7 @@ from router.names import (
     INVALID_FIELD,
     STOLEN,
     SUBSCRIPTION_BROKEN,
+    SUBSCRIPTION_EXISTS,
     SUBSCRIPTION_REMOVED,
     SUBSCRIPTION_UNDECLARED,
 )
@@ -60,6 +61,9 @@ class Egress:
             core.touch(address)  # the address may be empty now
             return
         entry = address.subscriptions.entries.get(name)
+        if entry is not None and self._is_older(entry, attach.only_new):
+            port.refuse(SUBSCRIPTION_EXISTS, self._exists(entry), {})
+            return
         if attach.epoch is not None and entry and entry.term >= (attach.epoch, ""):
             self._refuse_stolen(port, entry.term[0])
             return
@@ -109,6 +113,18 @@ class Egress:
             f"address {self.address.name[:64]} takes declared subscriptions only: add {{container: {container}, name: "
             f"{link}}} to its subscriptions in the topology file, or write other_subscriptions: allow"
         )
+
+    def _is_older(self, entry: SubscriptionEntry, only_new: int | None) -> bool:
+        """Says whether a client that asks for a new subscription would take the place of this one (protocol 7.1)."""
+        if only_new is None or entry.term == NO_TERM:  # a declared one that has never attached is new, too
+            return False
+        expired = not entry.declared and entry.home is None and entry.age(self.core.now) > entry.timeout_s
+        return not expired and (entry.born or entry.term)[0] < only_new
+
+    def _exists(self, entry: SubscriptionEntry) -> str:
+        container, link = (each if len(each) <= 64 else f"{each[:64]}..." for each in entry.name)
+        where = "is away, and waited for" if entry.home is None else f"is attached at router {entry.home}"
+        return f"there is a subscription {container}/{link} of {self.address.name[:64]} already, which {where}"
 
     def _refuse_stolen(self, port: SubscriberPort, epoch: int) -> None:
         port.refuse(STOLEN, "the subscription has attached with a later epoch", {EPOCH: epoch})

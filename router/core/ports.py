@@ -94,6 +94,7 @@ class SubscriberAttach:
     address: str
     epoch: int | None = None
     born: int | None = None
+    only_new: int | None = None  # refused where there is a subscription of this name that is older
     unsettled: Mapping[bytes, MapState] | None = None
     incomplete: bool = False
     timeout_s: float = 0.0  # of the source; the core grants min(it, subscription_timeout)

@@ -243,6 +243,7 @@ def read_subscriber(
             address,
             epoch=epoch,
             born=read_number(attach.properties, names.BORN),
+            only_new=read_number(attach.properties, names.ONLY_NEW),
             unsettled=unsettled,
             incomplete=attach.incomplete_unsettled,
             timeout_s=float(source.timeout),

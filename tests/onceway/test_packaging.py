@@ -59,7 +59,9 @@ def locked() -> dict[str, str]:
 
 
 # Extras that routers and edges run with. The others are Spark's, which has an installation of its own, and for building.
-RUNNING = sorted(set(project()["project"]["optional-dependencies"]) - {"check", "docs", "proton", "spark", "test"})
+RUNNING = sorted(
+    set(project()["project"]["optional-dependencies"]) - {"check", "docs", "proton", "spark", "spark-s3", "test"}
+)
 
 
 def test_the_lock_holds_what_routers_and_edges_run_with() -> None:

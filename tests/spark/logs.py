@@ -9,9 +9,10 @@ from typing import Any
 
 from onceway.client.bodies import encode_body
 from onceway.client.journal import SubscriberJournal
-from onceway.spark.source.journal import WalJournal
+from onceway.spark.source.journal import GAPS, GapFile, WalJournal
 from onceway.spark.source.stream import Range
 from onceway.spark.wal import SlotWriter, Wal, WalSettings
+from onceway.spark.wal.documents import FileDocument
 
 WITHIN_S = 60.0
 
@@ -38,7 +39,7 @@ class Log:
             self._moved.notify_all()
 
     def writer(self, topic: str = "orders") -> SlotWriter:
-        return self._journal.writer(topic)
+        return self._journal.writer(self.wal.slots_of(topic)[0])
 
     def append(self, count: int, topic: str = "orders", *, size: int = 0) -> int:
         """So many more rows, of at least `size` bytes, settled when they are durable; returns then, with the end."""
@@ -62,6 +63,11 @@ class Log:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def gap_file(location: Path) -> GapFile:
+    """Of the first slot of a log."""
+    return GapFile(FileDocument(str(location / "0" / "gaps.json"), GAPS))
 
 
 def rows(ranges: Iterable[Range], *names: str) -> list[Any]:

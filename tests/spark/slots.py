@@ -38,9 +38,9 @@ class Life:
         self._moved = threading.Condition()
         self.disk = disk or Quick()
         self.wal = wal
-        self.journal = WalJournal(wal, [TOPIC], settings, self._changed, self.disk)
+        self.journal = WalJournal(wal, [0], settings, self._changed, self.disk)
         self.journal.open(None, self._wake)
-        self.writer = self.journal.writer(TOPIC)
+        self.writer = self.journal.writer(0)
         try:
             self.part = self.journal.subscriber(TOPIC, SUBSCRIPTION)
             self.part.attach(epoch, self.part.record.born or epoch)

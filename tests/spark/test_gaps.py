@@ -10,7 +10,9 @@ import pytest
 from onceway.client.journal import SubscriberRecord
 from onceway.client.reports import SubscriptionGap
 from onceway.spark.errors import SparkSourceError, WalError
-from onceway.spark.source.journal import Gap, GapFile, Gaps, Watch
+from onceway.spark.source.journal import GAPS, Gap, GapFile, Gaps, Watch
+from onceway.spark.wal.documents import FileDocument
+from tests.spark.logs import gap_file
 
 
 class Part:
@@ -52,7 +54,7 @@ class Writer:
 @pytest.fixture
 def file(tmp_path: Path) -> GapFile:
     (tmp_path / "0").mkdir()
-    return GapFile(str(tmp_path), 0)
+    return gap_file(tmp_path)
 
 
 def watch(file: GapFile, *, born: int = 0, end: int = 0) -> Watch:
@@ -66,9 +68,7 @@ def attach(watch: Watch, epoch: int, born: int) -> None:
 
 def again(file: GapFile) -> Gaps:
     """What another process reads."""
-    other = GapFile("", 0)
-    other.path = file.path
-    return other.read()
+    return GapFile(FileDocument(file.document.path, GAPS)).read()
 
 
 def test_a_subscription_that_goes_on_has_no_gap(file: GapFile) -> None:
@@ -119,7 +119,7 @@ def test_gaps_between_rows_that_were_trimmed_go(file: GapFile) -> None:
     assert [gap.at for gap in again(file).known] == [10, 20, 30]
     one.trimmed(20)  # the gap that lies before the first row is still in front of it
     assert again(file) == Gaps(9, (Gap(20, "y"), Gap(30, "z")))
-    Path(file.path).unlink()
+    Path(file.document.path).unlink()
     one.trimmed(20)
 
 
@@ -144,7 +144,7 @@ def test_trimming_while_a_link_joins_again_hides_no_gap(file: GapFile) -> None:
 def test_a_gap_that_cannot_be_taken_out_stays_and_harms_nobody(file: GapFile) -> None:
     file.write(9, [Gap(10, "x")])
     one = watch(file, born=9, end=40)
-    Path(f"{file.path}.new").mkdir()
+    Path(f"{file.document.path}.new").mkdir()
     one.trimmed(20)
     assert again(file).known == (Gap(10, "x"),)
 
@@ -161,7 +161,7 @@ def test_everything_else_goes_to_the_log(file: GapFile) -> None:
 
 def test_a_gap_that_cannot_be_written_down_stops_the_ingest(tmp_path: Path) -> None:
     writer = Writer(0)
-    one = Watch(Part(), writer, GapFile(str(tmp_path / "gone"), 0))  # type: ignore[arg-type]
+    one = Watch(Part(), writer, gap_file(tmp_path / "gone"))  # type: ignore[arg-type]
     attach(one, 5, 5)
     assert "gaps.json.new: No such file or directory writing a gap" in str(writer.failure)
 
@@ -176,6 +176,6 @@ def test_which_gaps_lie_between_positions() -> None:
 
 
 def test_a_damaged_file_is_named(file: GapFile) -> None:
-    Path(file.path).write_text("{")
+    Path(file.document.path).write_text("{")
     with pytest.raises(SparkSourceError, match=r"gaps.json: damaged, .*; restore it, or remove it if no messages"):
         file.read()

@@ -18,15 +18,17 @@ from typing import Any
 
 import pytest
 
+from amqp10.sections import Message
 from onceway.spark.errors import DataLoss, IngestFailed
 from onceway.spark.source.ingests import Ingests
-from onceway.spark.source.journal import Gap, GapFile
+from onceway.spark.source.journal import Gap
 from onceway.spark.source.stream import Stream
 from onceway.spark.wal import Wal
 from onceway.spark.wal.frames import segments
 from tests.live import LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
 from tests.spark import logs
+from tests.spark.logs import gap_file
 from tests.spark.networks import PATIENT, WITHIN_S, Publishing, Source, away, batch, bodies, ends, left_waiting
 
 MakeSource = Callable[..., Source]
@@ -239,7 +241,7 @@ def test_a_gap_goes_with_the_rows_around_it(network: LiveNetwork, source: MakeSo
     first = orders.start()
     Publishing(network.urls(), "gap", bodies(2000, size=100)).join()
     first.stop()
-    gaps = GapFile(str(orders.location), 0)
+    gaps = gap_file(orders.location)
     gaps.write(gaps.read().born, [Gap(5, "away for 90 s")])
     stream = orders.start()
     up(stream)
@@ -407,9 +409,7 @@ def test_a_log_that_is_gone_fails_with_a_remedy(network: LiveNetwork, source: Ma
         orders.start().latest(at, limited=False)
 
 
-def test_a_subscription_that_was_away_for_too_long_fails_until_loss_is_allowed(
-    network: LiveNetwork, source: MakeSource
-) -> None:
+def test_a_subscription_that_was_away_for_too_long_says_so_once(network: LiveNetwork, source: MakeSource) -> None:
     orders = source("brief")
     first = orders.start()
     Publishing(network.urls(), "brief", bodies(10)).join()
@@ -423,10 +423,60 @@ def test_a_subscription_that_was_away_for_too_long_fails_until_loss_is_allowed(
         second.latest(at, limited=False)
     Publishing(network.urls(), "brief", bodies(5)).join()
     second.stop()
-    with pytest.raises(DataLoss, match="may be missing before row 10"):
-        orders.start().latest(at, limited=False)
-    orders.close()
-    assert batch(orders.start(failOnDataLoss="false"), at)[1] == bodies(5)
+    assert batch(orders.start(), at)[1] == bodies(5)
+
+
+def test_partitions_share_a_topic_and_keep_each_publishers_order_though_receivers_are_killed(
+    network: LiveNetwork, source: MakeSource
+) -> None:
+    orders = source("shared", partitions="3", receivers="2")
+    stream = orders.start()
+    wait_until(lambda: stream.report()["attached"] == 3, "all partitions are attached")
+    messages = [
+        Message(b"%d" % number, message_annotations={"x-opt-partition-key": f"k{number % 7}"}) for number in range(3000)
+    ]
+    keyed = Publishing(network.urls(), "shared", messages, pace_s=0.01)
+    wait_until(lambda: stream.wal.slot(0).end() > 100, "some rows are durable")
+    for ingest in stream._ingests._ingests:  # type: ignore[attr-defined]
+        ingest._process.kill()
+    keyed.join()
+    start = stream.initial()
+    end = stream.latest(start, limited=False)
+    found = logs.rows(stream.ranges(start, end), "partition", "key", "value")
+    assert sorted(int(value) for _, _, value in found) == list(range(3000))
+    partitions = {key: {slot for slot, other, _ in found if other == key} for _, key, _ in found}
+    assert all(len(slots) == 1 for slots in partitions.values())
+    assert len(set().union(*partitions.values())) > 1
+    for key in partitions:
+        values = [int(value) for _, other, value in found if other == key]
+        assert values == sorted(values)
+    names = {one["name"] for one in network["a"].status()["addresses"]["shared"]["subscriptions"]}
+    assert names == {"billing.0-of-3", "billing.1-of-3", "billing.2-of-3"}
+
+
+def test_a_lost_log_is_told_and_what_waits_for_its_subscription_is_taken_over_if_wanted(
+    network: LiveNetwork, source: MakeSource
+) -> None:
+    orders = source("lost")
+    first = orders.start()
+    Publishing(network.urls(), "lost", bodies(10)).join()
+    batch(first)
+    second = source("lost")  # another log of this name
+    said = failure(second.start())
+    assert "subscription 'billing' of topic 'lost' has another log than" in said
+    assert "is attached at router a" in said
+    Publishing(network.urls(), "lost", bodies(10, 10)).join()
+    assert batch(first)[1] == bodies(20)  # and the first one has not noticed
+    first.stop()
+    shutil.rmtree(orders.location)
+    publishing = left_waiting(network["a"], "lost", bodies(5, 20))
+    said = failure(orders.start())
+    assert "is away, and waited for" in said
+    assert "(adopt=true), or have it forgotten" in said
+    assert "onceway admin subscription drop lost billing billing" in said
+    adopting = orders.start(adopt="true")
+    publishing.join()
+    assert batch(adopting)[1] == bodies(5, 20)
 
 
 def test_topics_are_spread_over_receivers_whose_number_may_change_while_a_batch_is_pending(

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from onceway.spark.errors import DataLoss, IngestFailed, OptionError, WalForeign
+from onceway.spark.errors import CheckpointIsNew, DataLoss, IngestFailed, OptionError, WalForeign
 from onceway.spark.options import SourceOptions, source_options
-from onceway.spark.source.journal import Gap, GapFile
+from onceway.spark.source.journal import Gap
 from onceway.spark.source.stream import Offset, Stream, batch_ranges
 from onceway.spark.wal import Retention, Wal
-from tests.spark.logs import Log, rows
+from tests.spark.logs import Log, gap_file, rows
 
 
 class Nobody:
@@ -228,6 +228,27 @@ def test_a_batch_is_cut_into_as_many_tasks_as_are_wanted(rig: Rig) -> None:
         assert len(set(rows(tasks))) == 1000
 
 
+def test_a_large_batch_is_cut_by_its_bytes(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        log.append(1000, size=1000)
+        stream = rig.stream(maxTaskBytes="200KiB")
+        start = stream.initial()
+        made = stream.ranges(start, stream.latest(start, limited=False))
+        assert 5 <= len(made) <= 6
+        assert rows(made, "offset") == list(range(1000))
+
+
+def test_a_query_begins_at_a_time(rig: Rig) -> None:
+    with Log(rig.location, "orders", "returns", group_rows=4) as log:
+        for number in range(10):
+            log.writer().append([b"x"], [b"%d" % number], received_us=1_000_000 * number)
+        log.writer().drain()
+        stream = rig.stream("orders,returns", startingTimestamp="1970-01-01T00:00:05.5Z")
+        assert stream.initial().positions == {0: 6, 1: 0}
+        assert rig.stream(startingTimestamp="9000").initial().positions == {0: 9, 1: 0}
+        assert rig.stream(startingTimestamp="10000").initial().positions == {0: 10, 1: 0}
+
+
 # -- what may be missing
 
 
@@ -303,23 +324,36 @@ def test_a_log_that_is_older_than_the_checkpoint_fails_once_it_is_recovered(rig:
 def test_a_gap_stops_the_stream_behind_the_last_row_before_it(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     with Log(rig.location) as log:
         log.append(10)
-        GapFile(str(rig.location), 0).write(7, [Gap(10, "away for 90 s", dropped=2)])
+        gap_file(rig.location).write(7, [Gap(10, "away for 90 s", dropped=2)])
         log.append(10)
         stream = rig.stream()
         at = stream.latest(stream.initial(), limited=False)
         assert at.positions == {0: 10}
-        for stream in (rig.stream(), rig.stream()):
-            with pytest.raises(
-                DataLoss,
-                match=r"topic orders may be missing before row 10 of slot 0 .away for 90 s., and 2 rows before it may",
-            ):
-                stream.latest(at, limited=False)
+        with pytest.raises(
+            DataLoss,
+            match=r"topic orders may be missing before row 10 of slot 0 .away for 90 s., and 2 rows before it may",
+        ):
+            stream.latest(at, limited=False)
+        assert rig.stream().latest(at, limited=False).positions == {0: 20}  # it has been told once
+        gap_file(rig.location).write(8, [Gap.now(10, "away again"), Gap.now(10, "and again")])
         allowed = rig.stream(failOnDataLoss="false")
-        end = allowed.latest(at, limited=False)
-        assert end.positions == {0: 20}
+        assert allowed.latest(at, limited=False) == allowed.latest(at, limited=False) == Offset(log.wal.uuid, {0: 20})
+        assert rig.stream().latest(at, limited=False).positions == {0: 20}
+    assert capsys.readouterr().err.count("may be missing before row 10 of slot 0 (away again; and again)") == 1
+
+
+def test_a_query_without_checkpoint_on_a_log_that_was_read_is_refused_until_it_is_allowed(rig: Rig) -> None:
+    with Log(rig.location) as log:
+        first = rig.stream()
+        start = first.initial()
+        log.append(5)
+        assert rig.stream().initial() == start  # nothing has been handed out: it may have died before its first batch
+        end = first.latest(start, limited=False)
+        first.ranges(start, end)
+        with pytest.raises(CheckpointIsNew, match=r"has no checkpoint.*start it once with onNewCheckpoint=accept"):
+            rig.stream().initial()
         assert rig.stream().latest(end, limited=False) == end
-        assert rig.stream(failOnDataLoss="false").latest(allowed.initial(), limited=False).positions == {0: 20}
-    assert capsys.readouterr().err.count("may be missing before row 10") == 2
+        assert rig.stream(onNewCheckpoint="accept").initial() == start
 
 
 def test_an_ingest_that_cannot_go_on_fails_the_query(rig: Rig) -> None:

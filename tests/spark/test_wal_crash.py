@@ -253,7 +253,7 @@ def test_octets_changed_in_front_of_a_good_frame_are_an_error_with_place_and_rem
     wal = log(tmp_path)
     life = Life(wal)
     life.group(3)
-    offset = life.writer._files.offset
+    offset = life.writer.storage.files.offset
     life.group(2)
     life.die()
     path = next((tmp_path / "wal" / "0").glob("seg-*"))
@@ -277,7 +277,7 @@ def test_reader_finds_damage_of_any_octet_of_a_frame(tmp_path: Path) -> None:
     wal = log(tmp_path)
     life = Life(wal)
     life.group(3)
-    begin = life.writer._files.offset
+    begin = life.writer.storage.files.offset
     life.group(3)
     life.close()
     path = next((tmp_path / "wal" / "0").glob("seg-*"))

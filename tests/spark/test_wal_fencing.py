@@ -12,7 +12,7 @@ import pytest
 
 from onceway.spark.errors import WalFenced, WalLocked
 from onceway.spark.wal import SlotReader, SlotWriter, Wal, WalSettings
-from onceway.spark.wal import writing as writing_module
+from onceway.spark.wal import storage as storage_module
 from onceway.spark.wal.fencing import Epochs, Mark, mark_path, read_epochs, write_epochs
 from onceway.spark.wal.frames import Segment
 from tests.spark.disks import Quick
@@ -31,7 +31,7 @@ class _NoLock:
 
 @pytest.fixture
 def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing_module, "take_lock", _NoLock)
+    monkeypatch.setattr(storage_module, "take_lock", _NoLock)
 
 
 @pytest.fixture
@@ -304,6 +304,6 @@ def test_epoch_of_the_log_grows_though_the_link_brings_an_older_one(tmp_path: Pa
     Life(wal, epoch=100, settings=GROUPS).close()
     life = Life(wal, epoch=50)
     life.group(1)
-    assert read_epochs(life.writer.directory) == Epochs(101, 101)
+    assert read_epochs(life.writer.place) == Epochs(101, 101)
     assert rows_of(wal.slot(0)) == numbered(0, 1)
     life.close()

@@ -21,16 +21,27 @@ def test_slots_are_given_once_and_for_ever(tmp_path: Path) -> None:
     assert again.slots == {0: "b", 1: "a", 2: "c"}
     assert again.uuid == first.uuid
     assert Wal.open(location) == again
-    assert again.slot_of("a") == 1
-    assert again.container == f"onceway-spark-{first.uuid}"
+    assert again.slots_of("a") == [1]
+    assert again.container == "s"
     assert pickle.loads(pickle.dumps(again)) == again
+
+
+def test_partitions_have_slots_and_names_of_their_own_and_keep_their_number(tmp_path: Path) -> None:
+    location = str(tmp_path / "wal")
+    Wal.open_or_create(location, "s", ["a"], partitions=3)
+    wal = Wal.open_or_create(location, "s", ["a", "b"], partitions=3)
+    assert wal.slots_of("b") == [3, 4, 5]
+    assert [wal.link_of(slot) for slot in (0, 2, 4)] == ["s.0-of-3", "s.2-of-3", "s.1-of-3"]
+    assert Wal.open(location) == wal
+    with pytest.raises(WalForeign, match=r"the log has partitions=3, not 4.*Keep the number"):
+        Wal.open_or_create(location, "s", ["a"], partitions=4)
 
 
 def test_file_url_is_a_path_and_others_are_refused(tmp_path: Path) -> None:
     wal = Wal.open_or_create(f"file://{tmp_path}/wal", "s", ["t"])
     assert wal.location == f"{tmp_path}/wal"
     with pytest.raises(WalError, match="not a path; it has to be a directory on a file system"):
-        Wal.open_or_create("s3://bucket/wal", "s", ["t"])
+        Wal.open_or_create("hdfs://there/wal", "s", ["t"])
 
 
 def test_log_of_another_subscription_or_container_is_refused(tmp_path: Path) -> None:
@@ -44,7 +55,7 @@ def test_log_of_another_subscription_or_container_is_refused(tmp_path: Path) -> 
 
 def test_directory_with_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("")
-    with pytest.raises(WalForeign, match=r"holds 'thesis.txt' and no wal.json; give a new or empty directory"):
+    with pytest.raises(WalForeign, match=r"holds 'thesis.txt' and no wal.json; give a new or empty place"):
         Wal.open_or_create(str(tmp_path), "s", ["t"])
 
 

@@ -13,6 +13,7 @@ from onceway.client.bodies import encode_body
 from onceway.spark.errors import WalForeign, WalMissing
 from onceway.spark.wal import Retention, SlotReader, Wal, WalSettings
 from onceway.spark.wal.frames import segments
+from onceway.spark.wal.reading import DirectoryReader
 from tests.spark.slots import Life, log, numbered, rows_of, tag
 
 SEGMENTS = WalSettings(group_rows=100, group_ms=0.0, segment_bytes=4000)
@@ -126,7 +127,7 @@ def test_log_without_rows_has_none(tmp_path: Path) -> None:
 
 
 def test_another_logs_segments_are_not_read(wal: Wal) -> None:
-    other = SlotReader(wal.location, 0, "orders", "00000000-0000-0000-0000-000000000000")
+    other = DirectoryReader(wal.location, 0, "orders", "00000000-0000-0000-0000-000000000000")
     with pytest.raises(WalForeign, match="belongs to another log"):
         list(other.read(0, 10))
 
@@ -166,9 +167,9 @@ def trimmed(life: Life, up_to: int, retention: Retention | None = None) -> int:
 
 
 def test_whole_segments_of_committed_rows_are_removed(full: Life) -> None:
-    before = segments(full.writer.directory)
+    before = segments(full.writer.place)
     start = trimmed(full, 300)
-    after = segments(full.writer.directory)
+    after = segments(full.writer.place)
     assert 0 < start <= 300
     assert after[0].first == start
     assert set(after) >= {segment for segment in before if segment.first >= start}
@@ -195,13 +196,13 @@ def test_rows_the_network_has_not_settled_stay(full: Life) -> None:
 def test_retention_by_size_and_by_time_keeps_what_is_committed(full: Life) -> None:
     assert trimmed(full, 500, Retention(seconds=3600)) == 0
     assert trimmed(full, 500, Retention(size=1 << 30)) == 0
-    size = sum(os.path.getsize(os.path.join(full.writer.directory, s.name)) for s in segments(full.writer.directory))
+    size = sum(os.path.getsize(os.path.join(full.writer.place, s.name)) for s in segments(full.writer.place))
     start = trimmed(full, 500, Retention(size=size // 2))
     assert 100 < start < 400
-    old = segments(full.writer.directory)[0]
-    os.utime(os.path.join(full.writer.directory, old.name), (0, 0))
+    old = segments(full.writer.place)[0]
+    os.utime(os.path.join(full.writer.place, old.name), (0, 0))
     later = trimmed(full, 500, Retention(seconds=3600))
-    assert later == segments(full.writer.directory)[0].first > start
+    assert later == segments(full.writer.place)[0].first > start
 
 
 def test_trimmed_log_goes_on_in_the_next_life(full: Life) -> None:
@@ -230,7 +231,7 @@ def test_everything_trimmed_leaves_the_numbers(full: Life) -> None:
     life.sync()
     life.close()
     assert life.wal.slot(0).start() == 502
-    assert segments(life.writer.directory) == []
+    assert segments(life.writer.place) == []
     life = Life(full.wal, epoch=40, settings=SEGMENTS)
     assert (life.writer.start, life.writer.end) == (502, 502)
     life.group(2)
@@ -239,8 +240,8 @@ def test_everything_trimmed_leaves_the_numbers(full: Life) -> None:
 
 
 def test_leftovers_of_a_trimming_that_was_cut_short_are_harmless_and_go(full: Life) -> None:
-    directory = Path(full.writer.directory)
-    first = segments(full.writer.directory)[0]
+    directory = Path(full.writer.place)
+    first = segments(full.writer.place)[0]
     kept = (directory / first.name).read_bytes()
     start = trimmed(full, 400)
     full.close()

@@ -133,10 +133,10 @@ def test_segment_holds_frames_up_to_its_size_and_at_least_one(tmp_path: Path) ->
     life.close()
     uuid = bytes.fromhex(life.wal.uuid.replace("-", ""))
     shapes = []
-    for segment in segments(life.writer.directory):
-        index = SegmentIndex(life.writer.directory, segment, uuid)
+    for segment in segments(life.writer.place):
+        index = SegmentIndex(life.writer.place, segment, uuid)
         index.extend(1 << 40)
-        size = (Path(life.writer.directory) / segment.name).stat().st_size
+        size = (Path(life.writer.place) / segment.name).stat().st_size
         assert size == index.stop
         assert size <= 3000 or len(index) == 1
         shapes.append(index.end - segment.first)

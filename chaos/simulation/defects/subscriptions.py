@@ -172,6 +172,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "accept_crosses_replay": ([(Records, "on_accept", accept_by_tag)], "G1"),
     # protocol 6.4: B answers for m0, which S has in hand and has not accepted
     "filtered_what_it_holds": ([(Deliveries, "_deliver_entry", filter_what_it_holds)], "G1"),
+    # protocol 7.1: a process that knows nothing of S takes its place
+    "begun_anew_without_its_memory": ([(Egress, "_is_older", always(False))], "S's place is taken"),
     # protocol 7.2: A goes on without S, whom B has confirmed
     "confirmed_before_everybody_knows": ([(Egress, "attach", waits_for_itself_only)], "G1"),
     # protocol 7.3: D's late JOIN takes the subscription away from E, which is not told

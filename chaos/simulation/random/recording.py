@@ -61,6 +61,7 @@ NOT_RECORDED = {
     "forgotten_where_it_had_moved": "a router has the publisher forgotten by hand",
     "forgotten_is_told_to_who_was_away": "a router has the publisher forgotten by hand",
     "forgotten_by_a_router_that_dies": "a router has the publisher forgotten by hand",
+    "begun_anew_without_its_memory": "its second process is played by hand",
     "dropped_while_attached": "a router gives the subscription up by hand",
     "filtered_what_it_holds": "its subscriber gets a filter by hand",
     "removed_when_all_have_removed_it": "its declared subscriber never attaches, so what is sent waits",

@@ -9,6 +9,7 @@ from amqp10.types import Described, Symbol
 from chaos.simulation.scenarios.schedule import ACCEPT, P, S, Schedule, Worlds, half_accepted, wider
 from chaos.simulation.world.clients import MEMORY, PLAIN, UNIQUE
 from chaos.simulation.world.faulty_world import FaultyWorld
+from router.names import SUBSCRIPTION_EXISTS
 
 
 # ---------------------------------------------------------------------- joining
@@ -49,6 +50,22 @@ def joins_reordered(world: Worlds) -> None:
     s.attach("s0@E")
     s.hold_only("rnotice").run()
     s.send("p0").run().finish()
+
+
+def begun_anew_without_its_memory(world: Worlds) -> None:
+    """S is away, and m0 is owed to it. A process that knows nothing of S asks for a new subscription of its name: it is
+    refused, wherever it asks, and S goes on as if nothing had been."""
+    s = Schedule(world("AB", [P()], [S()])).up("s0@B", "p0@A")
+    s.lose("s0").send("p0").run()
+    one = s.w.subscriber("s0")
+    one.only_new = True
+    for router in "AB":
+        one.refusals.clear()
+        s.run(place=(("s0", router),), until=lambda: one.state == "on" or bool(one.refusals))
+        assert one.refusals == [SUBSCRIPTION_EXISTS], "S's place is taken"
+    one.only_new = False
+    s.attach("s0@A").finish()
+    assert s.accepted("s0") == {("p0", 0)}
 
 
 def resumed_where_the_mark_is_another(world: Worlds) -> None:

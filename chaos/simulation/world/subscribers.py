@@ -15,8 +15,10 @@ from router.names import (
     BORN,
     EPOCH,
     MARKS,
+    ONLY_NEW,
     RESUMED,
     SUBSCRIPTION_BROKEN,
+    SUBSCRIPTION_EXISTS,
     SUBSCRIPTION_REMOVED,
     SUBSCRIPTION_UNDECLARED,
 )
@@ -34,6 +36,7 @@ class Subscriber(Client):
         self.ids: dict[bytes, int] = {}
         self.in_hand: list[tuple[bytes, tuple[str, int]]] = []
         self.returns = False  # when it is turned away
+        self.only_new = False  # its attaches are those of a second process, which knows nothing of this one
         self.born = 0
         self.confirmed = self.ever = False
         self.resumed: bool | None = None  # what the last answer said
@@ -44,6 +47,10 @@ class Subscriber(Client):
         self.mid_of_tag: dict[bytes, tuple[str, int]] = {}
 
     def attach(self, session: Any) -> None:
+        if self.only_new:
+            epoch = ULong(self.epoch + 1)
+            self._say(session, None, {EPOCH: epoch, BORN: epoch, ONLY_NEW: epoch})
+            return
         fresh, self.want_fresh = self.want_fresh or not self.confirmed, False
         properties: dict[str, Any] = {}
         unsettled: dict[bytes, Any] | None = {t: STATES.get(v) for t, v in self.unsettled.items()}
@@ -64,6 +71,9 @@ class Subscriber(Client):
         if fresh:
             self.confirmed = False
             self.world.checker.closed(self.name)
+        self._say(session, unsettled, properties)
+
+    def _say(self, session: Any, unsettled: dict[bytes, Any] | None, properties: dict[str, Any]) -> None:
         self.presented = unsettled is not None
         self.ids = {}
         self.say_attach(
@@ -262,7 +272,7 @@ class Subscriber(Client):
     def on_detached(self, condition: str, info: dict[Any, Any]) -> None:
         if condition == STOLEN:
             self.learn_epoch(info)
-        elif condition == DETACH_FORCED and self.kind != RECOVERING:
+        elif condition == SUBSCRIPTION_EXISTS or (condition == DETACH_FORCED and self.kind != RECOVERING):
             pass  # and attach again
         elif condition == SUBSCRIPTION_BROKEN:
             if self.closing:

@@ -12,7 +12,7 @@ be told from a flow that was already on its way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -83,6 +83,8 @@ class Endpoint:
         credit: int,
         credit_bytes: int,
         subscription_timeout_s: float | None,
+        only_new: bool = False,
+        filters: Mapping[str, Any] | None = None,
     ) -> SubscriberLink:
         self._check_name("subscriber", address, name)
         link = SubscriberLink(
@@ -92,6 +94,8 @@ class Endpoint:
             credit=credit,
             credit_bytes=credit_bytes,
             subscription_timeout_s=subscription_timeout_s,
+            only_new=only_new,
+            filters=filters,
             **self._common(guarantee, self._journal),
         )
         self._add(link, now)

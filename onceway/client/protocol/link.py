@@ -27,7 +27,7 @@ from onceway.client.protocol.contact import Contact, backoff_s
 from onceway.client.protocol.events import Attached, Detached, Failed, LinkEvent, Lost
 from onceway.client.protocol.guarantees import MODES, less, offered
 from onceway.errors import LinkRefused, LinkStolen, OncewayError
-from router.names import EPOCH, STOLEN, SUBSCRIPTION_REMOVED, SUBSCRIPTION_UNDECLARED, Guarantee
+from router.names import EPOCH, STOLEN, SUBSCRIPTION_EXISTS, SUBSCRIPTION_REMOVED, SUBSCRIPTION_UNDECLARED, Guarantee
 
 LONGEST = 0xFFFFFFFF  # a terminus timeout in s (AMQP 3.5.3): as long as the address allows
 LATER_US = 1 << 20  # how far above a refused epoch the next one may be: about 1 s of clock
@@ -45,6 +45,7 @@ _FINAL = frozenset(
         conditions.DECODE_ERROR,
         conditions.PRECONDITION_FAILED,
         conditions.MESSAGE_SIZE_EXCEEDED,
+        SUBSCRIPTION_EXISTS,
         SUBSCRIPTION_REMOVED,
         SUBSCRIPTION_UNDECLARED,
     }
@@ -256,15 +257,12 @@ class ClientLink(ABC):
         self._retry_at = None
         guarantee = offered(link, answer)
         if less(guarantee, self.guarantee):
+            lacking = f"asked for {self.guarantee}, the network offers {guarantee}"
+        else:
+            lacking = self._lacking(answer)
+        if lacking:
             link.detach(closed=True)
-            self._end(
-                Failed(
-                    LinkRefused(
-                        f"{self.address}: asked for {self.guarantee}, the network offers {guarantee}",
-                        conditions.NOT_IMPLEMENTED,
-                    )
-                )
-            )
+            self._end(Failed(LinkRefused(f"{self.address}: {lacking}", conditions.NOT_IMPLEMENTED)))
             return
         if self._leaving is not None:
             self.state = DETACHING
@@ -423,6 +421,10 @@ class ClientLink(ABC):
     @abstractmethod
     def _terminus(self, answer: Attach) -> Source | Target | None:
         """The peer's terminus in the answer; None if it refuses."""
+
+    def _lacking(self, answer: Attach) -> str:
+        """What was asked for and not given; empty: nothing."""
+        return ""
 
     @abstractmethod
     def _map(self) -> Mapping[bytes, DeliveryState | None] | None: ...

@@ -28,7 +28,7 @@ from onceway.client.protocol.holdings import Holdings
 from onceway.client.protocol.link import ATTACHED, CLOSED, DETACHING, LONGEST, ClientLink
 from onceway.client.protocol.window import Window
 from onceway.client.ranges import ranges_of
-from router.names import BORN, MARKS, SUBSCRIPTION_BROKEN
+from router.names import BORN, MARKS, ONLY_NEW, SUBSCRIPTION_BROKEN
 
 
 class SubscriberLink(ClientLink):
@@ -45,6 +45,8 @@ class SubscriberLink(ClientLink):
         credit: int,
         credit_bytes: int,
         subscription_timeout_s: float | None,
+        only_new: bool = False,
+        filters: Mapping[str, Any] | None = None,
         **common: Any,
     ) -> None:
         record = journal_part.record
@@ -54,6 +56,9 @@ class SubscriberLink(ClientLink):
         self._confirmed = bool(record.born)  # an attach with this born has been answered
         self._ever = self._confirmed
         self._fresh = not self._confirmed
+        self._only_new = only_new
+        self._tried = record.tried
+        self._filter = filters
         # With the expiry policy `never` a source's own timeout has no effect (protocol 8.3).
         self._policy = EXPIRE_NEVER if subscription_timeout_s is None else EXPIRE_LINK_DETACH
         self._asked = LONGEST if subscription_timeout_s is None else min(LONGEST, ceil(subscription_timeout_s))
@@ -279,17 +284,24 @@ class SubscriberLink(ClientLink):
         self._fresh = not self._confirmed
         if self._fresh:
             self._born = epoch
+        self._tried = self._tried or epoch
         self.resumed = not self._fresh
         self._part.attach(epoch, self._born)
 
     def _identity(self) -> dict[str, Any]:
-        return {BORN: ULong(self._born)}
+        born = {BORN: ULong(self._born)}
+        return born if self._ever or not self._only_new else {**born, ONLY_NEW: ULong(self._tried)}
 
     def _termini(self) -> tuple[Source, Target]:
         return (
-            Source(address=self.address, expiry_policy=self._policy, timeout=self._asked),
+            Source(address=self.address, expiry_policy=self._policy, timeout=self._asked, filter=self._filter),
             Target(address=self.name),
         )
+
+    def _lacking(self, answer: Attach) -> str:
+        applied = (answer.source.filter if answer.source is not None else None) or {}
+        missing = [str(name) for name in self._filter or () if name not in applied]
+        return f"the network does not apply the filters {', '.join(missing)}" if missing else ""
 
     def _terminus(self, answer: Attach) -> Source | Target | None:
         return answer.source
@@ -400,7 +412,9 @@ class SubscriberLink(ClientLink):
         return True
 
     def _overtaken(self) -> None:
-        pass  # a subscription keeps its born, whatever the epoch
+        # A subscription keeps its born, whatever the epoch.  Before it has one, the later epoch is another's, whose
+        # clock may be ahead: it is older all the same (protocol 7.1).
+        self._tried = 0
 
     def _proved(self) -> bool:
         return True  # a subscriber's attach is answered when all routers know of it

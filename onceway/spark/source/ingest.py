@@ -1,9 +1,9 @@
 """The process that receives: `python -m onceway.spark.source.ingest`, a child of the query's process on the driver.
 
-It attaches its topics' links (which detaches any earlier holder), recovers the log, grants credit, and from then on
+It attaches its slots' links (which detaches any earlier holder), recovers the log, grants credit, and from then on
 appends, waits for the disk and accepts.  Lines of JSON come on stdin and go to stdout:
 
-    in    {config}                       once, first: SourceOptions, `topics` of this process, `parent`
+    in    {config}                       once, first: SourceOptions, `slots` of this process, `parent`
           {"processed": {slot: row}}     Spark has processed the rows before these
           {"trim": {slot: row}}          and will not ask for rows before these again
           {"drain": number, "within": s}
@@ -34,11 +34,13 @@ from onceway.client.delivery import Batch
 from onceway.client.reports import LinkAttached, Report, RouterConnected, RouterLost, SubscriptionGap
 from onceway.client.signals import Changes
 from onceway.client.subscriber import Subscriber
-from onceway.errors import OncewayError, SubscriptionBroken
+from onceway.errors import LinkRefused, OncewayError, SubscriptionBroken
 from onceway.loop import run
 from onceway.parent import die_with, watch
+from onceway.spark.errors import SubscriptionExists
 from onceway.spark.source.journal import WatchingJournal
 from onceway.spark.wal import Retention, SlotReader, SlotWriter, Wal, WalSettings
+from router.names import PARTITION, SUBSCRIPTION_EXISTS
 
 TELL_EVERY_S: Final = 0.2
 BEAT_S: Final = 2.0  # `ingests` waits many times as long
@@ -96,7 +98,7 @@ class Backlog:
 
 
 class Receiver:
-    """One topic's way into the log: batches from its link are appended, and accepted when they are durable.
+    """One subscription's way into the log: batches from its link are appended, and accepted when they are durable.
 
     Runs on the ingest's event loop; `durable` is called after each group commit.
     """
@@ -176,18 +178,18 @@ class Receiver:
 
 
 class Ingest:
-    """The topics of one process over one connection."""
+    """The slots of one process over one connection."""
 
     def __init__(self, config: dict[str, Any], tell: Lines) -> None:
         self._config = config
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._wal = Wal.open(config["location"])
-        self._slots = {self._wal.slot_of(topic): topic for topic in config["topics"]}
+        self._slots: list[int] = config["slots"]
         self._backlog = Backlog(config["max_backlog"], {slot: self._wal.slot(slot) for slot in self._slots})
         self._journal = WatchingJournal(
             self._wal,
-            config["topics"],
+            self._slots,
             WalSettings(
                 group_rows=config["group_rows"],
                 group_ms=config["group_ms"],
@@ -210,24 +212,45 @@ class Ingest:
             on_report=self._report,
         )
         try:
-            tasks = [self._receive(connection, slot, topic) for slot, topic in self._slots.items()]
+            tasks = [self._receive(connection, slot) for slot in self._slots]
             await _all(*tasks)
         finally:
             for receiver in self._receivers.values():
                 receiver.writer.flush()
             await connection.close(timeout_s=LEAVE_WITHIN_S)
 
-    async def _receive(self, connection: Connection, slot: int, topic: str) -> None:
-        subscriber = await connection.subscriber(topic, name=self._wal.subscription, credit=self._config["credit"])
-        writer = self._journal.writer(topic)
+    async def _receive(self, connection: Connection, slot: int) -> None:
+        wal = self._wal
+        partition = [wal.partition_of(slot), wal.partitions]
+        try:
+            subscriber = await connection.subscriber(
+                wal.slots[slot],
+                name=wal.link_of(slot),
+                credit=self._config["credit"],
+                only_new=not self._config["adopt"],
+                filters={PARTITION: partition} if wal.partitions > 1 else None,
+            )
+        except LinkRefused as error:
+            raise self._exists(slot, error) if error.condition == SUBSCRIPTION_EXISTS else error from error
+        writer = self._journal.writer(slot)
         if writer.tail.end or writer.tail.torn:
-            _say(writer.tail.report(writer.directory))
+            _say(writer.tail.report(writer.place))
         self._receivers[slot] = Receiver(subscriber, writer, self._backlog, self._config["group_rows"])
         self._backlog.begin(slot, writer.durable)
         self._tell({"up": slot, "end": writer.durable})
         if len(self._receivers) == len(self._slots):
             self._up.set()
         await self._receivers[slot].run()
+
+    def _exists(self, slot: int, error: LinkRefused) -> SubscriptionExists:
+        topic, name, location = self._wal.slots[slot], self._wal.link_of(slot), self._wal.location
+        return SubscriptionExists(
+            f"subscription {name!r} of topic {topic!r} has another log than {location}, which is new: {error}.  Either "
+            "another query uses this name: give this one another subscription and walLocation.  Or that log is lost, "
+            "and with it the messages that it had accepted and no batch has processed: restore it, or take over what "
+            "waits for the subscription (adopt=true), or have it forgotten with all that waits for it (onceway admin "
+            f"subscription drop {topic} {self._wal.container} {name})"
+        )
 
     # -- the driver's lines
 
@@ -244,7 +267,7 @@ class Ingest:
                 seconds, octets = self._config["retention"]
                 writer = self._receivers[slot].writer
                 writer.trim(position, Retention(seconds, octets))
-                self._journal.watches[writer.topic].trimmed(writer.start)  # by trimmings before this one
+                self._journal.watches[slot].trimmed(writer.start)  # by trimmings before this one
         if "drain" in line:
             await self._drain(line["drain"], line["within"])
 
@@ -281,7 +304,7 @@ class Ingest:
             way = "resumed" if report.resumed else "new"
             _say(f"subscription {report.name} of {report.address} at router {report.router} ({way})")
         elif isinstance(report, SubscriptionGap):
-            self._journal.watches[report.address].note_gap(report)
+            self._journal.watches[self._journal.slot_named(report.address, report.name)].note_gap(report)
             _say(f"messages of {report.address} may be missing: {report.reason}")
 
     async def tell_state(self) -> None:

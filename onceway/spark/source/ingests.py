@@ -56,32 +56,33 @@ class Ingests:
         self._options = options
         self._changed = threading.Condition()  # guards what the threads write; reentrant: a signal handler stops us
         self._ingests: list[IngestProcess] = []
-        count = min(options.receivers, len(options.topics))
+        slots = [slot for topic in options.topics for slot in wal.slots_of(topic)]
+        self._most = len(slots)
+        count = min(options.receivers or options.partitions, len(slots))
         for number in range(count):
-            topics = options.topics[number::count]
-            slots = [wal.slot_of(topic) for topic in topics]
-            rows = _row_counter(wal, slots)
-            self._ingests.append(IngestProcess(self._config(topics), slots, rows, self._changed))
+            own = slots[number::count]
+            # each gets its share of the limit: it does not see the others' rows
+            backlog = options.max_backlog * len(own) // len(slots)
+            config = self._config(own, backlog)
+            self._ingests.append(IngestProcess(config, own, _row_counter(wal, own), self._changed))
         self._slots = {slot: ingest for ingest in self._ingests for slot in ingest.slots}
         self._drains = 0
         self._stopping = False
 
-    def _config(self, topics: tuple[str, ...]) -> dict[str, Any]:
-        # each gets its share of the limit: it does not see the others' rows
-        backlog = self._options.max_backlog * len(topics) // len(self._options.topics)
+    def _config(self, slots: Sequence[int], backlog: int) -> dict[str, Any]:
         return {
             **asdict(self._options),
-            "topics": topics,
+            "slots": slots,
             "max_backlog": backlog,
             "connect_timeout_s": CONNECT_WITHIN_S,
             "parent": os.getpid(),
         }
 
     def begin(self) -> None:
-        if self._options.receivers > len(self._ingests):
+        if (self._options.receivers or 0) > self._most:
             say(
-                f"receivers={self._options.receivers}, but a topic has one link: "
-                f"{len(self._ingests)} started for {len(self._options.topics)} topics"
+                f"receivers={self._options.receivers}, but there are {self._most} links to receive from (topics times "
+                f"partitions): {self._most} started"
             )
         for ingest in self._ingests:
             ingest.start()

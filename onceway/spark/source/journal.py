@@ -1,18 +1,17 @@
 """The client's journal over write-ahead logs: deliveries are durable with their rows, so an accept writes nothing.
 
-Each topic has a slot of the log: `WalJournal.writer(topic)` takes the rows, and the link's part of the journal knows
-their tags.  A restarted process reads from the log's tail what it presents to the network as accepted: every row that
-is not known to be settled, so that a repeat is accepted and not appended.  The network's answer leaves out what it no
-longer knows, and that is forgotten.
+Each subscription has a slot of the log: `WalJournal.writer(slot)` takes the rows, and the link's part of the journal
+knows their tags.  A restarted process reads from the log's tail what it presents to the network as accepted: every row
+that is not known to be settled, so that a repeat is accepted and not appended.  The network's answer leaves out what it
+no longer knows, and that is forgotten.
 
 The link's own state (epoch, born, last contact) is in the slot's `link.json`, with the rows that were settled; the
 latter may lag without harm.
 
 `gaps.json` in the slot says where messages may be missing, so that no restart can skip it.  A subscription that was
 away for longer than the network waits is created again, with another `born` (protocol 7.1); what was published in
-between is lost.  The ingest writes the gap durably before it appends a row after it.  A batch that would cross the gap
-fails where `failOnDataLoss` is true, now and after every restart, until a run with false has passed it.  A gap is
-removed when the rows around it have been trimmed.
+between is lost.  The ingest writes the gap durably before it appends a row after it.  Each query stops once at each
+gap where `failOnDataLoss` is true (`source.progress`).  A gap is removed when the rows around it have been trimmed.
 
 The order in a process's life (`onceway.spark.wal.fencing`): `open` locks; `subscriber` reads the tail; the link
 attaches, which detaches any older process; `attached` fences that one off and reads the rows that it added meanwhile;
@@ -22,10 +21,10 @@ then comes credit.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from amqp10.outcomes import ACCEPTED, write_state
@@ -36,17 +35,18 @@ from onceway.errors import UsageError
 from onceway.spark.errors import DAMAGE_REMEDY, SparkSourceError, WalDamaged, WalError, explain
 from onceway.spark.files import Disk, Documents
 from onceway.spark.wal import SlotReader, SlotWriter, Wal, WalSettings
+from onceway.spark.wal.documents import Document
 from onceway.spark.wal.fencing import DOCUMENTS
 
 SETTLED_EVERY_S: Final = 2.0  # how far `link.json` may lag behind the settlements
 _NEAR: Final = 10_000  # rows: about two frames
 _ACCEPTED: Final = write_state(ACCEPTED)
-_GAPS: Final = Documents(SparkSourceError, "restore it, or remove it if no messages may be missing")
+GAPS: Final = Documents(SparkSourceError, "restore it, or remove it if no messages may be missing")
 _CREATED_AGAIN: Final = "the subscription was away for longer than the network waits and was created again"
 
 
 class WalJournal:
-    """`onceway.client.journal.Journal` for the subscriber links of one ingest process, one for each topic.
+    """`onceway.client.journal.Journal` for the subscriber links of one ingest process, one for each slot.
 
     The connection closes it, except after a failure: then the process ends, or calls `close`.
     """
@@ -54,25 +54,25 @@ class WalJournal:
     def __init__(
         self,
         wal: Wal,
-        topics: Sequence[str] | None = None,
+        slots: Sequence[int] | None = None,
         settings: WalSettings | None = None,
         on_durable: Callable[[SlotWriter], None] | None = None,
         disk: Disk | None = None,
     ) -> None:
-        """topics: those this process receives (default: all of the log); their slots are locked by `open`.
+        """slots: those that this process fills (default: all of the log); `open` locks them.
 
         on_durable: called from a writer's thread when its `durable` or `failure` has changed.
         """
         self.wal = wal
-        self._topics = list(wal.slots.values()) if topics is None else list(topics)
+        self._slots = {(wal.slots[slot], wal.link_of(slot)): slot for slot in (wal.slots if slots is None else slots)}
         self._settings = settings or WalSettings()
         self._on_durable = on_durable
         self._disk = disk or Disk()
         self._wake: Callable[[], None] | None = None
         self._lock = threading.Lock()  # over the numbers here and in the parts
         self._number = 0
-        self._writers: dict[str, SlotWriter] = {}
-        self._parts: dict[str, _Part] = {}
+        self._writers: dict[int, SlotWriter] = {}
+        self._parts: dict[int, _Part] = {}
 
     @property
     def durable(self) -> int:
@@ -97,11 +97,9 @@ class WalJournal:
             )
         self._wake = wake
         try:
-            for topic in self._topics:
-                slot = self.wal.slot_of(topic)
-                directory = os.path.join(self.wal.location, str(slot))
-                writer = SlotWriter(directory, slot, topic, self.wal.uuid, self._settings, self._changed, self._disk)
-                self._writers[topic] = writer
+            for (topic, _), slot in self._slots.items():
+                storage = self.wal.storage(slot, self._disk)
+                self._writers[slot] = SlotWriter(storage, slot, topic, self._settings, self._changed)
         except BaseException:
             for writer in self._writers.values():
                 writer.close()
@@ -110,29 +108,38 @@ class WalJournal:
             raise
         return self.wal.container
 
-    def writer(self, topic: str) -> SlotWriter:
-        """The topic's writer, once the journal is open; it takes rows after the link has attached."""
+    def writer(self, slot: int) -> SlotWriter:
+        """The slot's writer, once the journal is open; it takes rows after the link has attached."""
         try:
-            return self._writers[topic]
+            return self._writers[slot]
         except KeyError:
-            raise UsageError(f"{self.wal.location}: topic {topic!r} is not among those opened here") from None
+            raise UsageError(f"{self.wal.location}: slot {slot} is not among those opened here") from None
 
     def publisher(self, address: str, name: str) -> PublisherJournal:
         raise UsageError(f"{self.wal.location}: a write-ahead log is for subscribers; publish with another journal")
 
+    def slot_named(self, address: str, name: str) -> int:
+        """The slot of this link.  Raises UsageError."""
+        try:
+            return self._slots[address, name]
+        except KeyError:
+            raise UsageError(
+                f"{self.wal.location}: the log of subscription {self.wal.subscription!r}: no slot that was opened here "
+                f"is that of link {name!r} of topic {address!r}"
+            ) from None
+
     def subscriber(self, address: str, name: str) -> SubscriberJournal:
-        if name != self.wal.subscription:
-            raise UsageError(f"{self.wal.location}: the log of subscription {self.wal.subscription!r}, not {name!r}")
-        writer = self.writer(address)
-        if address in self._parts:
+        slot = self.slot_named(address, name)
+        writer = self.writer(slot)
+        if slot in self._parts:
             # a link that is opened again: it presents the rows that it has appended, so they must be durable
             writer.drain()
         else:
             try:
-                self._parts[address] = _Part(self, writer, self.wal.slot(writer.slot), self._disk)
+                self._parts[slot] = _Part(self, writer, self.wal.slot(slot))
             except OSError as error:
-                raise explain(error, writer.directory, "reading the log's tail") from error
-        return self._parts[address]
+                raise explain(error, writer.place, "reading the log's tail") from error
+        return self._parts[slot]
 
     def sync(self) -> int:
         for part in self._parts.values():
@@ -167,25 +174,25 @@ class WalJournal:
 class _Part:
     """One link's part: `onceway.client.journal.SubscriberJournal`."""
 
-    def __init__(self, journal: WalJournal, writer: SlotWriter, reader: SlotReader, disk: Disk) -> None:
+    def __init__(self, journal: WalJournal, writer: SlotWriter, reader: SlotReader) -> None:
         self.writer = writer
         self.asked = 0  # the number of the last sync that has to write this part
         self.done = 0
         self.dirty = False
         self._journal = journal
         self._reader = reader
-        self._disk = disk
-        self._path = os.path.join(writer.directory, "link.json")
-        content = DOCUMENTS.read(self._path)
-        if content is None and os.path.exists(os.path.join(writer.directory, "epoch")):
+        self._document = writer.storage.document("link.json", DOCUMENTS)
+        content = self._document.read()
+        if content is None and writer.storage.was_fenced:
             raise WalDamaged(
-                f"{self._path}: missing, though the log has been written; restore it from a copy: without it the "
-                "network would take this for another subscription, and messages would be missed"
+                f"{self._document.path}: missing, though the log has been written; restore it from a copy: without "
+                "it the network would take this for another subscription, and messages would be missed"
             )
         content = content or {"epoch": 0, "born": 0, "contact_us": 0, "timeout_s": 0.0, "settled_to": 0, "but": []}
         self._epoch: int = content["epoch"]
         self._born: int = content["born"]
         self._answered_born: int = content["born"]  # of an attach that was answered
+        self._tried: int = content.get("tried", 0)  # the first attach, while none was answered
         self._contact_us: int = content["contact_us"]
         self._contact_mark: str = content.get("contact_mark", "")  # absent before the clock of the boot counted
         self._timeout_s: float = content["timeout_s"]
@@ -194,7 +201,7 @@ class _Part:
         settled_to: int = content["settled_to"]
         if settled_to > self._known:
             raise WalDamaged(
-                f"{self._path}: rows up to {settled_to} were durable once, the log ends at row {self._known}; "
+                f"{self._document.path}: rows up to {settled_to} were durable once, the log ends at row {self._known}; "
                 f"{DAMAGE_REMEDY}"
             )
         self._load([*but, (settled_to, self._known)])
@@ -207,6 +214,7 @@ class _Part:
             contact_us=clock.restore(self._contact_us, self._contact_mark),
             timeout_s=self._timeout_s,
             unsettled=dict.fromkeys(self.writer.unsettled.tags(), _ACCEPTED),
+            tried=self._tried,
         )
 
     def _load(self, ranges: Iterable[tuple[int, int]]) -> dict[bytes, bytes | None]:
@@ -228,6 +236,7 @@ class _Part:
 
     def attach(self, epoch: int, born: int) -> None:
         self._epoch, self._born = epoch, born
+        self._tried = self._tried or epoch
         self.dirty = True
 
     def attached(self, epoch: int) -> Mapping[bytes, bytes | None]:
@@ -251,7 +260,7 @@ class _Part:
     def accept(self, tags: Sequence[bytes], outcome: bytes) -> None:
         """Writes nothing: accepted deliveries are durable with their rows."""
         if outcome != _ACCEPTED:
-            raise UsageError(f"{self.writer.directory}: rows of a write-ahead log can only be accepted")
+            raise UsageError(f"{self.writer.place}: rows of a write-ahead log can only be accepted")
 
     def settle(self, tags: Sequence[bytes]) -> None:
         self.writer.settle(tags)
@@ -275,13 +284,14 @@ class _Part:
         content: dict[str, Any] = {
             "epoch": self._epoch,
             "born": self._answered_born,
+            "tried": self._tried,
             "contact_us": self._contact_us,
             "contact_mark": self._contact_mark,
             "timeout_s": self._timeout_s,
             "settled_to": settled_to,
             "but": [list(span) for span in but],
         }
-        DOCUMENTS.write(self._path, content, self._disk)
+        self._document.write(content)
         with self._journal._lock:
             self.done = max(self.done, number)
         if self._journal._wake is not None:
@@ -305,11 +315,19 @@ def _spans(ranges: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Messages may be missing between row at - 1 and row `at`.  `dropped`: rows before it that may come twice."""
+    """Messages may be missing between row at - 1 and row `at`.
+
+    dropped: rows before it that may come twice.  noted_us: the wall clock, which tells gaps of one place apart.
+    """
 
     at: int
     reason: str
     dropped: int = 0
+    noted_us: int = field(default=0, compare=False)
+
+    @classmethod
+    def now(cls, at: int, reason: str, dropped: int = 0) -> Gap:
+        return cls(at, reason, dropped, time.time_ns() // 1000)
 
 
 @dataclass(slots=True)
@@ -330,52 +348,40 @@ class Gaps:
 class GapFile:
     """`gaps.json`: written by the slot's ingest, read by the driver."""
 
-    def __init__(self, location: str, slot: int) -> None:
-        self.path = os.path.join(location, str(slot), "gaps.json")
-        self._seen: tuple[int, int, int] | None = None
+    def __init__(self, document: Document) -> None:
+        self.document = document
         self._gaps = Gaps()
 
     def read(self) -> Gaps:
-        """Cheap where the file has not changed."""
-        try:
-            status = os.stat(self.path)
-        except FileNotFoundError:
-            return self._gaps
-        seen = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if seen != self._seen:
-            self._gaps = self._load()
-            self._seen = seen
+        content = self.document.read()
+        if content is not None:
+            try:
+                self._gaps = Gaps(int(content["born"]), tuple(Gap(**gap) for gap in content["gaps"]))
+            except (ValueError, KeyError, TypeError) as error:
+                raise GAPS.damaged(self.document.path, error) from error
         return self._gaps
 
-    def _load(self) -> Gaps:
-        content = _GAPS.read(self.path)
-        if content is None:
-            return self._gaps
-        try:
-            return Gaps(int(content["born"]), tuple(Gap(**gap) for gap in content["gaps"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise _GAPS.damaged(self.path, error) from error
-
     def write(self, born: int, gaps: Sequence[Gap]) -> None:
-        """Durable when it returns.  Raises OSError."""
-        _GAPS.write(self.path, {"born": born, "gaps": [asdict(gap) for gap in gaps]})
+        """Durable when it returns.  Raises OSError, WalError."""
+        self.document.write({"born": born, "gaps": [asdict(gap) for gap in gaps]})
         self._gaps = Gaps(born, tuple(gaps))
-        self._seen = None
 
 
 class WatchingJournal(WalJournal):
     """A WalJournal whose slots have a gap file."""
 
     def __init__(
-        self, wal: Wal, topics: Sequence[str], settings: WalSettings, on_durable: Callable[[SlotWriter], None]
+        self, wal: Wal, slots: Sequence[int], settings: WalSettings, on_durable: Callable[[SlotWriter], None]
     ) -> None:
-        super().__init__(wal, topics, settings, on_durable)
-        self.watches: dict[str, Watch] = {}  # by topic
+        super().__init__(wal, slots, settings, on_durable)
+        self.watches: dict[int, Watch] = {}  # by slot
 
     def subscriber(self, address: str, name: str) -> SubscriberJournal:
-        file = GapFile(self.wal.location, self.wal.slot_of(address))
-        watch = Watch(super().subscriber(address, name), self.writer(address), file)
-        self.watches[address] = watch
+        slot = self.slot_named(address, name)
+        writer = self.writer(slot)
+        gaps = GapFile(writer.storage.document("gaps.json", GAPS))
+        watch = Watch(super().subscriber(address, name), writer, gaps)
+        self.watches[slot] = watch
         return watch
 
 
@@ -406,7 +412,7 @@ class Watch:
         known = self._file.read()
         self._written = None
         if known.born and known.born != self._born:
-            self._written = Gap(self._writer.end, _CREATED_AGAIN)
+            self._written = Gap.now(self._writer.end, _CREATED_AGAIN)
             self._write([*known.known, self._written])
         elif known.born != self._born:
             self._write(known.known)
@@ -416,7 +422,7 @@ class Watch:
         """The client reports the reason and how many rows may come twice, or a gap that `born` does not show."""
         known = [gap for gap in self._file.read().known if gap != self._written]
         at = self._writer.end if self._written is None else self._written.at
-        self._written = Gap(at, report.reason, report.dropped)
+        self._written = Gap.now(at, report.reason, report.dropped)
         self._write([*known, self._written])
 
     def trimmed(self, start: int) -> None:
@@ -426,7 +432,7 @@ class Watch:
         if len(kept) < len(gaps.known):
             # A gap that stays does no harm; a later trimming removes it.  The file's `born`, not ours: `attached` may
             # yet have to find a gap by the difference.
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, WalError):
                 self._file.write(gaps.born, kept)
 
     def _write(self, gaps: Sequence[Gap]) -> None:
@@ -434,4 +440,6 @@ class Watch:
             self._file.write(self._born, gaps)
         except OSError as error:
             # becomes the journal's failure: no credit is granted and no row is appended
-            self._writer.fail(explain(error, self._file.path, "writing a gap"))
+            self._writer.fail(explain(error, self._file.document.path, "writing a gap"))
+        except WalError as error:
+            self._writer.fail(error)

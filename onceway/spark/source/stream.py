@@ -15,22 +15,20 @@ that an offset does not name was added to the log later; none of its rows have b
 from __future__ import annotations
 
 import json
-import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from onceway.spark.errors import DataLoss, OffsetError, OptionError
-from onceway.spark.files import Documents
+from onceway.spark.errors import CheckpointIsNew, DataLoss, OffsetError, OptionError
 from onceway.spark.options import MIB, SourceOptions
 from onceway.spark.source.ingests import Ingests, say
-from onceway.spark.source.journal import GapFile
+from onceway.spark.source.journal import GAPS, Gap, GapFile
+from onceway.spark.source.progress import Progress
 from onceway.spark.wal import SlotReader, Wal
 
 VERSION: Final = 1
 INLINE_BYTES: Final = 64 * MIB  # of a batch that travels through the driver, unless maxBytesPerTrigger is set
-_DOCUMENTS: Final = Documents(OffsetError, "it is written again with the next commit")
 _NO_OFFSET: Final = "was the checkpoint written by another source? give the query a checkpoint of its own"
 _NEW_LOG: Final = "give the query a new checkpoint, or continue with the rows there are by failOnDataLoss=false"
 
@@ -102,12 +100,19 @@ class Log:
     It asks the log's readers and the gap files.  recovered: whether a slot's log is known to be complete.
     """
 
-    def __init__(self, wal: Wal, fail_on_data_loss: bool, recovered: Callable[[int], bool] = lambda slot: True) -> None:
+    def __init__(
+        self,
+        wal: Wal,
+        fail_on_data_loss: bool,
+        recovered: Callable[[int], bool] = lambda slot: True,
+        progress: Progress | None = None,
+    ) -> None:
         self._wal = wal
+        self._progress = progress
         self._recovered = recovered
         self._fail = fail_on_data_loss
         self.readers = {slot: wal.slot(slot) for slot in wal.slots}
-        self._gaps = {slot: GapFile(wal.location, slot) for slot in wal.slots}
+        self._gaps = {slot: GapFile(wal.document(f"{slot}/gaps.json", GAPS)) for slot in wal.slots}
         self._told: dict[str, None] = {}
 
     def starts(self) -> dict[int, int]:
@@ -163,7 +168,7 @@ class Log:
         """The position, if the log reaches it.  After a power cut readers see less until an ingest has recovered it."""
         if position <= self.readers[slot].end() or not self._recovered(slot):
             return position
-        end = self.readers[slot].end()  # again: recovery may have come in between
+        end = self.readers[slot].end(fresh=True)  # again: recovery may have come in between
         if position > end:
             self.lost(
                 f"the checkpoint is at row {position} of slot {slot} ({self._wal.slots[slot]}), but the log in "
@@ -179,29 +184,43 @@ class Log:
         return begins, ends
 
     def stop_at_gaps(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Ends the batch before a gap, and reports the gap at the batch that begins there."""
+        """Ends the batch before a gap, and reports the gap, once, at the batch that begins there."""
         stops = {}
         for slot, end in ends.items():
             stops[slot] = end
-            for gap in self._gaps[slot].read().between(begins[slot], end):
-                if self._fail and gap.at > begins[slot]:
-                    stops[slot] = gap.at
-                    break
-                again = f", and {gap.dropped} rows before it may come twice" if gap.dropped else ""
-                self.lost(
-                    f"messages of topic {self._wal.slots[slot]} may be missing before row {gap.at} of slot {slot} "
-                    f"({gap.reason}){again}",
-                    "the network waits for a subscription as long as its address allows (subscription_timeout in the "
-                    "topology); continue once by failOnDataLoss=false",
-                )
+            ahead = [gap for gap in self._gaps[slot].read().between(begins[slot], end) if not self._reported(slot, gap)]
+            if not ahead:
+                continue
+            if self._fail and ahead[0].at > begins[slot]:
+                stops[slot] = ahead[0].at
+                continue
+            here = [gap for gap in ahead if not self._fail or gap.at == begins[slot]]
+            self._report(slot, here)
         return stops
+
+    def _reported(self, slot: int, gap: Gap) -> bool:
+        return self._progress is not None and self._progress.reported(slot, gap)
+
+    def _report(self, slot: int, gaps: Sequence[Gap]) -> None:
+        if self._progress is not None:  # before it is told: an error that nobody could have read is told again
+            self._progress.note_reported(slot, gaps)
+        where = f"topic {self._wal.slots[slot]} may be missing before row {gaps[0].at} of slot {slot}"
+        reasons = "; ".join({gap.reason: None for gap in gaps})
+        dropped = sum(gap.dropped for gap in gaps)
+        again = f", and {dropped} rows before it may come twice" if dropped else ""
+        self.lost(
+            f"messages of {where} ({reasons}){again}",
+            "the query continues behind it when it is started again.  The network waits for a subscription as long as "
+            "its address allows: declare it in the topology file (it is then waited for without end), or raise "
+            "subscription_timeout",
+        )
 
 
 def batch_ranges(options: SourceOptions) -> list[Range]:
     """The tasks of a batch read: all rows of the log (of `topic`, if given), or startingOffsets to endingOffsets."""
     wal = Wal.open(options.location)
     log = Log(wal, options.fail_on_data_loss)
-    begins = starting(log, options.starting)
+    begins = starting(log, options)
     ends = log.ends()
     if options.ending != "latest":
         known = log.known(offset_of(options.ending))
@@ -215,31 +234,33 @@ def batch_ranges(options: SourceOptions) -> list[Range]:
                 )
         ends = {slot: min(known.get(slot, end), end) for slot, end in ends.items()}
     if options.topics:
-        ends = {slot: ends[slot] for slot in map(wal.slot_of, options.topics)}
-    return tasks(log.readers, begins, ends, options.min_partitions)
+        ends = {slot: ends[slot] for topic in options.topics for slot in wal.slots_of(topic)}
+    return tasks(log.readers, begins, ends, options)
 
 
 def tasks(
-    readers: Mapping[int, SlotReader], begins: Mapping[int, int], ends: Mapping[int, int], least: int | None
+    readers: Mapping[int, SlotReader], begins: Mapping[int, int], ends: Mapping[int, int], options: SourceOptions
 ) -> list[Range]:
-    """One task for each slot with rows; with `least`, more of them by the slot's share of the rows."""
+    """The tasks of a batch: of at most about `maxTaskBytes`, and at least `minPartitions` by the slots' shares."""
     sizes = {slot: ends[slot] - begins[slot] for slot in ends if ends[slot] > begins[slot]}
-    total = sum(sizes.values())
+    total, least = sum(sizes.values()), options.min_partitions or 0
     made = []
     for slot, size in sizes.items():
-        parts = 1 if least is None else -(-least * size // total)
-        whole = [(begins[slot], ends[slot])]
-        pieces = whole if parts == 1 else readers[slot].split(begins[slot], ends[slot], parts)
-        made += [Range(readers[slot], low, high) for low, high in pieces]
+        reader, whole = readers[slot], (begins[slot], ends[slot])
+        parts = max(-(-reader.bytes_between(*whole) // options.max_task), -(-least * size // total))
+        pieces = [whole] if parts <= 1 else reader.split(*whole, parts)
+        made += [Range(reader.for_task(low), low, high) for low, high in pieces]
     return made
 
 
-def starting(log: Log, wanted: str) -> dict[int, int]:
-    if wanted == "earliest":
+def starting(log: Log, options: SourceOptions) -> dict[int, int]:
+    if options.starting_us is not None:
+        return {slot: reader.row_since(options.starting_us) for slot, reader in log.readers.items()}
+    if options.starting == "earliest":
         return log.starts()
-    if wanted == "latest":
+    if options.starting == "latest":
         return log.ends()
-    return log.begins(offset_of(wanted))
+    return log.begins(offset_of(options.starting))
 
 
 # -- the query
@@ -256,22 +277,32 @@ class Stream:
     ) -> None:
         self._options = options
         self._clock = clock
-        self.wal = Wal.open_or_create(options.location, options.subscription, options.topics)
+        self.wal = Wal.open_or_create(
+            options.location, options.subscription, options.topics, partitions=options.partitions
+        )
         self._ingests = ingests(options, self.wal)
-        self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered)
+        self._progress = Progress(self.wal)
+        self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered, self._progress)
         self._initial: Offset | None = None
         self._frozen: dict[int, int] | None = None
         self._planned = clock()  # when the last batch was planned
         self._at: dict[int, int] = {}  # how far batches have been planned
-        self._committed = _Committed(self.wal.location)
 
     def begin(self) -> None:
         self._ingests.begin()
 
     def initial(self) -> Offset:
-        """Where a query without a checkpoint starts; always the same."""
+        """Where a query without a checkpoint starts; always the same.  Raises CheckpointIsNew."""
         if self._initial is None:
-            positions = starting(self._log, self._options.starting)
+            if self._progress.begun and self._options.on_new_checkpoint == "fail":
+                raise CheckpointIsNew(
+                    f"{self.wal.location}: a query with a checkpoint has had rows of this log, and this one has no "
+                    "checkpoint: it would number its batches from 0 again, and a sink that knows batches by number "
+                    "(files, tables, foreachBatch) would leave out rows without a word.  Restore the checkpoint; or "
+                    "give the query a new sink as well as the new checkpoint, say by startingOffsets where to begin, "
+                    "and start it once with onNewCheckpoint=accept"
+                )
+            positions = starting(self._log, self._options)
             self._initial = Offset(self.wal.uuid, positions)
         return self._initial
 
@@ -335,7 +366,9 @@ class Stream:
     def ranges(self, start: Offset, end: Offset) -> list[Range]:
         """The tasks of a batch.  Needs no ingest: it may be the first call after a restart.  Raises DataLoss."""
         begins, ends = self._log.batch(start, end)
-        return tasks(self._log.readers, begins, ends, self._options.min_partitions)
+        if ends != begins:
+            self._progress.note_begun()
+        return tasks(self._log.readers, begins, ends, self._options)
 
     def commit(self, end: Offset) -> None:
         """Spark has recorded that everything before `end` is done.
@@ -345,12 +378,12 @@ class Stream:
         if end.wal != self.wal.uuid:
             return
         self._ingests.processed(end.positions)
-        before = self._committed.read(self.wal.uuid)
+        before = self._progress.committed
         if before == end.positions:
             return  # repeated after a restart
         if before is not None and all(position <= end.positions.get(slot, -1) for slot, position in before.items()):
             self._ingests.trim(before)  # else the checkpoint was rolled back
-        self._committed.write(end)
+        self._progress.commit(end.positions)
 
     def report(self) -> dict[str, Any]:
         """For progress: the end of the log, Spark's lag, and the state of the ingests."""
@@ -365,27 +398,6 @@ class Stream:
 
     def stop(self) -> None:
         self._ingests.stop()
-
-
-class _Committed:
-    """Spark's last commit, kept over restarts (`committed.json`).  An older one, or none, only delays trimming."""
-
-    def __init__(self, location: str) -> None:
-        self._path = os.path.join(location, "committed.json")
-
-    def read(self, wal: str) -> Mapping[int, int] | None:
-        try:
-            content = _DOCUMENTS.read(self._path)
-            offset = None if content is None else offset_of(content)
-        except OffsetError:
-            return None
-        return offset.positions if offset is not None and offset.wal == wal else None
-
-    def write(self, end: Offset) -> None:
-        try:
-            _DOCUMENTS.write(self._path, end.as_dict())
-        except OSError as error:
-            say(f"warning: {self._path}: {error.strerror}: the log keeps one more batch")
 
 
 def _shares(limit: int | None, there: Mapping[int, int]) -> dict[int, int | None]:

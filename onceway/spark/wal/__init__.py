@@ -1,23 +1,28 @@
 """The write-ahead log of the Spark source: what a subscriber has accepted, until Spark has committed it.
 
 A directory (`walLocation`) holds `wal.json` (its manifest) and one directory for each slot; a slot is one topic's
-subscriber link and has one writer, the ingest.  Rows are numbered 0, 1, 2 ... in each slot; Spark's offsets
-are such numbers.  Read `frames` for the bytes, `fencing` for who may write and what readers may believe, `writing` and
-`storage` for the writing side, `reading` for the other.  Nothing here knows Spark or the network.
+subscriber link, or one of several that share its messages (`partitions`), and has one writer, the ingest.  Rows are
+numbered 0, 1, 2 ... in each slot; Spark's offsets are such numbers.  Read `frames` for the bytes, `fencing` for who may
+write and what readers may believe, `writing` and `storage` for the writing side, `reading` for the other.  Nothing here
+knows Spark or the network.
 """
 
 from __future__ import annotations
 
 import os
 import uuid as uuids
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from onceway.spark.errors import WalError, WalForeign, explain
-from onceway.spark.files import Disk, local_path
+from onceway.spark.files import Disk, Documents, is_bucket, local_path
+from onceway.spark.wal.bucket import BucketReader, BucketStorage, ObjectDocument
+from onceway.spark.wal.documents import Document, FileDocument
 from onceway.spark.wal.fencing import DOCUMENTS, take_lock
-from onceway.spark.wal.reading import SlotReader
-from onceway.spark.wal.storage import Retention
+from onceway.spark.wal.objects import objects_at
+from onceway.spark.wal.reading import DirectoryReader, SlotReader
+from onceway.spark.wal.storage import DirectoryStorage, Retention, Storage
 from onceway.spark.wal.writing import SlotWriter, WalSettings
 
 FORMAT = 1
@@ -33,9 +38,10 @@ class Wal:
 
     location: str  # an absolute path
     uuid: str
-    subscription: str  # link name
+    subscription: str
     container: str  # container-id of its links
-    slots: dict[int, str]  # slot -> topic
+    slots: dict[int, str]  # slot -> topic; the slots of one topic are numbered in the order of its partitions
+    partitions: int = 1  # of each topic
 
     @classmethod
     def open_or_create(
@@ -45,12 +51,15 @@ class Wal:
         topics: Sequence[str],
         container: str | None = None,
         disk: Disk | None = None,
+        partitions: int = 1,
     ) -> Wal:
-        """The log at `location`, with a slot for each of the topics; created where there is none.
+        """The log at `location`, with slots for the partitions of each topic; created where there is none.
 
-        container: `onceway-spark-<uuid>` unless given, or what an existing log has.  Raises WalForeign (another
+        container: the subscription's name unless given, or what an existing log has.  Raises WalForeign (another
         subscription's, another program's, another format's), WalError (not a directory, no permission, no room).
         """
+        if is_bucket(location):
+            return cls._make_in_bucket(location.rstrip("/"), subscription, topics, container, partitions)
         path = path_of(location)
         disk = disk or Disk()
         try:
@@ -59,72 +68,104 @@ class Wal:
                 disk.sync_directory(os.path.dirname(path))
             lock = take_lock(os.path.join(path, _LOCK), _LOCK_TIMEOUT_S)
             try:
-                return cls._make(disk, path, subscription, topics, container)
+                strange = [name for name in os.listdir(path) if name not in (_LOCK, f"{MANIFEST}.new")]
+                document = FileDocument(os.path.join(path, MANIFEST), DOCUMENTS, disk)
+                wal, content = cls._make(document, path, strange, subscription, topics, container, partitions)
+                if content is not None:
+                    document.write(content)
+                return wal
             finally:
                 lock.release()
         except OSError as error:
             raise explain(error, path, "making the log") from error
 
     @classmethod
-    def _make(cls, disk: Disk, path: str, subscription: str, topics: Sequence[str], container: str | None) -> Wal:
-        manifest = os.path.join(path, MANIFEST)
-        wal = cls._read(path)
-        if wal is None:
-            strange = sorted(name for name in os.listdir(path) if name not in (_LOCK, f"{MANIFEST}.new"))
+    def _make_in_bucket(
+        cls, location: str, subscription: str, topics: Sequence[str], container: str | None, partitions: int
+    ) -> Wal:
+        while True:
+            document = ObjectDocument(objects_at(location), location, MANIFEST, DOCUMENTS)
+            strange = objects_at(location).after("", "")[:1]
+            wal, content = cls._make(document, location, strange, subscription, topics, container, partitions)
+            if content is None or document.swap(content):
+                return wal
+
+    @classmethod
+    def _make(
+        cls,
+        document: Document,
+        location: str,
+        strange: Sequence[str],
+        subscription: str,
+        topics: Sequence[str],
+        container: str | None,
+        partitions: int,
+    ) -> tuple[Wal, dict[str, Any] | None]:
+        """The log, and what is to be written, if anything.  strange: what is there beside the manifest."""
+        manifest = document.path
+        content = document.read()
+        if content is None:
             if strange:
                 raise WalForeign(
-                    f"{path}: holds {strange[0]!r} and no {MANIFEST}; give a new or empty directory as walLocation, or "
-                    f"if this was a log, restore its {MANIFEST}: without it nobody knows whose rows these are"
+                    f"{location}: holds {min(strange)!r} and no {MANIFEST}; give a new or empty place as walLocation, "
+                    f"or if this was a log, restore its {MANIFEST}: without it nobody knows whose rows these are"
                 )
-            uuid = str(uuids.uuid4())
-            wal = cls(path, uuid, subscription, container or f"onceway-spark-{uuid}", {})
-        elif wal.subscription != subscription:
+            # the network knows it by this name alone, so that a log that is lost leaves nobody whom no log can name
+            wal = cls(location, str(uuids.uuid4()), subscription, container or subscription, {}, partitions)
+        else:
+            wal = cls._of(content, location, manifest)
+        if wal.subscription != subscription:
             raise WalForeign(
                 f"{manifest}: the log of subscription {wal.subscription!r}, not of {subscription!r}; give each "
                 "subscription a walLocation of its own"
             )
-        elif container is not None and wal.container != container:
+        if container is not None and wal.container != container:
             raise WalForeign(
                 f"{manifest}: the log of container {wal.container!r}, not of {container!r}: with another container-id "
                 "the network would know it as another subscription"
             )
+        if wal.partitions != partitions:
+            raise WalForeign(
+                f"{manifest}: the log has partitions={wal.partitions}, not {partitions}: a publisher's messages would "
+                "go on in another partition, and what waits in the old one would come after them.  Keep the number; or "
+                "let the publishers pause, drain this query (Trigger.AvailableNow), drop its subscriptions (onceway "
+                "admin subscription drop), and go on with a new walLocation and checkpoint"
+            )
         slots = dict(wal.slots)
         for topic in topics:
             if topic not in slots.values():
-                slots[max(slots, default=-1) + 1] = topic
-        if slots != wal.slots or not wal.slots:
-            wal = cls(path, wal.uuid, wal.subscription, wal.container, slots)
-            content = {
-                "program": _PROGRAM,
-                "format": FORMAT,
-                "uuid": wal.uuid,
-                "subscription": wal.subscription,
-                "container": wal.container,
-                "slots": {str(number): topic for number, topic in slots.items()},
-            }
-            DOCUMENTS.write(manifest, content, disk)
-        return wal
+                first = max(slots, default=-1) + 1
+                slots.update(dict.fromkeys(range(first, first + partitions), topic))
+        if slots == wal.slots and content is not None:
+            return wal, None
+        wal = cls(location, wal.uuid, wal.subscription, wal.container, slots, partitions)
+        return wal, {
+            "program": _PROGRAM,
+            "format": FORMAT,
+            "uuid": wal.uuid,
+            "subscription": wal.subscription,
+            "container": wal.container,
+            "partitions": wal.partitions,
+            "slots": {str(number): topic for number, topic in slots.items()},
+        }
 
     @classmethod
     def open(cls, location: str) -> Wal:
         """The existing log.  Raises WalForeign where there is none."""
-        path = path_of(location)
+        path = location.rstrip("/") if is_bucket(location) else path_of(location)
+        document = _document(path, MANIFEST, DOCUMENTS)
         try:
-            wal = cls._read(path)
+            content = document.read()
         except OSError as error:
             raise explain(error, path, "opening the log") from error
-        if wal is None:
+        if content is None:
             raise WalForeign(
                 f"{path}: no write-ahead log (there is no {MANIFEST}); give the walLocation that a query reads with"
             )
-        return wal
+        return cls._of(content, path, document.path)
 
     @classmethod
-    def _read(cls, path: str) -> Wal | None:
-        manifest = os.path.join(path, MANIFEST)
-        content = DOCUMENTS.read(manifest)
-        if content is None:
-            return None
+    def _of(cls, content: Mapping[str, Any], location: str, manifest: str) -> Wal:
         if content.get("program") != _PROGRAM:
             raise WalForeign(f"{manifest}: another program's file; give a new or empty directory as walLocation")
         if content.get("format") != FORMAT:
@@ -133,16 +174,46 @@ class Wal:
                 "to its end with the onceway that wrote it, or use that one"
             )
         slots = {int(number): str(topic) for number, topic in content["slots"].items()}
-        return cls(path, content["uuid"], content["subscription"], content["container"], slots)
+        partitions = int(content.get("partitions", 1))
+        return cls(location, content["uuid"], content["subscription"], content["container"], slots, partitions)
+
+    def document(self, name: str, documents: Documents) -> Document:
+        """A document of the log: `committed.json`, `0/gaps.json`."""
+        return _document(self.location, name, documents)
 
     def slot(self, number: int) -> SlotReader:
-        return SlotReader(self.location, number, self.slots[number], self.uuid)
+        kind = BucketReader if is_bucket(self.location) else DirectoryReader
+        return kind(self.location, number, self.slots[number], self.uuid)
 
-    def slot_of(self, topic: str) -> int:
-        for number, known in self.slots.items():
-            if known == topic:
-                return number
-        raise WalForeign(f"{self.location}: no slot for topic {topic!r}; it has {', '.join(self.slots.values())}")
+    def storage(self, number: int, disk: Disk | None = None) -> Storage:
+        """What the slot's writer writes to."""
+        uuid = bytes.fromhex(self.uuid.replace("-", ""))
+        if is_bucket(self.location):
+            return BucketStorage(BucketReader(self.location, number, self.slots[number], self.uuid), uuid)
+        return DirectoryStorage(os.path.join(self.location, str(number)), uuid, disk)
+
+    def slots_of(self, topic: str) -> list[int]:
+        """In the order of partitions.  Raises WalForeign where there is no such topic."""
+        found = [number for number, known in sorted(self.slots.items()) if known == topic]
+        if not found:
+            known = ", ".join(dict.fromkeys(self.slots.values()))
+            raise WalForeign(f"{self.location}: no slot for topic {topic!r}; it has {known}")
+        return found
+
+    def partition_of(self, slot: int) -> int:
+        return self.slots_of(self.slots[slot]).index(slot)
+
+    def link_of(self, slot: int) -> str:
+        """The link name of the slot's subscription."""
+        if self.partitions == 1:
+            return self.subscription
+        return f"{self.subscription}.{self.partition_of(slot)}-of-{self.partitions}"
+
+
+def _document(location: str, name: str, documents: Documents) -> Document:
+    if is_bucket(location):
+        return ObjectDocument(objects_at(location), location, name, documents)
+    return FileDocument(os.path.join(location, name), documents)
 
 
 def path_of(location: str) -> str:
@@ -151,8 +222,8 @@ def path_of(location: str) -> str:
     if path is None:
         raise WalError(
             f"walLocation {location!r}: not a path; it has to be a directory on a file system with flock that the "
-            "driver and its executors share (a local disk for local[*], NFS 4 or the like for a cluster), or "
-            "transport=inline with a disk of the driver's"
+            "driver and its executors share (a local disk for local[*], NFS 4 or the like for a cluster), or s3://bucket/"
+            "prefix, or transport=inline with a disk of the driver's"
         )
     return path
 

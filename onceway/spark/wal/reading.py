@@ -7,6 +7,7 @@ A reader locks nothing and writes nothing.  Executors use `read`, which needs on
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -37,14 +38,14 @@ _READ_BYTES: Final = 4 << 20  # of a segment in one read, about
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """A segment that counts, and the row where the log continues in another one (None: not known to)."""
 
     index: SegmentIndex
     limit: int | None
 
 
-class SlotReader:
+class SlotReader(ABC):
     """Rows of one slot by number.  Picklable; a copy builds its own index."""
 
     def __init__(self, location: str, number: int, topic: str, uuid: str) -> None:
@@ -52,30 +53,34 @@ class SlotReader:
         self.number = number
         self.topic = topic
         self.uuid = uuid
-        self.directory = os.path.join(location, str(number))
-        self._epochs = EpochReader(self.directory)
+        self.directory = f"{location}/{number}"
         self._end = 0
-        self._parts: list[_Part] = []
-        self._listed: Epochs | None = None  # the epochs that the parts were listed by
         self._uuid = bytes.fromhex(uuid.replace("-", ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SlotReader, (self.location, self.number, self.topic, self.uuid)
+        return type(self), (self.location, self.number, self.topic, self.uuid)
+
+    def for_task(self, start: int) -> SlotReader:
+        """The reader that a task is given which begins at this row."""
+        return self
 
     # -- bounds
 
+    @abstractmethod
     def start(self) -> int:
         """The first row that can still be read."""
-        return read_start(self.directory)
 
-    def end(self) -> int:
-        """The number after the last durable row.
+    def end(self, *, fresh: bool = False) -> int:
+        """The number after the last durable row; where looking costs a request, as it was a moment ago unless `fresh`.
 
         Never decreases within one reader.  After a power cut, until an ingest has recovered the log, a new reader may
         see less than an earlier one did, so never answer Spark with less than the start that it gave.
         """
-        self._end = max(self._end, self._epochs.durable_end())
+        self._end = max(self._end, self._durable_end(fresh=fresh))
         return self._end
+
+    @abstractmethod
+    def _durable_end(self, *, fresh: bool) -> int: ...
 
     def bounds(self, start: int, max_rows: int | None = None, max_bytes: int | None = None) -> int:
         """The end of a batch from `start`: at most max_rows, about max_bytes of payload (one row at least), and end().
@@ -126,6 +131,20 @@ class SlotReader:
                 cuts.append(cut)
         return list(zip(cuts, [*cuts[1:], end], strict=True))
 
+    def row_since(self, received_us: int) -> int:
+        """The first row that was received at this time or later; end() where there is none."""
+        start, end = self.start(), self.end()
+        for part in self._cover(start, end):
+            for number in range(len(part.index)):
+                frame = part.index.frame(number)
+                if frame.received_us < received_us or frame.end <= start or frame.first >= end:
+                    continue
+                for first, batch in self.stored(max(start, frame.first), min(end, frame.end)):
+                    for row, at_us in enumerate(batch.column(2).to_pylist(), first):
+                        if at_us >= received_us:
+                            return row
+        return end
+
     # -- rows
 
     def read(
@@ -164,8 +183,32 @@ class SlotReader:
         if gathered:
             yield first, _joined(gathered)
 
+    @abstractmethod
     def _frames(self, start: int, end: int) -> Iterator[tuple[Frame, Any]]:
-        """The frames that hold these rows, checked.  One read covers several adjacent frames."""
+        """The frames that hold these rows, checked."""
+
+    @abstractmethod
+    def _cover(self, start: int, end: int) -> list[Part]:
+        """The segments that hold rows start .. end - 1, in order, each indexed up to there."""
+
+
+class DirectoryReader(SlotReader):
+    """A slot in a directory."""
+
+    def __init__(self, location: str, number: int, topic: str, uuid: str) -> None:
+        super().__init__(location, number, topic, uuid)
+        self._epochs = EpochReader(self.directory)
+        self._parts: list[Part] = []
+        self._listed: Epochs | None = None  # the epochs that the parts were listed by
+
+    def start(self) -> int:
+        return read_start(self.directory)
+
+    def _durable_end(self, *, fresh: bool) -> int:
+        return self._epochs.durable_end()
+
+    def _frames(self, start: int, end: int) -> Iterator[tuple[Frame, Any]]:
+        # one read covers several adjacent frames
         for part in self._cover(start, end):
             index = part.index
             number = index.at(max(start, index.segment.first))
@@ -192,8 +235,7 @@ class SlotReader:
 
     # -- which segments
 
-    def _cover(self, start: int, end: int) -> list[_Part]:
-        """The segments that hold rows start .. end - 1, in order, each indexed up to there."""
+    def _cover(self, start: int, end: int) -> list[Part]:
         if start >= end:
             return []
         # after a fence, a segment that was open ends somewhere
@@ -205,7 +247,7 @@ class SlotReader:
             raise self._missing(start, end)
         return covering
 
-    def _covered(self, start: int, end: int) -> list[_Part] | None:
+    def _covered(self, start: int, end: int) -> list[Part] | None:
         """None where the listed segments do not reach."""
         covering = []
         at = start
@@ -240,7 +282,7 @@ class SlotReader:
             limits = [row for row in (following and following.first, end) if row is not None]
             limit = min(limits) if limits else None
             if limit is None or limit > start:
-                parts.append(_Part(known.get(segment) or SegmentIndex(self.directory, segment, self._uuid), limit))
+                parts.append(Part(known.get(segment) or SegmentIndex(self.directory, segment, self._uuid), limit))
         self._parts = parts
 
     def _missing(self, start: int, end: int) -> WalMissing | WalDamaged:

@@ -8,7 +8,8 @@ before the first file is removed.  A crash in between leaves files that nobody c
 removes them.  Two things besides Spark hold a segment back: a tag in it that the network has not settled (its delivery
 may come again and must be recognised), and the retention, for a checkpoint that is rolled back.
 
-Nothing here knows threads or rows other than their numbers; the caller is `writing`.
+Nothing here knows threads or rows other than their numbers; the caller is `writing`, which knows `Storage` only:
+`DirectoryStorage` here, `bucket.BucketStorage` for object stores.
 """
 
 from __future__ import annotations
@@ -16,12 +17,24 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from onceway.spark.errors import DAMAGE_REMEDY, WalDamaged
-from onceway.spark.files import BytesLike, Disk
-from onceway.spark.wal.fencing import DOCUMENTS, Epochs, Mark, mark_path, read_mark
+from onceway.spark.errors import DAMAGE_REMEDY, WalDamaged, explain
+from onceway.spark.files import BytesLike, Disk, Documents, Lock
+from onceway.spark.wal.documents import Document, FileDocument
+from onceway.spark.wal.fencing import (
+    DOCUMENTS,
+    EpochReader,
+    Epochs,
+    Mark,
+    mark_path,
+    read_epochs,
+    read_mark,
+    take_lock,
+    write_epochs,
+)
 from onceway.spark.wal.frames import (
     ALIGNMENT,
     FRAME_HEAD,
@@ -31,6 +44,7 @@ from onceway.spark.wal.frames import (
     Segment,
     body_is_good,
     check_segment_head,
+    encode_frame,
     read_frame_head,
     segment_head,
     segments,
@@ -48,6 +62,42 @@ class Retention:
     size: int = 0  # bytes of committed segments, the newest ones
 
 
+class Storage(Protocol):
+    """Where one slot's writer keeps its frames.  Used by one thread at a time; methods raise OSError and WalError."""
+
+    place: str  # for people
+    start: int  # the first row that is there
+    apart_s: float  # groups are at least so far apart
+    was_fenced: bool  # a writer has taken over before, when it was claimed
+    on_lost: Callable[[], None]  # called, from another thread, when a lease was lost
+
+    def claim(self, timeout_s: float) -> Tail:
+        """Keeps other writers away as well as the place allows, for messages' sake, and finds the end."""
+        ...
+
+    def take_over(self, epoch: int, segment_bytes: int) -> Tail:
+        """From now on rows of earlier writers do not count.  The end may be behind that of `claim`."""
+        ...
+
+    def is_ours(self) -> bool:
+        """Whether no later writer has taken over.  Correctness does not depend on it."""
+        ...
+
+    def encode(self, batch: Any, payload_bytes: int, received_us: int) -> Sequence[BytesLike]: ...
+
+    def append(self, frame: Sequence[BytesLike], rows: int) -> None:
+        """Durable when it returns."""
+        ...
+
+    def trim(self, up_to: int, retention: Retention) -> None:
+        """Removes rows before up_to that retention does not keep, and moves `start`."""
+        ...
+
+    def document(self, name: str, documents: Documents) -> Document: ...
+
+    def close(self) -> None: ...
+
+
 # -- recovery
 
 
@@ -56,9 +106,9 @@ class Tail:
     """The end of the log as an earlier process left it."""
 
     end: int  # the row after the last good one
-    segment: Segment | None  # where that ends; None: in none of the open epoch's
-    offset: int  # in it, after the last good frame
-    torn: int  # bytes after it, of a group that nobody has accepted
+    segment: Segment | None = None  # where that ends; None: in none of the open epoch's
+    offset: int = 0  # in it, after the last good frame
+    torn: int = 0  # bytes after it, of a group that nobody has accepted
 
     def report(self, directory: str) -> str:
         """One line for people."""
@@ -71,11 +121,11 @@ class Tail:
 def find_tail(directory: str, epochs: Epochs | None, start: int, uuid: bytes) -> Tail:
     """Reads the open epoch's last segment.  start: the first row in `trim.json`.  Raises WalDamaged, OSError."""
     if epochs is None:
-        return Tail(0, None, 0, 0)
+        return Tail(0)
     begin = max(start, epochs.last_end)
     own = [segment for segment in segments(directory) if segment.epoch == epochs.open and epochs.counts(segment)]
     mark = read_mark(directory, epochs.open)
-    tail = Tail(begin, None, 0, 0)
+    tail = Tail(begin)
     if own:
         if own[0].first > begin:
             raise WalDamaged(
@@ -96,7 +146,7 @@ def _scan(directory: str, segment: Segment, uuid: bytes) -> Tail:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if not size:
-            return Tail(segment.first, segment, 0, 0)
+            return Tail(segment.first, segment)
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
             end, at = segment.first, 0
             problem = check_segment_head(data[:SEGMENT_HEAD], segment, uuid)
@@ -188,7 +238,7 @@ class SlotFiles:
         self._directory = directory
         self._uuid = uuid
         self._epoch = epoch
-        self._end = end
+        self.end = end
         self._segment_bytes = segment_bytes
         self._segment: Segment | None = None
         self._file = -1
@@ -210,7 +260,7 @@ class SlotFiles:
             disk.write(self._file, frame, self.offset)
             disk.sync(self._file)
             self.offset += length
-        self._end += rows
+        self.end += rows
         self._mark(segment)
 
     def _roll(self) -> Segment:
@@ -219,12 +269,12 @@ class SlotFiles:
             self.whole.append(self._segment)
             self._disk.close(self._file)
             self._file = -1
-        self._segment = Segment(self._end, self._epoch)
+        self._segment = Segment(self.end, self._epoch)
         self._file = self._disk.open(os.path.join(self._directory, self._segment.name))
         return self._segment
 
     def _mark(self, segment: Segment) -> None:
-        mark = Mark(self._epoch, self._end, segment, self.offset)
+        mark = Mark(self._epoch, self.end, segment, self.offset)
         self._disk.write(self._mark_file, [mark.encode()], 0)
 
     def trim(self, start: int, up_to: int, retention: Retention) -> int:
@@ -239,7 +289,7 @@ class SlotFiles:
     def _new_start(self, start: int, up_to: int, retention: Retention) -> int:
         """The first row to keep."""
         ends = [segment.first for segment in self.whole[1:]]
-        ends.append(self._end if self._segment is None else self._segment.first)
+        ends.append(self.end if self._segment is None else self._segment.first)
         kept = 0
         keep_from = time.time() - retention.seconds
         for segment, end in zip(reversed(self.whole), reversed(ends), strict=False):
@@ -260,3 +310,86 @@ class SlotFiles:
             if file >= 0:
                 os.close(file)
         self._file = self._mark_file = -1
+
+
+# -- a slot in a directory
+
+
+class DirectoryStorage:
+    """`Storage` in a directory of a file system with fsync; `fencing` says what keeps two writers apart."""
+
+    apart_s = 0.0
+    was_fenced = False
+
+    def __init__(self, directory: str, uuid: bytes, disk: Disk | None = None) -> None:
+        self.place = directory
+        self.start = 0
+        self.files: SlotFiles | None = None  # once taken over
+        self.on_lost: Callable[[], None] = lambda: None
+        self._disk = disk or Disk()
+        self._uuid = uuid
+        self._epoch = 0
+        self._epochs = EpochReader(directory)
+        self._lock: Lock | None = None
+
+    def claim(self, timeout_s: float) -> Tail:
+        directory = self.place
+        try:
+            if not os.path.isdir(directory):
+                self._disk.make_directory(directory)
+                self._disk.sync_directory(os.path.dirname(directory))
+        except OSError as error:
+            raise explain(error, directory, "making the slot's directory") from error
+        self._lock = take_lock(os.path.join(directory, "lock"), timeout_s)
+        self.start = read_start(directory)
+        epochs = read_epochs(directory)
+        self.was_fenced = epochs is not None
+        return find_tail(directory, epochs, self.start, self._uuid)
+
+    def take_over(self, epoch: int, segment_bytes: int) -> Tail:
+        disk, directory = self._disk, self.place
+        old = read_epochs(directory) or Epochs(0, 0)
+        epoch = max(epoch, old.epoch + 1)
+        readers_end = EpochReader(directory).durable_end()
+        write_epochs(disk, directory, Epochs(epoch, old.open, old.ends, readers_end))  # the claim
+        self.start = read_start(directory)
+        tail = find_tail(directory, old, self.start, self._uuid)
+        make_durable(disk, directory, old, tail)
+        if tail.end > old.last_end and old.open:
+            old.ends[old.open] = tail.end
+        ends = {number: end for number, end in old.ends.items() if end > self.start or end == old.last_end}
+        epochs = Epochs(epoch, epoch, ends)
+        write_epochs(disk, directory, epochs)  # the fence
+        self._epoch = epoch
+        self.files = SlotFiles(disk, directory, self._uuid, epoch, tail.end, segment_bytes)
+        remove_leftovers(disk, directory, self.start)
+        for number in {old.open, old.epoch} - {0}:
+            if read_mark(directory, number) is not None:
+                disk.remove(mark_path(directory, number))
+        self.files.whole = [segment for segment in segments(directory) if epochs.counts(segment)]
+        return tail
+
+    def is_ours(self) -> bool:
+        epochs = self._epochs.get()
+        return epochs is not None and epochs.epoch == self._epoch
+
+    def encode(self, batch: Any, payload_bytes: int, received_us: int) -> Sequence[BytesLike]:
+        assert self.files is not None
+        return encode_frame(batch, self.files.end, payload_bytes, self._epoch, received_us)
+
+    def append(self, frame: Sequence[BytesLike], rows: int) -> None:
+        assert self.files is not None
+        self.files.append(frame, rows)
+
+    def trim(self, up_to: int, retention: Retention) -> None:
+        assert self.files is not None
+        self.start = self.files.trim(self.start, up_to, retention)
+
+    def document(self, name: str, documents: Documents) -> Document:
+        return FileDocument(os.path.join(self.place, name), documents, self._disk)
+
+    def close(self) -> None:
+        if self.files is not None:
+            self.files.close()
+        if self._lock is not None:
+            self._lock.release()

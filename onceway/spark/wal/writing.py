@@ -12,7 +12,6 @@ claims, recovers and opens its epoch (once the link is attached: see `fencing`);
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from bisect import bisect_right
@@ -24,11 +23,9 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from onceway.spark.errors import WalError, WalFenced, explain
-from onceway.spark.files import Disk
-from onceway.spark.wal.fencing import EpochReader, Epochs, mark_path, read_epochs, read_mark, take_lock, write_epochs
-from onceway.spark.wal.frames import encode_batch, encode_frame, segments
-from onceway.spark.wal.storage import Retention, SlotFiles, Tail, find_tail, make_durable, read_start, remove_leftovers
+from onceway.spark.errors import WalError, explain, fenced_off
+from onceway.spark.wal.frames import encode_batch
+from onceway.spark.wal.storage import Retention, Storage, Tail
 
 # Fractions of groupMs: after so long without a row no more is expected; groups that are not full are so far apart.
 QUIET: Final = 0.02
@@ -51,51 +48,39 @@ class SlotWriter:
 
     def __init__(
         self,
-        directory: str,
+        storage: Storage,
         slot: int,
         topic: str,
-        uuid: str,
         settings: WalSettings,
         on_change: Callable[[SlotWriter], None],
-        disk: Disk | None = None,
     ) -> None:
-        """Locks the slot (waits up to lockTimeout) and finds its end.  Raises WalError."""
+        """Claims the slot (waits up to lockTimeout) and finds its end.  Raises WalError."""
         self.slot = slot
         self.topic = topic
-        self.directory = directory
+        self.storage = storage
+        storage.on_lost = self._lost
+        self.place = storage.place
         self.durable = 0  # the number after the last durable row
         self.failure: WalError | None = None  # why nothing more becomes durable
         self.settings = settings
-        self._uuid = bytes.fromhex(uuid.replace("-", ""))
         self._on_change = on_change
-        self._disk = disk or Disk()
         self._condition = threading.Condition()
-        self._gathering = Gathering(settings)
+        self._gathering = Gathering(settings, storage.apart_s)
         self._writing = 0  # payload bytes of the group that is being written
         self.unsettled = Unsettled()
         self._task: Callable[[], None] | None = None  # a small write for the journal
         self._task_at = 0.0
         self._trim: tuple[int, Retention] | None = None
         self._closing = False
-        self._epoch = 0  # ours, once fenced
-        self._epoch_reader = EpochReader(directory)
-        self._files: SlotFiles | None = None  # once fenced
+        self._fenced = False
         self._thread: threading.Thread | None = None
         try:
-            if not os.path.isdir(directory):
-                self._disk.make_directory(directory)
-                self._disk.sync_directory(os.path.dirname(directory))
+            self.tail: Tail = storage.claim(settings.lock_timeout_s)
         except OSError as error:
-            raise explain(error, directory, "making the slot's directory") from error
-        self._lock = take_lock(os.path.join(directory, "lock"), settings.lock_timeout_s)
-        try:
-            self._start = read_start(directory)
-            self.tail: Tail = find_tail(directory, read_epochs(directory), self._start, self._uuid)
-        except OSError as error:
-            self._lock.release()
-            raise explain(error, directory, "recovering the log") from error
+            storage.close()
+            raise explain(error, self.place, "recovering the log") from error
         except BaseException:
-            self._lock.release()
+            storage.close()
             raise
         self.durable = self._end = self.tail.end
 
@@ -107,7 +92,7 @@ class SlotWriter:
     @property
     def start(self) -> int:
         """The first row that is still there."""
-        return self._start
+        return self.storage.start
 
     @property
     def pending_bytes(self) -> int:
@@ -124,52 +109,29 @@ class SlotWriter:
         """
         if self.failure is not None:
             raise self.failure
-        if self._epoch:
+        if self._fenced:
             self._check_ours()
             return
         try:
-            self._take_over(epoch)
+            tail = self.storage.take_over(epoch, self.settings.segment_bytes)
         except OSError as error:
-            raise self.fail(explain(error, self.directory, "taking the log over")) from error
-        self._thread = threading.Thread(target=self._work, name=f"wal {self.directory}", daemon=True)
-        self._thread.start()
-
-    def _take_over(self, epoch: int) -> None:
-        disk, directory = self._disk, self.directory
-        old = read_epochs(directory) or Epochs(0, 0)
-        epoch = max(epoch, old.epoch + 1)
-        readers_end = EpochReader(directory).durable_end()
-        write_epochs(disk, directory, Epochs(epoch, old.open, old.ends, readers_end))  # the claim
-        self._start = read_start(directory)
-        tail = find_tail(directory, old, self._start, self._uuid)
-        make_durable(disk, directory, old, tail)
-        if tail.end > old.last_end and old.open:
-            old.ends[old.open] = tail.end
-        ends = {number: end for number, end in old.ends.items() if end > self._start or end == old.last_end}
-        epochs = Epochs(epoch, epoch, ends)
-        write_epochs(disk, directory, epochs)  # the fence
-        self._epoch = epoch
+            raise self.fail(explain(error, self.place, "taking the log over")) from error
+        except WalError as error:
+            raise self.fail(error) from error
+        self._fenced = True
         with self._condition:
             self.tail = tail
             self.durable = self._end = tail.end
-        self._files = SlotFiles(disk, directory, self._uuid, epoch, tail.end, self.settings.segment_bytes)
-        remove_leftovers(disk, directory, self._start)
-        for number in {old.open, old.epoch} - {0}:
-            if read_mark(directory, number) is not None:
-                disk.remove(mark_path(directory, number))
-        self._files.whole = [segment for segment in segments(directory) if epochs.counts(segment)]
+        self._thread = threading.Thread(target=self._work, name=f"wal {self.place}", daemon=True)
+        self._thread.start()
+
+    def _lost(self) -> None:
+        self.fail(fenced_off(self.place))
 
     def _check_ours(self) -> None:
         """Tells a process that it was fenced off.  Correctness does not depend on this."""
-        epochs = self._epoch_reader.get()
-        if epochs is None or epochs.epoch != self._epoch:
-            raise self.fail(
-                WalFenced(
-                    f"{self.directory}: a later process has taken this log over; what this one received since comes "
-                    "to that one.  Stop one of the two queries; if flock does not reach other hosts on this file "
-                    "system, nothing else keeps them apart"
-                )
-            )
+        if not self.storage.is_ours():
+            raise self.fail(fenced_off(self.place))
 
     # -- rows
 
@@ -187,7 +149,7 @@ class SlotWriter:
         with self._condition:
             if self.failure is not None:
                 raise self.failure
-            assert self._epoch, "rows before fence()"
+            assert self._fenced, "rows before fence()"
             assert len(payloads) == len(tags)
             if payloads:
                 waiting = self._gathering.rows
@@ -241,7 +203,7 @@ class SlotWriter:
             try:
                 task()
             except OSError as error:
-                self.fail(explain(error, self.directory, "writing the link's state"))
+                self.fail(explain(error, self.place, "writing the link's state"))
             return
         with self._condition:
             due = time.monotonic() + within_s
@@ -257,9 +219,7 @@ class SlotWriter:
                 self._condition.notify_all()
             self._thread.join()
             self._thread = None
-        if self._files is not None:
-            self._files.close()
-        self._lock.release()
+        self.storage.close()
 
     # -- the thread
 
@@ -268,11 +228,11 @@ class SlotWriter:
             while self._step():
                 pass
         except OSError as error:
-            self.fail(explain(error, self.directory, "writing the log"))
+            self.fail(explain(error, self.place, "writing the log"))
         except WalError as error:
             self.fail(error)
         except BaseException as error:
-            self.fail(WalError(f"{self.directory}: a defect in onceway: {error!r}; stopped, nothing is lost"))
+            self.fail(WalError(f"{self.place}: a defect in onceway: {error!r}; stopped, nothing is lost"))
             raise
 
     def _step(self) -> bool:
@@ -310,13 +270,11 @@ class SlotWriter:
     def _commit(self, group: list[Run]) -> None:
         """Writes one frame and makes it durable."""
         self._check_ours()
-        assert self._files is not None
         payloads = [payload for run in group for payload in run.payloads]
         times = [pa.repeat(pa.scalar(run.received_us, pa.int64()), len(run.payloads)) for run in group]
         received: Any = times[0] if len(times) == 1 else pa.concat_arrays(times)
         batch = encode_batch(payloads, [tag for run in group for tag in run.tags], received)
-        frame = encode_frame(batch, self.durable, self._writing, self._epoch, group[-1].received_us)
-        self._files.append(frame, len(payloads))
+        self.storage.append(self.storage.encode(batch, self._writing, group[-1].received_us), len(payloads))
         end = self.durable + len(payloads)
         with self._condition:
             self.durable = end
@@ -325,10 +283,9 @@ class SlotWriter:
         self._on_change(self)
 
     def _trim_now(self, up_to: int, retention: Retention) -> None:
-        assert self._files is not None
         with self._condition:
             up_to = min(up_to, self.unsettled.lowest(up_to))
-        self._start = self._files.trim(self._start, up_to, retention)
+        self.storage.trim(up_to, retention)
 
     def fail(self, error: WalError) -> WalError:
         with self._condition:
@@ -356,11 +313,13 @@ class Gathering:
     these would hold it up to one window per groupMs.  Not thread-safe.
     """
 
-    __slots__ = ("_flush", "_last", "_runs", "_settings", "_since", "_taken", "rows", "size")
+    __slots__ = ("_apart_s", "_flush", "_last", "_runs", "_settings", "_since", "_taken", "rows", "size")
 
-    def __init__(self, settings: WalSettings) -> None:
+    def __init__(self, settings: WalSettings, apart_s: float = 0.0) -> None:
+        """apart_s: groups are so far apart, even if they are full: each costs a request."""
         self.rows = 0
         self.size = 0
+        self._apart_s = apart_s
         self._settings = settings
         self._runs: deque[Run] = deque()
         self._since = 0.0  # when the first row was added
@@ -387,10 +346,12 @@ class Gathering:
         """How long until a group is due (0 or less: now); None: there are no rows."""
         if not self.rows:
             return None
+        earliest = self._taken + self._apart_s - now
         if self._flush or self.full():
-            return 0.0
+            return earliest if self._apart_s else 0.0
         longest = self._settings.group_ms / 1000
-        return min(self._since + longest, max(self._last + longest * QUIET, self._taken + longest * APART)) - now
+        due = min(self._since + longest, max(self._last + longest * QUIET, self._taken + longest * APART)) - now
+        return max(due, earliest) if self._apart_s else due
 
     def take(self, now: float) -> list[Run]:
         """The rows of one group, at least one; the last run may be split."""

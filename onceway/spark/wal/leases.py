@@ -1,0 +1,166 @@
+"""Leases: which of several processes writes a slot, where no lock of an operating system tells.
+
+A lease is a document that its holder changes every few seconds.  Who finds it unchanged for LASTS_S by its own clock
+takes it: clocks of different hosts are never compared.  A holder that was frozen meanwhile finds out when it renews.
+The lease only keeps processes from taking the slot from each other all the time; what keeps a thawed holder's rows
+out of the log is the fence (`fencing`, `bucket`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from onceway.spark.errors import WalError, WalLocked
+
+LASTS_S: Final = 10.0
+RENEW_S: Final = 3.0
+LOOK_S: Final = 0.5
+_PREFIX: Final = "lease-"
+
+
+class Swap(Protocol):
+    """A document that is replaced only where it is still what was read."""
+
+    def read(self) -> dict[str, Any] | None: ...
+
+    def swap(self, content: dict[str, Any]) -> bool:
+        """In place of what was read last; False where somebody was quicker.  Raises WalError, OSError."""
+        ...
+
+
+class FileSwap:
+    """Files lease-1, lease-2 ... of which the last counts: creating one by a hard link succeeds for one process."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory)
+        self._number = 0
+
+    def read(self) -> dict[str, Any] | None:
+        while True:
+            numbers = self._numbers()
+            self._number = max(numbers, default=0)
+            if not numbers:
+                return None
+            with contextlib.suppress(FileNotFoundError):  # replaced since
+                content: dict[str, Any] = json.loads(self._path(self._number).read_bytes())
+                return content
+
+    def swap(self, content: dict[str, Any]) -> bool:
+        fresh = self._directory / f"lease.{secrets.token_hex(8)}.tmp"
+        fresh.write_text(json.dumps(content))
+        try:
+            os.link(fresh, self._path(self._number + 1))
+        except FileExistsError:
+            return False
+        finally:
+            fresh.unlink()
+        self._number += 1
+        for number in self._numbers():
+            if number < self._number:
+                self._path(number).unlink(missing_ok=True)
+        return True
+
+    def _numbers(self) -> list[int]:
+        names = [name.removeprefix(_PREFIX) for name in os.listdir(self._directory) if name.startswith(_PREFIX)]
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{_PREFIX}{number}"
+
+
+def _here() -> dict[str, Any]:
+    """This process: `where` is equal for processes that see each other's numbers."""
+    space = os.stat("/proc/self/ns/pid").st_ino if os.path.exists("/proc/self/ns/pid") else 0
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "where": f"{boot.read_text().strip() if boot.exists() else socket.gethostname()}/{space}",
+        "id": secrets.token_hex(8),
+    }
+
+
+def _is_gone(holder: dict[str, Any], here: dict[str, Any]) -> bool:
+    if holder.get("where") != here["where"]:
+        return False
+    try:
+        os.kill(int(holder["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False
+
+
+class Lease:
+    """on_lost: called from the renewing thread when another process has taken it, or it could not be renewed."""
+
+    def __init__(self, swap: Swap, place: str, on_lost: Callable[[], None], note: str = "") -> None:
+        self.held = False
+        self._swap = swap
+        self._place = place
+        self._on_lost = on_lost
+        self._me = {**_here(), "note": note}
+        self._beat = 0
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def take(self, timeout_s: float) -> None:
+        """Waits for up to timeout_s, and at least as long as it takes to know that a holder is gone.
+
+        Raises WalLocked, WalError, OSError.
+        """
+        deadline = time.monotonic() + max(timeout_s, LASTS_S + 2 * LOOK_S)
+        seen, since = None, 0.0
+        while True:
+            content, now = self._swap.read(), time.monotonic()
+            if content != seen:
+                seen, since = content, now
+            free = content is None or content["released"] or _is_gone(content, self._me)
+            if (free or now - since >= LASTS_S) and self._swap.swap(self._content()):
+                break
+            if now >= deadline:
+                assert content is not None
+                raise WalLocked(
+                    f"{self._place}: process {content['pid']} on {content['host']} holds the lease of this log "
+                    f"({content.get('note') or 'the ingest of a query'}) and renews it; stop that one, or give this "
+                    "query a walLocation and subscription of its own"
+                )
+            time.sleep(LOOK_S)
+        self.held = True
+        self._thread = threading.Thread(target=self._renew, name=f"lease {self._place}", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self.held:
+            self.held = False
+            with contextlib.suppress(WalError, OSError):
+                self._swap.swap(self._content(released=True))
+
+    def _content(self, *, released: bool = False) -> dict[str, Any]:
+        self._beat += 1
+        return {**self._me, "beat": self._beat, "released": released, "at": round(time.time(), 3)}
+
+    def _renew(self) -> None:
+        while not self._over.wait(RENEW_S):
+            try:
+                kept = self._swap.swap(self._content())
+            except (WalError, OSError):
+                kept = False
+            if not kept:
+                self.held = False
+                self._on_lost()
+                return
