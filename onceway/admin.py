@@ -14,19 +14,25 @@ socket (`onceway.control`) serves the same pages, and actions beside them.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Generator, Mapping
+import socket
+import ssl
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.typedefs import Middleware
 
+from onceway.admin_access import closed_to_pages
 from onceway.metrics import Metrics
 from onceway.overview import MOST, PAGE, Overview, Source
 from onceway.status import Document, state_of, summarize
 from onceway.topology import HostPort
 
+HANDSHAKE_S: Final = 5.0  # of TLS
 _PAGES: Final = ("/status", "/trace", "/healthz", "/readyz", "/metrics")
 
 
@@ -44,11 +50,14 @@ _LOGGER.addFilter(_Strangers())
 class AdminServer:
     """Serves what `source` says of itself."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, middlewares: Sequence[Middleware] = ()) -> None:
         self._source = source
+        self._middlewares = middlewares  # of the listener, not of `routes`
         self._overview = Overview(source)
         self._metrics = Metrics()
         self._runner: web.AppRunner | None = None
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -60,18 +69,36 @@ class AdminServer:
             web.get("/metrics", self._metrics_page),
         ]
 
-    async def start(self, address: HostPort) -> HostPort:
+    async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
         """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
-        application = web.Application()
+        application = web.Application(middlewares=[closed_to_pages, *self._middlewares])
         application.add_routes(self.routes())
         self._runner = web.AppRunner(application, access_log=None, logger=_LOGGER, shutdown_timeout=1.0)
         await self._runner.setup()
-        host, port = address
-        await web.TCPSite(self._runner, host, port).start()
-        bound: HostPort = self._runner.addresses[0][:2]
+        loop = asyncio.get_running_loop()
+        family, *_, place = (await loop.getaddrinfo(*address, type=socket.SOCK_STREAM))[0]
+        self._socket = socket.create_server(place, family=family, backlog=128)
+        await self.show(tls)
+        bound: HostPort = self._socket.getsockname()[:2]
         return bound
 
+    async def show(self, tls: ssl.SSLContext | None) -> None:
+        """Connections that are made from now on have this TLS. The socket goes on listening."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        assert self._socket is not None
+        before, bound_s = self._server, HANDSHAKE_S if tls is not None else None
+        self._server = await asyncio.get_running_loop().create_server(
+            self._runner.server, sock=self._socket.dup(), ssl=tls, ssl_handshake_timeout=bound_s
+        )
+        if before is not None:
+            before.close()
+
     async def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._socket is not None:
+            self._socket.close()
         if self._runner is not None:
             await self._runner.cleanup()
 

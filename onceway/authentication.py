@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from amqp10.errors import EncodeError
 from amqp10.frames import MIN_MAX_FRAME_SIZE
@@ -39,6 +39,7 @@ from onceway.topology import Topology
 from onceway.topology.sasl import ANONYMOUS, BEARER, EXTERNAL, PLAIN, CertificateRule, Sasl
 from onceway.users import Users, load_users
 
+T = TypeVar("T")
 NONCE_BYTES: Final = 18
 CHECKS_AT_ONCE: Final = 2  # passwords in plain text; each takes some 5 ms of one core
 MOST_TOKEN: Final = 16 << 10  # bytes of a SASL frame where it may have a token
@@ -287,6 +288,12 @@ def _names(certificate: Mapping[str, Any], source: str) -> list[str]:
         parts = [part for parts in certificate.get("subject", ()) for part in parts]
         return [value for key, value in parts if key == "commonName"]
     return [value for key, value in certificate.get("subjectAltName", ()) if key == _FIELDS[source]]
+
+
+async def in_thread(function: Callable[..., T], *arguments: object, fetches: bool = False) -> T:
+    """Runs what takes time: checks of passwords, or what `fetches` keys."""
+    pool = _fetcher() if fetches else _workers()
+    return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
 
 
 @cache

@@ -137,6 +137,20 @@ def listener_context(topology: Topology, name: str, log: Log) -> ListenerContext
     return context
 
 
+def admin_context(topology: Topology, name: str, log: Log) -> ListenerContext | None:
+    """What router `name` needs for its admin listener, its files read now; None: it has no TLS.
+
+    Raises:
+        UsageError: A file cannot be used.
+    """
+    if not topology.admin.tls:
+        return None
+    profile = topology.tls_profile(topology.admin.tls, name)
+    context = server_context(f"{topology.path}: tls.{topology.admin.tls}", profile)
+    warn_of_end(context, log)
+    return context
+
+
 def warn_of_end(context: ListenerContext, log: Log) -> None:
     """Logs that a certificate that is shown ends soon, or is not valid now."""
     now = time.time()

@@ -79,7 +79,8 @@ def free_ports(count: int, rng: random.Random, host: str = "127.0.0.1") -> list[
 
 
 def admin_url(topology: Topology, name: str) -> str:
-    return f"http://{format_host_port(reachable(topology.routers[name].admin))}"
+    scheme = "https" if topology.admin.tls else "http"
+    return f"{scheme}://{format_host_port(reachable(topology.routers[name].admin))}"
 
 
 def reachable(address: HostPort) -> HostPort:

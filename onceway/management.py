@@ -10,8 +10,10 @@ from pathlib import Path
 
 from onceway.actions import Actions
 from onceway.admin import AdminServer
+from onceway.admin_access import Access
 from onceway.control import ControlSocket, socket_path
 from onceway.last_life import Heart
+from onceway.listener_tls import admin_context
 from onceway.listeners import problem
 from onceway.logs import Log
 from onceway.reload import PAGE, ReloadRouter
@@ -23,10 +25,10 @@ class Management:
     """For the router of `server`; its control socket is in the directory `state`, None: it has none."""
 
     def __init__(self, server: RouterServer, log: Log, heart: Heart | None, state: Path | None) -> None:
-        self.reload = ReloadRouter(server, log, heart)
         self._server = server
         self._log = log
-        self._admin = AdminServer(server)
+        self._admin = AdminServer(server, [Access(server).check])
+        self.reload = ReloadRouter(server, log, heart, self._admin)
         self._control = None if state is None else ControlSocket(socket_path(state, server.name), self._admin.routes())
         if self._control is not None:
             self._control.add_action(PAGE, self.reload.action)
@@ -37,7 +39,9 @@ class Management:
         topology, name = self._server.topology, self._server.name
         place = topology.routers[name].admin
         try:
-            await self._admin.start(place)
+            server = self._server
+            server.admin_tls = admin_context(topology, name, self._log)
+            await self._admin.start(place, server.admin_tls)
         except OSError as error:
             raise ConfigError([problem(topology, name, "admin", place, error)]) from error
         if self._control is not None:  # last: who has the ports has the name

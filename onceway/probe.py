@@ -6,6 +6,7 @@ this host whose admin listener cannot be reached is asked through its control so
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,9 @@ from typing import Any, Final, Self
 from urllib.parse import urlencode
 
 import aiohttp
+
+from onceway.listeners import admin_url
+from onceway.topology import Topology
 
 Status = dict[str, Any]
 LOCAL: Final = "local:"  # and a name, in place of a URL: a router that is asked through its control socket alone
@@ -24,9 +28,19 @@ PAGE = 500  # addresses to a request
 class Probe:
     """`async with Probe() as probe`; one HTTP session for all routers."""
 
-    def __init__(self, answer_within_s: float = ANSWER_WITHIN_S, sockets: Mapping[str, Path] | None = None) -> None:
-        """sockets: by URL, the control sockets of routers on this host."""
-        self._sockets = sockets or {}
+    def __init__(
+        self,
+        answer_within_s: float = ANSWER_WITHIN_S,
+        sockets: Mapping[str, Path] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+        login: str | None = None,
+    ) -> None:
+        """sockets: by URL, the control sockets of routers on this host. tls: for listeners with TLS. login: what they
+        are told in the header Authorization."""
+        self._sockets = dict(sockets or {})
+        self._tls = tls
+        self._headers = {"Authorization": login} if login is not None else {}
         self._timeout = aiohttp.ClientTimeout(total=answer_within_s)
         self._session: aiohttp.ClientSession | None = None
         self.why: dict[str, str] = {}  # by URL: why the last question had no answer
@@ -34,7 +48,9 @@ class Probe:
     async def __aenter__(self) -> Self:
         # A connection for each request: the next answer may come from another process on the same port.
         self._session = aiohttp.ClientSession(
-            timeout=self._timeout, connector=aiohttp.TCPConnector(force_close=True, limit=0)
+            timeout=self._timeout,
+            connector=aiohttp.TCPConnector(force_close=True, limit=0, ssl=self._tls or True),
+            headers=self._headers,
         )
         return self
 
@@ -56,6 +72,16 @@ class Probe:
     async def summary(self, url: str) -> Status | None:
         """The `/status` document below this URL without addresses, or None where nobody answers with one."""
         return await self._document(url, {"limit": "0"})
+
+    async def own(self, topology: Topology, name: str, state: Path | None) -> Status | None:
+        """The same of a router on this host whose control socket is in the directory `state`."""
+        from onceway.control import socket_path
+
+        url = admin_url(topology, name)
+        if topology.admin.tls and state is not None:  # certificates, passwords and tokens there are not for us
+            url = LOCAL + name
+            self._sockets[url] = socket_path(state, name)
+        return await self.summary(url)
 
     async def status(self, url: str) -> Status | None:
         """The document with all addresses, page by page."""
@@ -93,13 +119,15 @@ class Probe:
         assert self._session is not None
         try:
             async with self._session.get(url.rstrip("/") + page, params=query) as response:
-                document = await response.json(content_type=None)
+                document = await response.json(content_type=None) if response.status not in (401, 403) else None
         except TimeoutError:
             self.why[url] = f"hangs: no answer within {self._timeout.total:g} s"
             return None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            refused = isinstance(error, aiohttp.ClientConnectorError)
-            self.why[url] = "does not answer: nobody listens" if refused else "does not answer as a router"
+            self.why[url] = _why(error)
+            return None
+        if response.status in (401, 403):
+            self.why[url] = "does not let us read: give --user and --password-file"
             return None
         if not isinstance(document, dict) or "name" not in document:
             self.why[url] = "does not answer as a router"
@@ -109,3 +137,11 @@ class Probe:
     async def trace(self, url: str, query: Mapping[str, str]) -> Status | None:
         """What the router with this URL knows of one delivery (`onceway.admin`), or None."""
         return await self._document(url, query, "/trace")
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return f"does not answer through TLS that we trust, give --ca: {error}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return "does not answer: nobody listens"
+    return "does not answer as a router"

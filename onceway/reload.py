@@ -21,13 +21,14 @@ from onceway import authentication
 from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.control import SUPERVISOR, ControlError, call, socket_path
 from onceway.errors import UsageError
-from onceway.listener_tls import listener_context
+from onceway.listener_tls import admin_context, listener_context
 from onceway.logs import Log
 from onceway.topology import ConfigError, Topology, load, loads
 from onceway.topology.difference import Change, difference
 from onceway.trunk_tls import read_trunk_tls
 
 if TYPE_CHECKING:
+    from onceway.admin import AdminServer
     from onceway.last_life import Heart
     from onceway.listener_tls import ListenerContext
     from onceway.server import RouterServer
@@ -68,8 +69,12 @@ def _plan(old: Topology, new: Topology) -> list[Change]:
 class ReloadRouter:
     """A router's side."""
 
-    def __init__(self, server: RouterServer, log: Log, heart: Heart | None = None) -> None:
+    def __init__(
+        self, server: RouterServer, log: Log, heart: Heart | None = None, admin: AdminServer | None = None
+    ) -> None:
         self._server = server
+        self._admin = admin
+        self._showing: asyncio.Task[None] | None = None  # the admin listener takes new certificates
         self._log = log
         self._heart = heart
         self._file = server.topology.path
@@ -94,10 +99,14 @@ class ReloadRouter:
             tls = self._tls(new)
             clients = authentication.load(new, server.authentication)
             trunks = read_trunk_tls(self._as_connected(new), name, self._log)
+            admin = admin_context(new, name, self._log) if server.admin_tls is not None else None
         except UsageError as error:
             raise ControlError(str(error), 400) from error
         if not dry_run:
             server.reload(new, tls, clients, trunks)
+            if admin is not None and self._admin is not None:
+                server.admin_tls = admin
+                self._showing = asyncio.create_task(self._admin.show(admin))
             server.broken_file = ""
             if self._heart is not None:
                 self._heart.know(new.routers)

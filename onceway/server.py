@@ -103,6 +103,7 @@ class RouterServer:
         self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []
         self._tls: ListenerContext | None = None  # of connections that are made from now on
+        self.admin_tls: ListenerContext | None = None  # as its listener has it
         self.authentication: Authentication | None = None
         self.neighbours = Neighbours(self)
         self._carriers: dict[Carried, Carrier] = {}
@@ -286,7 +287,8 @@ class RouterServer:
     def _certificates(self) -> list[dict[str, Any]]:
         """Those that this router shows, and how many days they are valid."""
         trunks = self.neighbours.tls
-        contexts = [each for each in (self._tls, trunks.listens if trunks is not None else None) if each is not None]
+        shown = self._tls, self.admin_tls, trunks.listens if trunks is not None else None
+        contexts = [each for each in shown if each is not None]
         found = {each.file: each for context in contexts for each in context.validities}
         now = time.time()
         return [{"file": str(file), "days": round(each.days_left(now), 3)} for file, each in found.items()]

@@ -22,7 +22,6 @@ from typing import Any, Final, Protocol
 from onceway import reload
 from onceway.control import SUPERVISOR, ControlSocket, socket_path
 from onceway.last_life import last_life
-from onceway.listeners import admin_url
 from onceway.logs import Log
 from onceway.notify import Notifier
 from onceway.parent import CommandFor, router_command
@@ -413,7 +412,7 @@ class Supervisor:
         if pid is None or self._stopping.is_set():
             return
         child.looked_at = max(child.looked_at, child.began)
-        status = await probe.summary(admin_url(child.started_with or self.topology, child.name))
+        status = await probe.own(child.started_with or self.topology, child.name, self._state)
         now = time.monotonic()
         # Each look counts for a part at most: a supervisor that stood still itself has missed answers.
         child.silent_s += min(now - child.looked_at, self._watchdog_s * MOST_OF_A_LOOK)

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from onceway import topology
-from onceway.cli.options import state_dir_option
+from onceway.cli.options import FILE, state_dir_option
+from onceway.cli.secrets import read_secret
 from onceway.cli.sockets import network_option, routers_here, sockets_by_url
 from onceway.listeners import admin_url
 from onceway.probe import LOCAL, Probe, Status
+from onceway.tls import tls_context
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -58,6 +62,15 @@ Columns, with the short form for terminals of less than 110 columns:
     metavar="SECONDS",
     help="With --watch: how long to wait in between.",
 )
+@click.option("--ca", type=FILE, help="TLS: who may have signed the routers' certificates. Default: the system's.")
+@click.option("--user", envvar="ONCEWAY_USER", show_envvar=True, help="Who this is, to admin listeners with users.")
+@click.option(
+    "--password-file",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    envvar="ONCEWAY_PASSWORD_FILE",
+    show_envvar=True,
+    help="The user's password is in this file's first line. Default: $ONCEWAY_PASSWORD, or ask for it.",
+)
 @state_dir_option
 @network_option
 def command(
@@ -66,6 +79,9 @@ def command(
     as_json: bool,
     watch: bool,
     interval: float,
+    ca: str | None,
+    user: str | None,
+    password_file: str | None,
     state_dir: Path | None,
     network: str | None,
 ) -> None:
@@ -79,7 +95,7 @@ def command(
     """
     from onceway.loop import run
 
-    asked = Asked(target, timeout, as_json, state_dir, network)
+    asked = Asked(target, timeout, as_json, state_dir, network, ca, _login(user, password_file))
     watching = _Watch(asked, interval)
     try:
         if watch:
@@ -95,6 +111,15 @@ def command(
         pass
     ready = [status is not None and status.get("state") == "ready" for status in watching.statuses.values()]
     sys.exit(0 if ready and all(ready) else 1)
+
+
+def _login(user: str | None, password_file: str | None) -> str | None:
+    """What admin listeners are told (RFC 7617)."""
+    if user is None:
+        return None
+    password = os.environ.get("ONCEWAY_PASSWORD") if password_file is None else None
+    secret = password or read_secret(f"Password of {user}: ", password_file)
+    return f"Basic {b64encode(f'{user}:{secret}'.encode()).decode()}"
 
 
 def admin_address(target: str) -> str | None:
@@ -113,6 +138,8 @@ class Asked:
     with_addresses: bool
     state_dir: Path | None = None
     network: str | None = None
+    ca: str | None = None
+    login: str | None = field(default=None, repr=False)
 
     async def ask(self) -> tuple[Mapping[str, Status | None], Mapping[str, str], list[str]]:
         """The routers' documents, by name why an admin listener gave none, and a line for each store of the file that
@@ -138,7 +165,8 @@ class Asked:
     async def _ask(
         self, urls: Mapping[str, str], sockets: Mapping[str, Path]
     ) -> tuple[dict[str, Status | None], dict[str, str]]:
-        async with Probe(self.timeout_s, sockets) as probe:
+        tls = tls_context(self.ca) if self.ca is not None else None
+        async with Probe(self.timeout_s, sockets, tls=tls, login=self.login) as probe:
             ask = probe.status if self.with_addresses else probe.summary
             found = await asyncio.gather(*map(ask, urls.values()))
             return dict(zip(urls, found, strict=True)), {name: probe.why.get(url, "") for name, url in urls.items()}

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from onceway.topology.admin import ADMIN_KEYS
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
 from onceway.topology.model import SCHEMES, Topology
@@ -41,6 +42,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "sasl": NOW,
         "trunks": RESTART,
         "websocket": NOW,
+        "admin": NOW,
         "routers": NOW,
         "links": NOW,
     },
@@ -60,6 +62,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
     "policies": dict.fromkeys(POLICY_KEYS, NOW),
     "trunks": {"tls": RESTART},
     "websocket": {"origins": CONNECTIONS},
+    "admin": {"tls": RESTART, "users": NOW, "groups": NOW},
     "links": {"between": NOW, "cost": NOW, "via": NOW},
     "addresses": {
         "match": NOW,
@@ -142,6 +145,7 @@ def difference(old: Topology, new: Topology) -> list[Change]:
         *_sasl(old, new),
         *_trunks(old, new),
         *_websocket(old, new),
+        *_admin(old, new),
         *_routers(old, new),
         *_links(old, new),
     ]
@@ -281,6 +285,14 @@ def _websocket(old: Topology, new: Topology) -> Iterator[Change]:
     text = _changed("websocket.origins", _said(old.origins) or None, _said(new.origins) or None, "count")
     if text:
         yield Change(text)
+
+
+def _admin(old: Topology, new: Topology) -> Iterator[Change]:
+    for key in ADMIN_KEYS:
+        one, other = (_said(getattr(each.admin, key)) or "none" for each in (old, new))
+        text = _changed(f"admin.{key}", one, other, "count")
+        if text:
+            yield Change(text, restart=key == "tls")
 
 
 def _routers(old: Topology, new: Topology) -> Iterator[Change]:

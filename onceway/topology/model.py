@@ -8,6 +8,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
+from onceway.topology.admin import AdminRules
 from onceway.topology.document import Problem
 from onceway.topology.sasl import Sasl
 from onceway.topology.tls import TlsProfile
@@ -55,6 +56,7 @@ class Topology:
     sasl: Sasl | None = None  # None: clients need not say who they are
     trunk_tls: str | None = None  # the profile of the connections between routers; empty: off; None: it is not said
     origins: tuple[str, ...] = ()  # of the web pages that may open WebSockets
+    admin: AdminRules = field(default_factory=AdminRules)  # who may read the admin listeners
     warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
     text: str = field(default="", repr=False, compare=False)  # the file's content
     directory: Path = field(default=Path(), compare=False)  # what the file's paths are relative to
@@ -66,7 +68,7 @@ class Topology:
         via = sorted((*sorted(pair), place) for pair, place in self.via.items())
         routers, limits = sorted(self.routers.items()), sorted(self.limits.items())
         settings = replace(self.settings, routers=tuple(sorted(self.settings.routers)))
-        tls = sorted(self.tls.items()), self.trunk_tls, self.sasl, self.origins
+        tls = sorted(self.tls.items()), self.trunk_tls, self.sasl, self.origins, self.admin
         said = repr((self.network, routers, links, via, limits, tls, settings))
         return blake2b(said.encode(), digest_size=8).hexdigest()
 

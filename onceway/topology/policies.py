@@ -41,12 +41,17 @@ def _read_policy(item: Item) -> Policy | None:
         item.problem("it allows nothing", "add send, receive or dynamic")
     dynamic = fields["dynamic"].scalar(read_switch, "true or false") if "dynamic" in fields else None
     return Policy(
-        users=_texts(fields, "users", _read_name),
-        groups=_texts(fields, "groups", _read_name),
+        users=read_names(fields, "users"),
+        groups=read_names(fields, "groups"),
         send=_texts(fields, "send", _read_pattern),
         receive=_texts(fields, "receive", _read_pattern),
         dynamic=bool(dynamic),
     )
+
+
+def read_names(fields: Mapping[str, Entry], key: str) -> tuple[str, ...]:
+    """Names of users or groups."""
+    return _texts(fields, key, _read_name)
 
 
 def _texts(fields: Mapping[str, Entry], key: str, read: Callable[[str], str]) -> tuple[str, ...]:

@@ -6,12 +6,12 @@ default and not judged again.  The result is only used when there was no problem
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from onceway.topology.admin import read_admin
 from onceway.topology.document import Bounds, Entry, Form, Item, Problems, read_quantity, suggest
 from onceway.topology.limits import read_limits, read_users
 from onceway.topology.model import HostPort, Link, RouterAddress, Topology
@@ -24,7 +24,7 @@ from onceway.topology.subscriptions import (
     check_subscriptions,
     read_subscriptions,
 )
-from onceway.topology.tls import TlsProfile, read_profile_name, read_tls, read_trunks
+from onceway.topology.tls import TlsProfile, check_trunks_stay, read_profile_name, read_tls, read_trunks
 from onceway.topology.values import (
     format_duration,
     format_host_port,
@@ -49,6 +49,7 @@ TOP_KEYS: Final = (
     "sasl",
     "trunks",
     "websocket",
+    "admin",
     "routers",
     "links",
 )
@@ -115,6 +116,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     policies = read_policies(top.get("policies"), named=sasl is not None)
     trunk_tls = read_trunks(top.get("trunks"), tls)
     origins = read_websocket(top.get("websocket"))
+    admin = read_admin(top.get("admin"), tls, sasl)
     routers = _read_routers(top.get("routers"), host, tls)
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
     sign_of_life_s = longest_sign_of_life_s(trial, [limits, *listener_limits.values(), *(one for _, one in users)])
@@ -126,7 +128,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         check_sign_of_life(defaults, top.get("settings", root), sign_of_life_s)
     links, via = read_links(top.get("links"), list(routers), top.get("routers"))
     if "trunks" not in top:
-        _check_trunks_stay(top.get("links", root), routers, links)
+        check_trunks_stay(top.get("links", root), {end: routers[end].interrouter for link in links for end in link[:2]})
     if problems.found:
         return None
     assert network is not None
@@ -141,7 +143,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)
-    secured = tls, sasl, trunk_tls, origins
+    secured = tls, sasl, trunk_tls, origins, admin
     return Topology(network, path, routers, tuple(links), config, via, listener_limits, *secured, warnings)
 
 
@@ -332,27 +334,6 @@ def _read_listener_limits(entry: Entry | None, settings: RouterConfig, limits: L
         if "limits" in fields:
             found[name] = read_limits(fields["limits"], settings, limits)
     return found
-
-
-def _check_trunks_stay(item: Item, routers: Mapping[str, RouterAddress], links: Sequence[Link]) -> None:
-    """Whoever reaches the listener for neighbours, and none of them shows a certificate, can claim to be one."""
-    far = {name: routers[name].interrouter for link in links for name in link[:2]}
-    open_to_others = [f"{name} ({format_host_port(at)})" for name, at in far.items() if not _is_loopback(at[0])]
-    if open_to_others:
-        item.problems.add(
-            item.line,
-            "trunks",
-            "is not given, and neighbours are taken from other machines without TLS, so that anyone there can claim to "
-            f"be a router: {', '.join(open_to_others)}",
-            "add trunks: {tls: PROFILE} (docs/security.md), or trunks: {tls: off} where the network is yours alone",
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _clash(one: HostPort, other: HostPort) -> bool:

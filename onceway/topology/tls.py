@@ -6,13 +6,15 @@ written, so that files that say the same compare equal wherever they are; `TlsPr
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from onceway.topology.document import Entry, suggest
+from onceway.topology.document import Entry, Item, suggest
+from onceway.topology.values import format_host_port
 
 TLS_KEYS: Final = ("certificate", "key", "names", "ca", "clients", "revoked", "minimum", "ciphers")
 PAIR_KEYS: Final = ("certificate", "key")
@@ -153,3 +155,28 @@ def _read_file(text: str) -> Path:
     if "$" in text.replace(ROUTER, ""):
         raise ValueError(f'"{text}" has a $ that means nothing', f"{ROUTER} stands for the router's name")
     return Path(text)
+
+
+def check_trunks_stay(item: Item, listeners: Mapping[str, tuple[str, int]]) -> None:
+    """Whoever reaches a listener for neighbours, and none of them shows a certificate, can claim to be one.
+
+    Args:
+        item: The links.
+        listeners: Where the routers that have links take neighbours, without TLS.
+    """
+    found = [f"{name} ({format_host_port(at)})" for name, at in listeners.items() if not _is_loopback(at[0])]
+    if found:
+        item.problems.add(
+            item.line,
+            "trunks",
+            "is not given, and neighbours are taken from other machines without TLS, so that anyone there can claim to "
+            f"be a router: {', '.join(found)}",
+            "add trunks: {tls: PROFILE} (docs/security.md), or trunks: {tls: off} where the network is yours alone",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -1,0 +1,169 @@
+"""The admin listener with TLS: who may read, and what no page of another site gets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+import onceway
+from onceway import authentication
+from onceway.admin_access import HEADERS
+from onceway.guesses import MOST_OF_ADDRESS
+from onceway.listeners import admin_url, free_ports
+from onceway.loop import run
+from onceway.management import Management
+from onceway.probe import Probe
+from onceway.server import RouterServer
+from onceway.topology import ConfigError, Topology, loads
+from onceway.users import User, Users, store_users, with_password
+from router.reporting import NO_LOG
+from tests.onceway.test_tokens import AUDIENCE, ISSUER, Issuer
+from tests.pki import Pki
+
+BOUND_S = 60.0
+PASSWORD = "wonderland"
+
+
+class Closed:
+    """One router in this process, whose admin listener is for the group ops and for carol."""
+
+    def __init__(self, directory: Path) -> None:
+        self.pki, self.issuer = Pki(directory / "pki"), Issuer()
+        self.pki.certificate("router", "127.0.0.1")
+        (directory / "keys.json").write_bytes(self.issuer.jwks())
+        names = {"alice": ("ops",), "bob": ()}
+        store_users(
+            directory / "users.json",
+            Users({name: User(with_password(PASSWORD), groups) for name, groups in names.items()}),
+        )
+        listeners = dict(zip(("amqp", "interrouter", "admin"), free_ports(3, random.Random()), strict=True))
+        self.text = yaml.safe_dump(
+            {
+                "network": "n",
+                "tls": {"x": {"certificate": "pki/router.pem", "ca": "pki/ca.pem", "clients": "optional"}},
+                "sasl": {
+                    "users": "users.json",
+                    "certificates": [{"from": "common_name"}],
+                    "tokens": {"keys": "keys.json", "issuer": ISSUER, "audience": AUDIENCE, "groups": "groups"},
+                },
+                "admin": {"tls": "x", "groups": ["ops"], "users": ["carol"]},
+                "routers": {"a": listeners},
+            },
+            sort_keys=False,
+        )
+        self.file = directory / "n.yaml"
+        self.topology: Topology = loads(self.text, str(self.file), str(directory))
+        self.url = admin_url(self.topology, "a")
+        self.server = RouterServer(self.topology, "a", fresh=True)
+        self.management = Management(self.server, NO_LOG, None, None)  # type: ignore[arg-type]
+
+    async def __aenter__(self) -> Closed:
+        await self.server.start(authentication=authentication.load(self.topology))
+        await self.management.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.management.stop()
+        await self.server.stop()
+
+    async def get(
+        self, page: str, certificate: Path | None = None, method: str = "GET", **more: Any
+    ) -> tuple[int, Any]:
+        tls = onceway.tls_context(self.pki.ca, certificate)
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls)) as session,
+            session.request(method, self.url + page, **more) as response,
+        ):
+            assert {name: response.headers.get(name) for name in HEADERS} == HEADERS, page
+            return response.status, await response.text()
+
+
+def test_only_those_of_the_file_read_and_nobody_acts(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Closed(tmp_path) as closed:
+            for page in ("/", "/status", "/metrics", "/trace"):
+                status, text = await closed.get(page)
+                assert (status, "onceway" in text) == (401, False)
+            assert (await closed.get("/healthz"))[0] == 200
+            assert (await closed.get("/readyz"))[0] in (200, 503)
+            carol, bob = closed.pki.certificate("carol"), closed.pki.certificate("bob")
+
+            def basic(user: str, password: str) -> dict[str, Any]:
+                return {"headers": {"Authorization": f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"}}
+
+            def bearer(**claims: Any) -> dict[str, Any]:
+                return {"headers": {"Authorization": f"Bearer {closed.issuer.token(**claims)}"}}
+
+            for expected, how in (
+                (200, basic("alice", PASSWORD)),
+                (401, basic("alice", "wonder")),
+                (401, basic("nobody", PASSWORD)),
+                (403, basic("bob", PASSWORD)),
+                (200, bearer(sub="dave", groups=["ops"])),
+                (403, bearer(sub="dave")),
+                (401, bearer(sub="dave", groups=["ops"], aud="shop")),
+                (200, {"certificate": carol}),
+                (403, {"certificate": bob}),
+                (401, {"headers": {"Authorization": "Basic =="}}),
+                (401, {"headers": {"Authorization": "Digest x"}}),
+            ):
+                assert (await closed.get("/status?limit=0", **how))[0] == expected, how
+            for action in ("/drain", "/reload", "/connection/close"):
+                assert (await closed.get(action, method="POST", json={}, **basic("alice", PASSWORD)))[0] == 404
+            assert (await closed.get("/status", method="POST", **basic("alice", PASSWORD)))[0] == 405
+            assert "onceway_state" in (await closed.get("/metrics", **basic("alice", PASSWORD)))[1]
+
+            own = closed.server.authentication
+            assert own is not None
+            for _ in range(MOST_OF_ADDRESS):
+                own.guesses.failed("127.0.0.1:1", "alice", asyncio.get_running_loop().time())
+            assert (await closed.get("/status", **basic("alice", PASSWORD)))[0] == 401, "guessing is over"
+
+    run(asyncio.wait_for(story(), BOUND_S))
+
+
+def test_new_certificates_are_shown_after_a_reload_and_a_probe_says_what_it_lacks(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with Closed(tmp_path) as closed:
+            login = f"Basic {b64encode(f'alice:{PASSWORD}'.encode()).decode()}"
+            tls = onceway.tls_context(closed.pki.ca)
+            async with Probe(tls=tls, login=login) as probe:
+                found = await probe.summary(closed.url)
+                assert found is not None
+                days = [one["days"] for one in found["certificates"]]
+                closed.pki.certificate("router", "127.0.0.1", days=2.5)
+                closed.management.reload.follow(closed.topology)
+                found = await probe.summary(closed.url)
+                assert found is not None
+                assert [round(one["days"], 1) for one in found["certificates"]] == [2.5] != days
+            async with Probe(tls=tls) as probe:
+                assert await probe.summary(closed.url) is None
+                assert probe.why[closed.url] == "does not let us read: give --user and --password-file"
+            async with Probe() as probe:
+                assert await probe.summary(closed.url) is None
+                assert "does not answer through TLS that we trust, give --ca" in probe.why[closed.url]
+
+    run(asyncio.wait_for(story(), BOUND_S))
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ("{users: [a]}", "admin: passwords and tokens could be read on the way; add tls"),
+        ("{tls: x, users: [a]}", "admin: nobody can say who they are; add a section sasl"),
+        ("{tls: y}", 'admin.tls: no TLS profile "y"'),
+        ("{read: [a]}", 'admin: unknown key "read"'),
+    ],
+)
+def test_mistakes_in_the_file_are_named(section: str, said: str) -> None:
+    text = "network: n\ntls: {x: {certificate: c}}\nrouters: {a: {amqp: 1, interrouter: 2, admin: 3}}\n"
+    with pytest.raises(ConfigError) as caught:
+        loads(f"{text}admin: {section}\n")
+    assert said in str(caught.value)
