@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
+import zlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.edges.bus.world import ROOT_KEY, Batch, BusProcess, Sink, ask
+import onceway.sync
+from tests.edges.bus.world import ROOT_KEY, Batch, BusNetwork, BusProcess, Sink, ask
 from tests.live import wait_until
 
 EVENT = {"type": "update", "url": "https://example.com/1"}
@@ -449,6 +453,30 @@ def test_a_subscriber_goes_back_to_a_position_or_a_time(bus: BusProcess, topic: 
         wait_until(lambda: bus.subscription(owner)["events"]["queued"] == 0, "all is taken")
     for wrong in ({"position": -1}, {"position": 0, "time": 0}, {"from": 0}):
         assert bus.ask("PUT", f"/subscriber/topics/{topic}", owner, wrong).status == 400
+
+
+def test_any_amqp_client_reads_all_events(bus: BusProcess, network: BusNetwork, topic: str) -> None:
+    owner = bus.client()
+    pushed = [{"data": number} for number in (1, "x" * 6_000, 3)]
+    with (
+        ThreadPoolExecutor(1) as pool,
+        onceway.sync.connect(network.urls()) as connection,
+    ):
+        subscriber = connection.subscriber("bus")
+        pushes = [pool.submit(bus.push, owner, topic, 0, timestamp=7, **each) for each in pushed]
+        bodies = []
+        for _ in pushed:
+            delivery = subscriber.receive(timeout_s=60)
+            delivery.accept()
+            bodies.append(delivery.body)
+        assert [push.result() for push in pushes] == [204] * 3
+        subscriber.close()
+    prefix = f"zlib:{topic}:".encode()
+    assert bodies[1].startswith(prefix)
+    assert len(bodies[1]) < 500
+    bodies[1] = zlib.decompress(bodies[1].removeprefix(prefix))
+    event = {"topic": topic, "type": "update", "url": "https://example.com/0", "t": 7}
+    assert [json.loads(body) for body in bodies] == [{**event, **each} for each in pushed]
 
 
 # --- metrics

@@ -158,7 +158,11 @@ def test_nothing_is_lost_or_disordered_when_edges_routers_and_the_store_are_kill
     chaos = Chaos(network, server, make_sink)
     victims = ["bus-a", "a", "database", "bus-b", "b"] if server else ["bus-a", "bus-b"]
     if kills := int(os.environ.get("BUS_KILLS", "0")):  # `make chaos`
-        rng = random.Random(13)
+        seed = os.environ.get("BUS_SEED", "13")
+        print(
+            f"rerun: BUS_KILLS={kills} BUS_SEED={seed} python -m pytest tests/edges/bus/test_several.py -m slow -k {store} -s"
+        )
+        rng = random.Random(seed)
         pauses = ["pause bus-a", "pause bus-b"] if server else ["pause bus-b"]
         victims = [rng.choice([*victims, *pauses]) for _ in range(kills)]
     for number, victim in enumerate(victims):

@@ -56,6 +56,29 @@ def test_a_restarted_bus_goes_on_with_what_it_holds(bus_network: BusNetworks, ma
     assert (found["topics"], found["timeout"], found["callback"]) == (["orders"], 0, sink.url)
 
 
+def test_what_everybody_has_taken_goes_when_it_is_not_kept_for_replay(
+    bus_network: BusNetworks, make_sink: Sinks
+) -> None:
+    bus = bus_network(arguments=("--keep", "0")).bus
+    sink = make_sink()
+    token = bus.client()
+    bus.push(token, "orders", 0)
+    bus.subscribe(token, sink, "orders")
+    pushed = itertools.count(1)
+
+    def replayed() -> list[int]:
+        """What comes of the past, and a new event."""
+        number = next(pushed)
+        assert bus.push(token, "orders", number) == 204
+        wait_until(lambda: number in numbers(sink) and bus.subscription(token)["events"]["queued"] == 0, "it is taken")
+        sink.batches.clear()
+        assert bus.ask("PUT", "/subscriber/topics/orders", token, {"position": 0}).status == 204
+        wait_until(lambda: bus.subscription(token)["events"]["queued"] == 0, "all is taken again")
+        return numbers(sink)
+
+    wait_until(lambda: 0 not in replayed(), "what was taken is removed")
+
+
 class Pusher:
     """Pushes numbers in order, at one edge after the other; each until it is answered with 204."""
 
