@@ -16,7 +16,7 @@ from pathlib import Path
 from shelve import open as open_shelf
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from edges.bus import Drain
+from onceway.bus import Drain
 
 URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8080"
 TOPIC = sys.argv[2] if len(sys.argv) > 2 else "orders"

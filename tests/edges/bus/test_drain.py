@@ -12,7 +12,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import pytest
 
-from edges.bus import Drain
+from onceway.bus import Drain
 from tests.edges.bus.conftest import BusNetworks
 from tests.edges.bus.world import basic
 from tests.live import wait_until

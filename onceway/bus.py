@@ -1,4 +1,4 @@
-"""For subscribers: a middleware that receives batches, checks the token, and drops what was taken before.
+"""For subscribers of an event bus: a middleware that receives batches, checks the token, and drops repeats.
 
     def handle(events):
         for event in events:
