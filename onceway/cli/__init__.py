@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "admin": "drop a subscription, close links and connections",
     "user": "keep the file of users that routers let in",
     "policy": "ask what users may do",
+    "ingest": "receive into the log of Spark's source, without Spark",
     "publish": "publish lines, or a count of messages",
     "subscribe": "receive messages and print them, or count them",
     "demo": "three routers, one killed in mid-stream, and the ledger",

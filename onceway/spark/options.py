@@ -70,6 +70,9 @@ OPTIONS: Final = (
     Option("includeHeaders", "include_headers", "boolean", "false"),
     Option("transport", "transport", "word", "file", words=("file", "inline")),
     Option("lockTimeout", "lock_timeout_s", "duration", "10s"),
+    Option("leaseTimeout", "lease_s", "duration", "10s", 1),
+    Option("ingest", "ingest", "word", "driver", words=("driver", "apart")),
+    Option("reader", "reader", "write id", "query"),
     Option("drainTimeout", "drain_timeout_s", "duration", "60s"),
     Option("startingOffsets", "starting", "offsets", "earliest", words=("earliest", "latest")),
     Option("startingTimestamp", "starting_us", "time", None, example="2026-11-25T06:00:00Z"),
@@ -116,6 +119,9 @@ class SourceOptions:
     include_headers: bool = False
     transport: Literal["file", "inline"] = "file"
     lock_timeout_s: float = 10.0
+    lease_s: float = 10.0
+    ingest: Literal["driver", "apart"] = "driver"
+    reader: str = "query"
     drain_timeout_s: float = 60.0
     starting: str = "earliest"
     starting_us: int | None = None  # since 1970

@@ -9,6 +9,8 @@ from edges.bus.metrics import BusMetrics
 from edges.pipe.metrics import StoreCollector
 from onceway.metrics import Metrics
 from onceway.overview import Measured
+from onceway.spark.source.service import LogCollector
+from onceway.spark.wal import Wal
 from onceway.status import Sums, summarize
 from router.core.counters import CountersByAddress, Histogram
 
@@ -52,8 +54,18 @@ def test_the_page_of_pipes_names_every_metric_of_a_store() -> None:
     assert set(NAME.findall((ROOT / "docs" / "pipe.md").read_text())) == pipe_metric_names()
 
 
-def test_other_documents_name_only_metrics_that_exist() -> None:
-    known = metric_names() | bus_metric_names() | pipe_metric_names()
+def ingest_metric_names(directory: Path) -> set[str]:
+    wal = Wal.open_or_create(str(directory / "wal"), "lake", ["orders"])
+    return {each.name for each in LogCollector(wal).collect()}
+
+
+def test_the_page_of_spark_names_every_metric_of_the_ingest(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "spark.md").read_text()
+    assert set(NAME.findall(page)) == ingest_metric_names(tmp_path)
+
+
+def test_other_documents_name_only_metrics_that_exist(tmp_path: Path) -> None:
+    known = metric_names() | bus_metric_names() | pipe_metric_names() | ingest_metric_names(tmp_path)
     for page in sorted((ROOT / "docs").rglob("*.md")):
         for name in NAME.findall(page.read_text()):
             assert name in known, f"{page.relative_to(ROOT)} names {name}"

@@ -195,7 +195,7 @@ def test_runs_of_a_single_batch_each_trim_what_the_run_before_had_committed(rig:
         for position in (10, 10, 20, 5, 7):  # told twice, and rolled back
             rig.stream().commit(Offset(uuid, {0: position}))
         assert rig.ingests.trimmed == [{0: 10}, {0: 5}]
-    (rig.location / "committed.json").write_text("{torn")
+    (rig.location / "reader-query.json").write_text("{torn")
     rig.stream().commit(Offset(uuid, {0: 9}))
     rig.stream().commit(Offset("another", {0: 99}))
     rig.stream().commit(Offset(uuid, {0: 11}))

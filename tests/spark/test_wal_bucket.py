@@ -10,6 +10,7 @@ import pytest
 from onceway.spark.errors import WalDamaged, WalError, WalFenced, WalLocked, WalMissing
 from onceway.spark.source.journal import WalJournal
 from onceway.spark.wal import Retention, Wal, bucket
+from onceway.spark.wal.leases import Lease
 from tests.spark.memory import Died, MemoryObjects
 from tests.spark.slots import GROUPS, SUBSCRIPTION, TOPIC, Life, message, numbered, rows_of, tag
 
@@ -21,12 +22,16 @@ class World:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.contents: dict[str, bytes] = {}
+        self.lasts_s = 1e-6
         self.objects = MemoryObjects(self.contents)  # of the process that is started next
         for module in ("onceway.spark.wal.bucket", "onceway.spark.wal"):
             patch.setattr(f"{module}.objects_at", lambda location: self.objects)
         patch.setattr("onceway.spark.wal.bucket.LOOK_S", 0.0)
-        patch.setattr("onceway.spark.wal.leases.LASTS_S", 0.0)  # whoever comes takes it: what counts is the fence
-        patch.setattr("onceway.spark.wal.leases.RENEW_S", 3600.0)
+        # whoever comes takes the lease: what counts is the fence
+        patch.setattr(
+            "onceway.spark.wal.bucket.Lease", lambda *args: Lease(*args[:3], self.lasts_s or args[3], *args[4:])
+        )
+        patch.setattr("onceway.spark.wal.leases.RENEWALS", 1e-9)
         patch.setattr("onceway.spark.wal.bucket.BucketStorage.apart_s", 0.0)
         patch.setattr("onceway.spark.source.journal.SETTLED_EVERY_S", 3600.0)
 
@@ -175,9 +180,8 @@ def test_whatever_the_older_writer_adds_while_it_is_taken_over_from_is_known(wor
 def test_a_second_writer_is_told_who_holds_the_lease_and_a_silent_one_is_followed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("onceway.spark.wal.leases.LASTS_S", 0.5)
-    monkeypatch.setattr("onceway.spark.wal.leases.RENEW_S", 0.05)
-    monkeypatch.setattr("onceway.spark.wal.leases.LOOK_S", 0.02)
+    monkeypatch.setattr("onceway.spark.wal.leases.RENEWALS", 10)
+    world.lasts_s = 0.5
     frozen = world.process()
     wal = world.wal()
     life = Life(wal, 10, GROUPS)

@@ -45,6 +45,7 @@ from router.names import PARTITION, SUBSCRIPTION_EXISTS
 TELL_EVERY_S: Final = 0.2
 BEAT_S: Final = 2.0  # `ingests` waits many times as long
 LEAVE_WITHIN_S: Final = 3.0
+RETAIN_EVERY_S: Final = 5.0
 QUIET_S: Final = 0.25  # a publisher that waits for credit answers a drain within this time
 BATCH_BYTES: Final = 4 << 20
 
@@ -186,6 +187,7 @@ class Ingest:
         self._loop = asyncio.get_running_loop()
         self._wal = Wal.open(config["location"])
         self._slots: list[int] = config["slots"]
+        self._apart = config["ingest"] == "apart"
         self._backlog = Backlog(config["max_backlog"], {slot: self._wal.slot(slot) for slot in self._slots})
         self._journal = WatchingJournal(
             self._wal,
@@ -194,9 +196,11 @@ class Ingest:
                 group_rows=config["group_rows"],
                 group_ms=config["group_ms"],
                 segment_bytes=config["segment_bytes"],
+                lease_s=config["lease_s"],
                 lock_timeout_s=config["lock_timeout_s"],
             ),
             self._writer_moved,
+            apart=self._apart,
         )
         self._receivers: dict[int, Receiver] = {}
         self._router: str | None = None
@@ -213,7 +217,7 @@ class Ingest:
         )
         try:
             tasks = [self._receive(connection, slot) for slot in self._slots]
-            await _all(*tasks)
+            await _all(*tasks, *([self._retain()] if self._apart else []))
         finally:
             for receiver in self._receivers.values():
                 receiver.writer.flush()
@@ -242,6 +246,19 @@ class Ingest:
             self._up.set()
         await self._receivers[slot].run()
 
+    async def _retain(self) -> None:
+        """Never returns: removes what is old, whoever has read it."""
+        seconds, octets = self._config["retention"]
+        while True:
+            await asyncio.sleep(RETAIN_EVERY_S)
+            for slot in self._receivers:
+                self._trim(slot, self._receivers[slot].writer.durable, Retention(seconds, octets))
+
+    def _trim(self, slot: int, position: int, retention: Retention) -> None:
+        writer = self._receivers[slot].writer
+        writer.trim(position, retention)
+        self._journal.watches[slot].trimmed(writer.start)  # by trimmings before this one
+
     def _exists(self, slot: int, error: LinkRefused) -> SubscriptionExists:
         topic, name, location = self._wal.slots[slot], self._wal.link_of(slot), self._wal.location
         return SubscriptionExists(
@@ -264,10 +281,7 @@ class Ingest:
                 self._backlog.processed(slot, position, receiver.writer.durable, receiver.writer.pending_bytes)
         for slot, position in _positions(line.get("trim")):
             if slot in self._receivers:
-                seconds, octets = self._config["retention"]
-                writer = self._receivers[slot].writer
-                writer.trim(position, Retention(seconds, octets))
-                self._journal.watches[slot].trimmed(writer.start)  # by trimmings before this one
+                self._trim(slot, position, Retention(*self._config["retention"]))
         if "drain" in line:
             await self._drain(line["drain"], line["within"])
 

@@ -42,6 +42,7 @@ AGAIN_AFTER_S: Final = 0.5  # three times as long after each further futile life
 # for longer than this from then on.
 SILENT_S: Final = 30.0
 LISTEN_S: Final = 1.0
+NO_BACKLOG: Final = 1 << 62  # retention bounds the log, and no query holds it back
 
 
 def say(text: str) -> None:
@@ -52,18 +53,22 @@ def say(text: str) -> None:
 class Ingests:
     """The ingests of one query, at most `receivers`."""
 
-    def __init__(self, options: SourceOptions, wal: Wal) -> None:
+    def __init__(self, options: SourceOptions, wal: Wal, slots: Sequence[int] | None = None) -> None:
+        """slots: those to receive, where it is not all of the options' topics."""
         self._options = options
         self._changed = threading.Condition()  # guards what the threads write; reentrant: a signal handler stops us
         self._ingests: list[IngestProcess] = []
-        slots = [slot for topic in options.topics for slot in wal.slots_of(topic)]
+        if slots is None:
+            slots = [slot for topic in options.topics for slot in wal.slots_of(topic)]
         self._most = len(slots)
-        count = min(options.receivers or options.partitions, len(slots))
+        apart = options.ingest == "apart"
+        # each waits for its lease: one that waits for a slot must not hold another
+        count = len(slots) if apart else min(options.receivers or options.partitions, len(slots))
         for number in range(count):
             own = slots[number::count]
             # each gets its share of the limit: it does not see the others' rows
             backlog = options.max_backlog * len(own) // len(slots)
-            config = self._config(own, backlog)
+            config = self._config(own, NO_BACKLOG if apart else backlog)
             self._ingests.append(IngestProcess(config, own, _row_counter(wal, own), self._changed))
         self._slots = {slot: ingest for ingest in self._ingests for slot in ingest.slots}
         self._drains = 0
@@ -74,7 +79,7 @@ class Ingests:
             **asdict(self._options),
             "slots": slots,
             "max_backlog": backlog,
-            "connect_timeout_s": CONNECT_WITHIN_S,
+            "connect_timeout_s": CONNECT_WITHIN_S if self._options.ingest == "driver" else None,
             "parent": os.getpid(),
         }
 
@@ -168,8 +173,9 @@ class Ingests:
         self._stopping = True
         for ingest in self._ingests:
             ingest.hang_up()
+        deadline = time.monotonic() + STOP_WITHIN_S
         for ingest in self._ingests:
-            ingest.wait(STOP_WITHIN_S)
+            ingest.wait(max(0.0, deadline - time.monotonic()))
 
 
 def _row_counter(wal: Wal, slots: Sequence[int]) -> Callable[[], int]:
@@ -358,6 +364,8 @@ class IngestProcess:
                     self._state = state
                 case {"drained": number, "ends": ends}:
                     self.drained = (number, {int(slot): end for slot, end in ends.items()})
+                case {"failed": reason} if self._config.get("ingest") == "apart":
+                    say(f"slot {self.slots[0]}: {reason}")  # another host has it now, or may have it next
                 case {"failed": reason}:
                     self.failure = reason
             self._changed.notify_all()

@@ -58,6 +58,8 @@ class WalJournal:
         settings: WalSettings | None = None,
         on_durable: Callable[[SlotWriter], None] | None = None,
         disk: Disk | None = None,
+        *,
+        apart: bool = False,
     ) -> None:
         """slots: those that this process fills (default: all of the log); `open` locks them.
 
@@ -68,6 +70,7 @@ class WalJournal:
         self._settings = settings or WalSettings()
         self._on_durable = on_durable
         self._disk = disk or Disk()
+        self._apart = apart
         self._wake: Callable[[], None] | None = None
         self._lock = threading.Lock()  # over the numbers here and in the parts
         self._number = 0
@@ -98,7 +101,7 @@ class WalJournal:
         self._wake = wake
         try:
             for (topic, _), slot in self._slots.items():
-                storage = self.wal.storage(slot, self._disk)
+                storage = self.wal.storage(slot, self._disk, self._settings.lease_s, apart=self._apart)
                 self._writers[slot] = SlotWriter(storage, slot, topic, self._settings, self._changed)
         except BaseException:
             for writer in self._writers.values():
@@ -371,9 +374,15 @@ class WatchingJournal(WalJournal):
     """A WalJournal whose slots have a gap file."""
 
     def __init__(
-        self, wal: Wal, slots: Sequence[int], settings: WalSettings, on_durable: Callable[[SlotWriter], None]
+        self,
+        wal: Wal,
+        slots: Sequence[int],
+        settings: WalSettings,
+        on_durable: Callable[[SlotWriter], None],
+        *,
+        apart: bool = False,
     ) -> None:
-        super().__init__(wal, slots, settings, on_durable)
+        super().__init__(wal, slots, settings, on_durable, apart=apart)
         self.watches: dict[int, Watch] = {}  # by slot
 
     def subscriber(self, address: str, name: str) -> SubscriberJournal:

@@ -1,4 +1,4 @@
-"""What a log remembers of the query that reads it (`committed.json`).
+"""What a log remembers of each query that reads it (`reader-NAME.json`).
 
 Spark keeps a query's offsets in its checkpoint, which the source never sees.  The log remembers by itself how far Spark
 has committed, because trimming lags a batch and a run of Trigger.AvailableNow may have a single one; that rows have
@@ -22,9 +22,9 @@ _DOCUMENTS: Final = Documents(SparkSourceError, "it is written again with the ne
 class Progress:
     """Read once, written by the one process that serves the query."""
 
-    def __init__(self, wal: Wal) -> None:
+    def __init__(self, wal: Wal, reader: str = "query") -> None:
         self._uuid = wal.uuid
-        self._document = wal.document("committed.json", _DOCUMENTS)
+        self._document = wal.document(f"reader-{reader}.json", _DOCUMENTS)
         self.begun = False
         self.committed: dict[int, int] | None = None  # Spark's last commit; an older one, or none, only delays trimming
         self._reported: dict[int, list[tuple[int, int]]] = {}  # by slot: (place, noted_us)

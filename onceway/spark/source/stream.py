@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from onceway.spark.errors import CheckpointIsNew, DataLoss, OffsetError, OptionError
 from onceway.spark.options import MIB, SourceOptions
+from onceway.spark.source.apart import Apart
 from onceway.spark.source.ingests import Ingests, say
 from onceway.spark.source.journal import GAPS, Gap, GapFile
 from onceway.spark.source.progress import Progress
@@ -272,7 +273,7 @@ class Stream:
     def __init__(
         self,
         options: SourceOptions,
-        ingests: Callable[[SourceOptions, Wal], Ingests] = Ingests,
+        ingests: Callable[[SourceOptions, Wal], Ingests | Apart] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
@@ -280,8 +281,8 @@ class Stream:
         self.wal = Wal.open_or_create(
             options.location, options.subscription, options.topics, partitions=options.partitions
         )
-        self._ingests = ingests(options, self.wal)
-        self._progress = Progress(self.wal)
+        self._ingests = (ingests or (Ingests if options.ingest == "driver" else Apart))(options, self.wal)
+        self._progress = Progress(self.wal, options.reader)
         self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered, self._progress)
         self._initial: Offset | None = None
         self._frozen: dict[int, int] | None = None

@@ -10,6 +10,7 @@ knows Spark or the network.
 from __future__ import annotations
 
 import os
+import re
 import uuid as uuids
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from onceway.spark.files import Disk, Documents, is_bucket, local_path
 from onceway.spark.wal.bucket import BucketReader, BucketStorage, ObjectDocument
 from onceway.spark.wal.documents import Document, FileDocument
 from onceway.spark.wal.fencing import DOCUMENTS, take_lock
+from onceway.spark.wal.leases import LASTS_S, FileSwap, holder_of
 from onceway.spark.wal.objects import objects_at
 from onceway.spark.wal.reading import DirectoryReader, SlotReader
 from onceway.spark.wal.storage import DirectoryStorage, Retention, Storage
@@ -29,6 +31,8 @@ FORMAT = 1
 MANIFEST = "wal.json"
 _PROGRAM = "onceway write-ahead log"
 _LOCK = "wal.lock"
+_READER = "reader-"
+_READER_NAME = re.compile(r"reader-(.+)\.json")
 _LOCK_TIMEOUT_S = 10.0
 
 
@@ -178,19 +182,39 @@ class Wal:
         return cls(location, content["uuid"], content["subscription"], content["container"], slots, partitions)
 
     def document(self, name: str, documents: Documents) -> Document:
-        """A document of the log: `committed.json`, `0/gaps.json`."""
+        """A document of the log: `reader-query.json`, `0/gaps.json`."""
         return _document(self.location, name, documents)
 
     def slot(self, number: int) -> SlotReader:
         kind = BucketReader if is_bucket(self.location) else DirectoryReader
         return kind(self.location, number, self.slots[number], self.uuid)
 
-    def storage(self, number: int, disk: Disk | None = None) -> Storage:
-        """What the slot's writer writes to."""
+    def storage(
+        self, number: int, disk: Disk | None = None, lease_s: float = LASTS_S, *, apart: bool = False
+    ) -> Storage:
+        """What the slot's writer writes to.  apart: it is none of a query's own (`onceway ingest`)."""
         uuid = bytes.fromhex(self.uuid.replace("-", ""))
         if is_bucket(self.location):
-            return BucketStorage(BucketReader(self.location, number, self.slots[number], self.uuid), uuid)
-        return DirectoryStorage(os.path.join(self.location, str(number)), uuid, disk)
+            reader = BucketReader(self.location, number, self.slots[number], self.uuid)
+            return BucketStorage(reader, uuid, lease_s, "onceway ingest" if apart else "")
+        return DirectoryStorage(os.path.join(self.location, str(number)), uuid, disk, lease_s, apart=apart)
+
+    def holder(self, number: int) -> str:
+        """Who holds the slot's lease, for people; empty: nobody, or a query on a directory, which needs none."""
+        if is_bucket(self.location):
+            swap = ObjectDocument(objects_at(self.location), self.location, f"{number}/lease.json", DOCUMENTS)
+            return holder_of(swap)
+        directory = os.path.join(self.location, str(number))
+        return holder_of(FileSwap(directory)) if os.path.isdir(directory) else ""
+
+    def readers(self) -> list[str]:
+        """The names of the queries that have committed something (`reader`)."""
+        if is_bucket(self.location):
+            names = objects_at(self.location).after(_READER, "")
+        else:
+            names = os.listdir(self.location)
+        found = [_READER_NAME.fullmatch(name) for name in names]
+        return sorted(match[1] for match in found if match)
 
     def slots_of(self, topic: str) -> list[int]:
         """In the order of partitions.  Raises WalForeign where there is no such topic."""

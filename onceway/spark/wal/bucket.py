@@ -37,7 +37,7 @@ from onceway.spark.wal.frames import (
     encode_frame,
     read_frame_head,
 )
-from onceway.spark.wal.leases import Lease
+from onceway.spark.wal.leases import LASTS_S, Lease
 from onceway.spark.wal.objects import Objects, objects_at
 from onceway.spark.wal.reading import Part, SegmentIndex, SlotReader
 from onceway.spark.wal.storage import Retention, Tail
@@ -274,7 +274,7 @@ class BucketStorage:
     apart_s = APART_S
     was_fenced = False
 
-    def __init__(self, reader: BucketReader, uuid: bytes, note: str = "") -> None:
+    def __init__(self, reader: BucketReader, uuid: bytes, lease_s: float = LASTS_S, note: str = "") -> None:
         self.place = reader.directory
         self.start = 0
         self.on_lost: Callable[[], None] = lambda: None
@@ -283,7 +283,7 @@ class BucketStorage:
         self._epoch = 0
         self._objects = objects_at(reader.location)
         lease = ObjectDocument(self._objects, reader.location, f"{reader.number}/lease.json", DOCUMENTS)
-        self._lease = Lease(lease, self.place, self._lease_lost, note)
+        self._lease = Lease(lease, self.place, self._lease_lost, lease_s, note)
 
     def claim(self, timeout_s: float) -> Tail:
         self._lease.take(timeout_s)

@@ -1,9 +1,9 @@
 """Leases: which of several processes writes a slot, where no lock of an operating system tells.
 
-A lease is a document that its holder changes every few seconds.  Who finds it unchanged for LASTS_S by its own clock
-takes it: clocks of different hosts are never compared.  A holder that was frozen meanwhile finds out when it renews.
-The lease only keeps processes from taking the slot from each other all the time; what keeps a thawed holder's rows
-out of the log is the fence (`fencing`, `bucket`).
+A lease is a document that its holder changes every few seconds.  Who finds it unchanged for `leaseTimeout` by its own
+clock takes it: clocks of different hosts are never compared.  A holder that was frozen meanwhile finds out when it
+renews.  The lease only keeps processes from taking the slot from each other all the time; what keeps a thawed holder's
+rows out of the log is the fence (`fencing`, `bucket`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any, Final, Protocol
 from onceway.spark.errors import WalError, WalLocked
 
 LASTS_S: Final = 10.0
-RENEW_S: Final = 3.0
-LOOK_S: Final = 0.5
+LOOKS: Final = 20  # how often one that waits looks while a lease lasts
+RENEWALS: Final = 3  # and how often its holder renews it
 _PREFIX: Final = "lease-"
 
 
@@ -77,6 +77,12 @@ class FileSwap:
         return self._directory / f"{_PREFIX}{number}"
 
 
+def holder_of(swap: Swap) -> str:
+    """Who holds it, for people; empty: nobody."""
+    content = swap.read()
+    return "" if content is None or content["released"] else f"{content['host']}:{content['pid']}"
+
+
 def _here() -> dict[str, Any]:
     """This process: `where` is equal for processes that see each other's numbers."""
     space = os.stat("/proc/self/ns/pid").st_ino if os.path.exists("/proc/self/ns/pid") else 0
@@ -104,11 +110,14 @@ def _is_gone(holder: dict[str, Any], here: dict[str, Any]) -> bool:
 class Lease:
     """on_lost: called from the renewing thread when another process has taken it, or it could not be renewed."""
 
-    def __init__(self, swap: Swap, place: str, on_lost: Callable[[], None], note: str = "") -> None:
+    def __init__(
+        self, swap: Swap, place: str, on_lost: Callable[[], None], lasts_s: float = LASTS_S, note: str = ""
+    ) -> None:
         self.held = False
         self._swap = swap
         self._place = place
         self._on_lost = on_lost
+        self._lasts_s = lasts_s
         self._me = {**_here(), "note": note}
         self._beat = 0
         self._over = threading.Event()
@@ -119,14 +128,14 @@ class Lease:
 
         Raises WalLocked, WalError, OSError.
         """
-        deadline = time.monotonic() + max(timeout_s, LASTS_S + 2 * LOOK_S)
+        deadline = time.monotonic() + max(timeout_s, 1.1 * self._lasts_s)
         seen, since = None, 0.0
         while True:
             content, now = self._swap.read(), time.monotonic()
             if content != seen:
                 seen, since = content, now
             free = content is None or content["released"] or _is_gone(content, self._me)
-            if (free or now - since >= LASTS_S) and self._swap.swap(self._content()):
+            if (free or now - since >= self._lasts_s) and self._swap.swap(self._content()):
                 break
             if now >= deadline:
                 assert content is not None
@@ -135,7 +144,7 @@ class Lease:
                     f"({content.get('note') or 'the ingest of a query'}) and renews it; stop that one, or give this "
                     "query a walLocation and subscription of its own"
                 )
-            time.sleep(LOOK_S)
+            time.sleep(self._lasts_s / LOOKS)
         self.held = True
         self._thread = threading.Thread(target=self._renew, name=f"lease {self._place}", daemon=True)
         self._thread.start()
@@ -155,7 +164,7 @@ class Lease:
         return {**self._me, "beat": self._beat, "released": released, "at": round(time.time(), 3)}
 
     def _renew(self) -> None:
-        while not self._over.wait(RENEW_S):
+        while not self._over.wait(self._lasts_s / RENEWALS):
             try:
                 kept = self._swap.swap(self._content())
             except (WalError, OSError):

@@ -49,6 +49,7 @@ from onceway.spark.wal.frames import (
     segment_head,
     segments,
 )
+from onceway.spark.wal.leases import LASTS_S, FileSwap, Lease
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,8 +322,14 @@ class DirectoryStorage:
     apart_s = 0.0
     was_fenced = False
 
-    def __init__(self, directory: str, uuid: bytes, disk: Disk | None = None) -> None:
+    def __init__(
+        self, directory: str, uuid: bytes, disk: Disk | None = None, lease_s: float = LASTS_S, *, apart: bool = False
+    ) -> None:
+        """apart: whose rights are a lease, which ends where its holder is frozen, as a lock does not."""
         self.place = directory
+        self._lasts_s = lease_s
+        self._apart = apart
+        self._lease: Lease | None = None
         self.start = 0
         self.files: SlotFiles | None = None  # once taken over
         self.on_lost: Callable[[], None] = lambda: None
@@ -341,10 +348,19 @@ class DirectoryStorage:
         except OSError as error:
             raise explain(error, directory, "making the slot's directory") from error
         self._lock = take_lock(os.path.join(directory, "lock"), timeout_s)
+        if self._apart or FileSwap(directory).read() is not None:
+            note = "onceway ingest" if self._apart else ""
+            self._lease = Lease(FileSwap(directory), directory, self._lease_lost, self._lasts_s, note)
+            if self._apart:  # before it waits: whoever waits for a frozen one must not keep others waiting
+                self._lock.release()
+            self._lease.take(timeout_s)
         self.start = read_start(directory)
         epochs = read_epochs(directory)
         self.was_fenced = epochs is not None
         return find_tail(directory, epochs, self.start, self._uuid)
+
+    def _lease_lost(self) -> None:
+        self.on_lost()
 
     def take_over(self, epoch: int, segment_bytes: int) -> Tail:
         disk, directory = self._disk, self.place
@@ -391,5 +407,7 @@ class DirectoryStorage:
     def close(self) -> None:
         if self.files is not None:
             self.files.close()
+        if self._lease is not None:
+            self._lease.release()
         if self._lock is not None:
             self._lock.release()

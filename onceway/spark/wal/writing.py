@@ -34,12 +34,13 @@ APART: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class WalSettings:
-    """`groupRows`, `groupMs`, `segmentBytes`, `lockTimeout`."""
+    """`groupRows`, `groupMs`, `segmentBytes`, `leaseTimeout`, `lockTimeout`."""
 
     group_rows: int = 5000  # one group: one frame, one fdatasync
     group_bytes: int = 16 << 20  # of payload; a single larger message is a group of its own
     group_ms: float = 50.0  # how long a group waits for more rows at most; a fiftieth where none come (`Gathering`)
     segment_bytes: int = 64 << 20
+    lease_s: float = 10.0
     lock_timeout_s: float = 10.0  # how long to wait for another process's lock (a killed driver's: up to 4 s)
 
 

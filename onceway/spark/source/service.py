@@ -1,0 +1,188 @@
+"""Receivers apart from Spark: `onceway ingest FILE`, and what there is to see of a log (`onceway ingest status`).
+
+The same processes as a query's own (`ingests`), one for each slot, without a query.  Who holds a slot's lease fills it;
+the others wait.  So any number of hosts may run the same file, and each slot goes on at another one when its host dies
+or stands still.  What is kept is a matter of time and bytes (`walRetention`), not of who has read it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import yaml
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from onceway.errors import UsageError
+from onceway.spark.errors import OptionError
+from onceway.spark.options import SourceOptions, source_options
+from onceway.spark.source.ingests import Ingests
+from onceway.spark.source.progress import Progress
+from onceway.spark.wal import SlotReader, Wal
+
+LOOK_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A file, read."""
+
+    options: SourceOptions
+    slots: tuple[int, ...] | None = None  # None: all
+    metrics: tuple[str, int] | None = None  # host, port
+
+
+def read_plan(path: str) -> Plan:
+    """Raises OptionError with all problems; UsageError where it is no YAML mapping."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            content = yaml.safe_load(file)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise UsageError(f"{path}: {error}") from None
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: is no mapping of options; write for example 'topic: orders'")
+    problems: list[str] = []
+    slots, metrics = content.pop("slots", None), content.pop("metrics", None)
+    if slots is not None and not (isinstance(slots, list) and slots and all(type(each) is int for each in slots)):
+        problems.append(f"slots: {slots!r} is no list of numbers; write for example [0, 1], or leave it out for all")
+    place = _place(metrics, problems)
+    given = {str(key): _text(value) for key, value in content.items()}
+    if "walRetention" not in content:
+        problems.append(
+            "walRetention: is missing; say how long rows are kept, as in 24h, since no query holds them back"
+        )
+    if given.pop("ingest", "apart") != "apart":
+        problems.append("ingest: is apart here; leave it out")
+    try:
+        options = source_options(given, "stream")
+    except OptionError as error:
+        problems += str(error).splitlines()
+    if problems:
+        raise OptionError("\n".join(f"{path}: {problem}" for problem in problems))
+    # a process that waits for its lease waits for as long as it takes
+    options = replace(options, ingest="apart", lock_timeout_s=1e9)
+    return Plan(options, None if slots is None else tuple(slots), place)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _place(text: Any, problems: list[str]) -> tuple[str, int] | None:
+    if text is None:
+        return None
+    host, _, port = str(text).rpartition(":")
+    if not host or not port.isdecimal():
+        problems.append(f"metrics: {text!r} is no host:port; write for example 127.0.0.1:9464")
+        return None
+    return host.strip("[]"), int(port)
+
+
+class Service:
+    """The receivers of one host."""
+
+    def __init__(self, plan: Plan) -> None:
+        options = plan.options
+        self.wal = Wal.open_or_create(
+            options.location, options.subscription, options.topics, partitions=options.partitions
+        )
+        unknown = [slot for slot in plan.slots or () if slot not in self.wal.slots]
+        if unknown:
+            raise OptionError(f"slots: {unknown[0]} is none of this log's, which are 0 to {max(self.wal.slots)}")
+        self.ingests = Ingests(options, self.wal, plan.slots)
+        self._metrics = plan.metrics
+        self._stop = threading.Event()
+
+    def run(self) -> None:
+        """Until `stop`.  Raises IngestFailed where a receiver dies again and again; OSError where a port is taken."""
+        server = None
+        if self._metrics is not None:
+            registry = CollectorRegistry(auto_describe=False)
+            registry.register(LogCollector(self.wal))
+            server, _ = start_http_server(self._metrics[1], self._metrics[0], registry)
+        self.ingests.begin()
+        try:
+            while not self._stop.wait(LOOK_S):
+                self.ingests.check()
+        finally:
+            self.ingests.stop()
+            if server is not None:
+                server.shutdown()
+                server.server_close()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+# -- what there is to see
+
+
+def status_of(wal: Wal) -> dict[str, Any]:
+    """The log's slots and its readers' lag.  A reader's position is the end of its last batch but one (Spark commits
+    a batch when it plans the next)."""
+    readers = {name: Progress(wal, name).committed or {} for name in wal.readers()}
+    slots = [_slot_status(wal, wal.slot(number), readers) for number in wal.slots]
+    return {"log": wal.location, "subscription": wal.subscription, "partitions": wal.partitions, "slots": slots}
+
+
+def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, dict[int, int]]) -> dict[str, Any]:
+    number, start, end = reader.number, reader.start(), reader.end()
+    lags = {}
+    for name, positions in readers.items():
+        at = min(max(positions.get(number, start), start), end)
+        lags[name] = {"position": at, "rows": end - at, "bytes": reader.bytes_between(at, end)}
+    return {
+        "slot": number,
+        "topic": wal.slots[number],
+        "partition": wal.partition_of(number),
+        "holder": wal.holder(number),
+        "start": start,
+        "end": end,
+        "bytes": reader.bytes_between(start, end),
+        "readers": lags,
+    }
+
+
+class LogCollector:
+    """The same for Prometheus, as it is when it is asked."""
+
+    def __init__(self, wal: Wal) -> None:
+        self._wal = wal
+
+    def collect(self) -> Iterable[Metric]:
+        labels = ["topic", "partition"]
+        held = GaugeMetricFamily("onceway_ingest_held", "A receiver holds this partition's lease.", labels=labels)
+        rows = GaugeMetricFamily("onceway_ingest_rows", "Rows received since the log began.", labels=labels)
+        size = GaugeMetricFamily("onceway_ingest_log_bytes", "Payload bytes in the log.", labels=labels)
+        lag = GaugeMetricFamily(
+            "onceway_ingest_reader_lag_rows", "Rows that a query has not committed.", labels=[*labels, "reader"]
+        )
+        behind = GaugeMetricFamily(
+            "onceway_ingest_reader_lag_bytes", "Payload bytes of these rows.", labels=[*labels, "reader"]
+        )
+        for slot in status_of(self._wal)["slots"]:
+            of = [slot["topic"], str(slot["partition"])]
+            held.add_metric(of, float(bool(slot["holder"])))
+            rows.add_metric(of, slot["end"])
+            size.add_metric(of, slot["bytes"])
+            for name, reader in slot["readers"].items():
+                lag.add_metric([*of, name], reader["rows"])
+                behind.add_metric([*of, name], reader["bytes"])
+        return [held, rows, size, lag, behind]
+
+
+def table_of(status: dict[str, Any]) -> Sequence[str]:
+    """Lines for people."""
+    lines = [f"{status['log']}  subscription {status['subscription']}"]
+    for slot in status["slots"]:
+        name = slot["topic"] if status["partitions"] == 1 else f"{slot['topic']}[{slot['partition']}]"
+        holder = slot["holder"] or "nobody"
+        lines.append(f"  {name}  rows {slot['start']} to {slot['end']}, {slot['bytes']} bytes, received by {holder}")
+        for reader, lag in slot["readers"].items():
+            lines.append(f"    {reader}  at {lag['position']}, {lag['rows']} rows and {lag['bytes']} bytes behind")
+    return lines
