@@ -78,7 +78,7 @@ if [ "$want" = venv ]; then exit 0; fi
 pip() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input "$@" >&2; }
 
 complete=1
-# Fails where there can be no Spark; everything else goes on without it.
+# spark EXTRA WHAT-FOLLOWS: fails where there can be no Spark; everything else goes on without it.
 spark() {
     if [ -n "${ONCEWAY_NO_SPARK:-}" ]; then
         say "going on without Spark, as ONCEWAY_NO_SPARK asks for"
@@ -86,8 +86,8 @@ spark() {
     fi
     "$venv/bin/python" -c 'import pyspark, pyarrow' 2>/dev/null ||
         say "installing Spark into .venv: a source package of 456 MB, which takes about 80 s (ONCEWAY_NO_SPARK=1 leaves it out)"
-    if ! pip install -q -e ".[spark]"; then
-        say "pip could not install Spark; going on without it: $1"
+    if ! pip install -q -e ".[$1]"; then
+        say "pip could not install Spark; going on without it: $2"
         return 1
     fi
 }
@@ -95,7 +95,7 @@ spark() {
 if [ "$want" = runtime ]; then
     say "installing onceway and what it needs to run into .venv"
     pip install -q -e .
-    spark "the demo will leave out its last part" || complete=
+    spark spark "the demo will leave out its last part" || complete=
     [ -z "$complete" ] || echo "$key" >"$venv/.onceway-runtime"
     exit 0
 fi
@@ -129,7 +129,7 @@ if ! pip install -q -e ".[$extra]"; then
     pip install -q -e ".[check,docs]"
 fi
 
-spark "its tests will be reported as skipped" || complete=
+spark spark-s3 "its tests will be reported as skipped" || complete=
 
 # The load generators of bench/ are C programs.
 lacking=
