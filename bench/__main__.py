@@ -13,6 +13,7 @@ calls        calls, reads and writes of one message in a router
 engine       encoding and decoding AMQP alone
 mqtt         encoding and decoding MQTT alone
 interrouter  the network of routers alone
+scale        the control of networks of 5, 20 and 100 routers
 spark        rows a second into Spark
 wal          the Spark source's log alone
 store        the store of the edges alone
@@ -32,8 +33,8 @@ from importlib import import_module
 from bench import compare
 
 PROGRAMS = (
-    "watch", "unsettled", "maps", "memory", "peaks", "calls", "core", "engine", "mqtt", "interrouter", "spark", "wal",
-    "store", "pipe", "bus", "metadata",
+    "watch", "unsettled", "maps", "memory", "peaks", "calls", "core", "engine", "mqtt", "interrouter", "scale",
+    "spark", "wal", "store", "pipe", "bus", "metadata",
 )  # fmt: skip
 
 

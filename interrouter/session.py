@@ -42,8 +42,15 @@ if TYPE_CHECKING:
 BATCH: Final = 64 * 1024  # bytes of messages in one packet; the last one may exceed it
 BATCH_ITEMS: Final = 1024
 PROBE_AFTER: Final = 0.4  # heartbeats
+IDLE: Final = 2
 ACK_DELAY: Final = 0.1
 ACK_SHARE: Final = 16  # acknowledgements per window, at least
+
+
+def idle_s(heartbeat_s: float, dead_after_s: float) -> float:
+    """How often sessions that have nothing to say acknowledge, all at once, as each of these packets crosses all hops
+    between two routers. Between two of them may lie a heartbeat more."""
+    return heartbeat_s * (IDLE if dead_after_s >= 3 * IDLE * heartbeat_s else 1)
 
 
 class Session:
@@ -94,6 +101,7 @@ class Sessions:
         ack_delay_s: float,
     ) -> None:
         self.by_peer: dict[str, Session] = {}
+        self._beats = 0
         self.resets = 0
         self._incarnation = incarnation
         self._by_incarnation: dict[int, Session] = {}
@@ -102,8 +110,7 @@ class Sessions:
         self._schedule = wake
         self._window = window
         self._ack_bytes = window // ACK_SHARE
-        self._heartbeat_s = heartbeat_s
-        self._dead_after_s = dead_after_s
+        self.set_timers(heartbeat_s, dead_after_s)
         self._probe_after_s = probe_after_s
         self._ack_delay_s = ack_delay_s
         self._number = 0
@@ -116,6 +123,7 @@ class Sessions:
     def set_timers(self, heartbeat_s: float, dead_after_s: float) -> None:
         self._heartbeat_s = heartbeat_s
         self._dead_after_s = dead_after_s
+        self._idle_beats = round(idle_s(heartbeat_s, dead_after_s) / heartbeat_s)
         self._probe_after_s = PROBE_AFTER * heartbeat_s
         self._ack_delay_s = ACK_DELAY * heartbeat_s
 
@@ -279,14 +287,16 @@ class Sessions:
                 self._note_probe(session.probe_at)
 
     def heartbeat(self, now: float) -> None:
-        """Once per heartbeat: acknowledge to peers that were sent nothing, restart silent sessions."""
+        """Once per heartbeat: acknowledge to peers that were sent nothing for a while, restart silent sessions."""
+        self._beats += 1
+        idle = self._beats % self._idle_beats == 0
         for session in list(self.by_peer.values()):
             if not session.up:
                 self._queue_open(session)
             elif now >= session.last_received + self._dead_after_s:  # the same expression as in next_silence
                 self.resets += 1
                 self._restart(session, now)
-            elif now - session.last_sent >= 0.9 * self._heartbeat_s:
+            elif idle and now - session.last_sent >= 0.9 * self._heartbeat_s:
                 self._acknowledge(session, session.trunk)
 
     def process_resumed(self, heard: float) -> None:

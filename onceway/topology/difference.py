@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from interrouter.session import idle_s
 from onceway.topology.admin import ADMIN_KEYS
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
@@ -174,11 +175,11 @@ def _timers_refused(old: Topology, new: Topology) -> str:
     if slowest > MOST_FASTER * fastest:
         return f"change heartbeat by at most a factor of {MOST_FASTER} at a time: routers forget each other otherwise"
     shortest = min(one.dead_after_s, other.dead_after_s)
-    if shortest < 2 * slowest:
+    if shortest < max(2 * slowest, *(1.5 * idle_s(each.heartbeat_s, each.dead_after_s) for each in (one, other))):
         return (
             f"routers with dead_after {format_duration(shortest)} would take those with heartbeat "
             f"{format_duration(slowest)} for dead: in one reload make the longer of the two timers longer, or the "
-            "shorter one shorter, and the other in the next"
+            "shorter one shorter, and the other in the next; or make the change in smaller steps"
         )
     return ""
 
