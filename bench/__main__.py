@@ -1,8 +1,10 @@
 """`python -m bench [PROGRAM] [options]`.  Without a program: all comparisons with other brokers, in one run.
 
+table        all comparisons with skupper-router alone
 compare      CPU per delivery by subscribers, beside other brokers
 latency      time from publisher to subscriber, beside other brokers
-wide         CPU per delivery of 40 topics with small windows, beside other brokers
+wide         CPU per delivery of 40 topics by window, beside other brokers
+single       the same of one topic
 bodies       CPU per delivery by size of the body, beside other brokers
 watch        what reading status and metrics of a router with many topics costs
 unsettled    whether a delivery costs the same beside what is unsettled, idle or stalled
@@ -43,6 +45,8 @@ def main() -> int:
     if name in ("-h", "--help"):
         print(__doc__)
         return 0
+    if name == "table":
+        return compare.main(["--peers", "onceway,skrouterd", *arguments], list(compare.TABLES))
     if name in compare.TABLES:
         return compare.main(arguments, [name])
     if name in PROGRAMS:

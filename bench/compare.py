@@ -1,11 +1,16 @@
 """Onceway beside other brokers: same machine, same run, same load generators.
 
-    python -m bench compare|latency|wide|bodies [--quick] [--peers onceway,nats] [--skrouterd PATH] [--json FILE]
+    python -m bench table|compare|latency|wide|single|bodies [--quick] [--peers onceway,nats] [--skrouterd PATH]
+                                                              [--json FILE]
 
-compare: 1, 4 and 16 subscribers of one topic, bodies of 100 bytes, windows of 1,000 messages.
+table:   all of them, Onceway and skupper-router.
+compare: 1 to 200 subscribers of one topic, bodies of 100 bytes, windows of 1,000 messages.
 latency: one topic at 1,000 messages a second, and 40 topics at 50 each.
 wide:    40 topics with a publisher and a subscriber each; windows of 1, 10, 100 and 1,000 messages.
-bodies:  100 bytes to 1 MB, windows of at most 3 MB.
+single:  the same with one topic.
+bodies:  24 bytes (a stamp) to 1 MB, windows of at most 3 MB.
+
+Each cell shows the peer's CPU seconds per 100,000 deliveries, deliveries per second, and the median latency then.
 
 A peer that is not installed is left out, which is said in a line.  Exit status 1 if a run through Onceway failed, lost,
 repeated or reordered a message, or a peer could not be started; 2 if the generators cannot be built.
@@ -40,11 +45,12 @@ class Table:
     latency: bool = False  # show latencies instead of CPU and rate
 
 
-BODIES = {"100 B": 100, "1 kB": 1_000, "10 kB": 10_000, "100 kB": 100_000, "1 MB": 1_000_000}
+WINDOWS = (1, 10, 100, 1_000)
+BODIES = {"24 B": 24, "100 B": 100, "1 kB": 1_000, "10 kB": 10_000, "100 kB": 100_000, "1 MB": 1_000_000}
 TABLES = {
     "compare": Table(
         "By subscribers",
-        {"1": {}, "4": {"subscribers": 4}, "16": {"subscribers": 16}},
+        {"1": {}, "4": {"subscribers": 4}, "16": {"subscribers": 16}, "200": {"subscribers": 200}},
         routers=(1, 2, 3),
     ),
     "latency": Table(
@@ -58,8 +64,13 @@ TABLES = {
     ),
     "wide": Table(
         "40 topics, by window",
-        {f"{n}": {"topics": 40, "window": n, "deliveries": min(80_000, 20_000 * n)} for n in (1, 10, 100, 1_000)},
-        routers=(1, 2),
+        {f"{n}": {"topics": 40, "window": n, "deliveries": min(80_000, 20_000 * n)} for n in WINDOWS},
+        routers=(1, 2, 3),
+    ),
+    "single": Table(
+        "One topic, by window",
+        {f"{n}": {"window": n, "deliveries": min(80_000, 10_000 * n)} for n in WINDOWS},
+        routers=(1, 2, 3),
     ),
     "bodies": Table(
         "By size of the body",
@@ -71,7 +82,7 @@ TABLES = {
             }
             for name, size in BODIES.items()
         },
-        routers=(1, 2),
+        routers=(1, 2, 3),
     ),
 }
 
@@ -103,10 +114,11 @@ class Cell:
         if TABLES[self.table].latency:
             figures = f"{self.median('latency_p50_ms'):.2f}, {self.median('latency_p99_ms'):.1f} ms"
         else:
-            figures = f"{self.measure:.2f} s; {self.median('deliveries_per_s'):,.0f}/s"
+            rate, wait = self.median("deliveries_per_s"), self.median("latency_p50_ms")
+            figures = f"{self.measure:.2f} s; {rate:,.0f}/s; {wait:.1f} ms"
         ratio = ""
         if base and base is not self and base.runs and base.measure:
-            ratio = f" (x{self.measure / base.measure:.2f})"
+            ratio = f" (x{self.measure / base.measure:.2f}{', ahead' if self.measure < base.measure else ''})"
         marks = (" *" if any(one.refused_second for one in self.runs) else "") + (" !" if self.faults else "")
         return figures + ratio + marks
 
@@ -239,7 +251,9 @@ def shown(name: str, cells: Sequence[Cell]) -> list[str]:
         "| " + " | ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) + " |" for row in rows
     ]
     lines.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
-    what = "p50, p99; ratio of p50" if table.latency else "CPU seconds per 100,000 deliveries; deliveries per second"
+    what = (
+        "p50, p99; ratio of p50" if table.latency else "CPU seconds per 100,000 deliveries; deliveries per second; p50"
+    )
     notes = [f"! {cell.peer.label}, {cell.column}: {cell.faults}" for cell in cells if cell.faults]
     if any(one.refused_second for cell in cells for one in cell.runs):
         notes.insert(0, "* asked for rcv-settle-mode second, and answered with first")

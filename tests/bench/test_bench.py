@@ -35,6 +35,7 @@ def test_every_subscriber_gets_every_message(tmp_path: Path, capsys: pytest.Capt
         "1": (320, 320),
         "4": (80, 320),
         "16": (20, 320),
+        "200": (1, 200),
     }
     for row in rows.values():
         assert row["faults"] == {}
