@@ -19,9 +19,9 @@ from typing import Final
 
 HEAD_MOST: Final = 8 << 10  # bytes of a request or its answer
 MESSAGE_MOST: Final = (1 << 16) - 1  # bytes of one of our messages: Qpid JMS takes no larger ones unless told to
-CONTROL_MOST: Final = 125  # bytes of a control frame's payload (5.5)
+CONTROL_MOST: Final = 125  # bytes of a control frame's payload (RFC 6455, 5.5)
 NORMAL, PROTOCOL_ERROR, NOT_BINARY = 1000, 1002, 1003  # status codes (7.4.1)
-_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10  # opcodes (5.2)
+_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10  # opcodes (RFC 6455, 5.2)
 _FINAL, _RESERVED, _MASKED = 0x80, 0x70, 0x80
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
@@ -61,14 +61,14 @@ class _WebSocket:
     )
 
     def __init__(self, entropy: Callable[[int], bytes] | None) -> None:
-        self._entropy = entropy  # the client's side masks what it sends (5.3)
+        self._entropy = entropy  # the client's side masks what it sends (RFC 6455, 5.3)
         self._buffer = b""  # of a head, or of a frame's beginning, that has not come as a whole
         self._left = 0  # bytes of the data frame that is being read
         self._mask = b""  # of that frame, turned to the next of these bytes
         self._fragmented = False  # the message goes on in another frame
         self._early: list[bytes] = []  # what is to be sent once the handshake is over
         self._out: list[bytes] = []
-        self._pong: bytes | None = None  # the answer to the last ping; earlier ones need none (5.5.3)
+        self._pong: bytes | None = None  # the answer to the last ping; earlier ones need none (RFC 6455, 5.5.3)
         self._closed = False  # our close frame is sent
         self.subprotocol = ""
         self.failure = ""
