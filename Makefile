@@ -37,8 +37,8 @@ sim-long: tools ## all of the smallest worlds (an hour, 8 GiB), 100,000 schedule
 	@$(BIN)/python -m chaos.simulate --exhaustive --world all --limit-states 7500000 --seconds 1200 --jobs 2
 	@$(BIN)/python -m chaos.simulate --seeds $(SEEDS) --jobs 2 $(ARGS)
 
-chaos: tools ## live networks under faults: every short schedule of chaos/live/schedules, judged; 100 deaths of a bus on each store; the long tests
-	@$(BIN)/onceway chaos all $(ARGS)
+chaos: tools ## live networks under faults: every short schedule of chaos/live/schedules, judged, in each mode of security; 100 deaths of a bus on each store; the long tests
+	@for mode in plain tls mutual; do $(BIN)/onceway chaos all --security $$mode $(ARGS) || exit; done
 	@$(PYTEST) -m long --timeout 600
 	@BUS_KILLS=100 $(PYTEST) tests/edges/bus/test_several.py -m slow -s --timeout 3600
 

@@ -21,6 +21,7 @@ import click
 
 from chaos import commit
 from chaos.judge.history import HistoryError
+from onceway.demo.secure import MODES
 from onceway.errors import UsageError
 
 if TYPE_CHECKING:
@@ -52,6 +53,15 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("cut short", err=True)
             sys.exit(UNKNOWN)
+
+
+_security = click.option(
+    "--security",
+    type=click.Choice(MODES),
+    default="plain",
+    show_default=True,
+    help="tls: listeners and trunks have TLS; mutual: clients show certificates and log in, and there are policies.",
+)
 
 
 @click.group("chaos", cls=_Commands)
@@ -96,16 +106,18 @@ def check(schedules: tuple[str, ...]) -> None:
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="Where history, logs and report go.")
 @click.option("--seed", type=int, help="Of what the schedule leaves to chance.")
 @click.option("--client", metavar="CLIENT", help="Every client is of this kind, which has a journal.")
-def run(schedule: str, out: Path | None, seed: int | None, client: str | None) -> None:
+@_security
+def run(schedule: str, out: Path | None, seed: int | None, client: str | None, security: str) -> None:
     """Run SCHEDULE, a file or a name of the library, and judge it."""
-    sys.exit(run_and_judge(schedule, out, _new_seed() if seed is None else seed, client))
+    sys.exit(run_and_judge(schedule, out, _new_seed() if seed is None else seed, client, security))
 
 
 @command.command("all")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), help="A folder in here for each.")
 @click.option("--seed", type=int, help="The same for each.")
 @click.option("--strict", is_flag=True, help="A schedule that this machine cannot run is a failure: exit code 3.")
-def all_(out: Path | None, seed: int | None, strict: bool) -> None:
+@_security
+def all_(out: Path | None, seed: int | None, strict: bool, security: str) -> None:
     """Run every schedule of the library that is not long, one after the other."""
     from chaos.live.schedule_files import library, load_schedule
 
@@ -120,7 +132,7 @@ def all_(out: Path | None, seed: int | None, strict: bool) -> None:
             continue
         where = None if out is None else out / path.stem
         try:
-            codes[path.stem] = run_and_judge(path.stem, where, _new_seed() if seed is None else seed)
+            codes[path.stem] = run_and_judge(path.stem, where, _new_seed() if seed is None else seed, security=security)
         except Interrupted as interrupted:
             codes[path.stem] = interrupted.code
             break
@@ -212,7 +224,9 @@ def missing_client(schedule: Schedule) -> str | None:
     return None
 
 
-def run_and_judge(schedule: str, out: Path | None, seed: int, client: str | None = None) -> int:
+def run_and_judge(
+    schedule: str, out: Path | None, seed: int, client: str | None = None, security: str = "plain"
+) -> int:
     """The exit code.  Raises Interrupted."""
     from chaos.judge.history import GLOB, read
     from chaos.judge.judge import judge
@@ -231,6 +245,7 @@ def run_and_judge(schedule: str, out: Path | None, seed: int, client: str | None
     if client is not None:
         loaded = loaded.with_clients(client)
     options = ["--seed", str(seed), *([] if client is None else ["--client", client])]
+    options += [] if security == "plain" else ["--security", security]
     if (reason := reason_to_skip(loaded)) is not None:
         say(f"schedule {loaded.name} is skipped: {reason}")
         return UNKNOWN
@@ -244,7 +259,7 @@ def run_and_judge(schedule: str, out: Path | None, seed: int, client: str | None
     say(f"shows: {loaded.shows}")
     try:
         (directory / "schedule.yaml").write_bytes(path.read_bytes())
-        run = Run(loaded, directory, seed, say)
+        run = Run(loaded, directory, seed, say, security)
         run.run()
         judgement = judge(directory)
         recovered = summary(recoveries(read(directory)))

@@ -24,6 +24,7 @@ from typing import IO, Any, Literal
 
 from chaos.live.reloading import Reloading
 from chaos.live.schedule import Publisher, Subscriber
+from onceway.demo.secure import Secure
 from onceway.errors import UsageError
 
 _HERE = Path(__file__).resolve().parent
@@ -196,7 +197,13 @@ class Client(Process):
     """One publisher or subscriber.  `said` holds the words READY and DONE as they come."""
 
     def __init__(
-        self, what: Publisher | Subscriber, directory: Path, urls: str, address: str, timeout_s: float
+        self,
+        what: Publisher | Subscriber,
+        directory: Path,
+        urls: str,
+        address: str,
+        timeout_s: float,
+        secure: Secure | None = None,
     ) -> None:
         self.what = what
         self.name = what.name
@@ -206,6 +213,7 @@ class Client(Process):
         self.abandoned = False  # killed for good
         self._directory = directory
         self._urls, self._address, self._timeout_s = urls, address, timeout_s
+        self._secure = secure
         self._log: IO[str] | None = None
 
     @property
@@ -248,6 +256,10 @@ class Client(Process):
             "settle": what.settle,
             "timeout": self._timeout_s,
         }
+        if (secure := self._secure) is not None:
+            options["ca"] = str(secure.ca)
+            if (certificate := secure.certificate(self.name)) is not None:
+                options |= {"certificate": str(certificate), "password_file": str(secure.password_file(self.name))}
         if isinstance(what, Publisher):
             timing = {"duration": what.duration_s} if self.until is None else {"until": self.until}
             options |= {"rate": what.rate, "size": what.size, "count": what.count, **timing}

@@ -29,7 +29,8 @@ from chaos.live.processes import Client, Network, Router, check_clients
 from chaos.live.schedule import SETTLE, Publisher, Schedule
 from interrouter.network import dials
 from onceway import topology as topologies
-from onceway.errors import OncewayError
+from onceway.demo.secure import Secure
+from onceway.errors import OncewayError, UsageError
 from onceway.topology import Topology
 
 TICK_S: Final = 0.02
@@ -46,8 +47,10 @@ class NotStarted(OncewayError):
 
 
 class Run:
-    def __init__(self, schedule: Schedule, directory: Path, seed: int, say: Say) -> None:
+    def __init__(self, schedule: Schedule, directory: Path, seed: int, say: Say, security: str = "plain") -> None:
+        """security: one of `onceway.demo.secure.MODES`."""
         self.schedule = schedule
+        self._security = security
         self.directory = directory
         self.seed = seed
         self.cut = False  # by Ctrl-C
@@ -101,7 +104,10 @@ class Run:
                 at[name, router] = self._connections.proxy(link_name(name, router), f"{where.host}:{where.amqp}")
             self.say(f"toxiproxy at {self._connections.server}: {len(trunks)} trunks, {len(links)} links through it")
         path = self.directory / "topology.yaml"
-        path.write_text(yaml.safe_dump(_document(schedule, by_name, via), sort_keys=False))
+        document, secure = _document(schedule, by_name, via), self._secure(routers)
+        if secure is not None:
+            document = secure.secured(document, [free_port() for _ in routers])
+        path.write_text(yaml.safe_dump(document, sort_keys=False))
         topology = topologies.load(path)
         self._network = Network(self.directory, path, routers, self._router_changed)
         self._declare(topology)
@@ -113,8 +119,8 @@ class Run:
             order = schedule.routers.index(what.at)
             names = (*schedule.routers[order:], *schedule.routers[:order])
             urls = [at.get((what.name, name), f"{by_name[name].host}:{by_name[name].amqp}") for name in names]
-            shown = ",".join(f"amqp://{url}" for url in urls)
-            self._clients[what.name] = Client(what, self.directory, shown, schedule.address, timeout_s)
+            shown = ",".join(f"{'amqp' if secure is None else 'amqps'}://{url}" for url in urls)
+            self._clients[what.name] = Client(what, self.directory, shown, schedule.address, timeout_s, secure)
         for publishes in (False, True):  # whoever subscribes later has missed something rightly
             chosen = [client for client in self._clients.values() if client.publishes is publishes]
             for client in chosen:
@@ -122,6 +128,20 @@ class Run:
             names_shown = ", ".join(client.name for client in chosen)
             self._wait(names_shown, lambda chosen=chosen: all(client.ready for client in chosen))  # type: ignore[misc]
             self.say(f"ready: {names_shown}")
+
+    def _secure(self, routers: list[Router]) -> Secure | None:
+        """Certificates, users and policies of this run, if it has any."""
+        if self._security == "plain":
+            return None
+        if any(one.client == "rhea-exactly-once" for one in self.schedule.clients):
+            raise UsageError("rhea-exactly-once clients have no TLS: give --client onceway, or --security plain")
+        hosts = dict.fromkeys(["localhost", "127.0.0.1", *(router.host for router in routers)])
+        clients = [one.name for one in self.schedule.clients]
+        directory = (self.directory / "pki").absolute()
+        secure = Secure(directory, self._security, self.schedule.routers, clients, list(hosts), self.schedule.address)
+        secure.make()
+        self.say(f"certificates of {len(routers)} routers and {len(clients)} clients, mode {self._security}")
+        return secure
 
     def _declare(self, topology: Topology) -> None:
         schedule = self.schedule

@@ -21,7 +21,12 @@ import click
 )
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep journals, logs and lake here.")
 @click.option("--spark/--no-spark", default=True, show_default=True, help="A Spark pipeline as one of the subscribers.")
-def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None, spark: bool) -> None:
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="An authority and certificates of its own, TLS both ways, users, policies. Without Spark.",
+)
+def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None, spark: bool, secure: bool) -> None:
     """Start three routers, publish through one, deliver through the others, and kill a router in mid-stream.
 
     Spark subscribes beside the applications: it writes orders into a Parquet lake and into totals by window (see
@@ -35,7 +40,7 @@ def command(count: int, rate: float, kill: tuple[str, ...], keep: Path | None, s
 
     console = Console(stderr=True)
     try:
-        ledger = run_loop(run(Plan(count, rate, kill, keep, spark), console))
+        ledger = run_loop(run(Plan(count, rate, kill, keep, spark, secure), console))
     except DemoFailed as error:
         console.print(str(error), style="bold red", highlight=False, markup=False, soft_wrap=True)
         sys.exit(1)

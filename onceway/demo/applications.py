@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,26 @@ ADDRESS = "orders"
 TICK_S = 0.02
 LATE_EVERY, LATE_BY = 50, timedelta(hours=1)
 Tell = Callable[[str, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How an application reaches the network."""
+
+    urls: Sequence[str]
+    tls: ssl.SSLContext | None = None
+    credentials: onceway.Credentials | None = None
+
+    def connect(self, name: str, journal: Path, report: Callable[[Any], None]) -> onceway.Connection:
+        return onceway.connect(
+            self.urls,
+            container=name,
+            journal=journal,
+            ordered=True,
+            on_report=report,
+            tls=self.tls,
+            credentials=self.credentials,
+        )
 
 
 def cents(number: int) -> int:
@@ -37,14 +59,14 @@ def order(publisher: str, number: int, now: datetime) -> bytes:
 
 
 async def publish(
-    name: str, urls: Sequence[str], journal: Path, count: int, rate: float, notes: PublisherNotes, tell: Tell
+    name: str, reach: Reach, journal: Path, count: int, rate: float, notes: PublisherNotes, tell: Tell
 ) -> None:
     """Publishes orders 0, 1, 2 ... at `rate` a second, and notes what is accepted."""
 
     def report(event: Any) -> None:
         tell(name, event)
 
-    async with onceway.connect(urls, container=name, journal=journal, ordered=True, on_report=report) as connection:
+    async with reach.connect(name, journal, report) as connection:
         publisher = await connection.publisher(ADDRESS)
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -63,14 +85,14 @@ async def publish(
 
 
 async def subscribe(
-    name: str, urls: Sequence[str], journal: Path, notes: SubscriberNotes, tell: Tell, attached: asyncio.Event
+    name: str, reach: Reach, journal: Path, notes: SubscriberNotes, tell: Tell, attached: asyncio.Event
 ) -> None:
     """Takes what comes and accepts it, until cancelled."""
 
     def report(event: Any) -> None:
         tell(name, event)
 
-    async with onceway.connect(urls, container=name, journal=journal, ordered=True, on_report=report) as connection:
+    async with reach.connect(name, journal, report) as connection:
         subscriber = await connection.subscriber(ADDRESS)
         attached.set()
         async for batch in subscriber.batches(max_messages=200):

@@ -19,15 +19,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from onceway import logs, topology
-from onceway.demo.applications import publish, subscribe
+from onceway.demo.applications import Reach, publish, subscribe
 from onceway.demo.lake import Lake, LakeFailed
 from onceway.demo.lake_audit import Audit
 from onceway.demo.ledger import LAKE, Ledger, PublisherNotes, SubscriberNotes, judge
+from onceway.demo.secure import Secure
 from onceway.errors import UsageError
 from onceway.listeners import KINDS, free_ports, listeners, try_listen
 from onceway.spark.session import missing
 from onceway.supervisor import State, Supervisor
-from onceway.topology import Topology
+from onceway.topology import Topology, format_host_port
 
 PUBLISHERS = {"web": "a", "phone": "a"}  # name, and the router it starts at
 SUBSCRIBERS = {"billing": "b", "shipping": "c", "audit": "c"}
@@ -50,6 +51,7 @@ class Plan:
     kill: Sequence[str] = ("c",)  # one after the other, spread over the run
     directory: Path | None = None  # journals, topology, routers' logs and the lake are kept there
     spark: bool = True
+    secure: bool = False  # TLS both ways, users, policies; without Spark's part
 
 
 async def run(plan: Plan, console: Console) -> Ledger:
@@ -74,6 +76,7 @@ class Story:
     subscribers: dict[str, SubscriberNotes] = field(default_factory=dict)
     began: float = field(default_factory=time.monotonic)
     lake: Lake | None = None
+    secure: Secure | None = None
     audit: Audit | None = None
     lost_at: dict[str, float] = field(default_factory=dict)  # client -> when it lost its router
     log: logs.Log = field(default_factory=lambda: logs.logger("demo"))
@@ -122,8 +125,13 @@ class Story:
         unknown = [name for name in self.plan.kill if name not in shipped.routers]
         if unknown:
             raise UsageError(f"no router {', '.join(unknown)} to kill; there are {', '.join(shipped.routers)}")
+        if self.plan.secure:
+            self.secure = Secure(self.directory / "pki", "mutual", list(shipped.routers), [*PUBLISHERS, *SUBSCRIBERS])
+            await asyncio.to_thread(self.secure.make)
+            self.say("TLS both ways everywhere, clients log in, policies")
         for attempt in range(START_ATTEMPTS):
-            loaded = shipped if attempt == 0 and _is_free(shipped) else _on_free_ports(shipped, self.directory)
+            usual = attempt == 0 and self.secure is None and _is_free(shipped)
+            loaded = shipped if usual else _on_free_ports(shipped, self.directory, self.secure)
             state = self.directory / f"state{attempt}"  # so that each attempt is a first start
             supervisor = Supervisor(loaded, list(loaded.routers), self, look_every_s=LOOK_EVERY_S, state=state)
             running = asyncio.create_task(supervisor.run())
@@ -151,7 +159,7 @@ class Story:
             raise DemoFailed(f"the network was not ready in {START_WITHIN_S:.0f} s:\n{self._log_tail()}") from None
 
     async def _start_lake(self, loaded: Topology) -> None:
-        if not self.plan.spark:
+        if not self.plan.spark or self.secure is not None:
             return
         if (reason := await asyncio.to_thread(missing)) is not None:
             self.say(f"[yellow]without Spark's part: {escape(reason)}[/yellow]")
@@ -188,7 +196,8 @@ class Story:
         for name, home in SUBSCRIBERS.items():
             notes = self.subscribers[name] = SubscriberNotes(name)
             attached.append(asyncio.Event())
-            work = subscribe(name, _urls(loaded, home), self._journal(name), notes, self.event, attached[-1])
+            reach = self._reach(loaded, name, home)
+            work = subscribe(name, reach, self._journal(name), notes, self.event, attached[-1])
             subscribing.append(asyncio.create_task(work))
         everyone = asyncio.gather(*(event.wait() for event in attached))
         first: set[asyncio.Future[Any]] = {everyone, *subscribing}
@@ -203,7 +212,8 @@ class Story:
             count = self.plan.count - share * (len(PUBLISHERS) - 1) if i == 0 else share
             notes_of = self.publishers[name] = PublisherNotes(name)
             rate = self.plan.rate / len(PUBLISHERS)
-            work = publish(name, _urls(loaded, home), self._journal(name), count, rate, notes_of, self.event)
+            reach = self._reach(loaded, name, home)
+            work = publish(name, reach, self._journal(name), count, rate, notes_of, self.event)
             publishing.append(asyncio.create_task(work))
         self.say(f"publishers   {_at(PUBLISHERS)}: {self.plan.count:,} messages to the topic [bold]orders[/bold]")
         killing = asyncio.create_task(self._kill(supervisor))
@@ -266,6 +276,13 @@ class Story:
             back_ms = (time.monotonic() - killed) * 1000
             self.say(f"  router {name} is back after {back_ms:.0f} ms, as pid {child.pid}")
 
+    def _reach(self, loaded: Topology, name: str, home: str) -> Reach:
+        secure = self.secure
+        if secure is None:
+            return Reach(_urls(loaded, home))
+        urls = [url.replace("amqp://", "amqps://") for url in _urls(loaded, home, "amqps")]
+        return Reach(urls, secure.tls(name), secure.credentials(name))
+
     def _journal(self, name: str) -> Path:
         return self.directory / f"{name}.journal"
 
@@ -309,23 +326,25 @@ def _at(homes: dict[str, str]) -> str:
     return ", ".join(f"{name} at {home}" for name, home in homes.items())
 
 
-def _urls(loaded: Topology, home: str) -> list[str]:
+def _urls(loaded: Topology, home: str, listener: str = "amqp") -> list[str]:
     """All routers, the client's own first."""
     names = list(loaded.routers)
     start = names.index(home)
-    return [loaded.urls([name]) for name in names[start:] + names[:start]]
+    return [f"amqp://{format_host_port(listeners(loaded, name)[listener])}" for name in names[start:] + names[:start]]
 
 
 def _is_free(loaded: Topology) -> bool:
     return all(try_listen(place) is None for name in loaded.routers for place in listeners(loaded, name).values())
 
 
-def _on_free_ports(loaded: Topology, directory: Path) -> Topology:
+def _on_free_ports(loaded: Topology, directory: Path, secure: Secure | None) -> Topology:
     """The same network on other ports."""
     document = yaml.safe_load(loaded.path.read_text())
-    ports = iter(free_ports(len(loaded.routers) * len(KINDS), random.Random()))
+    ports = iter(free_ports(len(loaded.routers) * (len(KINDS) + 1), random.Random()))
     for name in loaded.routers:
         document["routers"][name] = {kind: next(ports) for kind in KINDS}
+    if secure is not None:
+        document = secure.secured(document, list(ports))
     path = directory / loaded.path.name
     path.write_text(yaml.safe_dump(document, sort_keys=False))
     return topology.load(path)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from chaos.judge.history import Event, Writer, read
@@ -27,6 +28,21 @@ topology: single
 workload:
   publishers: [{name: p, at: a, duration: 1h}]
   subscribers: [{name: s, at: a}]
+"""
+SECURED = """\
+shows: A router is killed and comes back under clients of each kind.
+topology: triangle
+workload:
+  publishers:
+    - {name: p1, at: a, rate: 200, duration: 3s}
+    - {name: p2, client: proton, at: b, rate: 50, duration: 3s}
+    - {name: p3, client: rhea, at: c, rate: 50, duration: 3s}
+  subscribers:
+    - {name: s1, at: b}
+    - {name: s2, client: proton, at: c}
+    - {name: s3, client: rhea, at: a}
+faults:
+  - {at: 1s, fault: kill, on: router c, back: 200ms}
 """
 
 
@@ -50,6 +66,19 @@ def test_a_short_run_is_judged_ok_and_can_be_run_again_from_its_last_line(tmp_pa
     again = chaos("run", "short", "--out", tmp_path / "out")
     assert again.returncode == 2
     assert "holds the history of another run" in again.stderr
+
+
+@pytest.mark.parametrize("security", [pytest.param("tls", marks=pytest.mark.long), "mutual"])
+def test_a_short_run_with_tls_users_and_policies_is_judged_ok(tmp_path: Path, security: str) -> None:
+    """Each kind of client: ours, proton's and rhea's; `make chaos` plays the whole library so."""
+    schedule = tmp_path / "secured.yaml"
+    schedule.write_text(SECURED)
+    done = chaos("run", schedule, "--security", security, "--seed", 5, "--out", tmp_path / "out")
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout.splitlines()[-1].endswith(f"--security {security}")
+    sections = yaml.safe_load((tmp_path / "out" / "topology.yaml").read_text())
+    assert ("sasl" in sections, "policies" in sections) == (security == "mutual",) * 2
+    assert sections["trunks"] == {"tls": "routers"}
 
 
 def test_a_schedule_that_cannot_be_read_ends_with_its_problems_and_exit_code_2(tmp_path: Path) -> None:

@@ -89,6 +89,17 @@ def test_the_demo_kills_a_router_and_ends_with_a_clean_ledger(kill: str, tmp_pat
     assert "a journal of an earlier demo" in again.stderr
 
 
+def test_the_demo_is_the_same_with_tls_users_and_policies(tmp_path: Path) -> None:
+    done = onceway("demo", "--secure", "--count", 2000, "--rate", 2000, "--keep", tmp_path / "demo")
+    assert done.returncode == 0, done.stderr
+    assert "TLS both ways everywhere, clients log in, policies" in done.stderr
+    assert "published 2,000, accepted 2,000" in done.stdout
+    log = (tmp_path / "demo" / "routers.log").read_text()
+    for secret in (tmp_path / "demo" / "pki").glob("*.password"):
+        assert secret.read_text().strip() not in log
+        assert secret.stat().st_mode & 0o077 == 0
+
+
 @pytest.mark.slow
 def test_the_demo_ends_with_a_lake_that_holds_each_message_once(tmp_path: Path) -> None:
     if (reason := missing()) is not None:

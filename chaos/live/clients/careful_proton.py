@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from cproton_ffi import ffi, lib
-from proton import Delivery, Link, Message, symbol
+from proton import SASL, Delivery, Link, Message, SSLDomain, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, LinkOption
 
@@ -28,6 +29,21 @@ TICK_S = 0.01
 
 def run(args: SimpleNamespace, history: Writer) -> None:
     Container((_Publisher if args.what == "publish" else _Subscriber)(args, history)).run()
+
+
+def _login(args: SimpleNamespace) -> dict[str, Any]:
+    """proton compares names of certificates with names in URLs only: for addresses the authority says enough."""
+    if args.ca is None:
+        return {}
+    domain = SSLDomain(SSLDomain.MODE_CLIENT)
+    domain.set_trusted_ca_db(args.ca)
+    domain.set_peer_authentication(SSLDomain.VERIFY_PEER)
+    if args.password_file is None:
+        return {"ssl_domain": domain}
+    domain.set_credentials(args.certificate, args.certificate, None)
+    mechanisms = "SCRAM-SHA-256" if SASL.extended() else "PLAIN"
+    password = Path(args.password_file).read_text().strip()
+    return {"ssl_domain": domain, "user": args.name, "password": password, "allowed_mechs": mechanisms}
 
 
 class _Modes(LinkOption):
@@ -53,6 +69,7 @@ class _Moving(MessagingHandler):
         self.args, self.history = args, history
         self.who = {self.role: args.name}
         self.urls: list[str] = args.urls.split(",")
+        self.login = _login(args)
         self.attempts = self.failures = 0
         self.link: Any = None
         self.connection: Any = None
@@ -69,7 +86,7 @@ class _Moving(MessagingHandler):
         url = self.urls[self.attempts % len(self.urls)]
         self.attempts += 1
         self.retry_at = 0.0
-        self.connection = self.container.connect(url, reconnect=False, heartbeat=4)
+        self.connection = self.container.connect(url, reconnect=False, heartbeat=4, **self.login)
         self.link = self.attach(self.connection)
 
     def attach(self, connection: Any) -> Any:

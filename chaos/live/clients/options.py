@@ -15,6 +15,8 @@ DEFAULTS: dict[str, Any] = {
     "rate": 1_000.0, "size": 100,  # messages a second, bytes of a body
     "credit": 500, "pause": 0.0,  # of a subscriber; seconds that its application takes for a delivery
     "parent": None,  # dies with this process
+    "ca": None,  # of the routers' certificates, where there is TLS
+    "certificate": None, "password_file": None,  # of this client, where it shows one and logs in
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import onceway
@@ -51,8 +52,16 @@ def _connect(
         elif isinstance(event, onceway.RouterLost):
             history.write("note", text=f"lost {event.url}: {event.reason}; next in {event.retry_in_s:.3f} s", **who)
 
+    password = None if args.password_file is None else Path(args.password_file).read_text().strip()
     return onceway.connect(
-        args.urls, container=args.name, journal=journal, ordered=True, connect_timeout_s=None, on_report=report
+        args.urls,
+        container=args.name,
+        journal=journal,
+        ordered=True,
+        connect_timeout_s=None,
+        on_report=report,
+        tls=None if args.ca is None else onceway.tls_context(args.ca, args.certificate),
+        credentials=None if password is None else onceway.Credentials(args.name, password),
     )
 
 

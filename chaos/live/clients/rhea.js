@@ -28,9 +28,16 @@ let ending = false;
 let connection = null;
 let link = null;
 
+const read = (file) => (file ? fs.readFileSync(file, 'utf8') : undefined);
+const login = !args.ca ? {} : {
+  transport: 'tls', ca: read(args.ca), cert: read(args.certificate), key: read(args.certificate),
+  ...(args.password_file ? {username: args.name, password: read(args.password_file).trim()} : {}),
+};
+
 function connect() {
   const url = new URL(args.urls.split(',')[attempts++ % args.urls.split(',').length]);
-  connection = container.connect({host: url.hostname, port: Number(url.port), reconnect: false, idle_time_out: 4000});
+  const where = {host: url.hostname, port: Number(url.port), reconnect: false, idle_time_out: 4000};
+  connection = container.connect({...where, ...login});
   link = null;
   if (role === 'p') {
     again = [...undecided];
