@@ -15,6 +15,7 @@ socket (`onceway.control`) serves the same pages, and actions beside them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import socket
@@ -33,6 +34,8 @@ from onceway.status import Document, state_of, summarize
 from onceway.topology import HostPort
 
 HANDSHAKE_S: Final = 5.0  # of TLS
+MOST_CONNECTIONS: Final = 200  # above it the oldest is closed: whoever opens many and says nothing takes no more
+PAUSE_S: Final = 0.1  # where a connection cannot be accepted, as without a free file descriptor
 _PAGES: Final = ("/status", "/trace", "/healthz", "/readyz", "/metrics")
 
 
@@ -57,7 +60,9 @@ class AdminServer:
         self._metrics = Metrics()
         self._runner: web.AppRunner | None = None
         self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._connections: dict[asyncio.Task[None], web.RequestHandler] = {}  # in order of arrival
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -78,25 +83,56 @@ class AdminServer:
         loop = asyncio.get_running_loop()
         family, *_, place = (await loop.getaddrinfo(*address, type=socket.SOCK_STREAM))[0]
         self._socket = socket.create_server(place, family=family, backlog=128)
-        await self.show(tls)
+        self._socket.setblocking(False)
+        self._tls = tls
+        self._accepting = loop.create_task(self._accept(self._socket))
         bound: HostPort = self._socket.getsockname()[:2]
         return bound
 
-    async def show(self, tls: ssl.SSLContext | None) -> None:
-        """Connections that are made from now on have this TLS. The socket goes on listening."""
-        assert self._runner is not None
-        assert self._runner.server is not None
-        assert self._socket is not None
-        before, bound_s = self._server, HANDSHAKE_S if tls is not None else None
-        self._server = await asyncio.get_running_loop().create_server(
-            self._runner.server, sock=self._socket.dup(), ssl=tls, ssl_handshake_timeout=bound_s
-        )
-        if before is not None:
-            before.close()
+    def show(self, tls: ssl.SSLContext | None) -> None:
+        """Connections that are made from now on have this TLS."""
+        self._tls = tls
+
+    async def _accept(self, listener: socket.socket) -> None:
+        """As asyncio's server, which neither bounds connections nor counts those whose TLS handshake is not over."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if len(self._connections) >= MOST_CONNECTIONS:
+                self._close_oldest()
+            assert self._runner is not None
+            assert self._runner.server is not None
+            handler = self._runner.server()
+            self._connections[loop.create_task(self._shake_hands(accepted, handler))] = handler
+
+    async def _shake_hands(self, accepted: socket.socket, handler: web.RequestHandler) -> None:
+        bound_s = HANDSHAKE_S if self._tls is not None else None
+        with contextlib.suppress(OSError):  # it has no TLS, another one, or is gone
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: handler, accepted, ssl=self._tls, ssl_handshake_timeout=bound_s
+            )
+
+    def _close_oldest(self) -> None:
+        """Unless one has ended by itself meanwhile."""
+        for task, handler in list(self._connections.items()):
+            if task.done() and handler.transport is None:
+                del self._connections[task]
+        if len(self._connections) >= MOST_CONNECTIONS:
+            task = next(iter(self._connections))
+            handler = self._connections.pop(task)
+            task.cancel()
+            if handler.transport is not None:
+                handler.transport.abort()
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._accepting is not None:
+            self._accepting.cancel()
+        for task in self._connections:
+            task.cancel()
         if self._socket is not None:
             self._socket.close()
         if self._runner is not None:

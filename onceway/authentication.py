@@ -201,6 +201,8 @@ class ClientSasl:
     def _check_token(self, token: str) -> Success | Failure | Pending:
         tokens = self._own.tokens
         assert tokens is not None
+        if self._refuses(""):
+            return Failure("a token")
         if not tokens.wants_keys(token, time.monotonic()):
             return self._whose(tokens, token)
         fetching = asyncio.get_running_loop().run_in_executor(_fetcher(), tokens.fetch)

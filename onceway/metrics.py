@@ -194,6 +194,14 @@ def _of_the_limits(document: Document) -> Iterator[Metric]:
     for limit in LIMIT_NAMES:
         reached.add_metric([limit], limits.get("refused", {}).get(limit, 0))
     yield reached
+    failures = CounterMetricFamily(
+        "onceway_authentication_failures",
+        "Clients that were not let in, answers to them that were delayed, and those at whom nothing was looked",
+        labels=["what"],
+    )
+    for what in ("failed", "delayed", "refused"):
+        failures.add_metric([what], document.get("authentication", {}).get(what, 0))
+    yield failures
 
 
 def _of_the_network(document: Document) -> Iterator[Metric]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onceway.trunk_tls import TrunkTls
 
 _TLS_RECORDS: Final = (0x15, 0x16)  # the first byte of an alert and of a handshake; AMQP's is A
+MOST_STRANGERS: Final = 100  # accepted connections, above which the oldest is closed if it has not shown who it is
 DIAL_FIRST_S: Final = 0.05
 DIAL_MOST_S: Final = 1.0
 DIAL_EAGERLY_S: Final = 3.0  # after the loss: routers that are started together listen within that time
@@ -33,6 +34,7 @@ class Neighbours:
         self._server = server
         self.tls: TrunkTls | None = None  # of trunks that are connected from now on
         self._dialers: dict[str, asyncio.Task[None]] = {}  # neighbour -> what keeps us connected to it
+        self._accepted: dict[NeighbourCarrier, None] = {}  # in order of arrival
 
     async def listen(self) -> asyncio.Server:
         """OSError if the port cannot be bound."""
@@ -40,9 +42,19 @@ class Neighbours:
         host, port = server.topology.routers[server.name].interrouter
 
         def accept() -> NeighbourCarrier:
-            return NeighbourCarrier(server, None, self.tls.listens if self.tls is not None else None)
+            carrier = NeighbourCarrier(server, None, self.tls.listens if self.tls is not None else None)
+            self._accepted[carrier] = None
+            if len(self._accepted) > MOST_STRANGERS:  # the newest are the most likely to complete their handshake
+                oldest = next(iter(self._accepted))
+                del self._accepted[oldest]
+                if not oldest.is_up:
+                    oldest.abort()
+            return carrier
 
         return await asyncio.get_running_loop().create_server(accept, host, port)
+
+    def ended(self, carrier: NeighbourCarrier) -> None:
+        self._accepted.pop(carrier, None)
 
     def dial(self) -> None:
         """Follows the links of the topology file."""
@@ -122,9 +134,15 @@ class NeighbourCarrier(Carrier):
             server.network.trunk_lost(trunk, reason, server.time())
 
     @property
+    def is_up(self) -> bool:
+        """The other side has shown which neighbour it is."""
+        return self.carried is not None and self._trunk.up
+
+    @property
     def _trunk(self) -> Trunk:
         return cast(Trunk, self.carried)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.gone.set()
+        cast("RouterServer", self._server).neighbours.ended(self)

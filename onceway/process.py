@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -69,6 +70,8 @@ class RouterProcess:
 
     async def run(self) -> int:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # shells allow 1,024, as many as strangers may open
         on_stop_signals(self._signalled)
         on_hangup(self._hung_up, self._signalled)
         await self._listen()

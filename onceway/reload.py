@@ -74,7 +74,6 @@ class ReloadRouter:
     ) -> None:
         self._server = server
         self._admin = admin
-        self._showing: asyncio.Task[None] | None = None  # the admin listener takes new certificates
         self._log = log
         self._heart = heart
         self._file = server.topology.path
@@ -106,7 +105,7 @@ class ReloadRouter:
             server.reload(new, tls, clients, trunks)
             if admin is not None and self._admin is not None:
                 server.admin_tls = admin
-                self._showing = asyncio.create_task(self._admin.show(admin))
+                self._admin.show(admin)
             server.broken_file = ""
             if self._heart is not None:
                 self._heart.know(new.routers)
