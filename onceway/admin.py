@@ -3,10 +3,12 @@
     GET /status   the document (onceway.status), JSON, with the first hundred addresses. ?limit=N: so many, up to 1,000;
                   ?after=NAME: those behind that one, in order (the document's `next`); ?address=NAME: only that one;
                   ?limit=0: none
+    GET /overview the document without addresses, with sums of them: what the console shows of a router
     GET /trace    where one delivery is: ?address=&container=&name=&tag= with the publisher's tag in hexadecimal
     GET /healthz  200 as long as the event loop turns
     GET /readyz   200 when the router is ready, else 503 and the reason
     GET /metrics  Prometheus
+    GET /console/ this router and the network as it sees it, in a browser (onceway.console)
 
 It is read-only. It shares the router's event loop, so that an answer proves that the loop turns. A router's control
 socket (`onceway.control`) serves the same pages, and actions beside them.
@@ -36,7 +38,7 @@ from onceway.topology import HostPort
 HANDSHAKE_S: Final = 5.0  # of TLS
 MOST_CONNECTIONS: Final = 200  # above it the oldest is closed: whoever opens many and says nothing takes no more
 PAUSE_S: Final = 0.1  # where a connection cannot be accepted, as without a free file descriptor
-_PAGES: Final = ("/status", "/trace", "/healthz", "/readyz", "/metrics")
+_PAGES: Final = ("/status", "/overview", "/trace", "/healthz", "/readyz", "/metrics")
 
 
 class _Strangers(logging.Filter):
@@ -56,7 +58,8 @@ class AdminServer:
     def __init__(self, source: Source, middlewares: Sequence[Middleware] = ()) -> None:
         self._source = source
         self._middlewares = middlewares  # of the listener, not of `routes`
-        self._overview = Overview(source)
+        self.more: list[web.RouteDef] = []  # of the listener, not of `routes`
+        self.overview = Overview(source)
         self._metrics = Metrics()
         self._runner: web.AppRunner | None = None
         self._socket: socket.socket | None = None
@@ -68,6 +71,7 @@ class AdminServer:
         return [
             web.get("/", self._index),
             web.get("/status", self._status),
+            web.get("/overview", self._dense),
             web.get("/trace", self._trace),
             web.get("/healthz", self._healthz),
             web.get("/readyz", self._readyz),
@@ -77,7 +81,7 @@ class AdminServer:
     async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
         """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
         application = web.Application(middlewares=[closed_to_pages, *self._middlewares])
-        application.add_routes(self.routes())
+        application.add_routes([*self.routes(), *self.more])
         self._runner = web.AppRunner(application, access_log=None, logger=_LOGGER, shutdown_timeout=1.0)
         await self._runner.setup()
         loop = asyncio.get_running_loop()
@@ -146,15 +150,18 @@ class AdminServer:
             address, after, limit = _page(request.query)
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
-        document = await self._overview.summary()
+        document = await self.overview.summary()
         more = None
         if address is not None:
-            addresses = await self._overview.only(address)
+            addresses = await self.overview.only(address)
         else:
-            addresses, more = await self._overview.page(after, limit)
+            addresses, more = await self.overview.page(after, limit)
         head = json.dumps({**document, "next": more}).removesuffix("}")
         body = f'{head}, "addresses": {{{", ".join(addresses)}}}}}\n'
         return web.Response(text=body, content_type="application/json")
+
+    async def _dense(self, request: web.Request) -> web.Response:
+        return web.json_response(await self.overview.dense(), dumps=lambda document: json.dumps(document) + "\n")
 
     async def _trace(self, request: web.Request) -> web.Response:
         query, wanted = request.query, ("address", "container", "name", "tag")
@@ -169,7 +176,7 @@ class AdminServer:
             yield
             return self._source.trace(query["address"], query["container"], query["name"], tag)
 
-        found, _ = await self._overview.pace.run(look())
+        found, _ = await self.overview.pace.run(look())
         return web.json_response(found, dumps=lambda document: json.dumps(document) + "\n")
 
     async def _healthz(self, request: web.Request) -> web.Response:
@@ -182,10 +189,10 @@ class AdminServer:
         return web.Response(status=503, text=f"{reason}\n")
 
     async def _metrics_page(self, request: web.Request) -> web.Response:
-        sums, age_s = await self._overview.sums()
+        sums, age_s = await self.overview.sums()
         document = summarize(self._source.summary(), sums, age_s)
         body: list[bytes] = []
-        content_type, _ = await self._overview.pace.run(
+        content_type, _ = await self.overview.pace.run(
             self._metrics.render(document, sums, self._source.measured(), request.headers.get("Accept", ""), body)
         )
         return web.Response(body=b"".join(body), headers={"Content-Type": content_type})

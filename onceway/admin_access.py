@@ -45,7 +45,8 @@ async def closed_to_pages(request: web.Request, handler: Handler) -> web.StreamR
     except web.HTTPException as error:
         error.headers.update(HEADERS)
         raise
-    response.headers.update(HEADERS)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
     return response
 
 

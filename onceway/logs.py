@@ -25,6 +25,7 @@ import select
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -65,6 +66,7 @@ BURST: Final = 50  # lines of one limited event that are written at once; then
 RATE: Final = 5.0  # lines a second
 TELL_AFTER_S: Final = 5.0  # how long suppressed lines are counted before the count is logged
 MOST_CHARACTERS: Final = 400  # of one field
+LATEST: Final = 50  # lines that a process keeps, of those that strangers cannot cause
 MOST_BYTES: Final = 4000  # of one line without a traceback: a pipe takes such a line whole, or not at all
 _ROOT: Final = "onceway"
 
@@ -251,6 +253,7 @@ class Handler(logging.Handler):
         self._lost = 0  # lines that could not be written since the last one that could
         self._limiter = _Limiter(clock)
         self._telling: asyncio.TimerHandle | None = None
+        self.latest: deque[tuple[float, str, str, str]] = deque(maxlen=LATEST)  # time, level, event, sentence
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.msg
@@ -263,6 +266,9 @@ class Handler(logging.Handler):
         if chosen is None and message.event in LIMITED and not self._limiter.admits(message.event):
             self._tell_later()
             return
+        if message.event not in LIMITED:
+            told = message.sentence()[:MOST_CHARACTERS]
+            self.latest.append((record.created, _level(record.levelno), message.event, told))
         self.put(self._line(record.levelno, message, record.created, _trace(record)))
 
     def put(self, line: str) -> None:
@@ -414,6 +420,11 @@ class _Limiter:
 # --- the process's log
 
 _handlers: list[Handler] = []  # the one of this process, once it is configured
+
+
+def latest() -> list[tuple[float, str, str, str]]:
+    """Time (in seconds of the epoch), level, event and sentence of this process's last lines."""
+    return [line for handler in _handlers for line in handler.latest]
 
 
 def configure(options: Options, write: Write = write_stderr) -> Handler:

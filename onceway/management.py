@@ -6,11 +6,13 @@ and a network that was killed as a whole accepts nothing until its routers have 
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from onceway.actions import Actions
 from onceway.admin import AdminServer
 from onceway.admin_access import Access
+from onceway.console import Console, View
 from onceway.control import ControlSocket, socket_path
 from onceway.last_life import Heart
 from onceway.listener_tls import admin_context
@@ -18,6 +20,7 @@ from onceway.listeners import problem
 from onceway.logs import Log
 from onceway.reload import PAGE, ReloadRouter
 from onceway.server import RouterServer
+from onceway.status import Document
 from onceway.topology import ConfigError
 
 
@@ -28,6 +31,8 @@ class Management:
         self._server = server
         self._log = log
         self._admin = AdminServer(server, [Access(server).check])
+        self._console = Console(self._view, self._address)
+        self._admin.more = self._console.routes()
         self.reload = ReloadRouter(server, log, heart, self._admin)
         self._control = None if state is None else ControlSocket(socket_path(state, server.name), self._admin.routes())
         if self._control is not None:
@@ -53,7 +58,16 @@ class Management:
                     "no_control_socket", text, path=str(self._control.path), reason=error.strerror or str(error)
                 )
 
+    async def _view(self) -> View:
+        topology, name = self._server.topology, self._server.name
+        return View(topology.network, name, topology.links, {name: await self._admin.overview.dense()})
+
+    async def _address(self, name: str) -> dict[str, Document]:
+        found = await self._admin.overview.only(name)
+        return {self._server.name: json.loads(f"{{{', '.join(found)}}}").get(name, {})}
+
     async def stop(self) -> None:
+        self._console.close()
         await self._admin.stop()
         if self._control is not None:
             await self._control.stop()

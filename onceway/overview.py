@@ -20,6 +20,7 @@ from collections.abc import Callable, Generator, Mapping
 from math import inf
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from onceway.logs import latest
 from onceway.status import OTHERS, Document, Sums, summarize
 from router.core.counters import Counters, Histogram
 
@@ -119,6 +120,26 @@ class Overview:
         """The document without addresses."""
         sums, age_s = await self.sums()
         return summarize(self._source.summary(), sums, age_s)
+
+    async def dense(self) -> Document:
+        """For those who show all of a network: the summary, and `rows` and `lags` in place of addresses. Their number
+        does not grow with that of the addresses: those without a label of their own are one row."""
+        sums, age_s = await self.sums()
+        counters = self._source.measured().counters
+        rows = {
+            label: {
+                "publishers": row.publishers,
+                "subscribers": row.subscribers,
+                **row.records,
+                "received": counted.received if counted is not None else 0,
+                "delivered": counted.delivered if counted is not None else 0,
+            }
+            for label, row in sums.rows.items()
+            for counted in (counters.get(label),)
+        }
+        lags = [[*subscription, lag.messages, lag.oldest_s] for subscription, lag in sums.lags.items()]
+        document = summarize(self._source.summary(), sums, age_s)
+        return {**document, "rows": rows, "lags": lags, "latest": latest()}
 
     async def sums(self) -> tuple[Sums, float | None]:
         """Sums over all addresses, and how old they are; None: none have been made yet."""

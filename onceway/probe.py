@@ -73,6 +73,14 @@ class Probe:
         """The `/status` document below this URL without addresses, or None where nobody answers with one."""
         return await self._document(url, {"limit": "0"})
 
+    async def dense(self, url: str) -> Status | None:
+        """What the console shows of a router (`Overview.dense`), or None where nobody answers with it."""
+        return await self._document(url, {}, "/overview")
+
+    async def address(self, url: str, name: str) -> Status | None:
+        """The document with this address alone, if it is known there."""
+        return await self._document(url, {"address": name})
+
     async def own(self, topology: Topology, name: str, state: Path | None) -> Status | None:
         """The same of a router on this host whose control socket is in the directory `state`."""
         from onceway.control import socket_path

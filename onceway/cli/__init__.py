@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "reload": "tell running routers of a changed topology file",
     "render": "write a unit of systemd, a Compose file, or objects of Kubernetes",
     "status": "show the state of each router, and what keeps deliveries from completing",
+    "console": "show the network in a browser, live",
     "trace": "follow one delivery through all routers",
     "drain": "send the clients of a router to the others, so that it can be stopped",
     "admin": "drop a subscription, close links and connections",

@@ -95,7 +95,7 @@ def command(
     """
     from onceway.loop import run
 
-    asked = Asked(target, timeout, as_json, state_dir, network, ca, _login(user, password_file))
+    asked = Asked(target, timeout, as_json, state_dir, network, ca, login_of(user, password_file))
     watching = _Watch(asked, interval)
     try:
         if watch:
@@ -113,7 +113,7 @@ def command(
     sys.exit(0 if ready and all(ready) else 1)
 
 
-def _login(user: str | None, password_file: str | None) -> str | None:
+def login_of(user: str | None, password_file: str | None) -> str | None:
     """What admin listeners are told (RFC 7617)."""
     if user is None:
         return None

@@ -363,7 +363,7 @@ def test_unknown_pages_and_other_methods_change_nothing() -> None:
         answer = await probe.get(url + "/stop")
         assert answer is not None
         assert answer[0] == 404
-        assert await probe.get(url + "/") == (200, b"/status\n/trace\n/healthz\n/readyz\n/metrics\n")
+        assert await probe.get(url + "/") == (200, b"/status\n/overview\n/trace\n/healthz\n/readyz\n/metrics\n")
 
     served(lambda: RAW, ask)
 

@@ -1,0 +1,202 @@
+"""The console: who is let in, what a router's own shows, and what a browser makes of a network."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+from base64 import b64decode
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+import onceway
+from onceway.cli.sockets import sockets_by_url
+from onceway.console import PAGES
+from onceway.console.served import Served
+from onceway.listeners import admin_url
+from onceway.loop import run
+from onceway.probe import Probe
+from onceway.topology import load
+from tests.chromium import Browser, browser, chromium
+from tests.live import LiveNetwork, wait_until
+from tests.needs import CHROMIUM
+
+pytestmark = pytest.mark.timeout(240)
+ORDERS = [{"match": "orders", "subscription_timeout": "60s"}]
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
+    with LiveNetwork(tmp_path_factory.mktemp("console"), ("a", "b"), [("a", "b", 3)], ORDERS) as started:
+        yield started.start()
+
+
+@asynccontextmanager
+async def served(network: LiveNetwork) -> AsyncIterator[tuple[str, str]]:
+    """The console of all its routers: where it listens, and the URL that lets one in."""
+    read = load(network.topology_path)
+    urls = {name: admin_url(read, name) for name in read.routers}
+    by_url = sockets_by_url(read, network.directory / "state")
+    sockets = {name: by_url[url] for name, url in urls.items()}
+    async with Probe(30.0, by_url) as probe:
+        console = Served(read.network, read.links, urls, sockets, probe)
+        url = await console.start(0)
+        try:
+            yield url.partition("/?")[0], url
+        finally:
+            await console.stop()
+
+
+async def first_event(session: aiohttp.ClientSession, base: str) -> Any:
+    async with session.get(f"{base}/console/events") as answer:
+        assert answer.content_type == "text/event-stream"
+        line = await answer.content.readline()
+        assert line.startswith(b"data: ")
+        return json.loads(line[6:])
+
+
+def test_the_admin_listener_of_a_router_shows_that_router(network: LiveNetwork) -> None:
+    async def look() -> None:
+        base = f"http://127.0.0.1:{network['a'].admin_port}"
+        async with aiohttp.ClientSession() as session:
+            for page in ("", *PAGES[1:]):
+                async with session.get(f"{base}/console/{page}") as answer:
+                    text = await answer.text()
+                    assert answer.status == 200
+                    assert "default-src 'none'; script-src 'self'" in answer.headers["Content-Security-Policy"]
+                    assert answer.headers["X-Frame-Options"] == "DENY"
+                    for outside in ('src="http', 'href="http', "@import", "url(", "import(", "<style", " style="):
+                        assert outside not in text, page
+            view = await first_event(session, base)
+            assert (view["network"], view["seen_from"], view["links"], view["acts"]) == (
+                "live",
+                "a",
+                [["a", "b", 3]],
+                [],
+            )
+            assert list(view["routers"]) == ["a"]
+            assert view["routers"]["a"]["state"] == "ready"
+            assert "listening" in [event for _, _, event, _ in view["routers"]["a"]["latest"]]
+            async with session.get(f"{base}/console/address?name=none") as answer:
+                assert await answer.json() == {"a": {}}
+            async with session.get(f"{base}/console/address") as answer:
+                assert answer.status == 400
+            async with session.post(f"{base}/console/act", json={}) as answer:
+                assert answer.status == 404  # it reads only
+
+    run(look())
+
+
+def test_the_console_of_a_network_is_for_who_started_it(network: LiveNetwork) -> None:
+    async def look() -> None:
+        async with served(network) as (base, url), aiohttp.ClientSession() as stranger:
+            for page in ("/", "/?key=x", "/console/", "/console/events"):
+                async with stranger.get(base + page, allow_redirects=False) as answer:
+                    assert answer.status == 403, page
+            async with stranger.get(url, headers={"Host": "evil.example:80"}) as answer:
+                assert answer.status == 403
+                assert "evil" not in await answer.text()
+            jar = aiohttp.CookieJar(unsafe=True)  # for an address in place of a name
+            async with aiohttp.ClientSession(cookie_jar=jar) as mine:
+                async with mine.get(url) as answer:
+                    assert (answer.status, answer.url.path) == (200, "/console/")
+                view = await first_event(mine, base)
+                assert (view["seen_from"], view["acts"]) == ("", ["a", "b"])
+                assert {name: one["state"] for name, one in view["routers"].items()} == {"a": "ready", "b": "ready"}
+                undrain = {"router": "a", "page": "/undrain", "arguments": {}}
+                for sent, origin, status in (
+                    (undrain, None, 403),
+                    (undrain, "http://evil.example", 403),
+                    ({**undrain, "page": "/reload"}, base, 404),
+                    ({**undrain, "router": "c"}, base, 403),
+                    ({"router": 1}, base, 400),
+                    (undrain, base, 409),
+                ):
+                    headers = {} if origin is None else {"Origin": origin}
+                    async with mine.post(f"{base}/console/act", json=sent, headers=headers) as answer:
+                        assert answer.status == status, (sent, origin)
+                        said = await answer.text()
+                assert "not being drained" in said
+
+    run(look())
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason=CHROMIUM)
+def test_a_browser_shows_a_network_and_acts_on_it(tmp_path: Path) -> None:
+    """It follows a message, a death and a drain; ONCEWAY_SCREENSHOTS names a directory for pictures to look at."""
+
+    async def look(network: LiveNetwork, listening: str) -> None:
+        async with (
+            served(network) as (_, url),
+            onceway.connect(network["a"].url, container="shop") as shop,
+            onceway.connect(network["b"].url, container="billing") as billing,
+            browser(listening) as page,
+        ):
+            subscriber = await billing.subscriber("orders", name="mail")
+            publisher = await shop.publisher("orders")
+            sent = asyncio.create_task(publisher.send(b"1"))
+            delivery = await anext(aiter(subscriber))
+            await page.look(1100, "light")
+            await page.do("Page.navigate", url=url)
+            await shows(page, "2 of 2 routers ready", "orders", "1 pub, 0 sub", "cost 3")
+            await shows(page, "billing/mail", within="#lags")  # which has not accepted it
+            light = await page.value("getComputedStyle(document.body).backgroundColor")
+            await page.value("document.getElementById('scheme').click()")
+            assert await page.value("getComputedStyle(document.body).backgroundColor") != light
+            await picture(page, "dark")
+            await page.look(390, "light")
+            assert await page.value("document.documentElement.scrollWidth") <= 390
+            await page.look(1100, "light")
+            await page.value("[...document.querySelectorAll('#addresses button')].at(-1).click()")
+            await shows(page, "shop/", "billing/mail", within="#address-dialog")
+            await picture(page, "address")
+            await page.value("document.querySelector('#address-dialog button').click()")
+            await delivery.accept()
+            await sent
+
+            network.kill("b")
+            await shows(page, "1 of 2 routers ready", "no answer", "trunk a - b is down")
+            await shows(page, "does not answer", within="#waits")
+            await picture(page, "death")
+            network.spawn("b")
+            await shows(page, "2 of 2 routers ready")
+            await shows(page, "answers again", within="#events")
+
+            await page.value("document.querySelector('#picture g').focus()")
+            await page.do("Input.dispatchKeyEvent", type="keyDown", key="Enter", windowsVirtualKeyCode=13)
+            await shows(page, "Router a", within="#router-dialog")
+            await page.value("[...document.querySelectorAll('#router-dialog .acts button')].at(-1).click()")
+            await shows(page, "Drain router a?", within="#ask")
+            await page.value("document.querySelector('#ask [value=yes]').click()")
+            await shows(page, "draining", "drained", any_of=True, within="#routers")
+
+    with LiveNetwork(tmp_path / "net", ("a", "b"), [("a", "b", 3)], ORDERS) as network:
+        network.start()
+        with chromium(tmp_path / "profile") as listening:
+            run(look(network, listening))
+            drained = wait_until(lambda: network["a"].status()["drain"], "router a is drained")
+            assert drained is not None
+
+
+async def shows(page: Browser, *texts: str, within: str = "body", any_of: bool = False) -> None:
+    """Until all of these texts are there, or one of them."""
+    needed = any if any_of else all
+    while True:
+        shown = await page.value(f"document.querySelector('{within}')?.textContent ?? ''")
+        if needed(text in shown for text in texts):
+            return
+        await asyncio.sleep(0.05)  # the browser's minute ends it
+
+
+async def picture(page: Browser, name: str) -> None:
+    data = b64decode((await page.do("Page.captureScreenshot"))["data"])
+    assert data.startswith(b"\x89PNG")
+    assert len(data) > 20_000  # more than an empty page
+    if directory := os.environ.get("ONCEWAY_SCREENSHOTS"):
+        await asyncio.to_thread(Path(directory, f"console-{name}.png").write_bytes, data)
