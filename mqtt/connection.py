@@ -189,6 +189,10 @@ class ServerConnection:
         self._out.clear()
         return data
 
+    def heard(self, now: float) -> None:
+        """Octets have come and wait to be read: the client is not silent."""
+        self._heard = now
+
     def deadline(self) -> float | None:
         """When `check_time` is to be called, unless something comes before."""
         if self.state == WAITING:

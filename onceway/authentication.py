@@ -38,6 +38,7 @@ from onceway.tokens import Holder, Tokens
 from onceway.topology import Topology
 from onceway.topology.sasl import ANONYMOUS, BEARER, EXTERNAL, PLAIN, CertificateRule, Sasl
 from onceway.users import Users, load_users
+from router.policies import NOBODY
 
 T = TypeVar("T")
 NONCE_BYTES: Final = 18
@@ -90,6 +91,11 @@ def load(topology: Topology, before: Authentication | None = None) -> Authentica
     if before is None:
         return Authentication(sasl, users, tokens)
     return Authentication(sasl, users, tokens, before.guesses, before.counts)
+
+
+def everybody(username: str | None, password: bytes | None) -> Step:
+    """Lets every client in without a name: the file has no users."""
+    return Success(NOBODY.user)
 
 
 class ClientSasl:
@@ -157,6 +163,21 @@ class ClientSasl:
             nonce = secrets.token_urlsafe(NONCE_BYTES)
             mechanism = ScramServer(name, lambda user: self._verifier(user, name), nonce, bindings)
         return _Watched(mechanism, self)
+
+    def by_password(self, username: str | None, password: bytes | None) -> Step:
+        """Says who a client is that has brought a user name and password in plain text, or neither, as MQTT has them:
+        as PLAIN would; without a name as EXTERNAL, where its certificate says who it is, or ANONYMOUS."""
+        names = [EXTERNAL, ANONYMOUS] if username is None else [PLAIN]
+        data = b"" if username is None else b"\0" + username.encode() + b"\0" + (password or b"")
+        for name in names:
+            if name == EXTERNAL and self._user_of_certificate() is None:
+                continue
+            mechanism = self.begin(name)
+            if mechanism is not None:
+                return mechanism.step(data)
+        if username is None:
+            return Failure("a user name is needed")
+        return Failure("passwords are not taken here: sasl.mechanisms has no PLAIN, or the connection has no TLS")
 
     def result(self, step: Step) -> Step:
         """What a mechanism has found, with the user's groups, and late if it is a failure among many."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from onceway.transport import READ_SIZE, VIEW, Carrier
 from router.links.client_connection import ClientConnection
+from router.mqtt.connection import MqttConnection
 
 if TYPE_CHECKING:
     import ssl
@@ -32,6 +33,7 @@ READ_S: Final = 0.005  # a client whose read takes longer gets half the buffer n
 LEAST_READ: Final = 4096
 KEPT_MOST: Final = 8 << 20  # bytes of waiting input; above it each further client may add TOKEN bytes
 TOKEN: Final = 512
+GOODBYE_S: Final = 1.0  # how long a client of MQTT may take to close its end
 LARGE_FRAME: Final = 128 << 10  # bytes: an attach with a map takes some 100 ns for each
 
 
@@ -106,8 +108,8 @@ class Shares:
 
 
 class ClientCarrier(Carrier):
-    __slots__ = ("_ends", "_kept", "_not_read_since", "_shares", "_view", "scheme")
-    carried: ClientConnection | None
+    __slots__ = ("_ends", "_kept", "_not_read_since", "_shares", "_view", "_websocket", "scheme")
+    carried: ClientConnection | MqttConnection | None
 
     def __init__(
         self,
@@ -119,6 +121,7 @@ class ClientCarrier(Carrier):
     ) -> None:
         super().__init__(server, tls, websocket=websocket)
         self.scheme = scheme  # of the listener
+        self._websocket = websocket  # until it is known what is spoken in it
         self._shares = shares
         self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
         self._kept = b""
@@ -144,7 +147,12 @@ class ClientCarrier(Carrier):
             self._shares.spent(self._server.time() - began)
             if not data:
                 return
-        reader = None if self.carried is None else self.carried.connection.reader
+            if self._websocket is not None:  # its handshake is over
+                if self._websocket.subprotocol == "mqtt":
+                    cast("RouterServer", self._server).speaks_mqtt(self)
+                self._websocket = None
+        carried = self.carried
+        reader = None if carried is None or isinstance(carried, MqttConnection) else carried.connection.reader
         large = reader is not None and reader.buffered > 0 and reader.frame_completed_by(len(data)) > LARGE_FRAME
         if self._shares.left_s > 0 and not large:
             self._receive(data)
@@ -177,7 +185,7 @@ class ClientCarrier(Carrier):
 
     def excuse(self, now: float) -> None:
         if self._kept and self.carried is not None:
-            self.carried.connection.heard(now)
+            self.carried.heard(now)
 
     def write(self) -> None:
         super().write()
@@ -186,6 +194,15 @@ class ClientCarrier(Carrier):
             carried.output_waits(self.transport.get_write_buffer_size())
             if not carried.reads:
                 self._pause()
+
+    def end(self, transport: asyncio.Transport) -> None:
+        """A client of MQTT may have sent too much, and reads why it is disconnected only where that is no reset:
+        so what it sends is read for a while, for nobody."""
+        if not isinstance(self.carried, MqttConnection):
+            super().end(transport)
+            return
+        transport.write_eof()
+        asyncio.get_running_loop().call_later(GOODBYE_S, transport.abort)
 
     def handle_waiting(self) -> int:
         """Handles the waiting input; returns its size in bytes."""

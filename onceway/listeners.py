@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterable
 
 from onceway.topology import ConfigError, HostPort, Problem, Topology, format_host_port
+from onceway.topology.model import SCHEMES
 from onceway.topology.values import is_unspecified
 
 KINDS = ("amqp", "interrouter", "admin")  # of every router
@@ -16,7 +17,8 @@ KINDS = ("amqp", "interrouter", "admin")  # of every router
 def listeners(topology: Topology, name: str) -> dict[str, HostPort]:
     """Those of one router, by their keys in the file."""
     address = topology.routers[name]
-    return {kind: place for kind in (*KINDS, "amqps", "ws", "wss") if (place := getattr(address, kind)) is not None}
+    kinds = dict.fromkeys((*KINDS, *SCHEMES))
+    return {kind: place for kind in kinds if (place := getattr(address, kind)) is not None}
 
 
 def check_free(topology: Topology, names: Iterable[str]) -> None:

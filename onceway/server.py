@@ -22,7 +22,8 @@ from amqp10.performatives import Error
 from amqp10.types import Symbol
 from interrouter.events import PeerDown, PeerMessage, PeerUp
 from interrouter.network import Network
-from onceway.authentication import Authentication, ClientSasl, users_gone
+from mqtt import Reason
+from onceway.authentication import Authentication, ClientSasl, everybody, users_gone
 from onceway.client_carrier import ClientCarrier, Shares
 from onceway.heap import Trimming
 from onceway.neighbours import NeighbourCarrier, Neighbours
@@ -34,6 +35,7 @@ from onceway.websocket import ListenerWebSocket
 from router.core.counters import Histogram
 from router.core.messages import PeerProtocolError
 from router.links.draining import Place
+from router.mqtt.connection import MqttConnection
 from router.reporting import NO_LOG, Log
 from router.router import Router
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from onceway.listener_tls import ListenerContext
     from onceway.trunk_tls import TrunkTls
     from router.links.client_connection import ClientConnection
+    from router.mqtt.connection import Authenticate
 
 T = TypeVar("T")
 
@@ -146,8 +149,9 @@ class RouterServer:
         self._sweep_timers()
 
     def _accept(self, scheme: str, shares: Shares) -> ClientCarrier:
-        tls = self._tls if scheme in ("amqps", "wss") else None
-        websocket = ListenerWebSocket(SUBPROTOCOLS, self.topology.origins) if scheme in ("ws", "wss") else None
+        tls = self._tls if scheme in ("amqps", "wss", "mqtts") else None
+        spoken = (*SUBPROTOCOLS, "mqtt") if self.config.mqtt_topics else SUBPROTOCOLS
+        websocket = ListenerWebSocket(spoken, self.topology.origins) if scheme in ("ws", "wss") else None
         return ClientCarrier(self, shares, scheme, tls, websocket)
 
     def reload(
@@ -164,7 +168,8 @@ class RouterServer:
         self.neighbours.tls = trunk_tls or self.neighbours.tls
         before, self.authentication = self.authentication, authentication
         gone = users_gone(before, authentication)
-        for connection in [each for each in self.router.connections if each.user in gone]:
+        clients: list[ClientConnection | MqttConnection] = [*self.router.connections, *self.router.mqtt.connections]
+        for connection in [each for each in clients if each.user in gone]:
             self.close_client(connection, f"user {connection.user!r:.60} was removed")
         for each in self.router.connections:
             if authentication is not None and each.user is not None and each.user in authentication.users.by_name:
@@ -229,10 +234,13 @@ class RouterServer:
         self._turn()
         return result
 
-    def close_client(self, connection: ClientConnection, why: str) -> None:
+    def close_client(self, connection: ClientConnection | MqttConnection, why: str) -> None:
         """Sends away who may not be here any more."""
 
         def close(router: Router) -> None:
+            if isinstance(connection, MqttConnection):
+                connection.close(Reason.NOT_AUTHORIZED, why)
+                return
             connection.close(Error(Symbol(UNAUTHORIZED_ACCESS), why))
             router.failed[connection] = None
 
@@ -347,6 +355,8 @@ class RouterServer:
 
     def _connect_client(self, carrier: ClientCarrier) -> Carried:
         now, scheme, own = self.time(), carrier.scheme, self.authentication
+        if scheme in ("mqtt", "mqtts"):
+            return self._connect_mqtt(carrier)
         if own is None:
             return self.router.connect(now, carrier.peer, scheme=scheme)
 
@@ -356,6 +366,29 @@ class RouterServer:
 
         sasl = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after)
         connection = self.router.connect(now, carrier.peer, scheme=scheme, sasl=sasl, anonymous=own.anonymous)
+        return connection
+
+    def speaks_mqtt(self, carrier: ClientCarrier) -> None:
+        """The client of a WebSocket has asked for MQTT."""
+        if carrier.carried is not None:
+            del self._carriers[carrier.carried]
+            carrier.carried.receive_eof(self.time())
+            carrier.carried = self._connect_mqtt(carrier)
+            self._carriers[carrier.carried] = carrier
+
+    def _connect_mqtt(self, carrier: ClientCarrier) -> MqttConnection:
+        own = self.authentication
+        authenticate: Authenticate = everybody
+        if own is not None:
+
+            def later(step: Step) -> None:
+                connection.authenticated(step, self.time())
+                self.after_read()
+
+            authenticate = ClientSasl(own, carrier.peer, carrier.tls, later, carrier.end_after).by_password
+        connection = self.router.connect_mqtt(
+            self.time(), carrier.peer, secure=carrier.tls is not None, authenticate=authenticate
+        )
         return connection
 
     def connection_lost(self, carrier: Carrier) -> None:

@@ -158,9 +158,13 @@ class Carrier(asyncio.BufferedProtocol):
         self._send(data, closes)
         if closes:
             self._closing = True
-            transport.close()
-            if transport.get_write_buffer_size():
-                asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
+            self.end(transport)
+
+    def end(self, transport: asyncio.Transport) -> None:
+        """Closes the transport when what it holds is written."""
+        transport.close()
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     def _send(self, data: bytes, closes: bool = False) -> None:
         """Writes data, and what the layers have to say."""

@@ -26,10 +26,12 @@ from router.core.reports import of_address, of_core
 from router.core.tracing import trace
 from router.links.client_connection import ClientConnection
 from router.links.draining import Drain, Place
-from router.links.limits import CONNECTIONS, MEMORY, Admission, Bookkeeping, entries_of
+from router.links.limits import CONNECTIONS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
+from router.mqtt.connection import Authenticate, MqttConnection
+from router.mqtt.service import Mqtt
 from router.peers.wire import decode, encode
 from router.policies import ANONYMOUS
 from router.reporting import NO_LOG, Log
@@ -91,6 +93,7 @@ class Router:
         self.credits: dict[PublisherLink, None] = {}
         self.draining: dict[SubscriberLink, None] = {}
         self.failed: dict[ClientConnection, None] = {}
+        self.mqtt = Mqtt(self, self.admission, self.count_unread, token)
 
     # --- the topology file
 
@@ -110,6 +113,7 @@ class Router:
         self.core.reconfigure(config, now)
         for connection in self.connections:
             connection.enforce(now)
+        self.mqtt.reconfigure(now)
 
     def set_failover(self, places: Sequence[Place]) -> None:
         """The open of every connection from now on names these listeners, as far as it has room for them."""
@@ -173,12 +177,35 @@ class Router:
             connection.receive_eof(now)
         return connection
 
+    def connect_mqtt(self, now: float, address: str, *, secure: bool, authenticate: Authenticate) -> MqttConnection:
+        """A client has opened a transport to the listener for MQTT. authenticate: says who it is."""
+        self.enter(now)
+        connection = self.mqtt.connect(now, address, secure=secure, authenticate=authenticate)
+        dropped = self.admission.connected(connection)
+        if dropped is not None:
+            dropped.receive_eof(now)
+        limits = self.config.limits
+        if len(self.mqtt.connections) > limits.connections + 2 * limits.half_open:
+            self.admission.count_refusal(CONNECTIONS)
+            connection.receive_eof(now)
+        return connection
+
+    def count_unread(self, connection: MqttConnection, size: int) -> None:
+        """The transport of a client of MQTT holds so many bytes of output."""
+        self.unread_bytes += size - connection.unread_bytes
+        if size > connection.limits.unread_output >= connection.unread_bytes:
+            self.admission.count_refusal(UNREAD)
+        connection.unread_bytes = size
+        if size and self.unread_bytes > self.config.memory_limit:
+            self.disconnect_slowest_reader()
+
     def disconnect_slowest_reader(self) -> None:
         """Unread output has filled the memory limit: drop the connection of the client with the most of it, without an
         error, as the client would not read it."""
         self.admission.count_refusal(MEMORY)
-        most = max(self.connections, key=lambda connection: connection.unread_bytes)
-        most.log.reads_too_slowly(most, most.unread_bytes)
+        clients: list[ClientConnection | MqttConnection] = [*self.connections, *self.mqtt.connections]
+        most = max(clients, key=lambda connection: connection.unread_bytes)
+        most.reads_too_slowly()
         most.receive_eof(self.now)
 
     def limits_of(self, user: str | None) -> Limits:
@@ -216,13 +243,13 @@ class Router:
             )
         return settings
 
-    def take_dirty(self) -> list[ClientConnection]:
+    def take_dirty(self) -> list[ClientConnection | MqttConnection]:
         """Connections that may have output, each once. Closed connections are forgotten here."""
         dirty, self.dirty = self.dirty, {}
         for connection in dirty:
             if connection.connection.closed:
                 self.connections.pop(connection, None)
-        return list(dirty)
+        return [*dirty, *self.mqtt.take_dirty()]
 
     # --- peers
 
@@ -256,6 +283,7 @@ class Router:
             roomy, self._writable = self._writable, {}
             for connection in roomy:
                 connection.output_drained(now)
+        self.mqtt.flush(now)
         core.flush(now)
         if self.failed:
             failed, self.failed = self.failed, {}
@@ -279,7 +307,7 @@ class Router:
     @property
     def wants_flush(self) -> bool:
         """Whether `flush` has something to do without a new event."""
-        return bool(self._writable or self.failed or self.credits)
+        return bool(self._writable or self.failed or self.credits or self.mqtt.wants_flush)
 
     def process_resumed(self, since: float) -> None:
         """The process has run without a pause since this time. Call it before `tick`: some timers must not expire in a
@@ -290,6 +318,7 @@ class Router:
         """The core's timers, and deferred output. Each connection has a `handle_timer` of its own."""
         self.enter(now)
         self.core.tick(now)
+        self.mqtt.tick(now)
         if self.output_due is not None and now >= self.output_due:
             self.output_due = None
             self.dirty.update(self.deferred_output)
@@ -298,8 +327,9 @@ class Router:
     def next_deadline(self) -> float | None:
         """When to call `tick`; connections have deadlines of their own."""
         deadline = self.core.next_deadline()
-        if self.output_due is not None and (deadline is None or self.output_due < deadline):
-            deadline = self.output_due
+        for other in (self.output_due, self.mqtt.next_deadline()):
+            if other is not None and (deadline is None or other < deadline):
+                deadline = other
         if self.drain is not None:
             step = self.drain.next_deadline()
             if step is not None and (deadline is None or step < deadline):
@@ -335,12 +365,14 @@ class Router:
         over when `drain.done`, which takes little longer than `within_s`."""
         self.enter(now)
         self.core.draining(True, now)
+        self.mqtt.drain(now)
         self.drain = Drain(self, elsewhere, now, within_s)
 
     def undo_drain(self, now: float) -> None:
         """Take clients again. Those that are still there stay."""
         self.enter(now)
         drain, self.drain = self.drain, None
+        self.mqtt.draining = False
         if drain is not None:
             self.core.draining(False, now)
             drain.undo()
@@ -357,6 +389,7 @@ class Router:
             "addresses_known": len(core.addresses),
             "drain": None if self.drain is None else self.drain.status(self.now),
             "connections": len(self.connections),
+            "mqtt": self.mqtt.status(),
             "sessions_closed_for_memory": len(self._paused),
             "incomplete_bytes": self.incomplete_bytes,
             "unread_bytes": self.unread_bytes,

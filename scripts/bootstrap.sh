@@ -136,6 +136,7 @@ lacking=
 command -v cc >/dev/null 2>&1 || lacking="$lacking gcc libc6-dev"
 [ -f /usr/include/proton/proactor.h ] || lacking="$lacking libqpid-proton11-dev"
 [ -f /usr/include/mosquitto.h ] || lacking="$lacking libmosquitto-dev"
+command -v mosquitto_sub >/dev/null 2>&1 || lacking="$lacking mosquitto-clients"
 # shellcheck disable=SC2086  # a list of packages
 if [ -n "$lacking" ] && ! apt $lacking; then
     complete=

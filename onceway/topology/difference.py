@@ -15,6 +15,7 @@ from onceway.topology.admin import ADMIN_KEYS
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
 from onceway.topology.model import SCHEMES, Topology
+from onceway.topology.mqtt import KEYS as MQTT_KEYS
 from onceway.topology.policies import POLICY_KEYS
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
@@ -39,6 +40,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "users": NOW,
         "policies": NOW,
         "addresses": NOW,
+        "mqtt": NOW,
         "tls": NOW,
         "sasl": NOW,
         "trunks": RESTART,
@@ -52,6 +54,8 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "amqps": RESTART,
         "ws": RESTART,
         "wss": RESTART,
+        "mqtt": RESTART,
+        "mqtts": RESTART,
         "interrouter": RESTART,
         "admin": RESTART,
         "host": RESTART,
@@ -61,6 +65,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
     "tls": dict.fromkeys(TLS_KEYS, CONNECTIONS),
     "sasl": dict.fromkeys(SASL_KEYS, CONNECTIONS),
     "policies": dict.fromkeys(POLICY_KEYS, NOW),
+    "mqtt": dict.fromkeys(MQTT_KEYS, NOW),
     "trunks": {"tls": RESTART},
     "websocket": {"origins": CONNECTIONS},
     "admin": {"tls": RESTART, "users": NOW, "groups": NOW},

@@ -16,7 +16,7 @@ from onceway.topology.values import format_host_port
 from router.config import AddressConfig, Limits, RouterConfig
 
 HostPort = tuple[str, int]
-SCHEMES: Final = ("amqp", "amqps", "ws", "wss")
+SCHEMES: Final = ("amqp", "amqps", "ws", "wss", "mqtt", "mqtts")
 Link = tuple[str, str, int]  # two routers and the cost between them
 
 
@@ -30,12 +30,14 @@ class RouterAddress:
     amqps: HostPort | None = None  # clients, through TLS
     ws: HostPort | None = None  # clients, in a WebSocket
     wss: HostPort | None = None  # the same through TLS
-    tls: str = ""  # the profile of `amqps` and `wss`
+    mqtt: HostPort | None = None  # clients of MQTT
+    mqtts: HostPort | None = None  # the same, through TLS
+    tls: str = ""  # the profile of those with TLS
 
     @property
     def secure(self) -> bool:
         """One of its listeners has TLS."""
-        return self.amqps is not None or self.wss is not None
+        return any(place is not None for place in (self.amqps, self.wss, self.mqtts))
 
     def for_clients(self) -> dict[str, HostPort]:
         """By the scheme of their URLs."""

@@ -15,6 +15,7 @@ from onceway.topology.admin import read_admin
 from onceway.topology.document import Bounds, Entry, Form, Item, Problems, read_quantity, suggest
 from onceway.topology.limits import read_limits, read_users
 from onceway.topology.model import HostPort, Link, RouterAddress, Topology
+from onceway.topology.mqtt import read_mqtt
 from onceway.topology.pipes import log_address, read_pipe
 from onceway.topology.policies import read_policies
 from onceway.topology.sasl import ANONYMOUS, read_sasl
@@ -45,6 +46,7 @@ TOP_KEYS: Final = (
     "users",
     "policies",
     "addresses",
+    "mqtt",
     "tls",
     "sasl",
     "trunks",
@@ -72,7 +74,7 @@ ADDRESS_KEYS: Final = (
     "retention",
     "user",
 )
-ROUTER_KEYS: Final = ("amqp", "amqps", "ws", "wss", "interrouter", "admin", "host", "tls", "limits")
+ROUTER_KEYS: Final = ("amqp", "amqps", "ws", "wss", "mqtt", "mqtts", "interrouter", "admin", "host", "tls", "limits")
 _PORTS: Final = ("amqp", "interrouter", "admin")
 
 _MOST: Final = float(1 << 40)
@@ -126,6 +128,9 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         check_owners(addresses, top["addresses"])
     if not any(address.match == "*" for address in addresses):
         check_sign_of_life(defaults, top.get("settings", root), sign_of_life_s)
+    if "mqtt" not in top:
+        _check_no_mqtt(top.get("routers"))
+    topics, addresses = read_mqtt(top.get("mqtt"), addresses, defaults)
     links, via = read_links(top.get("links"), list(routers), top.get("routers"))
     if "trunks" not in top:
         check_trunks_stay(top.get("links", root), {end: routers[end].interrouter for link in links for end in link[:2]})
@@ -140,6 +145,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         limits=limits,
         users=users,
         policies=policies,
+        mqtt_topics=topics,
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)
@@ -297,7 +303,7 @@ def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: l
     if "host" in fields:
         host = fields["host"].scalar(read_host, "a host") or host
     listeners: dict[str, HostPort] = {}
-    for key in (*_PORTS, "amqps", "ws", "wss"):
+    for key in (*_PORTS, "amqps", "ws", "wss", "mqtt", "mqtts"):
         address: HostPort | None = None
         if key in fields:
             address = fields[key].scalar(lambda text: read_host_port(text, host), "a port, or host:port")
@@ -318,12 +324,23 @@ def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: l
                 taken.append(_Taken(address, fields[key]))
         if key in _PORTS or key in fields:
             listeners[key] = address or (host, 0)
-    secure = [fields[key] for key in ("amqps", "wss") if key in fields]
+    secure = [fields[key] for key in ("amqps", "wss", "mqtts") if key in fields]
     if secure and "tls" not in fields:
         secure[0].problem("a listener with TLS and no certificate", "add tls: the name of a profile under tls")
     if "tls" in fields and not secure:
-        fields["tls"].problem("no listener has TLS", "add amqps or wss: a port for clients with TLS")
+        fields["tls"].problem("no listener has TLS", "add amqps, wss or mqtts: a port for clients with TLS")
     return RouterAddress(**listeners, tls=read_profile_name(fields.get("tls"), tls))
+
+
+def _check_no_mqtt(entry: Entry | None) -> None:
+    """A listener for MQTT needs the section that says which topics there are."""
+    for item in (entry.entries("a mapping of routers") or {}).values() if entry is not None else ():
+        fields = item.entries("a mapping such as {amqp: 5672, interrouter: 7671, admin: 8671}") or {}
+        for key in ("mqtt", "mqtts"):
+            if key in fields:
+                fields[key].problem(
+                    "a listener for MQTT, and no topics", 'add a section mqtt: {topics: {"#": ADDRESS}}'
+                )
 
 
 def _read_listener_limits(entry: Entry | None, settings: RouterConfig, limits: Limits) -> dict[str, Limits]:

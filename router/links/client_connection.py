@@ -189,6 +189,14 @@ class ClientConnection:
             if self.router.unread_bytes > self.config.memory_limit:
                 self.router.disconnect_slowest_reader()
 
+    def reads_too_slowly(self) -> None:
+        """It has the most unread output of all, and is dropped for that."""
+        self.log.reads_too_slowly(self, self.unread_bytes)
+
+    def heard(self, now: float) -> None:
+        """Input waits to be read, so the client is not silent."""
+        self.connection.heard(now)
+
     @property
     def reads(self) -> bool:
         """False while the client leaves too much output unread: nothing is read from it until that drains."""

@@ -9,7 +9,7 @@ frame size, idle time) are told to the client in open and begin and enforced by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from amqp10.errors import RESOURCE_LIMIT_EXCEEDED, RemoteProtocolError
 from router.config import Limits, UserLimits
@@ -62,13 +62,19 @@ RECOUNT_S: Final = 1.0
 RECOUNT_AFTER: Final = 4096  # entries
 
 
+class Counted(Protocol):
+    """A client's connection, of AMQP or MQTT."""
+
+    def receive_eof(self, now: float) -> None: ...
+
+
 class Admission:
     """The connections of one router, counted by user, and refusals, counted by limit."""
 
     def __init__(self, limits: Limits, users: Mapping[str, UserLimits]) -> None:
         self.limits = limits
         self.users = users
-        self.half_open: dict[ClientConnection, None] = {}  # in arrival order
+        self.half_open: dict[Counted, None] = {}  # in arrival order
         self.opened: dict[str, int] = {}  # user -> connections
         self.total = 0
         self.refused: dict[str, int] = {}  # limit -> how often it was reached
@@ -85,8 +91,8 @@ class Admission:
                 self.count_refusal(limit)
                 return
 
-    def connected(self, connection: ClientConnection) -> ClientConnection | None:
-        """A transport is open, its AMQP open is to come. Returns the connection to drop in its favour, if any: the
+    def connected(self, connection: Counted) -> Counted | None:
+        """A transport is open, open or CONNECT is to come. Returns the connection to drop in its favour, if any: the
         oldest half-open one, as handshakes are short and in a flood the newest are the most likely to complete."""
         self.half_open[connection] = None
         if len(self.half_open) <= self.limits.half_open:
@@ -96,8 +102,8 @@ class Admission:
         self.count_refusal(HALF_OPEN)
         return oldest
 
-    def admit(self, connection: ClientConnection, user: str) -> str | None:
-        """Its open has arrived. Returns None if it is admitted, else the reason to tell it."""
+    def admit(self, connection: Counted, user: str) -> str | None:
+        """Its open or CONNECT has arrived. Returns None if it is admitted, else the reason to tell it."""
         self.half_open.pop(connection, None)
         of_user = self.users.get(user, NO_LIMITS).connections
         if self.total >= self.limits.connections:
@@ -137,7 +143,7 @@ class Admission:
                 f"limit memory_limit: this router keeps {bookkeeping.limit} names and deliveries",
             )
 
-    def disconnected(self, connection: ClientConnection, user: str | None) -> None:
+    def disconnected(self, connection: Counted, user: str | None) -> None:
         """user: the one under which it was admitted; None if it was not."""
         self.half_open.pop(connection, None)
         if user is not None:

@@ -1,4 +1,5 @@
-"""MQTT clients onto the core's ports: so far how topics and messages are mapped; nothing of it is reachable by clients.
+"""MQTT clients onto the core's ports (docs/mqtt.md; design: docs/decisions/mqtt.md).
 
-Read `topic_map`, then `conversion`. The design is docs/decisions/mqtt.md.
+Read `service`, `connection`, `session`, then `publisher` and `subscriber`; `topic_map` and `conversion` for what is
+mapped onto what.
 """

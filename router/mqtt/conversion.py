@@ -1,26 +1,30 @@
 """A PUBLISH as an AMQP message and back, by the table of docs/decisions/mqtt.md.
 
-It knows one message at a time. What belongs to a connection (QoS, DUP, aliases, subscription identifiers) is not in the
-message, and retained messages are refused before they come here.
+It knows one message at a time. What belongs to a connection (DUP, aliases, subscription identifiers) is not in the
+message. Of the QoS only 1 is: a subscriber gets no higher one than that which the message was published with.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from amqp10.errors import DecodeError
 from amqp10.sections import AmqpValue, Data, Header, Message
 from amqp10.sections import Properties as MessageProperties
-from amqp10.types import Symbol
+from amqp10.types import Symbol, Timestamp, UByte
 from mqtt import Properties, Publish, name_fault
+from router.names import PUBLISHER_ANNOTATION
 
 PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
 CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
 USER_PROPERTIES: Final = Symbol("x-opt-mqtt-user-properties")
+QOS: Final = Symbol("x-opt-mqtt-qos")
+PUBLISHER: Final = Symbol(PUBLISHER_ANNOTATION)
 LONGEST: Final = 65_535  # octets of a string or of binary data (MQTT 5, 1.5.4, 1.5.6)
 LONGEST_TTL_MS: Final = 0xFFFFFFFF
 
@@ -28,18 +32,45 @@ LONGEST_TTL_MS: Final = 0xFFFFFFFF
 class Unfit(Enum):
     """Why a message is not sent to an MQTT subscriber."""
 
-    EXPIRED = "its time to live is over"
     NO_FORM = "MQTT has no form for its body"
 
 
-def to_message(publish: Publish) -> bytes:
-    """Returns the payload of the transfer that stands for this PUBLISH."""
+class Received(NamedTuple):
+    """A message as MQTT has it. It may be shared, so nobody changes it."""
+
+    publish: Publish  # of QoS 0
+    most_qos: int  # it was published with it, and nobody gets it with a higher one
+    expires_ms: int | None  # by the clock of its publisher; None: it does not say
+
+    def left(self, now_ms: int) -> Publish | None:
+        """Returns it with what is left of its expiry; None: it has expired [MQTT-3.3.2-5, 3.3.2-6]."""
+        if self.expires_ms is None:
+            return self.publish
+        left_s = math.ceil((self.expires_ms - now_ms) / 1000)
+        if left_s <= 0:
+            return None
+        publish = self.publish
+        return replace(publish, properties=publish.properties._replace(message_expiry_s=left_s))
+
+
+def to_message(publish: Publish, publisher: tuple[str, str] | None = None, now_ms: int | None = None) -> bytes:
+    """Returns the payload of the transfer that stands for this PUBLISH.
+
+    Args:
+        publish: What the client has sent.
+        publisher: Container-id and name of the publisher, for the annotation (protocol 6.1.5).
+        now_ms: The time, from which a message expiry counts wherever the message waits.
+    """
     given = publish.properties
     expiry_ms = None if given.message_expiry_s is None else given.message_expiry_s * 1000
     header = None
     if expiry_ms is not None and expiry_ms <= LONGEST_TTL_MS:  # a longer one (49 days) has no place in ttl
         header = Header(ttl=expiry_ms)
     annotations: dict[Any, Any] = {}
+    if publisher is not None:
+        annotations[PUBLISHER] = list(publisher)
+    if publish.qos == 1:
+        annotations[QOS] = UByte(1)
     if given.payload_format is not None:
         annotations[PAYLOAD_FORMAT] = given.payload_format
     content_type = given.content_type
@@ -57,20 +88,20 @@ def to_message(publish: Publish) -> bytes:
             reply_to=given.response_topic,
             correlation_id=given.correlation_data,
             content_type=content_type,
+            absolute_expiry_time=Timestamp(now_ms + expiry_ms) if now_ms is not None and expiry_ms else None,
         ),
         application_properties=user or None,
     )
     return message.encode()
 
 
-def to_publish(payload: bytes, message_format: int, topic: str, waited_s: float = 0.0) -> Publish | Unfit:
-    """Returns the PUBLISH of QoS 0 that stands for a transfer's payload.
+def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Unfit:
+    """Returns the PUBLISH that stands for a transfer's payload.
 
     Args:
         payload: Of the transfer.
         message_format: Of the transfer; other formats than AMQP's have no form.
         topic: The topic name of a message whose subject is none.
-        waited_s: What the message has waited since its ttl was written.
     """
     if message_format:
         return Unfit.NO_FORM
@@ -90,27 +121,23 @@ def to_publish(payload: bytes, message_format: int, topic: str, waited_s: float 
         octets, text = body.value.encode(), True
     elif not isinstance(body, AmqpValue) or body.value is not None:
         return Unfit.NO_FORM
-    expiry_s = None
-    if message.header is not None and message.header.ttl is not None:
-        left_s = message.header.ttl / 1000 - waited_s
-        if left_s <= 0:  # [MQTT-3.3.2-5]
-            return Unfit.EXPIRED
-        expiry_s = math.ceil(left_s)
+    ttl_ms = message.header.ttl if message.header is not None else None
     payload_format = annotations.get(PAYLOAD_FORMAT)
     content_type = annotations.get(CONTENT_TYPE, properties.content_type)
     subject, reply_to = properties.subject, properties.reply_to
-    return Publish(
+    publish = Publish(
         subject if subject is not None and _is_name(subject) else topic,
         octets,
         properties=Properties(
             payload_format=payload_format if payload_format in (0, 1) else 1 if text else None,
-            message_expiry_s=expiry_s,
+            message_expiry_s=None if ttl_ms is None else math.ceil(ttl_ms / 1000),
             content_type=str(content_type) if _fits(content_type) else None,
             response_topic=reply_to if reply_to is not None and _is_name(reply_to) else None,
             correlation_data=_correlation_data(properties.correlation_id),
             user_properties=_user_properties(message.application_properties or {}, annotations.get(USER_PROPERTIES)),
         ),
     )
+    return Received(publish, 1 if annotations.get(QOS) == 1 else 2, properties.absolute_expiry_time)
 
 
 def _fits(text: object) -> bool:

@@ -17,13 +17,23 @@ DEFAULT: Final = "#"
 class TopicMap:
     """The mapping of one router. `prefixes`: prefix or `#` -> address."""
 
-    __slots__ = ("_by_levels",)
+    __slots__ = ("_by_levels", "_names", "addresses", "prefixes")
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
         assert all(prefix == DEFAULT or name_fault(prefix) is None for prefix in prefixes)
         self._by_levels: dict[tuple[str, ...], str] = {
             () if prefix == DEFAULT else tuple(prefix.split("/")): address for prefix, address in prefixes.items()
         }
+        self.prefixes = dict(prefixes)
+        self._names: dict[str, str] = {}
+        for prefix, address in prefixes.items():
+            self._names.setdefault(address, address if prefix == DEFAULT else prefix)
+        self.addresses = tuple(self._names)
+
+    def name_of(self, address: str) -> str:
+        """Returns the topic name of messages of this address that say none: its first prefix, or the address itself
+        where that is `#`."""
+        return self._names.get(address, address)
 
     def address_of(self, name: str) -> str | None:
         """Returns the address of a topic name; None where no prefix has one."""

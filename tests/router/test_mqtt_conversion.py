@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from amqp10.sections import AmqpSequence, AmqpValue, Data, Header, Message
 from amqp10.sections import Properties as MessageProperties
-from amqp10.types import Symbol
+from amqp10.types import Symbol, UByte
 from mqtt import Properties, Publish, encode
-from router.mqtt.conversion import Unfit, to_message, to_publish
+from router.mqtt.conversion import Received, Unfit, to_message, to_publish
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 NAMES = st.sampled_from(["a", "a/b", "/ü", "$x/y"])
@@ -29,9 +29,14 @@ PROPERTIES = st.fixed_dictionaries(
 ).map(lambda values: Properties(**values))
 
 
-def converted(message: Message, **arguments: Any) -> Publish:
-    publish = to_publish(message.encode(), 0, "topic", **arguments)
-    assert isinstance(publish, Publish)
+def read(payload: bytes) -> Publish:
+    found = to_publish(payload, 0, "topic")
+    assert isinstance(found, Received)
+    return found.publish
+
+
+def converted(message: Message) -> Publish:
+    publish = read(message.encode())
     encode(publish, 5)  # it has a form on the wire
     return publish
 
@@ -42,7 +47,7 @@ def test_what_an_mqtt_publisher_says_comes_unaltered_to_an_mqtt_subscriber(
     topic: str, payload: bytes, properties: Properties
 ) -> None:
     publish = Publish(topic, payload, properties=properties)
-    assert to_publish(to_message(publish), 0, "other") == publish
+    assert read(to_message(publish)) == publish
 
 
 def test_amqp_subscriber_sees_the_properties_under_amqp_names() -> None:
@@ -57,6 +62,7 @@ def test_amqp_subscriber_sees_the_properties_under_amqp_names() -> None:
     assert message == Message(
         Data(b"body"),
         header=Header(ttl=7000),
+        message_annotations={Symbol("x-opt-mqtt-qos"): UByte(1)},
         properties=MessageProperties(
             subject="a/b", reply_to="answers", correlation_id=b"\x01", content_type=Symbol("text/plain")
         ),
@@ -68,8 +74,7 @@ def test_name_that_comes_twice_keeps_both_values_for_mqtt_and_the_last_for_amqp(
     pairs = (("k", "1"), ("l", "2"), ("k", "3"))
     payload = to_message(Publish("a", properties=Properties(user_properties=pairs)))
     assert Message.decode(payload).application_properties == {"k": "3", "l": "2"}
-    publish = to_publish(payload, 0, "topic")
-    assert isinstance(publish, Publish)
+    publish = read(payload)
     assert publish.properties.user_properties == pairs
 
 
@@ -116,10 +121,20 @@ def test_subject_that_is_no_topic_name_gives_way(subject: str | None) -> None:
 
 
 def test_time_that_a_message_has_waited_is_taken_from_its_expiry() -> None:
-    message = Message(b"", header=Header(ttl=2500))
-    assert converted(message).properties.message_expiry_s == 3
-    assert converted(message, waited_s=1.6).properties.message_expiry_s == 1
-    assert to_publish(message.encode(), 0, "topic", waited_s=2.5) is Unfit.EXPIRED
+    payload = to_message(Publish("a", properties=Properties(message_expiry_s=3)), now_ms=1_000)
+    received = to_publish(payload, 0, "topic")
+    assert isinstance(received, Received)
+    left = [received.left(now_ms) for now_ms in (1_000, 2_600, 4_000)]
+    assert [each and each.properties.message_expiry_s for each in left] == [3, 2, None]
+
+
+def test_message_without_a_clock_keeps_its_ttl() -> None:
+    assert converted(Message(b"", header=Header(ttl=2500))).properties.message_expiry_s == 3
+
+
+def test_qos_1_is_the_most_that_a_subscriber_gets_of_a_message_published_so() -> None:
+    found = [to_publish(to_message(Publish("a", qos=qos, packet_id=1)), 0, "topic") for qos in (1, 2)]
+    assert [each.most_qos for each in found if isinstance(each, Received)] == [1, 2]
 
 
 @pytest.mark.parametrize(

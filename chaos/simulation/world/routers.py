@@ -231,7 +231,7 @@ class Routers:
             data = connection.data_to_send()
             if data and pipe.c_open:
                 pipe.written(data)
-            if connection.connection.closed:
+            if connection.closed:
                 pipe.r_open = False
                 self.ends_closed = True
 

@@ -1,0 +1,69 @@
+"""`mqtt` of a topology file: which topic names are which addresses, and how long sessions live (docs/mqtt.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from mqtt import name_fault
+from onceway.topology.document import Entry, read_quantity
+from router.config import AddressConfig
+from router.mqtt.lease import SESSIONS
+from router.mqtt.topic_map import DEFAULT
+
+KEYS: Final = ("topics", "session_expiry")
+LONGEST_S: Final = 30 * 86_400.0
+_EXAMPLE: Final = 'a mapping such as {topics: {"#": telemetry}}'
+
+
+def read_mqtt(
+    entry: Entry | None, addresses: tuple[AddressConfig, ...], defaults: AddressConfig
+) -> tuple[tuple[tuple[str, str], ...], tuple[AddressConfig, ...]]:
+    """Returns prefix and address of each topic, and the addresses with that of the sessions."""
+    if entry is None:
+        return (), addresses
+    fields = entry.fields(KEYS, _EXAMPLE, required=("topics",)) or {}
+    if "topics" not in fields:
+        return (), addresses
+    topics: dict[str, str] = {}
+    longest_s = LONGEST_S
+    for prefix, item, address in _read_topics(fields["topics"]):
+        topics[prefix] = address
+        found = next((each for each in addresses if each.matches(address)), defaults)
+        longest_s = min(longest_s, found.subscription_timeout_s)
+        if found.type != "topic":
+            item.problem(f"{address} is a {found.type}, and MQTT has topics only", "name an address of type topic")
+        elif found.no_subscribers == "hold":
+            item.warn(
+                f"what clients of MQTT publish to {address} is not acknowledged while nobody subscribes to it",
+                "give the address no_subscribers: accept, if that is not meant",
+            )
+    if not topics:
+        fields["topics"].problem("no topic", f"write {_EXAMPLE}")
+    if "session_expiry" in fields:
+        asked_s = read_quantity(fields["session_expiry"], "duration", (0.05, LONGEST_S))
+        if asked_s is not None and asked_s > longest_s:
+            fields["session_expiry"].problem(
+                "sessions would live longer than subscriptions of these addresses",
+                "raise subscription_timeout of the addresses, or lower session_expiry",
+            )
+        longest_s = asked_s or longest_s
+    sessions = AddressConfig(SESSIONS, subscription_timeout_s=longest_s, no_subscribers="release")
+    return tuple(topics.items()), (sessions, *addresses)
+
+
+def _read_topics(entry: Entry) -> Iterator[tuple[str, Entry, str]]:
+    for prefix, item in (entry.entries(_EXAMPLE) or {}).items():
+        fault = None if prefix == DEFAULT else name_fault(prefix)
+        if fault is not None:
+            item.problem(f'"{prefix}": {fault}', 'write whole levels such as "plant/press", or "#" for all other names')
+            continue
+        address = item.scalar(_read_address, "an address")
+        if address is not None:
+            yield prefix, item, address
+
+
+def _read_address(text: str) -> str:
+    if not text or text.endswith("*"):
+        raise ValueError(f'"{text}" is no address', "write the name of one address")
+    return text

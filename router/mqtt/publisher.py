@@ -1,0 +1,148 @@
+"""What one session publishes to one address: the core's PublisherPort, with packet identifiers in place of tags.
+
+QoS 2 has the tag (incarnation of the session, packet identifier), so that a repeat is recognised wherever the client
+sends it. QoS 1 has a tag of its own for each PUBLISH; its repeat is a new delivery. QoS 0 is a settled transfer. The
+session's client is told what the outcomes mean by `router.mqtt.session`, which has the identifiers. A port lives on
+when its client has gone, until all that it has taken has an outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from mqtt import Publish, Reason
+from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term
+from router.core.waiting import Waiting
+from router.mqtt.conversion import to_message
+
+if TYPE_CHECKING:
+    from router.mqtt.session import Session
+
+LINK: Final = "mqtt"
+"""The link name of the subscriptions of MQTT sessions, and of the publisher in messages. The container-id is the client
+identifier."""
+
+
+def name_of(incarnation: int) -> str:
+    """Returns the link name of a session's publishers."""
+    return f"{LINK}-{incarnation}"
+
+
+class Incoming:
+    """A PUBLISH of QoS 1 or 2 that is not acknowledged to the end."""
+
+    __slots__ = ("asked_on", "delivery_id", "done", "packet_id", "publisher", "qos")
+
+    def __init__(self, publisher: MqttPublisher, delivery_id: int, packet_id: int, qos: int) -> None:
+        self.publisher = publisher
+        # Only this connection is told the outcome: on another one the client first repeats its PUBLISH [MQTT-4.4.0-1].
+        self.asked_on = publisher.session.connection
+        self.delivery_id = delivery_id
+        self.packet_id = packet_id  # 0: no client waits for it
+        self.qos = qos
+        self.done: Reason | None = None  # what it is answered with
+
+
+class MqttPublisher:
+    """One address's."""
+
+    __slots__ = ("asked", "attach", "detached", "incoming", "next_id", "session", "settled")
+
+    def __init__(self, session: Session, address: str) -> None:
+        self.session = session
+        # Each session is a publisher of its own: what an earlier one has left is over when that one is, whether or not
+        # its client publishes again.
+        self.attach = PublisherAttach(session.container, name_of(session.incarnation), address, unsettled=UNIQUE_TAGS)
+        self.next_id = 0
+        self.incoming: dict[int, Incoming] = {}  # by delivery-id
+        self.settled: list[tuple[int, int]] = []  # delivery-ids that the core is to be told of
+        self.detached = False
+        self.asked = False  # the core wants evidence that the publisher is here
+
+    # --- for the session
+
+    def publish(self, packets: list[Publish], now: float) -> None:
+        """Sends application messages of one address, all of QoS 0 or none; those with an identifier are entered in the
+        session."""
+        session, core = self.session, self.session.core
+        who = self.attach.container, LINK
+        now_ms = core.clock_us() // 1000
+        payloads = [to_message(each, who, now_ms) for each in packets]
+        first_id, settled = self.next_id, packets[0].qos == 0
+        self.next_id += len(packets)
+        tags: list[bytes] = []
+        for i, each in enumerate(packets):
+            tags.append(session.tag_of(each))
+            if not settled:
+                one = Incoming(self, first_id + i, each.packet_id, each.qos)
+                self.incoming[first_id + i] = one
+                if each.packet_id:
+                    session.incoming[each.packet_id] = one
+        core.transfers(self, first_id, tags, payloads, settled, 0, now)
+
+    def settle(self, one: Incoming) -> None:
+        """It is over for its client."""
+        self.incoming.pop(one.delivery_id, None)
+        settled = self.settled
+        if settled and settled[-1][1] == one.delivery_id - 1:
+            settled[-1] = settled[-1][0], one.delivery_id
+        else:
+            settled.append((one.delivery_id, one.delivery_id))
+        self.session.service.to_flush(self)
+
+    def flush(self, now: float) -> None:
+        """Tells the core what is settled."""
+        settled, self.settled = self.settled, []
+        if self.detached:
+            return
+        for first, last in settled:
+            self.session.core.publisher_settled(self, first, last, now)
+        if self.asked:  # It cannot have been anywhere else: no other router ever has a publisher of this name.
+            self.asked = False
+            self.session.core.question_answered(self, now)
+
+    def leave(self, now: float) -> None:
+        """Detaches. Nothing goes on elsewhere: a session ends with its router."""
+        if not self.detached:
+            self.flush(now)
+            self.detached = True
+            self.session.core.detach_publisher(self, True, now)
+
+    @property
+    def undecided(self) -> bool:
+        return any(one.done is None for one in self.incoming.values())
+
+    # --- PublisherPort: what the core says
+
+    def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:
+        """What the client publishes is its sign of life: the port attaches when there is something."""
+
+    def ready(self) -> None:
+        """MQTT has no credit; what came before is held by the core."""
+
+    def set_window(self, messages: int, size: int, reason: str) -> None:
+        """The receive maximum bounds what comes of QoS 1 and 2, and the memory limit ends who goes beyond it."""
+
+    def waiting(self, waiting: Waiting | None) -> None:
+        """MQTT has no way to say it."""
+
+    def ask(self) -> None:
+        self.asked = True
+        self.session.service.to_flush(self)
+
+    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+        for delivery_id in range(first_id, last_id + 1):
+            one = self.incoming.get(delivery_id)
+            if one is not None and one.done is None:
+                self.session.published(one, outcome, rejected)
+
+    def answer_map_part(self) -> None:
+        raise AssertionError("there are no maps in parts here")
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        self.detach(condition, description, info, True)
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        self.detached = True
+        self.session.publisher_lost(self, condition, description)

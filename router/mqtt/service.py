@@ -1,0 +1,305 @@
+"""All MQTT of one router: connections, sessions by client identifier, time (docs/mqtt.md).
+
+The router's owner passes bytes and time to connections; `flush` tells the core what packets have meant, once per turn.
+Read `router.mqtt.session` for one session, `router.mqtt.lease` for how a session is at one router only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mqtt import Connect, Reason
+from mqtt.reader import LARGEST
+from router.mqtt.connection import Authenticate, MqttConnection
+from router.mqtt.lease import NAME, SESSIONS
+from router.mqtt.messages import Messages
+from router.mqtt.session import IN_FLIGHT, Session
+from router.mqtt.topic_map import TopicMap
+from router.policies import Direction, Identity, owned
+
+if TYPE_CHECKING:
+    from router.config import Limits, RouterConfig
+    from router.core.core import Core
+    from router.mqtt.publisher import MqttPublisher
+    from router.mqtt.subscriber import MqttSubscriber
+    from router.reporting import Log
+
+ORPHAN_S: Final = 60.0  # how long what a client has published waits for outcomes when its session is over
+LONGEST_NAME: Final = 1_024  # bytes of a client identifier, as of a container-id
+DETACHED_AT: Final = 2  # times memory_limit: a client that publishes beyond it is disconnected
+REFUSED: Final = {Reason.NOT_AUTHORIZED: "policies"}
+
+
+class Host(Protocol):
+    """What it needs of the router that it is part of."""
+
+    config: RouterConfig
+    core: Core
+    log: Log
+    now: float
+
+    def enter(self, now: float) -> None: ...
+    def limits_of(self, user: str | None) -> Limits: ...
+
+
+class Counting(Protocol):
+    """The router's admission."""
+
+    def admit(self, connection: Any, user: str) -> str | None: ...
+    def disconnected(self, connection: Any, user: str | None) -> None: ...
+    def count_refusal(self, limit: str) -> None: ...
+
+
+class Mqtt:
+    """One router's."""
+
+    def __init__(
+        self, host: Host, admission: Counting, unread: Callable[[Any, int], None], token: Callable[[], str] | None
+    ) -> None:
+        """unread: a connection's transport holds so many bytes. token: makes client identifiers that nobody has."""
+        self._host = host
+        self._admission = admission
+        self.unread = unread
+        self._token = token
+        self.core = host.core
+        self.topics = TopicMap(dict(host.config.mqtt_topics))
+        self.messages = Messages(self.topics)
+        self.connections: dict[MqttConnection, None] = {}
+        self.sessions: dict[str, Session] = {}
+        self.draining = False
+        self.longest_name = LONGEST_NAME
+        self.receive_maximum = IN_FLIGHT
+        self._dirty: dict[MqttConnection, None] = {}
+        self._to_flush: dict[MqttPublisher | MqttSubscriber, None] = {}
+        self._leaving: dict[MqttPublisher, None] = {}
+        self._roomy: dict[Session, None] = {}
+        self._orphans: dict[MqttPublisher, float] = {}  # until when they wait
+        self._timers: list[tuple[float, int, Session]] = []
+        self._order = count()
+        self._last_epoch = 0
+
+    # --- the host's
+
+    @property
+    def config(self) -> RouterConfig:
+        return self._host.config
+
+    @property
+    def log(self) -> Log:
+        return self._host.log
+
+    @property
+    def now(self) -> float:
+        return self._host.now
+
+    def enter(self, now: float) -> None:
+        self._host.enter(now)
+
+    def limits_of(self, user: str) -> Limits:
+        return self._host.limits_of(user)
+
+    @property
+    def max_packet_size(self) -> int:
+        return min(LARGEST, self.config.limits.max_message_size or self.config.max_message_size)
+
+    @property
+    def longest_session_s(self) -> float:
+        """How long a session may live without a connection."""
+        return self.config.address(SESSIONS).subscription_timeout_s
+
+    @property
+    def is_far_over_memory_limit(self) -> bool:
+        return self.core.payload_bytes >= DETACHED_AT * self.config.memory_limit
+
+    # --- for the router
+
+    def connect(self, now: float, address: str, *, secure: bool, authenticate: Authenticate) -> MqttConnection:
+        """A client has opened a transport to the MQTT listener."""
+        connection = MqttConnection(self, now, address, secure, authenticate)
+        self.connections[connection] = None
+        return connection
+
+    def reconfigure(self, now: float) -> None:
+        """The topology file has changed: clients that may no longer do what they do are disconnected."""
+        before, self.topics = self.topics, TopicMap(dict(self.config.mqtt_topics))
+        self.messages = Messages(self.topics)
+        changed = before.prefixes != self.topics.prefixes
+        for session in list(self.sessions.values()):
+            allowed = all(self.may(session.identity, "receive", address) for address in session.subscribers)
+            if changed or not allowed:
+                if session.connection is not None:
+                    session.connection.close(
+                        Reason.ADMINISTRATIVE_ACTION if changed else Reason.NOT_AUTHORIZED,
+                        "the topology file has changed",
+                    )
+                session.end(now)
+
+    def drain(self, now: float) -> None:
+        """Clients are sent away, and their sessions end."""
+        self.draining = True
+        for connection in list(self.connections):
+            connection.close(Reason.SERVER_SHUTTING_DOWN, "this router is being drained")
+        for session in list(self.sessions.values()):
+            session.end(now)
+
+    def take_dirty(self) -> list[MqttConnection]:
+        """Connections that may have output, each once. Closed ones are forgotten here."""
+        dirty, self._dirty = self._dirty, {}
+        for connection in dirty:
+            if connection.closed:
+                self.connections.pop(connection, None)
+        return list(dirty)
+
+    def flush(self, now: float) -> None:
+        """Tells the core what packets have meant, before the core's own flush."""
+        while self._to_flush or self._leaving or self._roomy:
+            ports, self._to_flush = self._to_flush, {}
+            for port in ports:
+                port.flush(now)
+            leaving, self._leaving = self._leaving, {}
+            for publisher in leaving:
+                self._orphans.pop(publisher, None)
+                publisher.leave(now)
+            roomy, self._roomy = self._roomy, {}
+            for session in roomy:
+                session.send_waiting()
+                for subscriber in list(session.subscribers.values()):
+                    self.core.subscriber_credit(subscriber, now)
+
+    @property
+    def wants_flush(self) -> bool:
+        return bool(self._to_flush or self._leaving or self._roomy)
+
+    def next_deadline(self) -> float | None:
+        if not self._orphans and not self._timers:
+            return None
+        times = list(self._orphans.values())
+        if self._timers:
+            times.append(self._timers[0][0])
+        return min(times, default=None)
+
+    def tick(self, now: float) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            session = heappop(self._timers)[2]
+            if session.connection is None and not session.ended:
+                session.tick(now)
+                self.schedule(session)
+        for publisher, until in list(self._orphans.items()):
+            if now >= until:
+                self.to_leave(publisher)
+
+    def status(self) -> dict[str, int]:
+        present = sum(session.connection is not None for session in self.sessions.values())
+        return {"connections": len(self.connections), "sessions": len(self.sessions), "present": present}
+
+    # --- for connections
+
+    def who(self, connection: MqttConnection) -> dict[str, object]:
+        """What the log says of a client."""
+        session = connection.session
+        container = session.container if session is not None else None
+        return {"client": connection.address, "user": connection.user, "container": container}
+
+    def dirty(self, connection: MqttConnection) -> None:
+        self._dirty[connection] = None
+
+    def admit(self, connection: MqttConnection, user: str) -> str | None:
+        return self._admission.admit(connection, user)
+
+    def connection_ended(self, connection: MqttConnection) -> None:
+        self._admission.disconnected(connection, connection.user)
+        connection.user = None
+        self.unread(connection, 0)
+
+    def count_refusal(self, reason: Reason) -> None:
+        if reason in REFUSED:
+            self._admission.count_refusal(REFUSED[reason])
+
+    def may(self, who: Identity, direction: Direction, address: str) -> bool:
+        return self.config.allows(who, direction, address)
+
+    def open_session(self, connection: MqttConnection, connect: Connect, now: float) -> None:
+        """The session of a client that has connected, here or taken over from another router. `session_ready` of the
+        connection follows."""
+        client_id = connect.client_id or f"auto-{self._token() if self._token is not None else self.epoch()}"
+        container = owned(connection.identity.user, client_id)
+        asked = connect.properties.session_expiry_s or 0
+        if connect.version == 4:
+            asked = 0 if connect.clean_start else 0xFFFFFFFF
+        expiry_s = min(float(asked), self.longest_session_s)
+        session = self.sessions.get(container)
+        if session is not None and session.connection is not None:
+            before = session.connection
+            before.close(Reason.SESSION_TAKEN_OVER, "the client has connected again")
+            session = self.sessions.get(container)
+        known = self._known(container)
+        epoch = self.epoch(known[0] if known is not None else 0)
+        goes_on = session is not None and not connect.clean_start
+        if session is None or not goes_on:
+            if session is not None:
+                session.end(now)
+            session = Session(self, container, epoch, expiry_s, connect.version)
+            self.sessions[container] = session
+        session.client_id = client_id
+        session.identity = connection.identity
+        session.version = connect.version
+        session.present = goes_on
+        session.expiry_s = expiry_s
+        session.connection = connection
+        connection.session = session
+        session.take_lease(epoch, session.incarnation, now)
+
+    def _known(self, container: str) -> tuple[int, int] | None:
+        """The term and birth of the session, as far as this router knows."""
+        address = self.core.addresses.get(SESSIONS)
+        entry = address.subscriptions.entries.get((container, NAME)) if address is not None else None
+        if entry is None or entry.born is None:
+            return None
+        return entry.term[0], entry.born[0]
+
+    def epoch(self, above: int = 0) -> int:
+        """A number for an attach that is above all that this router has given, and above what is known."""
+        self._last_epoch = max(self.core.clock_us(), self._last_epoch + 1, above + 1)
+        return self._last_epoch
+
+    # --- for sessions
+
+    def session_moved(self, session: Session) -> None:
+        """The client has one at another router now."""
+        if session.connection is not None:
+            session.connection.close(Reason.SESSION_TAKEN_OVER, "the client has connected elsewhere")
+        session.end(self.now)
+
+    def session_refused(self, session: Session, condition: str, description: str) -> None:
+        """The network has no place for it, or none any more. The client may connect again."""
+        if session.connection is not None:
+            session.connection.close(Reason.ADMINISTRATIVE_ACTION, description)
+        session.end(self.now)
+
+    def schedule(self, session: Session) -> None:
+        """Its `tick` is called when it is due."""
+        at = session.next_deadline()
+        if at is not None and not session.ended:
+            heappush(self._timers, (at, next(self._order), session))
+            self.core.due(at)
+
+    def forget(self, session: Session) -> None:
+        if self.sessions.get(session.container) is session:
+            del self.sessions[session.container]
+
+    def to_flush(self, port: MqttPublisher | MqttSubscriber) -> None:
+        self._to_flush[port] = None
+
+    def to_leave(self, publisher: MqttPublisher) -> None:
+        self._leaving[publisher] = None
+
+    def has_room(self, session: Session) -> None:
+        """Its client may take more."""
+        self._roomy[session] = None
+
+    def orphaned(self, publisher: MqttPublisher) -> None:
+        """Its session is over, and not all that it has taken has an outcome."""
+        self._orphans[publisher] = self.now + ORPHAN_S
