@@ -166,7 +166,8 @@ def _context(certificate: str, key: str | None) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
-        raise click.UsageError(f"--tls-cert: {error}") from error
+        files = certificate if key is None else f"{certificate}, {key}"
+        raise click.UsageError(f"--tls-cert, --tls-key: {files}: {_reason(error)}") from error
     return context
 
 
@@ -174,7 +175,11 @@ def _trust(certificates: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=certificates)
     except (OSError, ssl.SSLError) as error:
-        raise click.UsageError(f"--callback-ca: {error}") from error
+        raise click.UsageError(f"--callback-ca: {certificates}: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
@@ -195,7 +200,7 @@ async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
             host, plain_port = places.http
             await server.redirect(host, plain_port, port)
     except OSError as error:
-        say(f"[{options.name}] {host}: {error.strerror or error}")
+        say(f"[{options.name}] cannot listen: {_reason(error)}; give another --listen or --http-listen")
         await server.stop()
         await edge.stop()
         return 2

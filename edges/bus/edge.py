@@ -44,6 +44,7 @@ AGAIN_S: Final = 1.0  # between attempts after the store was full
 CREDIT: Final = 10_000
 MOST: Final = 2_000  # events in a commit
 BATCH_OCTETS: Final = 8 << 20  # of events read for a batch
+NOT_CONNECTED: Final = "not connected to the network"
 
 
 class Unavailable(OncewayError):
@@ -167,13 +168,11 @@ class Edge:
         body = event(topic, data, time.time_ns() // 1_000_000)
         known = self.bus.topics.get(topic)
         if known is None:
+            self._able()  # a push that is refused makes no topic
             known = await self.registry.claim(topic, identity, name)
         if known.publisher != identity:
             raise Forbidden(f"topic {topic} belongs to another client")
-        if (why := self.why_unable()) is not None:
-            raise Unavailable(why)
-        publisher = self._publisher
-        assert publisher is not None
+        publisher = self._able()
         try:
             async with asyncio.timeout(PUSH_TIMEOUT_S):
                 publication = await publisher.put(body)
@@ -187,14 +186,28 @@ class Edge:
             raise Unavailable(f"{error}; the event may still come") from error
         self.metrics.published.labels(topic).inc()
 
+    def _able(self) -> onceway.Publisher:
+        if (why := self._why_refused()) is not None:
+            raise Unavailable(why)
+        assert self._publisher is not None
+        return self._publisher
+
     def why_unable(self) -> str | None:
-        """Why the bus cannot take events now; None if it can."""
+        """Why the bus does not work now; None if it does."""
+        if (why := self._why_refused()) is not None:
+            return why
+        if self._connection is None or self._connection.router is None:
+            return NOT_CONNECTED
+        return None
+
+    def _why_refused(self) -> str | None:
+        """Why a push is refused at once. While the connection to a router is made again, pushes wait."""
         if self.failed.done() or self._stopping:
             return "this edge is stopping"
         if self._full:
             return self._full
         if self._publisher is None:
-            return "not connected to the network"
+            return NOT_CONNECTED
         if self._shares is not None and not self._shares.attached:
             return "no edge has attached to the network yet"  # what is pushed would come to nobody
         return None
@@ -219,23 +232,8 @@ class Edge:
 
     async def measure(self) -> bytes:
         """The metrics page."""
-        metrics, bus, options = self.metrics, self.bus, self.options
-        for gauge in (metrics.queue_batches, metrics.queue_events):
-            gauge.clear()
-        for subscriber in filter(lambda each: bus.serves(each.identity), bus.subscribers.values()):
-            queued = bus.pending(subscriber)
-            metrics.queue_events.labels(subscriber.name).set(queued)
-            metrics.queue_batches.labels(subscriber.name).set(-(-queued // subscriber.max_events))
-        now = time.monotonic()
-        scheduled = sum(each.due_at is not None for each in bus.subscribers.values())
-        metrics.jobs.labels("main", "running").set(bus.under_way)
-        metrics.jobs.labels("main", "instant").set(bus.due(now))
-        metrics.jobs.labels("main", "scheduled").set(scheduled - bus.due(now))
-        metrics.used.set(await self.store.used())
-        metrics.max.set(options.max_octets or 0)
-        metrics.low_mark.set(options.min_free)
-        metrics.high_mark.set(2 * options.min_free)
-        return metrics.render()
+        used, options = await self.store.used(), self.options
+        return self.metrics.page(self.bus, time.monotonic(), used, options.max_octets or 0, options.min_free)
 
     # --- the network
 

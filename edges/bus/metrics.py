@@ -6,6 +6,8 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
+from edges.bus.core import Bus
+
 PREFIX: Final = "onceway_bus"
 
 
@@ -45,5 +47,20 @@ class BusMetrics:
     def _gauge(self, name: str, text: str, labels: list[str]) -> Gauge:
         return Gauge(f"{PREFIX}_{name}", text, labels, registry=self._registry)
 
-    def render(self) -> bytes:
+    def page(self, bus: Bus, now: float, used: int, limit: int, min_free: int) -> bytes:
+        """The counters, and the gauges as they are now; storage in octets."""
+        for gauge in (self.queue_batches, self.queue_events):
+            gauge.clear()
+        for subscriber in filter(lambda each: bus.serves(each.identity), bus.subscribers.values()):
+            queued = bus.pending(subscriber)
+            self.queue_events.labels(subscriber.name).set(queued)
+            self.queue_batches.labels(subscriber.name).set(-(-queued // subscriber.max_events))
+        due, scheduled = bus.due(now), sum(each.due_at is not None for each in bus.subscribers.values())
+        self.jobs.labels("main", "running").set(bus.under_way)
+        self.jobs.labels("main", "instant").set(due)
+        self.jobs.labels("main", "scheduled").set(scheduled - due)
+        self.used.set(used)
+        self.max.set(limit)
+        self.low_mark.set(min_free)
+        self.high_mark.set(2 * min_free)
         return generate_latest(self._registry)

@@ -76,7 +76,7 @@ async def page(edge: Edge, *, hold: bool = False) -> str:
         + _figure("Subscribers", len(subscribers))
         + _figure("Events queued", f"{waiting:,}")
         + _figure("Oldest", _age(oldest_s) if waiting else "–")
-        + _figure("Subscribers that fail", failures, ' class="bad"' if failures else "")
+        + _figure("Failing", failures, ' class="bad"' if failures else "")
     )
     return (
         f"{_HEAD}{'' if hold else REFRESH}<header><h1>Event bus</h1>{state}{link}</header>\n"

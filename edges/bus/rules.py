@@ -122,7 +122,7 @@ def subscription(data: dict[str, Any], schemes: tuple[str, ...], *, whole: bool)
     callback = data.get("callback")
     if whole or "callback" in data:
         if not isinstance(callback, str) or not _has_host(callback, schemes) or "?" in callback:
-            raise BadRequest(f"callback: an {schemes[0]} URL without a query, at most {URL_CHARACTERS} long")
+            raise BadRequest(f"callback: an {' or '.join(schemes)} URL without a query")
         if len(callback) > URL_CHARACTERS:
             raise BadRequest(f"callback: at most {URL_CHARACTERS} characters")
     uuid = data.get("uuid")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import binascii
 import hmac
+import re
 import ssl
 import time
 from base64 import b64decode
@@ -28,6 +29,7 @@ SCALING_DUE: Final = 100  # batches due within SCALING_WITHIN_S: /pulse/scaling 
 SCALING_WITHIN_S: Final = 1.0
 SCALING_PAUSE_S: Final = 1.0
 HTTPS_ONLY: Final = 308
+USER: Final = re.compile(r"([a-z0-9:_-]+?--[0-9a-f]{32}(?=:)|[^:]*):")  # a token, or what is before the first colon
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CLIENT: Final = "onceway-client"  # of a request: (identity, name)
@@ -330,12 +332,13 @@ def _unauthorized(text: str) -> web.Response:
 
 
 def _user(header: str) -> str | None:
-    """The user name of HTTP Basic."""
+    """The user name of HTTP Basic, with the colons that a token may have."""
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None
     try:
-        user, colon, _ = b64decode(encoded.strip(), validate=True).decode().partition(":")
+        credentials = b64decode(encoded.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return user if colon else None
+    found = USER.match(credentials)
+    return None if found is None else found[1]

@@ -69,6 +69,12 @@ def test_tokens_are_made_listed_and_deleted_by_root(bus: BusProcess) -> None:
     assert bus.ask("GET", "/pulse", token).status == 401
 
 
+def test_a_token_with_colons_is_a_user_name(bus: BusProcess) -> None:
+    token = bus.client("a:b")
+    assert bus.ask("GET", "/pulse", token).status == 204
+    assert bus.ask("GET", "/pulse", token[:-1]).status == 401
+
+
 @pytest.mark.parametrize("name", ["", "Shop", "a b", "x" * 65, "é", None, 3, ["a"]])
 def test_a_bad_name_of_a_client_is_400(bus: BusProcess, name: object) -> None:
     assert bus.ask("POST", "/api_tokens", ROOT_KEY, {"name": name}).status == 400

@@ -108,6 +108,7 @@ def test_a_browser_shows_the_page(bus: BusProcess, topic: str, make_sink: Callab
                 colours.add(await shown_by.value("getComputedStyle(document.body).backgroundColor"))
                 picture = b64decode((await shown_by.do("Page.captureScreenshot"))["data"])
                 assert picture.startswith(b"\x89PNG")
+                (tmp_path / f"{width}-{scheme}.png").write_bytes(picture)
                 assert len(picture) > 5_000  # more than an empty page
             for kind in ("keyDown", "keyUp"):
                 await shown_by.do("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)

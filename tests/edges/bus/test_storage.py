@@ -110,6 +110,22 @@ class Pusher:
         return self.pushed
 
 
+def test_a_bus_without_a_router_says_so_and_makes_no_topic(bus_network: BusNetworks) -> None:
+    network = bus_network()
+    bus = network.bus
+    token = bus.client()
+    network.kill("a")
+    wait_until(lambda: bus.ask("GET", "/pulse", ROOT_KEY).status == 500, "the bus says that its router is gone")
+    bus.stop()
+    bus.spawn()
+    wait_until(lambda: bus.said().count("listening: ") == 2, "it answers requests")
+    assert bus.push(token, "orders") == 503
+    assert bus.ask("GET", "/topics", token).json == []
+    network.start("a")
+    wait_until(bus.ready, "the bus works")
+    assert bus.push(token, "orders") == 204
+
+
 def judge(sink: Sink, topic: str, pushed: list[int], deaths: int, *, late: bool = False) -> None:
     """Everything that was pushed has come, in order; what came twice is one batch for each death.
 
