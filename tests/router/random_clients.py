@@ -252,7 +252,7 @@ class Subscriber(Client):
         born = (epoch if not self.confirmed else self.born) if self.recovering else None
         if not self.confirmed:
             self.born = born
-        attach = SubscriberAttach(self.name, "in", TOPIC, epoch, born, unsettled, timeout_s=1e6)
+        attach = SubscriberAttach(self.name, "in", TOPIC, epoch, born, unsettled=unsettled, timeout_s=1e6)
         self.ids = {}
         if not self.recovering:
             self.unsettled, self.waiting = {}, []
