@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from math import inf
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from router.core.core import Core
 from router.core.messages import Message
 from router.core.reports import of_address, of_core
 from router.core.tracing import trace
+from router.links.anonymous import AddressPort
 from router.links.client_connection import ClientConnection
 from router.links.draining import Drain, Place
 from router.links.limits import CONNECTIONS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
@@ -61,6 +63,7 @@ class Router:
         """token: makes what nobody can guess, for the addresses of dynamic nodes; None: there are none."""
         self.config = config
         self.token = token
+        self.attach_numbers = count()
         self.log = log
         self.now = now
         self.incarnation = incarnation
@@ -70,6 +73,7 @@ class Router:
         self._settings = ConnectionSettings(
             container_id=config.name,
             handshake_timeout_s=config.limits.handshake_timeout_s,
+            offered_capabilities=("ANONYMOUS-RELAY",),
             properties={Symbol("product"): "onceway", Symbol("router"): config.name},
             sasl=sasl or server_mechanisms(),  # by default everybody, as ANONYMOUS or without a SASL layer
         )
@@ -90,7 +94,7 @@ class Router:
         self.deferred_output: dict[ClientConnection, None] = {}
         self.output_due: float | None = None  # when that of `deferred_output` is written
         self.watching: dict[ClientConnection, None] = {}
-        self.credits: dict[PublisherLink, None] = {}
+        self.credits: dict[PublisherLink | AddressPort, None] = {}
         self.draining: dict[SubscriberLink, None] = {}
         self.failed: dict[ClientConnection, None] = {}
         self.mqtt = Mqtt(self, self.admission, self.count_unread, token)

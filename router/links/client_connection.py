@@ -41,9 +41,11 @@ from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
 from router.config import RouterConfig
+from router.links.anonymous import AddressPort, AnonymousLink
 from router.links.client_log import ClientLog
 from router.links.limits import MEMORY, POLICIES, UNREAD
 from router.links.negotiation import (
+    ANONYMOUS_TARGET,
     MAX_NAME,
     Redirected,
     Unauthorized,
@@ -222,6 +224,8 @@ class ClientConnection:
     def enforce(self, now: float) -> None:
         """The policies have changed: detach the links that they no longer allow."""
         for port in list(self.ports):
+            if isinstance(port, AnonymousLink):
+                continue  # its next message is looked at
             try:
                 direction: Direction = "send" if isinstance(port, PublisherLink) else "receive"
                 check_allowed(self.config, self.identity, direction, port.attach.address)
@@ -300,7 +304,7 @@ class ClientConnection:
         if not self.watched:
             self.router.watching.pop(self, None)
 
-    def credit_changed(self, port: PublisherLink) -> None:
+    def credit_changed(self, port: PublisherLink | AddressPort) -> None:
         self.router.credits[port] = None
 
     def drain(self, port: SubscriberLink) -> None:
@@ -392,12 +396,16 @@ class ClientConnection:
                 publisher.unsettled_window = self.limits.unsettled_window
                 admission.check_map(self, publisher, len(remote.unsettled or ()), now)
                 strip(remote)
-                sending = PublisherLink(self, link, publisher, modes)
+                anonymous = publisher.address == ANONYMOUS_TARGET
+                sending = (AnonymousLink if anonymous else PublisherLink)(self, link, publisher, modes)
                 link.context = sending
                 self.ports[sending] = None
                 if self.router.windows_closed:
                     self.router.close_window(link.session)
-                self.core.attach_publisher(sending, publisher, now)
+                if isinstance(sending, AnonymousLink):
+                    sending.open()
+                else:
+                    self.core.attach_publisher(sending, publisher, now)
             else:
                 assert isinstance(link, SenderLink)
                 subscriber, modes = read_subscriber(

@@ -69,6 +69,8 @@ MAX_EPOCH: Final = 1 << 63
 RESERVED: Final = "$"
 """Addresses that begin with it are of other specifications, as `$cbs` and `$management`."""
 
+ANONYMOUS_TARGET: Final = ""
+"""In place of the address of a sending link that has none."""
 TOPIC: Final = Symbol("topic")
 LIFETIME: Final[Mapping[str, Any]] = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
 """delete-on-close (AMQP 3.5.10): what every dynamic node has, whatever was asked."""
@@ -159,10 +161,13 @@ def read_publisher(
     if target.dynamic:
         raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.target: dynamic nodes are not supported")
     if target.address is None:
-        raise RemoteProtocolError(
-            NOT_IMPLEMENTED, "attach.target.address: is null, and anonymous targets are not supported: name an address"
+        if attach.rcv_settle_mode == RCV_SECOND and attach.snd_settle_mode != SND_SETTLED:
+            text = "attach.target.address: is null: a link without an address gives at-least-once, in mode first"
+            raise RemoteProtocolError(NOT_ALLOWED, text)
+        return PublisherAttach(container, attach.name, ANONYMOUS_TARGET), negotiate_modes(
+            attach, "at-least-once", router_sends=False
         )
-    address = _address(target.address, "target")
+    address = read_address(target.address, "attach.target.address")
     check_allowed(config, who, "send", address)
     modes = negotiate_modes(attach, config.address(address).guarantee, router_sends=False)
     epoch = read_epoch(attach.properties)
@@ -216,7 +221,7 @@ def read_subscriber(
         raise RemoteProtocolError(
             NOT_ALLOWED, "attach.source.address: only the link that made a dynamic node receives from it"
         )
-    address = _address(source.address, "source")
+    address = read_address(source.address, "attach.source.address")
     check_allowed(config, who, "receive", address)
     found = config.address(address)
     if found.stores and (container, attach.name) not in found.subscriptions:
@@ -424,14 +429,13 @@ def check_name(value: str, where: str) -> str:
     return value
 
 
-def _address(value: Any, terminus: str) -> str:
+def read_address(value: Any, place: str) -> str:
+    """An address that may be a topic's. place: where it stands, for the error."""
     if not isinstance(value, str) or not value:
-        raise RemoteProtocolError(INVALID_FIELD, f"attach.{terminus}.address: must be a string, not {value!r:.60}")
+        raise RemoteProtocolError(INVALID_FIELD, f"{place}: must be a string, not {value!r:.60}")
     if value.startswith(RESERVED):
-        raise RemoteProtocolError(
-            NOT_FOUND, f"attach.{terminus}.address: {value!r:.60} is reserved; no topic begins with {RESERVED!r}"
-        )
-    return check_name(str(value), f"attach.{terminus}.address")
+        raise RemoteProtocolError(NOT_FOUND, f"{place}: {value!r:.60} is reserved; no topic begins with {RESERVED!r}")
+    return check_name(str(value), place)
 
 
 def _make_node(source: Source, router: str, token: Callable[[], str] | None) -> None:

@@ -127,20 +127,7 @@ class PublisherLink:
     def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
         if self.link.detached:
             return
-        if outcome is Outcome.REJECTED:
-            state: DeliveryState = Rejected(
-                Error(
-                    Symbol(names.REJECTED),
-                    f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}",
-                    {Symbol(names.REJECTED): UInt(rejected)},
-                )
-            )
-            self.link.dispose(first_id, last_id, state, settled)
-        else:
-            state = _STATES[outcome]
-            if outcome is Outcome.RELEASED and is_dynamic(self.attach.address):  # a node does not come back
-                state = Rejected(Error(Symbol(NOT_FOUND), GONE))
-            self.link.dispose(first_id, last_id, state, settled)
+        self.link.dispose(first_id, last_id, state_of(outcome, rejected, self.attach.address), settled)
         self.proof.outcome(first_id, last_id)
         self.connection.output_ready()
 
@@ -175,13 +162,7 @@ class PublisherLink:
             self._evidence(self.proof.transfer(self.link.delivery_count), now)
         if self.detached:
             return
-        router = self.connection.router
-        if router.is_far_over_memory_limit:
-            # protocol 6.8: at the limit windows close and credit is withdrawn; at twice the limit publishers are
-            # detached
-            router.admission.count_refusal(MEMORY)
-            text = f"limit memory_limit: this router holds twice its {router.config.memory_limit} bytes of payload"
-            self.detach_with_error(RESOURCE_LIMIT_EXCEEDED, text, now)
+        if self.detach_over_memory(now):
             return
         error = None
         if not event.message_format:
@@ -197,6 +178,17 @@ class PublisherLink:
         if error is not None and not self.detached:
             tag = event.tags[len(tags)].hex()
             self.detach_with_error(error.condition, f"delivery {tag} is no message: {error}", now)
+
+    def detach_over_memory(self, now: float) -> bool:
+        """protocol 6.8: at the limit windows close and credit is withdrawn; at twice the limit publishers are
+        detached."""
+        router = self.connection.router
+        if not router.is_far_over_memory_limit:
+            return False
+        router.admission.count_refusal(MEMORY)
+        text = f"limit memory_limit: this router holds twice its {router.config.memory_limit} bytes of payload"
+        self.detach_with_error(RESOURCE_LIMIT_EXCEEDED, text, now)
+        return True
 
     def on_resumed_transfer(self, event: ResumedTransfer, now: float) -> None:
         self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
@@ -323,6 +315,16 @@ class PublisherLink:
         self.credit_withheld = True
         self.proof.open = False
         self.connection.unwatch(self)
+
+
+def state_of(outcome: Outcome, rejected: int, address: str) -> DeliveryState:
+    """What a publisher is told. rejected: by how many subscriptions."""
+    if outcome is Outcome.REJECTED:
+        text = f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}"
+        return Rejected(Error(Symbol(names.REJECTED), text, {Symbol(names.REJECTED): UInt(rejected)}))
+    if outcome is Outcome.RELEASED and is_dynamic(address):  # a node does not come back
+        return Rejected(Error(Symbol(NOT_FOUND), GONE))
+    return _STATES[outcome]
 
 
 def _on_the_wire(port: PublisherLink, waiting: Waiting) -> dict[Symbol, object]:

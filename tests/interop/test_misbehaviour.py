@@ -304,13 +304,19 @@ def test_another_protocol_is_answered_with_a_protocol_header(at: str) -> None:
             assert client.headers[0][:4] == b"AMQP"
 
 
-def test_a_link_without_address_is_refused(at: str) -> None:
+def test_a_message_without_to_on_a_link_without_address_is_rejected_alone(at: str) -> None:
     with ByHand(at) as client:
         client.start(unique("anonymous"))
         client.send(byhand.attach_sender("p", 0, None))
         attach = client.next(ATTACH)
-        assert attach.fields[6] is None  # null target: refused
-        assert client.next(DETACH).error == "amqp:not-implemented"
+        assert attach.fields[6].value[0] is None  # a target, without an address
+        client.next(FLOW)
+        client.send(byhand.transfer(0, 0, BODY))
+        outcome = client.next(DISPOSITION)
+        assert outcome.fields[3] is True  # settled
+        assert outcome.fields[4].descriptor == 0x25
+        assert str(outcome.fields[4].value[0].value[0]) == "amqp:invalid-field"
+        assert client.all(DETACH) == []
 
 
 def test_flow_with_silly_numbers_changes_nothing_for_others(at: str) -> None:

@@ -217,8 +217,9 @@ def make(
     core: type[Any] | None = None,
     now: float = 1_000.0,
     token: Callable[[], str] | None = None,
+    fresh: bool = True,
 ) -> Clients:
-    router = Router(config, incarnation=1, now=now, wall_us=lambda: 1_000_000, fresh=True, token=token)
+    router = Router(config, incarnation=1, now=now, wall_us=lambda: 1_000_000, fresh=fresh, token=token)
     return Clients(router, now)
 
 

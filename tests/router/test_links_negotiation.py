@@ -92,7 +92,6 @@ def test_mixed_asks_for_no_more_than_an_at_most_once_address_gives() -> None:
     [
         (sending(target=Coordinator()), "amqp:not-implemented", "transactions"),
         (sending(target=None), "amqp:invalid-field", "null"),
-        (sending(target=Target()), "amqp:not-implemented", "anonymous"),
         (sending(target=Target(dynamic=True)), "amqp:not-implemented", "dynamic"),
         (sending(target=Target("")), "amqp:invalid-field", "address"),
         (receiving(source=None), "amqp:invalid-field", "null"),

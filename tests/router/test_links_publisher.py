@@ -62,7 +62,6 @@ def test_what_the_attach_brings_reaches_the_core(clients: Clients, core: Any) ->
     ("attach", "condition"),
     [
         ({"target": Coordinator()}, "amqp:not-implemented"),
-        ({"target": Target()}, "amqp:not-implemented"),
         ({"target": Target(dynamic=True)}, "amqp:not-implemented"),
         ({"target": None}, "amqp:invalid-field"),
         ({"properties": symbols(onceway_epoch="x")}, "amqp:invalid-field"),

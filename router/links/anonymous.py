@@ -1,0 +1,325 @@
+"""A sending link without an address: each message names its own, in `to` (OASIS, Using the AMQP Anonymous Terminus).
+
+For each address that messages name the link is a publisher of its own towards the core, an `AddressPort`. These
+publishers are new with each attach, and close with the link: what an attach proves about a publisher that may be
+elsewhere (protocol 5.1) need not be asked of one that has never been anywhere else. So the first message to an address
+waits for one round trip between routers and for no sign of life, and the link gives at-least-once at best: a client
+that sends again on its next link does so as another publisher.
+
+A message that cannot be published is refused by its outcome, and the others go on. The link's credit is for all
+addresses together. Where nobody is subscribed a message is released, since there is no credit to withhold for one
+address (the address's `no_subscribers: hold`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from amqp10.errors import NOT_ALLOWED, DecodeError, RemoteProtocolError
+from amqp10.events import Dispositions, Transfers
+from amqp10.outcomes import RELEASED, DeliveryState, Error, Rejected
+from amqp10.receiver import ReceiverLink
+from amqp10.sections import Glance, with_message_annotations
+from amqp10.termini import EXPIRE_LINK_DETACH, Target
+from amqp10.types import Symbol
+from router import names
+from router.core.ports import Outcome, PublisherAttach, Term
+from router.core.publisher import NO_SUBSCRIBERS
+from router.core.waiting import Waiting
+from router.links.limits import POLICIES
+from router.links.negotiation import (
+    Modes,
+    Unauthorized,
+    answer_properties,
+    check_allowed,
+    publisher_annotation,
+    read_address,
+)
+from router.links.publisher_link import PublisherLink, state_of
+
+if TYPE_CHECKING:
+    from router.links.client_connection import ClientConnection
+
+MOST_ADDRESSES = 64
+"""Publishers that a link keeps. Beyond it the one without deliveries under way is closed that was unused longest."""
+
+
+class AnonymousLink(PublisherLink):
+    """The link, with one credit for all addresses."""
+
+    __slots__ = ("_bytes", "_name", "_open", "_ports", "broken")
+
+    def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
+        super().__init__(connection, link, attach, modes)
+        router = connection.router
+        # of its publishers: no other attach has it
+        self._name = f"{attach.name}#{router.incarnation:x}.{next(router.attach_numbers)}"
+        self._publisher = publisher_annotation(attach.container, self._name)
+        self._ports: dict[str, AddressPort] = {}  # by address, the one unused longest first
+        self._open: dict[int, tuple[AddressPort, int]] = {}  # delivery-id -> whose it is, and its size: under way
+        self._bytes = 0  # of these
+        self.broken: tuple[str, str] | None = None  # condition and description, for the next flush
+
+    def open(self) -> None:
+        """Answers the attach."""
+        remote = self.link.remote_attach
+        assert remote is not None
+        answered = self.connection.attach(
+            self.link,
+            source=remote.source,
+            target=Target(expiry_policy=EXPIRE_LINK_DETACH),
+            unsettled={},
+            properties=answer_properties(guarantee=self._modes.guarantee),
+            snd_settle_mode=self._modes.snd,
+            rcv_settle_mode=self._modes.rcv,
+            max_message_size=self.connection.connection.settings.max_message_size,
+        )
+        if answered:
+            self.credit_withheld = False
+            self.connection.credit_changed(self)
+
+    # --- the engine's events
+
+    def on_transfers(self, event: Transfers, now: float) -> None:
+        self.credit.sizes.observe(event.payloads)
+        self.connection.credit_changed(self)
+        if self.detach_over_memory(now):
+            return
+        message_format = event.message_format or 0
+        for number, (tag, payload) in enumerate(zip(event.tags, event.payloads, strict=True)):
+            delivery_id = (event.first_id + number) & 0xFFFFFFFF
+            try:
+                port = self._port(self._address(payload, event.settled), now)
+                if not message_format:
+                    (payload,) = with_message_annotations([payload], names.PUBLISHER_ANNOTATION, self._publisher)
+            except RemoteProtocolError as error:
+                self._reject(delivery_id, event.settled, error.condition, error.description)
+                continue
+            except DecodeError as error:
+                self._reject(delivery_id, event.settled, error.condition, f"this is no message: {error}")
+                continue
+            self._open[delivery_id] = port, len(payload)
+            self._bytes += len(payload)
+            port.send((delivery_id, tag, payload, event.settled, message_format), now)
+
+    def on_dispositions(self, event: Dispositions, now: float) -> None:
+        """Deliveries that it settles before they have an outcome: it does not want to know it."""
+        if not event.settled:
+            return
+        for delivery_id in _ids(event.first_id, event.last_id):
+            port = self.closed(delivery_id)
+            if port is not None:
+                self.connection.core.publisher_settled(port, delivery_id, delivery_id, now)
+
+    def lost(self, closed: bool, now: float) -> None:
+        if not self.detached:
+            self._mark_detached()
+            self._leave(now)
+
+    def detach_with_error(self, condition: str, description: str, now: float) -> None:
+        self._leave(now)
+        self.detach(condition, description, {}, True)
+
+    # --- for its addresses
+
+    def closed(self, delivery_id: int) -> AddressPort | None:
+        """The delivery is no longer under way; returns whose it was, if it was until now."""
+        port, size = self._open.pop(delivery_id, (None, 0))
+        self._bytes -= size
+        if port is not None:
+            port.under_way -= 1
+        return port
+
+    def settle(self, delivery_id: int, state: DeliveryState) -> None:
+        """Tells the outcome of a delivery that is not the core's."""
+        if self.closed(delivery_id) is not None and not self.link.detached:
+            self.link.dispose(delivery_id, delivery_id, state, True)
+            self.connection.output_ready()
+            self.connection.credit_changed(self)
+
+    def forget(self, address: str) -> None:
+        self._ports.pop(address, None)
+
+    # --- credit, draining, policies
+
+    def grant(self) -> None:
+        if self.broken is not None and not self.detached:
+            self.detach_with_error(*self.broken, self.connection.now)
+            return
+        config = self.connection.config
+        if not self.paused:
+            self.credit.window(config.window_messages - len(self._open), config.window_bytes - self._bytes)
+        super().grant()
+
+    @property
+    def under_way(self) -> int:
+        return len(self._open)
+
+    def resume_flow(self) -> None:
+        self.paused = False
+        self.waiting(None)
+        self.connection.credit_changed(self)
+
+    # --- helpers
+
+    def _address(self, payload: bytes, settled: bool) -> str:
+        """The address that a message names, if this client may send to it so."""
+        config = self.connection.config
+        address = read_address(Glance(payload).properties.to, "properties.to")
+        try:
+            check_allowed(config, self.connection.identity, "send", address)
+        except Unauthorized:
+            self.connection.router.admission.count_refusal(POLICIES)
+            raise
+        if not settled and config.address(address).guarantee == "at-most-once":
+            raise RemoteProtocolError(NOT_ALLOWED, f"{address!r:.80} is configured for at-most-once: send it settled")
+        return address
+
+    def _port(self, address: str, now: float) -> AddressPort:
+        port = self._ports.pop(address, None)
+        if port is not None:
+            self._ports[address] = port
+            return port
+        if len(self._ports) >= MOST_ADDRESSES:
+            idle = next((each for each in self._ports.values() if not each.under_way and not each.queue), None)
+            if idle is not None:
+                del self._ports[idle.attach.address]
+                self.connection.core.detach_publisher(idle, True, now)
+        attach = PublisherAttach(self.attach.container, self._name, address, mode_first=True)
+        attach.unsettled_window = self.attach.unsettled_window
+        port = self._ports[address] = AddressPort(self, attach)
+        self.connection.core.attach_publisher(port, attach, now)
+        return port
+
+    def _reject(self, delivery_id: int, settled: bool, condition: str, description: str) -> None:
+        """Nobody is told of what was sent settled."""
+        if not settled:
+            self.link.dispose(delivery_id, delivery_id, Rejected(Error(Symbol(condition), description)), True)
+            self.connection.output_ready()
+
+    def _leave(self, now: float) -> None:
+        ports, self._ports = self._ports, {}
+        self._open.clear()
+        self._bytes = 0
+        for port in ports.values():
+            self.connection.core.detach_publisher(port, True, now)
+
+
+class AddressPort:
+    """One address of an anonymous link: the core's PublisherPort. What the core asks for is answered in the next
+    flush, since the core is not called from within its own calls."""
+
+    __slots__ = (
+        "_answered",
+        "_asked",
+        "_claims",
+        "_link",
+        "_nobody",
+        "_ready",
+        "_refused",
+        "attach",
+        "queue",
+        "under_way",
+    )
+
+    def __init__(self, link: AnonymousLink, attach: PublisherAttach) -> None:
+        self._link = link
+        self.attach = attach
+        self.queue: list[tuple[int, bytes, bytes, bool, int]] = []  # deliveries that came before the core is ready
+        self.under_way = 0  # deliveries without outcome, and those that were sent settled and are queued
+        self._claims = False  # its claim is due, or done
+        self._answered = False
+        self._asked = False
+        self._ready = False
+        self._nobody = False  # is subscribed
+        self._refused: DeliveryState | None = None  # what its deliveries are told if the address is none
+
+    def send(self, delivery: tuple[int, bytes, bytes, bool, int], now: float) -> None:
+        """Takes a delivery: delivery-id, tag, payload, settled, message-format."""
+        self.under_way += 1
+        if self._refused is not None:
+            self._tell(delivery, self._refused)
+        elif not self._ready or self.queue:
+            self.queue.append(delivery)
+        else:
+            self._publish(delivery, now)
+
+    def grant(self) -> None:
+        """Once per flush, when the core has said something."""
+        connection = self._link.connection
+        core, now = connection.core, connection.now
+        if self._answered and not self._claims:
+            self._claims = True
+            core.proved(self, now)
+        if self._asked:
+            self._asked = False
+            core.question_answered(self, now)
+        if self._ready:
+            queue, self.queue = self.queue, []
+            for delivery in queue:
+                self._publish(delivery, now)
+
+    def _publish(self, delivery: tuple[int, bytes, bytes, bool, int], now: float) -> None:
+        delivery_id, tag, payload, settled, message_format = delivery
+        if self._nobody:
+            self._tell(delivery, RELEASED)
+            return
+        if settled:  # what it takes from here on is the core's to bound
+            self._link.closed(delivery_id)
+        self._link.connection.core.transfers(self, delivery_id, [tag], [payload], settled, message_format, now)
+
+    def _tell(self, delivery: tuple[int, bytes, bytes, bool, int], state: DeliveryState) -> None:
+        """Ends a delivery that is not the core's. Nobody is told of what was sent settled."""
+        if delivery[3]:
+            self._link.closed(delivery[0])
+        else:
+            self._link.settle(delivery[0], state)
+
+    # --- PublisherPort: what the core says
+
+    def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:
+        self._answered = True
+        self._link.connection.credit_changed(self)
+
+    def ready(self) -> None:
+        self._ready = True
+        self._link.connection.credit_changed(self)
+
+    def set_window(self, messages: int, size: int, reason: str) -> None:
+        self._nobody = reason == NO_SUBSCRIBERS
+
+    def waiting(self, waiting: Waiting | None) -> None:
+        """The link has credit for other addresses."""
+
+    def ask(self) -> None:
+        self._asked = True
+        self._link.connection.credit_changed(self)
+
+    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+        link = self._link
+        state = state_of(outcome, rejected, self.attach.address)
+        for delivery_id in _ids(first_id, last_id):
+            link.settle(delivery_id, state)
+
+    def answer_map_part(self) -> None:
+        raise AssertionError("it presents no map")
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        """The address is none: a dynamic node that is gone."""
+        self._link.forget(self.attach.address)
+        self._refused = Rejected(Error(Symbol(condition), description))
+        queue, self.queue = self.queue, []
+        for delivery in queue:
+            self._tell(delivery, self._refused)
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        self._link.forget(self.attach.address)
+        self._link.broken = condition, f"{self.attach.address}: {description}"
+        self._link.connection.credit_changed(self._link)
+
+
+def _ids(first_id: int, last_id: int) -> Iterator[int]:
+    """The delivery-ids of a range, which may wrap."""
+    for number in range((last_id - first_id & 0xFFFFFFFF) + 1):
+        yield first_id + number & 0xFFFFFFFF
