@@ -12,16 +12,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from onceway.client.urls import parse_urls
 from onceway.errors import UsageError
+from onceway.spark.access import NO_ACCESS, Access, take_access
 from onceway.spark.errors import OffsetError, OptionError, SinkOptionError
 from onceway.spark.files import is_bucket, local_path
 from onceway.topology.values import format_duration, read_count, read_duration, read_size
 
-Form = Literal["text", "url", "topics", "topic", "path", "log", "count", "size", "duration", "retention", "word",
-               "boolean", "offsets", "time", "write id"]  # fmt: skip
+Form = Literal["text", "file", "url", "topics", "topic", "path", "log", "count", "size", "duration", "retention",
+               "word", "boolean", "offsets", "time", "write id"]  # fmt: skip
 MIB: Final = 1 << 20
 _EXAMPLE: Final = 'an offset such as {"p":{"0":12345},"v":1,"wal":"..."}'
 _ROUTERS: Final = "amqp://127.0.0.1:5672,127.0.0.1:5673"
@@ -42,6 +44,18 @@ class Option:
     example: str = ""
     words: tuple[str, ...] = ()  # the only values
 
+
+# -- source and sink
+
+_ACCESS: Final = (
+    Option("ca", "ca", "file", None, example="/etc/onceway/ca.pem"),
+    Option("certificate", "certificate", "file", None, example="/etc/onceway/spark.pem"),
+    Option("key", "key", "file", None, example="/etc/onceway/spark.key"),
+    Option("user", "user", "text", None, example="spark"),
+    Option("passwordFile", "password_file", "file", None, example="/etc/onceway/spark.password"),
+    Option("tokenFile", "token_file", "file", None, example="/run/onceway/token"),
+    Option("mechanism", "mechanism", "text", None, example="EXTERNAL"),
+)
 
 # -- the source
 
@@ -77,6 +91,7 @@ OPTIONS: Final = (
     Option("startingOffsets", "starting", "offsets", "earliest", words=("earliest", "latest")),
     Option("startingTimestamp", "starting_us", "time", None, example="2026-11-25T06:00:00Z"),
     Option("endingOffsets", "ending", "offsets", "latest", words=("latest",)),
+    *_ACCESS,
 )
 REQUIRED: Final = {"stream": ("url", "topic", "subscription", "walLocation"), "batch": ("walLocation",)}
 _OTHER_NAMES: Final = {  # in other sources and sinks, or nearly ours
@@ -126,6 +141,7 @@ class SourceOptions:
     starting: str = "earliest"
     starting_us: int | None = None  # since 1970
     ending: str = "latest"
+    access: Access = NO_ACCESS
 
 
 def source_options(options: Mapping[str, str], use: Literal["stream", "batch", "either"]) -> SourceOptions:
@@ -160,6 +176,7 @@ def source_options(options: Mapping[str, str], use: Literal["stream", "batch", "
         values["group_rows"] = min(defaults.group_rows, values["credit"])
     if "group_rows" in values and "credit" not in values:
         values["credit"] = max(defaults.credit, values["group_rows"])
+    values["access"] = take_access(values)
     return SourceOptions(**values)
 
 
@@ -209,6 +226,7 @@ SINK_OPTIONS: Final = (
     Option("onUndecided", "on_undecided", "word", "fail", words=("fail", "resend", "skip")),
     Option("onMissingBatches", "on_missing", "word", "fail", words=("fail", "ignore")),
     Option("writeId", "write_id", "write id", None, example="2026-11-21"),
+    *_ACCESS,
 )
 _OTHER_SINK_NAMES: Final = {
     **_OTHER_NAMES, "container": "name", "outbox": "outboxLocation", "location": "outboxLocation",
@@ -229,6 +247,7 @@ class Terms:
     retention_s: float = 3600.0
     on_missing: Literal["fail", "ignore"] = "fail"  # where the outbox does not know batches before this one
     checkpoint: str | None = None  # the query's, for messages
+    access: Access = NO_ACCESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +278,8 @@ def sink_options(options: Mapping[str, str], use: Literal["stream", "batch"]) ->
         raise SinkOptionError("\n".join(reading.problems))
     values = reading.values
     location, topic, write_id = (values.pop(name, None) for name in ("location", "topic", "write_id"))
-    return SinkOptions(location, topic, Terms(**values, checkpoint=checkpoint), write_id)
+    access = take_access(values)
+    return SinkOptions(location, topic, Terms(**values, checkpoint=checkpoint, access=access), write_id)
 
 
 # -- reading
@@ -339,6 +359,8 @@ def _value(option: Option, text: str) -> Any:
             if not _BUCKET.fullmatch(text):
                 raise ValueError(f'"{text}" names no place in a bucket', "write it as in s3://logs/orders")
             return text.rstrip("/")
+        case "file":
+            return str(Path(text).absolute())
         case "path" | "log":
             return _location(text)
         case "topics":

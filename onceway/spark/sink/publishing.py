@@ -96,6 +96,7 @@ class _Work:
             journal=self.journal,
             connect_timeout_s=timeout_s,
             on_report=self._on_report,
+            **self.terms.access.arguments(),
         )
         try:
             await self._connect(connection)

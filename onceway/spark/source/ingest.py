@@ -37,6 +37,7 @@ from onceway.client.subscriber import Subscriber
 from onceway.errors import LinkRefused, OncewayError, SubscriptionBroken
 from onceway.loop import run
 from onceway.parent import die_with, watch
+from onceway.spark.access import access_of
 from onceway.spark.errors import SubscriptionExists
 from onceway.spark.source.journal import WatchingJournal
 from onceway.spark.wal import Retention, SlotReader, SlotWriter, Wal, WalSettings
@@ -214,6 +215,7 @@ class Ingest:
             journal=self._journal,
             connect_timeout_s=self._config["connect_timeout_s"],
             on_report=self._report,
+            **access_of(self._config).arguments(),
         )
         try:
             tasks = [self._receive(connection, slot) for slot in self._slots]
