@@ -136,6 +136,7 @@ class LiveNetwork:
     settings: Mapping[str, Any] = field(default_factory=dict)
     routers: dict[str, LiveRouter] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()  # of `onceway router`
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -187,7 +188,7 @@ class LiveNetwork:
         if router.starts and any(other.running for other in self):
             fresh = False  # a fresh start beside routers that have been up for a while is refused
         router.log = router.log_path.open("ab")
-        command = [sys.executable, "-m", "onceway", "router", str(self.topology_path), name]
+        command = [sys.executable, "-m", "onceway", "router", str(self.topology_path), name, *self.options]
         router.process = subprocess.Popen(
             dying_with_us([*command, "--fresh"] if fresh else command),
             cwd=ROOT,

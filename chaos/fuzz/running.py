@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from chaos.fuzz.logins import run_client, run_server, run_token
 from chaos.fuzz.peers import run_messages, run_trunk
 from chaos.fuzz.targets import ENGINES, Broken, Routed, cut, feed, feed_an_owner, parting
 
-TARGETS: Final = (*ENGINES, "router", "trunk", "peer")
+LOGINS: Final = {"sasl": run_server, "scram": run_client, "token": run_token}
+TARGETS: Final = (*ENGINES, "router", "trunk", "peer", *LOGINS)
 
 
 def run(target: str, data: bytes) -> None:
@@ -22,6 +24,8 @@ def run(target: str, data: bytes) -> None:
         run_trunk(data, lambda data: cut(data, random.Random(len(data)))).leave()
     elif target == "peer":
         run_messages(data).leave()
+    elif target in LOGINS:
+        LOGINS[target](data)
     else:
         make = ENGINES[target]
         whole = feed(make(), [data])
@@ -39,5 +43,7 @@ def reach(target: str, data: bytes) -> None:
         run_trunk(data)
     elif target == "peer":
         run_messages(data)
+    elif target in LOGINS:
+        LOGINS[target](data)
     else:
         feed(ENGINES[target](), [data])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import DEFAULT_URL, run_to_exit, say
+from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say
 
 if TYPE_CHECKING:
     from edges.bus.edge import BusOptions
@@ -40,6 +40,7 @@ class _Places:
     "urls",
     default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
     show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+    callback=routers,
     help="Routers to connect to, several separated by commas.",
 )
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")

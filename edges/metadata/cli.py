@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import DEFAULT_URL, run_to_exit, say, size, write_out
+from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, size, write_out
 
 _NEEDS: Final = 'metadata subscriptions need more packages: pip install "onceway[metadata]" ({})'
 _server = click.option(
@@ -42,6 +42,7 @@ def _needed(missing: ImportError) -> NoReturn:
     "urls",
     default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
     show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+    callback=routers,
     help="Routers to connect to, several separated by commas.",
 )
 @click.option(

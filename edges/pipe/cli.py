@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import DEFAULT_URL, run_to_exit, say, write_out
+from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, write_out
 from onceway.cli.subscribe import show
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _url = click.option(
     "urls",
     default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
     show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+    callback=routers,
     help="Routers to connect to, several separated by commas.",
 )
 _store = click.option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onceway.cli.options import DEFAULT_URL, run_to_exit, say, write_out
+from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, write_out
 
 if TYPE_CHECKING:
     from edges.queue.member import Member
@@ -41,6 +41,7 @@ def _member(function: Callable[..., Any]) -> Callable[..., Any]:
                 "urls",
                 default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
                 show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+                callback=routers,
                 help="Routers to connect to, several separated by commas.",
             ),
             click.option(

@@ -32,6 +32,19 @@ def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
         raise click.BadParameter("; ".join(map(str, error.args)), ctx, param) from error
 
 
+def routers(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Of `--url`: a password there could be read by everyone on this host."""
+    from click.core import ParameterSource
+
+    from onceway.client.urls import parse_urls
+
+    given = param.name is not None and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
+    if given and any(url.password is not None for url in parse_urls(value)):
+        text = "a password, and others can read command lines; use --user and --password-file, or $ONCEWAY_URL"
+        raise click.BadParameter(text, ctx, param)
+    return value
+
+
 state_dir_option: Final = click.option(
     "--state-dir",
     type=click.Path(path_type=Path),
@@ -51,8 +64,9 @@ def link_options(function: F) -> F:
                 "urls",
                 default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
                 show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
-                help="Routers to connect to: amqp://[user:password@]host:port, amqps:// for TLS, ws:// or wss:// for "
-                "a WebSocket, several separated by commas.",
+                callback=routers,
+                help="Routers to connect to: amqp://host:port, amqps:// for TLS, ws:// or wss:// for a WebSocket, "
+                "several separated by commas.",
             ),
             click.option("--ordered", is_flag=True, help="Try the URLs in their order (else a random one first)."),
             click.option("--name", help="Container-id and link name: who this is when it comes back. Default: random."),
