@@ -286,6 +286,8 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> _Plan:
 
     if urls is not None and not Path(what).exists():
         return _Plan(name or "a", urls, *_read_place("--listen", listen), [PipePlan(what, ((name or "a", ""),))])
+    if urls is None and not Path(what).suffix and not Path(what).exists():
+        raise UsageError(f"{what}: there is no such file; a pipe without a file needs --url")
     loaded = topology.load(what)
     pipes = [address for address in loaded.addresses if address.stores]
     names = list(dict.fromkeys(store for pipe in pipes for store, _, _ in pipe.stores))

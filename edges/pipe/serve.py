@@ -471,7 +471,7 @@ class StoredPipe:
     def may_lead(self) -> None:
         """PipeError if a promotion would be refused."""
         if not self._several:
-            raise PipeError(f"{self._plan.name} has one store")
+            raise PipeError(f"{self._plan.name} has one store; start others with a file that names them in stores")
         if self.is_primary:
             raise PipeError(f"{self._store} is the primary of {self._plan.name} already")
 

@@ -59,7 +59,7 @@ def test_a_terminal_has_a_prompt_and_the_line_reset(network: PipeNetwork, pipe: 
         (["push"], "Usage: onceway pipe push"),
         (["shove", "x"], "Usage: onceway pipe"),
         (["reset"], "Usage: onceway pipe reset"),
-        (["serve", "x"], "x"),
+        (["serve", "x"], "a pipe without a file needs --url"),
         (["pull", "x", "--url", "http://x"], "the scheme must be amqp"),
     ],
 )
