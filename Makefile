@@ -31,6 +31,7 @@ unit: tools ## the tests that take a moment: no processes, no interop
 sim: tools ## in virtual time: deliberate defects that must be caught, the smallest worlds, five minutes of random schedules
 	@$(BIN)/python -m chaos.simulate --mutations
 	@$(BIN)/python -m chaos.simulate --exhaustive
+	@$(BIN)/python -m chaos.simulation.mqtt --seeds 0-999
 	@$(BIN)/python -m chaos.simulate --seconds 300 --check-every 1 $(ARGS)
 
 sim-long: tools ## all of the smallest worlds (an hour, 8 GiB), 100,000 schedules: SEEDS=0-99999

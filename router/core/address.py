@@ -17,10 +17,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
+from router.core.completion import Completion
 from router.core.deliveries import Deliveries
 from router.core.egress import Egress
 from router.core.finishing import Finishing
 from router.core.ingress import Ingress
+from router.core.kept_maps import Kept
 from router.core.publisher_directory import PublisherDirectory
 from router.core.records import Records
 from router.core.recovery import Recovery
@@ -48,9 +50,11 @@ class Address:
         self.deliveries = Deliveries(self)
         self.egress = Egress(self)
         self.finishing = Finishing(self)
+        self.completion = Completion(self)
+        self.kept = Kept(self)
         self.handlers: m.Handlers = {}
         parts = (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress)
-        for part in (*parts, self.finishing):
+        for part in (*parts, self.finishing, self.kept):
             self.handlers.update(part.handlers())
         self.established = core.startup.is_established(name)  # publishers may be told accepted (protocol 4.4)
         # when a publisher was last told accepted here, or before the address was forgotten (protocol 7.3)
@@ -61,6 +65,7 @@ class Address:
         self.publishers.router_up(router)
         self.ingress.router_up(router)
         self.egress.router_up(router)
+        self.kept.router_up(router)
 
     def router_down(self, router: str) -> None:
         """The session with that router is over: what it owed is owed by others (protocol 8.6)."""
@@ -70,6 +75,7 @@ class Address:
         self.egress.router_down(router)
         self.ingress.router_down(router)
         self.finishing.router_down(router)
+        self.kept.router_down(router)
 
     def recovery(self) -> Recovery | None:
         """Returns why publishers are told nothing yet, and for how long at most; None once it is established."""
@@ -79,6 +85,7 @@ class Address:
         """Attaches that waited are answered, and every record is checked (protocol 4.4)."""
         self.egress.check_all_answered()
         self.records.check_all()
+        self.completion.check_all()
         for publisher in list(self.ingress.publishers.values()):
             self.ingress.check_ready(publisher)
 
@@ -111,12 +118,15 @@ class Address:
             or self.deliveries.accepts
             or self.deliveries.sync_accepts
             or self.finishing
+            or self.completion
+            or self.kept
         )
 
     def check_invariants(self) -> None:
         """Raises AssertionError where the state of a part, or of two that go together, is impossible."""
         for part in (self.publishers, self.subscriptions, self.records, self.streams, self.ingress, self.deliveries):
             part.check_invariants()
+        self.completion.check_invariants()
 
     def status(self) -> dict[str, object]:
         """Returns what the status page shows of this address."""

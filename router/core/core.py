@@ -20,6 +20,7 @@ from router.core import messages as m
 from router.core.address import Address
 from router.core.counters import CountersByAddress
 from router.core.declarations import settings_digest
+from router.core.kept_maps import Keeper
 from router.core.map_parts import MapParts
 from router.core.membership import Membership
 from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
@@ -74,6 +75,7 @@ class Core:
         self.members = Membership(name, config.routers, digest, now)
         self.up = self.members.up
         self.roll_call = RollCall(self)
+        self.keeper = Keeper(self)
         self.established = False  # every address is
         # entry of the configuration -> when a forgotten address of it last told a publisher accepted (protocol 7.3)
         self.accepted_at: dict[str, float] = {}
@@ -260,6 +262,7 @@ class Core:
         self.roll_call.tell(peer)
         for address in list(self.addresses.values()):
             address.router_up(peer)
+        self.keeper.look()
         self.drain()
 
     def peer_down(self, peer: str, now: float) -> None:
@@ -269,6 +272,7 @@ class Core:
         self.roll_call.session_ended(peer)
         for address in list(self.addresses.values()):
             address.router_down(peer)
+        self.keeper.look()
         self.drain()
         self.startup.declarations.session_ended(peer)
         self.startup.tell_who_is_up(peer)
@@ -335,10 +339,15 @@ class Core:
             touched, self._touched = self._touched, {}
             for address in touched:
                 address.deliveries.flush()
+                if address.kept.links:
+                    address.kept.flush()
             self.drain()
             for address in touched:
+                reached = address.records.reached
                 if address.records.settled.starts:
                     address.records.flush()
+                if address.completion.noted:
+                    address.completion.begin(reached)
             self.drain()
             for address in touched:
                 if not address.publishers.entries:

@@ -15,6 +15,7 @@ from router.core.messages import SubscriptionName
 from router.core.ports import Term
 
 if TYPE_CHECKING:
+    from router.core.keeping import KeptMap
     from router.core.subscriber import Subscriber
 
 NO_TERM: Final[Term] = (0, "")
@@ -127,9 +128,11 @@ class SubscriptionEntry:
         "declared",
         "home",
         "in_time",
+        "kept",
         "last_home",
         "name",
         "owed",
+        "recalled_by",
         "resumed",
         "since",
         "syncing",
@@ -158,6 +161,9 @@ class SubscriptionEntry:
         self.resumed = False  # it was known here before the attach of its term (protocol 7.3)
         self.declared = False  # it never expires (protocol 2.7)
         self.data = b""  # of whoever attached it (protocol 7.10)
+        # protocol 7.9: the map that this router keeps, and the term under which it was last fetched
+        self.kept: KeptMap | None = None
+        self.recalled_by = NO_TERM
         self.created_at = float("-inf")  # it is no older, as far as is known (protocol 7.3)
         self.owed = IntervalSet()
         self.syncing = IntervalSet()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from router.core import messages as m
 from router.core.directory import NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
 from router.core.irregular import Irregular, Resume, State, put_in_doubt
+from router.core.keeping import KeptLink
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, SubscriberPort, Term
 from router.core.subscriber import Subscriber
 from router.names import (
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
 
 LONGEST_S = 1e9  # that a message between routers can say: not known (protocol 12.2)
 MISSED = "deliveries may have been accepted without this subscription"
+WHY = {
+    STOLEN: "the subscription has attached elsewhere",
+    DETACH_FORCED: "a router that could not be asked says since when it knows this subscription: attach again",
+    SUBSCRIPTION_REMOVED: "the topology file does not declare this subscription any more",
+}
 
 
 class Egress:
@@ -56,6 +62,8 @@ class Egress:
         JOINED (protocol 7.2)."""
         core, address = self.core, self.address
         name = (attach.container, attach.name)
+        if attach.keeps_map and address.kept.recalls(port, attach):
+            return
         if not core.startup.declarations.may_attach(address.name, name):
             port.refuse(SUBSCRIPTION_UNDECLARED, self._undeclared(name), {})
             core.touch(address)  # the address may be empty now
@@ -90,6 +98,8 @@ class Egress:
             entry = address.subscriptions.entries.get(name)
         if attach.epoch is not None:
             term: Term = (attach.epoch, "")
+        elif isinstance(port, KeptLink):
+            term = port.term
         else:
             term = (max(core.clock_us(), entry.term[0] + 1 if entry else 0), core.name)
         subscriber = Subscriber(address, port, attach, term, entry is not None and entry.declared)
@@ -300,6 +310,7 @@ class Egress:
         return bool(self.core.startup.awaited(self.address.name))
 
     def check_all_answered(self) -> None:
+        self.address.kept.check_recalls()
         for subscriber in list(self.subscribers.values()):
             self.check_answered(subscriber)
 
@@ -429,18 +440,9 @@ class Egress:
         """Detaches it with an error: stolen, broken, or that it has to attach again (protocol 5.3, 7.3)."""
         self.core.subscribers.pop(subscriber.port, None)
         info = {EPOCH: known[0]} if known is not None else {}
-        if condition == STOLEN:
-            description = "the subscription has attached elsewhere"
-            closed = not (subscriber.brought_epoch or subscriber.brought_map)  # protocol 5.3: a plain client needs it
-        elif condition == DETACH_FORCED:
-            description = "a router that could not be asked says since when it knows this subscription: attach again"
-            closed = True
-        elif condition == SUBSCRIPTION_REMOVED:
-            description = "the topology file does not declare this subscription any more"
-            closed = True
-        else:
-            description = why_broken
-            closed = True
+        description = WHY.get(condition, why_broken)
+        # protocol 5.3: a plain client needs to be told that it is closed
+        closed = condition != STOLEN or not (subscriber.brought_epoch or subscriber.brought_map)
         if subscriber.answered:
             subscriber.port.detach(condition, description, info, closed)
         else:
@@ -477,6 +479,8 @@ class Egress:
             publisher.special_subscribers.pop(subscriber, None)
         self._announce_lost(announcement)
         self._release_all_tokens(subscriber)
+        if isinstance(subscriber.port, KeptLink):
+            self.address.kept.drop(subscriber.port)
 
     def _announce_lost(self, announcement: m.Orphan | m.Leave) -> None:
         """Tells all before any of its tokens is released (protocol 8.1)."""

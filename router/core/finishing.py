@@ -6,6 +6,7 @@ Streams are in order, so an answer says it. A router that has gone has nothing t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
@@ -41,7 +42,11 @@ class Finishing:
         self.core.multicast(tuple(missing), m.Finish(self.address.name, self._number, settled))
 
     def on_finish(self, sender: str, message: m.Finish) -> None:
-        self.core.send_to(sender, m.Finished(self.address.name, message.number, message.settled))
+        answer = m.Finished(self.address.name, message.number, message.settled)
+        if message.settled:
+            self.address.kept.when_finished(partial(self.core.send_to, sender, answer))
+        else:
+            self.core.send_to(sender, answer)
 
     def on_finished(self, sender: str, message: m.Finished) -> None:
         self._answered(message.number, sender)

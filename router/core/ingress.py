@@ -170,8 +170,7 @@ class Ingress:
     def _claim(self, publisher: Publisher) -> None:
         """The publisher works here from now on, and all routers are told (protocol 5.4)."""
         core, address = self.core, self.address
-        directory = address.publishers.entries
-        known = directory.get(publisher.publisher_id)
+        known = address.publishers.entries.get(publisher.publisher_id)
         publisher.incarnation = publisher.brought_incarnation or 0
         brought, unique, resumes = publisher.brought_incarnation, publisher.unique, publisher.resumes
         if known and self._was_forgotten(known, brought, unique, resumes):
@@ -190,7 +189,7 @@ class Ingress:
         if older:
             self.drop(older, refused_epoch(publisher.term, publisher.incarnation))
             core.drain()  # protocol 3.3: messages to oneself go before the rest
-            known = directory.get(publisher.publisher_id)
+            known = address.publishers.entries.get(publisher.publisher_id)
         incarnation = self._incarnation(publisher, known)
         if incarnation is None:
             self._discard(publisher)
@@ -200,8 +199,7 @@ class Ingress:
         publisher.incarnation = incarnation
         publisher.prefix = tag_prefix(publisher.publisher_id, publisher.incarnation)
         undecided = [tag for tag, outcome in publisher.presented.items() if outcome is None]
-        publisher.expected = dict.fromkeys(outgoing_tags(publisher.prefix, undecided))
-        publisher.presented = {}
+        publisher.expected, publisher.presented = dict.fromkeys(outgoing_tags(publisher.prefix, undecided)), {}
         publisher.unknown = publisher.unique
         publisher.tags = set() if publisher.unique else None
         publisher.phase = Phase.CLAIMING
@@ -363,12 +361,11 @@ class Ingress:
         if publisher.dropped:
             return
         outgoing = outgoing_tags(publisher.prefix, [tag])
-        if outgoing[0] in publisher.expected:
-            del publisher.expected[outgoing[0]]
-            message = m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, outgoing)
-            self.core.broadcast(message)
-            return
-        self.address.records.settled_tag(publisher, outgoing[0])
+        expected = publisher.expected.pop(outgoing[0], self) is None
+        recorded = not expected and self.address.records.settled_tag(publisher, outgoing[0])
+        if expected or (publisher.unknown and not recorded):
+            self.core.broadcast(m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, outgoing))
+        self.address.completion.settled_tag(publisher, tag, outgoing[0], recorded=recorded)
 
     # ---------------------------------------------------------------------------------------------------------- routers
 
@@ -457,6 +454,7 @@ class Ingress:
         publisher.phase = Phase.DROPPED
         del self.publishers[publisher.publisher_id]
         self.address.records.drop_all(publisher)
+        self.address.completion.drop(publisher)
         self.core.roll_call.check_asked()
 
     # ---------------------------------------------------------------------------------------------------------- windows

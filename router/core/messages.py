@@ -348,6 +348,55 @@ class Finished:
     settled: bool
 
 
+KeptItem = tuple[bytes, int, int]
+"""A delivery in a map that routers keep: tag, MapState, identifier (0: the client holds none)."""
+
+
+@dataclass(slots=True)
+class Recall:
+    """Asks for the map that is kept for a subscription, which attaches at the sender (protocol 7.9)."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+
+
+@dataclass(slots=True)
+class Recalled:
+    """Answers a RECALL. `kept_term`: of the latest KEEP, with its number; None: nothing is kept."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    kept_term: Term | None
+    number: int
+    items: list[KeptItem]
+
+
+@dataclass(slots=True)
+class Keep:
+    """What has changed in the map of a client of the sender. `whole`: all of it, nothing from before counts
+    (protocol 7.9)."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    number: int
+    whole: bool
+    items: list[KeptItem]
+    gone: list[bytes]
+
+
+@dataclass(slots=True)
+class Kept:
+    """Answers a KEEP."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    number: int
+
+
 AddressMessage = (
     Pub
     | PubAck
@@ -367,6 +416,10 @@ AddressMessage = (
     | Note
     | Finish
     | Finished
+    | Recall
+    | Recalled
+    | Keep
+    | Kept
 )
 RouterMessage = Draining | Call | Called
 Message = Hello | RouterMessage | AddressMessage

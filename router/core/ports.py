@@ -152,6 +152,9 @@ class KeptMapPort(Protocol):
     def publish(self, tags: list[bytes], payloads: list[bytes], message_format: int, repeated: bool) -> None:
         """Sends deliveries. repeated: under the identifier of `answer`, with DUP."""
 
+    def publish_settled(self, payloads: list[bytes], message_format: int) -> None:
+        """Sends messages that were published settled: without identifiers, and nothing is said of them (QoS 0)."""
+
     def release(self, tag: bytes) -> None:
         """What the client has received is on record: sends PUBREL, or notes that none is needed (QoS 0 and 1, or after
         a PUBREC with an error)."""

@@ -112,6 +112,7 @@ class Publisher:
         "used_tags",
         "unsettled_window",
         "waiting",
+        "wants_completion",
         "was_known",
     )
 
@@ -132,6 +133,7 @@ class Publisher:
         self.brought_epoch = attach.epoch is not None
         self.brought_map = attach.unsettled is not None and not unique
         self.mode_first = attach.mode_first
+        self.wants_completion = attach.wants_completion
         self.unsettled_window = attach.unsettled_window or address.core.config.unsettled_window
         self.publisher_id = publisher_id
         self.unique = unique

@@ -99,8 +99,7 @@ class Records:
         self._note_run(publisher, start, stop, first_id, message_format)
         n = stop - start
         publisher.live.add(first_id, first_id + n)
-        size = log.size(start, stop)
-        counters = self.counters
+        size, counters = log.size(start, stop), self.counters
         counters.received += n
         counters.received_bytes += size
         self.taken_at.note(start, self.core.now)
@@ -315,6 +314,8 @@ class Records:
     def _settle_run(self, publisher: Publisher, run: IngressRun, start: int, stop: int) -> None:
         self.counters.settled += stop - start
         self.taken_at.observe(self.counters.settlement, start, stop, self.core.now)
+        if publisher.wants_completion:
+            self.address.completion.settled(publisher, run.first_id + start - run.start, self.log.tags(start, stop))
         early = self.undone.overlap(start, stop)
         if not early:
             publisher.unsettled -= stop - start
@@ -370,12 +371,13 @@ class Records:
             if len(self.reached) > 1 and not any(publisher.live for publisher in publishers):
                 self.reached = tuple(sorted({home for publisher in publishers for home in publisher.covered}))
 
-    def settled_tag(self, publisher: Publisher, tag: bytes) -> None:
-        """The publisher settles a tag: its record, if it has one, is settled (protocol 6.6)."""
+    def settled_tag(self, publisher: Publisher, tag: bytes) -> bool:
+        """The publisher settles a tag: its record is settled (protocol 6.6). Says whether it has one."""
         position = self.find(publisher, tag)
         if position is not None:
             ((run, low, _),) = self.runs.pieces(position, position + 1)
             self.publisher_settled(publisher, run.first_id + low, run.first_id + low)
+        return position is not None
 
     def drop_all(self, publisher: Publisher) -> None:
         """The publisher's link is lost or closed: its records are dropped without a SETTLE (protocol 8.4)."""

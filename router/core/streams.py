@@ -119,6 +119,7 @@ class Streams:
                 self.expected(publisher),
             ),
         )
+        self.address.completion.synchronised(publisher, entry)
 
     def expected(self, publisher: Publisher) -> m.Expected:
         """Returns the expected set for PUB and SYNC. Unknown is not empty (protocol 5.4)."""
@@ -131,6 +132,7 @@ class Streams:
 
     def uncover(self, entry: SubscriptionEntry) -> None:
         """The subscription is covered nowhere, and questions for it are void (protocol 8.1)."""
+        self.address.completion.uncovered(entry)
         for publisher in self.address.ingress.publishers.values():
             publisher.needs_question.pop(entry.name, None)
             publisher.needs_call.pop(entry.name, None)

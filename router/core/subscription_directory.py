@@ -55,7 +55,7 @@ class SubscriptionDirectory:
                 self._answer(sender, message, m.JoinResult.BROKEN)
                 return
             known.born = message.term  # protocol 7.3: other routers may have forgotten it already
-        created_at = self._created_at(sender, message)
+        created_at, later = self._created_at(sender, message), entry is None or entry.term < message.term
         if not known and message.kind is m.JoinKind.RESUME and self._may_have_a_gap(message.born, created_at):
             self._answer(sender, message, m.JoinResult.BROKEN)
             return
@@ -73,6 +73,8 @@ class SubscriptionDirectory:
         else:
             entry = self._new_subscription(sender, message, entry, created_at)
         entry.data = message.data
+        if later:  # protocol 7.9: what was fetched for another attach is out of date
+            entry.recalled_by = message.term
         # protocol 7.3: the mark says since when this router knows the subscription of a client without epochs
         mark = entry.born if message.born is None else None
         result = m.JoinResult.OK if entry.in_time else m.JoinResult.UNHEARD
@@ -126,6 +128,8 @@ class SubscriptionDirectory:
             self._tell_old_home(replaced, sender, message.term)
             self._forget_replaced(replaced)
         entry = SubscriptionEntry(message.name, born, message.term, sender, self.core.now, message.timeout_s)
+        if message.kind is not m.JoinKind.FRESH:
+            self.address.kept.replaced(replaced, entry)
         entry.in_time = self._is_in_time(sender, created_at)
         entry.created_at = created_at
         entry.declared = self._is_declared(entry.name)
@@ -283,6 +287,7 @@ class SubscriptionDirectory:
     def _forget(self, entry: SubscriptionEntry) -> None:
         del self.entries[entry.name]
         self.address.streams.uncover(entry)
+        self.address.completion.forgotten(entry.name)
         self.address.records.owe_nothing(entry)
         if not self.entries:
             self.address.ingress.all_windows_changed()  # protocol 6.10: there is no subscription now
@@ -358,6 +363,7 @@ class SubscriptionDirectory:
         since = self.core.now - news.age_s
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
         entry.data = news.data
+        self.address.kept.replaced(known, entry)
         if known is not None and (known.declared or known.born == news.born):
             entry.declared, entry.in_time, entry.born = known.declared, known.in_time, known.born
             entry.created_at, entry.resumed = known.created_at, True

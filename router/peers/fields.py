@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import Any, Final
 
 from router.core.intervals import OPEN, Range
-from router.core.messages import UNKNOWN, Expected, PeerProtocolError, Rejection, SubscriptionName
-from router.core.ports import Term
+from router.core.messages import UNKNOWN, Expected, KeptItem, PeerProtocolError, Rejection, SubscriptionName
+from router.core.ports import MapState, Term
 
 MAX_TAG: Final = 32
 _NO_PAYLOAD: Final = 0xFFFFFFFF
@@ -34,6 +34,11 @@ def write_string(value: str) -> bytes:
 
 def write_binary(value: bytes) -> bytes:
     return U16.pack(len(value)) + value
+
+
+def write_kept(items: list[KeptItem]) -> bytes:
+    marks = [state << 16 | identifier for _, state, identifier in items]
+    return write_tags([tag for tag, _, _ in items]) + struct.pack(f">{len(marks)}I", *marks)
 
 
 def write_term(term: Term) -> bytes:
@@ -199,6 +204,18 @@ class Reader:
         ends = list(accumulate(lengths))
         joined = self.take(ends[-1] if ends else 0)
         return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    def kept(self) -> list[KeptItem]:
+        tags = self.tags()
+        marks = struct.unpack(f">{len(tags)}I", self.take(4 * len(tags)))
+        items = [(tag, mark >> 16, mark & 0xFFFF) for tag, mark in zip(tags, marks, strict=True)]
+        for _, state, _ in items:
+            if not MapState.RECEIVED <= state <= MapState.REJECTED:
+                raise PeerProtocolError(f"{state} is no state of a delivery in a kept map")
+        identifiers = [identifier for _, _, identifier in items if identifier]
+        if len(set(identifiers)) < len(identifiers):
+            raise PeerProtocolError("two deliveries of a kept map have the same identifier")
+        return items
 
     def sparse_payloads(self, n: int) -> list[bytes | None]:
         lengths = struct.unpack(f">{n}I", self.take(4 * n))

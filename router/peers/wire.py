@@ -32,6 +32,8 @@ from router.core.messages import (
     Joined,
     JoinKind,
     JoinResult,
+    Keep,
+    Kept,
     Leave,
     Message,
     Note,
@@ -42,6 +44,8 @@ from router.core.messages import (
     PubClose,
     PubDown,
     PublisherNews,
+    Recall,
+    Recalled,
     Settle,
     SettleTags,
     SubscriptionNews,
@@ -55,6 +59,7 @@ from router.peers.fields import (
     Reader,
     write_binary,
     write_expected,
+    write_kept,
     write_maybe_term,
     write_name,
     write_payloads,
@@ -224,6 +229,7 @@ _SECONDS: Final[FieldType] = (F64.pack, Reader.seconds)
 _FLAG: Final[FieldType] = (lambda value: b"\1" if value else b"\0", Reader.flag)
 _TAGS: Final[FieldType] = (write_tags, Reader.tags)
 _BINARY: Final[FieldType] = (write_binary, Reader.binary)
+_KEPT: Final[FieldType] = (write_kept, Reader.kept)
 _EXPECTED: Final[FieldType] = (write_expected, Reader.expected)
 _REJECTIONS: Final[FieldType] = (write_rejections, Reader.rejections)
 _JOIN_RESULT: Final[FieldType] = (lambda value: bytes((value,)), lambda r: JoinResult(r.u8(3)))
@@ -280,6 +286,10 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Note, _NAME, _TERM, _BINARY),
     _in_order(Finish, _U64, _FLAG),
     _in_order(Finished, _U64, _FLAG),
+    _in_order(Recall, _NAME, _TERM),
+    _in_order(Recalled, _NAME, _TERM, _MAYBE_TERM, _U64, _KEPT),
+    _in_order(Keep, _NAME, _TERM, _U64, _FLAG, _KEPT, _TAGS),
+    _in_order(Kept, _NAME, _TERM, _U64),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]

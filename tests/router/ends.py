@@ -58,6 +58,8 @@ class PublisherEnd(End):
         self.questions = 0
         self.outcomes: dict[int, tuple[Outcome, int, bool]] = {}
         self.told: list[int] = []
+        self.complete: list[int] = []
+        self.complete_tags: list[bytes] = []
         self.next_id = 0
 
     def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:
@@ -81,6 +83,12 @@ class PublisherEnd(End):
         self.questions += 1
         if self.answers:
             self.mesh.later(self.answer_question)
+
+    def completed(self, first_id: int, last_id: int) -> None:
+        self.complete += range(first_id, last_id + 1)
+
+    def tag_completed(self, tag: bytes) -> None:
+        self.complete_tags.append(tag)
 
     def answer_question(self) -> None:
         self.core.question_answered(self, self.mesh.now)

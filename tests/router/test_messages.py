@@ -25,6 +25,9 @@ ADDRESS = st.text(max_size=8)
 U64 = st.integers(0, 2**64 - 1)
 U32 = st.integers(0, 2**32 - 1)
 SECONDS = st.floats(0, 1e9)
+KEPT = st.lists(
+    st.tuples(TAG.filter(bool), st.integers(1, 3), st.integers(0, 0xFFFF)), max_size=4, unique_by=lambda item: item[2]
+)
 EXPECTED = st.just(m.UNKNOWN) | TAGS
 
 
@@ -102,6 +105,10 @@ MESSAGE = st.one_of(
     st.builds(m.Note, ADDRESS, NAME, TERM, st.binary(max_size=9)),
     st.builds(m.Finish, ADDRESS, U64, st.booleans()),
     st.builds(m.Finished, ADDRESS, U64, st.booleans()),
+    st.builds(m.Recall, ADDRESS, NAME, TERM),
+    st.builds(m.Recalled, ADDRESS, NAME, TERM, st.none() | TERM, U64, KEPT),
+    st.builds(m.Keep, ADDRESS, NAME, TERM, U64, st.booleans(), KEPT, st.lists(TAG.filter(bool), max_size=4)),
+    st.builds(m.Kept, ADDRESS, NAME, TERM, U64),
 )
 
 
@@ -154,6 +161,9 @@ def test_a_damaged_message_is_decoded_or_refused_but_nothing_else(message: m.Mes
         encode(m.SettleTags("a", b"12345678", (1, "a"), [b"x" * 33])),
         encode(m.Data("a", b"12345678", (1, "a"), 0, 0, False, [], [])),
         encode(m.Sync("a", b"12345678", 1, (1, "a"), ("c", "n"), (1, "a"), [OUTSIDE], [])),
+        encode(m.Recalled("a", ("c", "n"), (1, "a"), (1, "a"), 1, [(b"t", 4, 1)])),
+        encode(m.Recalled("a", ("c", "n"), (1, "a"), (1, "a"), 1, [(b"t", 0, 1)])),
+        encode(m.Keep("a", ("c", "n"), (1, "a"), 1, True, [(b"t", 1, 7), (b"u", 2, 7)], [])),
     ],
 )
 def test_garbage_is_the_peers_error(garbage: bytes) -> None:

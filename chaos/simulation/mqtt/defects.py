@@ -1,0 +1,68 @@
+"""Deliberate defects: each takes a rule of protocol 6.11 or 7.9 away from the real router. Seeds catch them.
+
+Those that few seeds miss are in `tests/router/test_kept_maps.py`, each with the test that misses it.
+"""
+
+from __future__ import annotations
+
+from chaos.simulation.defects.taking import Patch, always
+from router.core.completion import Completion, Settlement
+from router.core.keeping import Handover, KeptLink
+from router.core.kept_maps import Keeper, Kept
+from router.core.ports import SubscriberAttach
+from router.core.publisher import Publisher
+
+
+def complete_at_once(self: Completion, one: Settlement, routers: list[str]) -> None:
+    self._open[one] = None
+    self._check(one)
+
+
+def wait_for_routers_only(self: Completion, one: Settlement, routers: list[str]) -> None:
+    one.holders.clear()
+    ASK(self, one, routers)
+
+
+ASK = Completion._ask
+
+
+def unknown_is_complete(self: Completion, publisher: Publisher, tag: bytes, outgoing: bytes, *, recorded: bool) -> None:
+    if recorded:
+        SETTLED_TAG(self, publisher, tag, outgoing, recorded=recorded)
+    else:
+        publisher.port.tag_completed(tag)  # type: ignore[attr-defined]
+
+
+SETTLED_TAG = Completion.settled_tag
+
+
+def presents_nothing(self: Kept, port: object, attach: SubscriberAttach) -> bool:
+    waits = RECALLS(self, port, attach)
+    if waits:
+        assert isinstance(port, KeptLink)
+        self.cancel(port)
+        port.enter(None)
+    return False
+
+
+RECALLS = Kept.recalls
+
+
+def nobody_keeps(self: Keeper) -> None:
+    self.name = None
+
+
+def kept_or_not(self: KeptLink, waiting: Handover) -> bool:
+    return waiting.number >= 0
+
+
+# name -> what is taken away, the seed that misses it, and how its violation begins
+DEFECTS: dict[str, tuple[list[Patch], int, str]] = {
+    "6.11.1 complete at once": ([(Completion, "_begin", complete_at_once)], 5, "G1"),
+    "6.11.3 only routers are waited for": ([(Completion, "_ask", wait_for_routers_only)], 24, "G1"),
+    "6.11.4 what nobody knows here is complete": ([(Completion, "settled_tag", unknown_is_complete)], 24, "G1"),
+    "7.9.1 no map is fetched": ([(Kept, "recalls", presents_nothing)], 24, "G2"),
+    "7.9.3 any map will do": ([(Kept, "_is_later", always(True))], 201, "G1"),
+    "7.9.4 no other router keeps it": ([(Keeper, "look", nobody_keeps)], 23, "G2"),
+    "7.9.5 handed over before it is kept": ([(KeptLink, "_may_publish", kept_or_not)], 178, "G2"),
+}

@@ -1,0 +1,151 @@
+"""Settlements of publishers that use their tags again: when nobody holds the tag any more (protocol 6.11).
+
+A settlement waits for routers, which answer FINISH, and for subscriptions that are not covered: these may show the tag
+in a map, and get it by SETTLE of tags when they are synchronised.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, cast
+
+from router.core import messages as m
+from router.core.intervals import IntervalSet
+from router.core.ports import CompletionPort
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+    from router.core.directory import SubscriptionEntry
+    from router.core.publisher import Publisher
+
+
+class Settlement:
+    """What one publisher has settled in one turn: deliveries, and tags by which it has settled."""
+
+    __slots__ = ("holders", "ids", "missing", "publisher", "said", "tags")
+
+    def __init__(self, publisher: Publisher) -> None:
+        self.publisher = publisher
+        self.ids = IntervalSet()
+        self.tags: list[bytes] = []  # outgoing, of all that is settled
+        self.said: list[bytes] = []  # the publisher's own, where it settled by tag
+        self.missing: dict[str, int] = {}  # routers -> how many answers are missing
+        self.holders: dict[m.SubscriptionName, None] = {}  # subscriptions that are not covered
+
+
+class Completion:
+    """Those of one address."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.core = address.core
+        # in this turn; True: by tags of which this router knows nothing
+        self.noted: dict[tuple[Publisher, bool], Settlement] = {}
+        self._open: dict[Settlement, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.noted or self._open)
+
+    # ------------------------------------------------------------------------------------------------- what is settled
+
+    def settled(self, publisher: Publisher, first_id: int, tags: list[bytes]) -> None:
+        """The publisher has settled records, which are about to be forgotten."""
+        if publisher.wants_completion:
+            one = self.noted.setdefault((publisher, False), Settlement(publisher))
+            one.ids.add(first_id, first_id + len(tags))
+            one.tags += tags
+            self.core.touch(self.address)
+
+    def settled_tag(self, publisher: Publisher, tag: bytes, outgoing: bytes, *, recorded: bool) -> None:
+        """The publisher has settled by tag: a record's, or one of which this router knows nothing (6.11.4)."""
+        if publisher.wants_completion:
+            one = self.noted.setdefault((publisher, not recorded), Settlement(publisher))
+            one.said.append(tag)
+            one.tags.append(outgoing)
+            self.core.touch(self.address)
+
+    def begin(self, reached: tuple[str, ...]) -> None:
+        """SETTLE has gone to the routers that a record may have reached."""
+        noted, self.noted = self.noted, {}
+        present = self.core.members.everybody()
+        for (_, unknown), one in noted.items():
+            self._begin(one, [router for router in present if unknown or router in reached])
+
+    def _begin(self, one: Settlement, routers: list[str]) -> None:
+        self._open[one] = None
+        covered = one.publisher.covered
+        for name, entry in self.address.subscriptions.entries.items():
+            if entry.home is None or name not in covered.get(entry.home, ()):
+                one.holders[name] = None
+        self._ask(one, routers)
+        self._check(one)
+
+    def _ask(self, one: Settlement, routers: list[str]) -> None:
+        for router in routers:
+            one.missing[router] = one.missing.get(router, 0) + 1
+        self.address.finishing.ask(routers, True, partial(self._answered, one))
+
+    def _answered(self, one: Settlement, router: str) -> None:
+        one.missing[router] -= 1
+        if not one.missing[router]:
+            del one.missing[router]
+            self._check(one)
+
+    # --------------------------------------------------------------------------------------------------- subscriptions
+
+    def synchronised(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
+        """SYNC has gone to a subscription, which may have shown a settled tag (6.11.3)."""
+        for one in self._open:
+            if one.publisher is publisher and entry.name in one.holders:
+                assert entry.home is not None
+                del one.holders[entry.name]
+                message = m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, one.tags)
+                self.core.send_to(entry.home, message)
+                self._ask(one, [entry.home])
+
+    def uncovered(self, entry: SubscriptionEntry) -> None:
+        """A subscription is not covered at its home any more, which may not have answered (6.11.3)."""
+        for one in self._open:
+            if entry.home in one.missing:
+                one.holders[entry.name] = None
+
+    def forgotten(self, name: m.SubscriptionName) -> None:
+        """A subscription has gone for good."""
+        for one in list(self._open):
+            if one.holders.pop(name, self) is None:
+                self._check(one)
+
+    # --------------------------------------------------------------------------------------------------------- complete
+
+    def _check(self, one: Settlement) -> None:
+        if one.missing or one.holders or one not in self._open or not self.core.may_accept(self.address):
+            return
+        del self._open[one]
+        self.core.touch(self.address)  # the address may be empty now
+        publisher = one.publisher
+        if publisher.link_gone is not None:
+            return
+        port = cast("CompletionPort", publisher.port)
+        for start, stop in one.ids:
+            port.completed(start, stop - 1)
+        for tag in one.said:
+            port.tag_completed(tag)
+
+    def check_all(self) -> None:
+        for one in list(self._open):
+            self._check(one)
+
+    def drop(self, publisher: Publisher) -> None:
+        """The publisher's link is lost: it settles again elsewhere (6.11.5)."""
+        for unknown in (False, True):
+            self.noted.pop((publisher, unknown), None)
+        for one in [one for one in self._open if one.publisher is publisher]:
+            del self._open[one]
+
+    def check_invariants(self) -> None:
+        entries = self.address.subscriptions.entries
+        for one in self._open:
+            assert not one.publisher.dropped
+            assert one.missing or one.holders or not self.core.may_accept(self.address)
+            assert all(name in entries for name in one.holders), "a settlement waits for one that has left"
+            assert all(count > 0 for count in one.missing.values())
