@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from amqp10.errors import INVALID_FIELD, NOT_FOUND, RESOURCE_LIMIT_EXCEEDED, DecodeError
+from amqp10.errors import INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, DecodeError
 from amqp10.events import Dispositions, LinkFlow, ResumedTransfer, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
@@ -25,7 +25,7 @@ from router.core.ports import Outcome, PublisherAttach, Term
 from router.core.waiting import Waiting
 from router.links.credit import Credit
 from router.links.limits import MEMORY
-from router.links.negotiation import Modes, answer_properties, answer_target, publisher_annotation
+from router.links.negotiation import Modes, answer_properties, answer_target, is_unknown, publisher_annotation
 from router.links.proof import Proof
 from router.names import GONE
 
@@ -193,6 +193,10 @@ class PublisherLink:
     def on_resumed_transfer(self, event: ResumedTransfer, now: float) -> None:
         self._evidence(self.proof.open and self.proof.transfer(self.link.delivery_count), now)
         if self.detached:
+            return
+        if is_unknown(event.state):  # published now, it could not be rolled back
+            text = f"delivery {event.tag.hex()}: its state is none of AMQP's delivery-states; there are no transactions"
+            self.detach_with_error(NOT_IMPLEMENTED, text, now)
             return
         self.connection.credit_changed(self)  # it used credit, and may not be a message that changes the window
         if event.aborted:

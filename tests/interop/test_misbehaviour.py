@@ -304,6 +304,19 @@ def test_another_protocol_is_answered_with_a_protocol_header(at: str) -> None:
             assert client.headers[0][:4] == b"AMQP"
 
 
+def test_a_transfer_in_a_transaction_is_refused_and_not_published(at: str) -> None:
+    address = unique("transaction")
+    with Subscriber(at, address) as other, ByHand(at) as client:
+        client.start(unique("transaction"))
+        client.publisher("p", address)
+        state = byhand.described(0x34, b"txn")  # transactional-state
+        client.send(byhand.frame(TRANSFER, uint(0), uint(0), b"t", uint(0), False, False, None, state, payload=BODY))
+        assert client.next(DETACH).error == "amqp:not-implemented"
+        client.publisher("q", address, 1)
+        client.send(byhand.transfer(1, 1, data_section(b"after")))
+        assert [each.payload.endswith(data_section(b"after")) for each in other.wait(1)] == [True]
+
+
 def test_a_message_without_to_on_a_link_without_address_is_rejected_alone(at: str) -> None:
     with ByHand(at) as client:
         client.start(unique("anonymous"))
