@@ -20,7 +20,7 @@ from amqp10.errors import (
     RemoteProtocolError,
 )
 from amqp10.events import ConnectionClosed, ConnectionOpened, Event, SessionBegun
-from amqp10.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE, encode_frame
+from amqp10.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE, Body, encode_frame
 from amqp10.handshake import Handshake, HandshakeFailed
 from amqp10.outcomes import shortened
 from amqp10.performatives import (
@@ -465,7 +465,7 @@ class Connection:
             body = last.encode()
         return body
 
-    def _write_frame(self, channel: int, body: bytes) -> None:
+    def _write_frame(self, channel: int, body: Body) -> None:
         self._append(encode_frame(AMQP_FRAME, channel, body))
 
     def _append(self, data: bytes) -> None:

@@ -29,15 +29,18 @@ _pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
 
 
-def encode_frame(frame_type: int, channel: int, body: bytes | Sequence[bytes]) -> bytes:
-    """One frame; a body in parts is joined."""
-    if not isinstance(body, bytes):
-        body = b"".join(body)
-    size = len(body) + FRAME_HEAD_SIZE
+Body = bytes | Sequence[bytes | memoryview]
+"""Of a frame: whole, or in parts, which are joined once."""
+
+
+def encode_frame(frame_type: int, channel: int, body: Body) -> bytes:
+    """One frame."""
+    size = FRAME_HEAD_SIZE + (len(body) if isinstance(body, bytes) else sum(map(len, body)))
     try:
-        return _pack_head(size, 2, frame_type, channel) + body
+        head = _pack_head(size, 2, frame_type, channel)
     except error:
         raise EncodeError(f"no frame can hold {size} bytes on channel {channel}") from None
+    return head + body if isinstance(body, bytes) else b"".join([head, *body])
 
 
 def parse_frame_header(buf: bytes, offset: int = 0) -> tuple[int, int, int, int]:

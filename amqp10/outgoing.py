@@ -14,6 +14,7 @@ from amqp10.serial import difference
 from amqp10.unsettled import UnsettledRanges
 
 if TYPE_CHECKING:
+    from amqp10.frames import Body
     from amqp10.link import Link
     from amqp10.outcomes import DeliveryState
     from amqp10.performatives import Flow
@@ -46,7 +47,7 @@ class Outgoing:
         self._dispositions = PendingDispositions()
         # Frames that wait for the window: (delivery-id, whether it is the delivery's first, body). All belong to one
         # link, as capacity() is 0 while there are any.
-        self._waiting: deque[tuple[int, bool, bytes]] = deque()
+        self._waiting: deque[tuple[int, bool, Body]] = deque()
         self._waiting_link: SenderLink | None = None
         self._limited_by_window = False  # a larger window would have admitted more
 
@@ -77,7 +78,7 @@ class Outgoing:
         self.next_transfer_id += frames
         self._session.connection._append(block)
 
-    def send_frame(self, link: SenderLink, delivery_id: int, begins: bool, body: bytes) -> None:
+    def send_frame(self, link: SenderLink, delivery_id: int, begins: bool, body: Body) -> None:
         """Write one frame of a message now, or when the window admits it."""
         if self._waiting or self.window <= 0:
             self._waiting.append((delivery_id, begins, body))
@@ -122,7 +123,7 @@ class Outgoing:
         if self._dispositions.entries and not self._waiting:
             self._session._write_dispositions(self._dispositions, is_receiver=False)
 
-    def _send(self, body: bytes) -> None:
+    def _send(self, body: Body) -> None:
         self.window -= 1
         self.next_transfer_id += 1
         self._session._write(body)

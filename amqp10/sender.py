@@ -186,18 +186,19 @@ class SenderLink(Link):
             transfer.state = shortened_state(transfer.state)
             body = transfer.encode()
         if len(body) + len(payload) <= room:
-            outgoing.send_frame(self, delivery_id, True, body + payload)
+            outgoing.send_frame(self, delivery_id, True, (body, payload))
             return
         transfer.more = True
         body = transfer.encode()
         offset = room - len(body)
-        outgoing.send_frame(self, delivery_id, True, body + payload[:offset])
+        view = memoryview(payload)  # each frame copies its part once
+        outgoing.send_frame(self, delivery_id, True, (body, view[:offset]))
         body = Transfer(handle=self.handle or 0, more=True).encode()
         final = Transfer(handle=self.handle or 0).encode()
         while offset < len(payload):
-            chunk = payload[offset : offset + room - len(body)]
+            chunk = view[offset : offset + room - len(body)]
             offset += len(chunk)
-            outgoing.send_frame(self, delivery_id, False, (body if offset < len(payload) else final) + chunk)
+            outgoing.send_frame(self, delivery_id, False, (body if offset < len(payload) else final, chunk))
 
     def _start(self, attach: Attach, *, local: bool) -> None:
         if local:

@@ -36,6 +36,7 @@ from amqp10.serial import WRAP, difference, unwrap
 if TYPE_CHECKING:
     from amqp10.connection import Connection
     from amqp10.events import Event
+    from amqp10.frames import Body
     from amqp10.performatives import DeliveryState
 
 OUTGOING_WINDOW = 0x7FFFFFFF  # no limit of our own: credit limits what is sent
@@ -339,7 +340,7 @@ class Session:
         if link.remote_handle is not None and link.remote_handle in self._by_remote_handle:
             self._frames_after_detach[link] = self.incoming.left
 
-    def _write(self, body: bytes) -> None:
+    def _write(self, body: Body) -> None:
         self.connection._write_frame(self.channel, body)
 
     def _queue_flow(self, link: Link, echo: bool = False) -> None:

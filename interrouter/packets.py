@@ -163,7 +163,9 @@ def decode_open(payload: bytes, start: int, end: int) -> OpenPacket:
 # STREAM and ACK -------------------------------------------------------------------------------------------------------
 
 
-def encode_stream(kind: int, entries: Sequence[Entry], lengths: Sequence[int], bodies: Sequence[bytes]) -> list[bytes]:
+def encode_stream(
+    kind: int, entries: Sequence[Entry], lengths: Sequence[int], bodies: Sequence[bytes | memoryview]
+) -> list[bytes | memoryview]:
     """The packet in parts, so that large bodies are joined once. lengths: with MORE where it applies."""
     count = len(lengths)
     size = 6 + len(entries) * ENTRY_SIZE + 4 * count

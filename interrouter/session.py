@@ -232,7 +232,7 @@ class Sessions:
             self.resets += 1
             self._restart(session, now)
 
-    def next_packet(self, ready: dict[Session, None], now: float) -> list[bytes] | None:
+    def next_packet(self, ready: dict[Session, None], now: float) -> list[bytes | memoryview] | None:
         """The next STREAM packet, in parts, of the first session in `ready` and those that send the same. Sessions with
         nothing left to send leave `ready`."""
         while ready:
@@ -254,7 +254,7 @@ class Sessions:
             return self._batch(group, item, ready, now)
         return None
 
-    def ack_packet(self, sessions: dict[Session, None], now: float) -> list[bytes]:
+    def ack_packet(self, sessions: dict[Session, None], now: float) -> list[bytes | memoryview]:
         """One ACK packet for these sessions."""
         return encode_stream(ACK, [self._entry(s, 0, 0, now) for s in list(sessions)], (), ())
 
@@ -397,12 +397,14 @@ class Sessions:
             trunk.ready[session] = None
             self._schedule(trunk)
 
-    def _batch(self, group: list[Session], item: Item, ready: dict[Session, None], now: float) -> list[bytes]:
+    def _batch(
+        self, group: list[Session], item: Item, ready: dict[Session, None], now: float
+    ) -> list[bytes | memoryview]:
         leader = group[0].out
         outs = [session.out for session in group]
         entries = [self._entry(session, session.out.position, 0, now) for session in group]
         lengths: list[int] = []
-        bodies: list[bytes] = []
+        bodies: list[bytes | memoryview] = []
         size = 0
         following: Item | None = item
         while following is not None:

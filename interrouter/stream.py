@@ -23,7 +23,7 @@ MIN_WINDOW: Final = 4 * FRAGMENT
 MAX_MESSAGE: Final = 1 << 30
 ITEM_OVERHEAD: Final = 64  # bytes that an item counts in addition to its own: empty messages need memory too
 
-Item = tuple[bytes, bool]
+Item = tuple[bytes | memoryview, bool]
 """A message or a fragment; whether more fragments follow. The streams of all destinations share its bytes."""
 
 
@@ -31,7 +31,8 @@ def fragments(message: bytes) -> list[Item]:
     if len(message) <= FRAGMENT:
         return [(message, False)]
     last = len(message) - 1
-    return [(message[at : at + FRAGMENT], at + FRAGMENT <= last) for at in range(0, len(message), FRAGMENT)]
+    view = memoryview(message)  # copied once, into the transfer
+    return [(view[at : at + FRAGMENT], at + FRAGMENT <= last) for at in range(0, len(message), FRAGMENT)]
 
 
 class StreamError(Exception):

@@ -152,17 +152,17 @@ class Trunk(ABC):
         room = self._capacity()
         payloads: list[bytes] = []
         while room > 0:
-            parts: list[bytes] = []
+            parts: list[bytes | memoryview] = []
             if room > RESERVE and (self._transit or self.ready):
                 self._take_messages(parts, now)
             # Taken after the messages, which carry acknowledgements, but put before them in the transfer.
             if self.acks or self._urgent or self._heartbeat or self._opens or self._link_states:
-                urgent: list[bytes] = []
+                urgent: list[bytes | memoryview] = []
                 self._take_urgent(urgent, now)
                 parts = urgent + parts
             if not parts:
                 break
-            payloads.append(parts[0] if len(parts) == 1 else b"".join(parts))
+            payloads.append(b"".join(parts))
             room -= 1
         if payloads:
             self.last_sent = now
@@ -187,7 +187,7 @@ class Trunk(ABC):
             "dropped": self.dropped,
         }
 
-    def _take_messages(self, parts: list[bytes], now: float) -> None:
+    def _take_messages(self, parts: list[bytes | memoryview], now: float) -> None:
         size = 0
         transit, ready = self._transit, self.ready
         while size < TRANSFER and (transit or ready):
@@ -205,7 +205,7 @@ class Trunk(ABC):
                 for part in own:
                     size += len(part)
 
-    def _take_urgent(self, parts: list[bytes], now: float) -> None:
+    def _take_urgent(self, parts: list[bytes | memoryview], now: float) -> None:
         if self._heartbeat:
             self._heartbeat = False
             parts.append(HEARTBEAT_PACKET)

@@ -62,12 +62,12 @@ def write_tags(tags: list[bytes]) -> bytes:
     return U32.pack(n) + b"\xff" + lengths + b"".join(tags)
 
 
-def write_payloads(payloads: list[bytes]) -> bytes:
-    """As many as there are tags: lengths (one where they are all equal), the payloads joined."""
+def write_payload_lengths(payloads: list[bytes]) -> bytes:
+    """What stands before the payloads, as many as there are tags: lengths, one where they are all equal."""
     lengths = list(map(len, payloads))
     if lengths and lengths.count(lengths[0]) == len(lengths):
-        return b"\1" + U32.pack(lengths[0]) + b"".join(payloads)
-    return b"\0" + struct.pack(f">{len(lengths)}I", *lengths) + b"".join(payloads)
+        return b"\1" + U32.pack(lengths[0])
+    return b"\0" + struct.pack(f">{len(lengths)}I", *lengths)
 
 
 def write_sparse_payloads(payloads: list[bytes | None]) -> bytes:

@@ -62,7 +62,7 @@ from router.peers.fields import (
     write_kept,
     write_maybe_term,
     write_name,
-    write_payloads,
+    write_payload_lengths,
     write_ranges,
     write_rejections,
     write_sparse_payloads,
@@ -184,11 +184,10 @@ def _decode_sync(r: Reader, address: str) -> Sync:
     return Sync(address, publisher, incarnation, term, name, subscription_term, entries, expected)
 
 
-def _encode_data(m: Data) -> bytes:
+def _encode_data(m: Data) -> list[bytes]:
     head = _DATA.pack(m.position, m.message_format, m.settled, len(m.tags))
-    return b"".join(
-        [write_string(m.address), m.publisher, write_term(m.term), head, write_tags(m.tags), write_payloads(m.payloads)]
-    )
+    fields = [write_string(m.address), m.publisher, write_term(m.term), head, write_tags(m.tags)]
+    return [*fields, write_payload_lengths(m.payloads), *m.payloads]
 
 
 def _decode_data(r: Reader, address: str) -> Data:
@@ -218,7 +217,7 @@ def _decode_settle(r: Reader, address: str) -> Settle:
 
 FieldType = tuple[Callable[[Any], bytes], Callable[[Reader], Any]]
 """How a field is written and read."""
-Kind = tuple[type[Message], Callable[[Any], bytes], Callable[[Reader, str], Message]]
+Kind = tuple[type[Message], Callable[[Any], bytes | list[bytes]], Callable[[Reader, str], Message]]
 
 _PUBLISHER: Final[FieldType] = (bytes, Reader.publisher)
 _U64: Final[FieldType] = (U64.pack, Reader.u64)
@@ -298,7 +297,8 @@ _DECODERS: Final = [decoder for _, _, decoder in _KINDS]
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
     kind, encoder = _ENCODERS[message.__class__]
-    return kind + encoder(message)
+    body = encoder(message)
+    return kind + body if isinstance(body, bytes) else b"".join([kind, *body])  # payloads are copied once
 
 
 def decode(data: bytes) -> Message:

@@ -116,9 +116,14 @@ def test_fragments_are_joined_again(size: int) -> None:
     parts = fragments(message)
     assert [more for _, more in parts] == [True] * (len(parts) - 1) + [False]
     assert all(0 < len(body) <= FRAGMENT for body, _ in parts) or size == 0
-    results = [incoming.receive(body, more) for body, more in parts]
+    results = [incoming.receive(bytes(body), more) for body, more in parts]
     assert results[:-1] == [None] * (len(parts) - 1)
     assert results[-1] == message
+
+
+def test_the_fragments_of_a_message_share_its_bytes() -> None:
+    message = bytes(2 * FRAGMENT + 1)
+    assert all(memoryview(body).obj is message for body, _ in fragments(message))
 
 
 def test_any_losses_and_delays_end_in_everything_once_and_in_order() -> None:
