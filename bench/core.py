@@ -65,6 +65,8 @@ class SubscriberEnd:
     def capacity(self) -> int:
         return 1_000_000
 
+    link_credit = capacity
+
     def send(self, tags: list[bytes], *args: Any) -> int:
         first = self.next_id
         self.next_id += len(tags)

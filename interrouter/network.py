@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Final
 
 from amqp10.errors import CONNECTION_FORCED, NOT_ALLOWED, NOT_FOUND
@@ -223,6 +224,10 @@ class Network:
         self.sessions.tick(now)
 
     # What people see ---------------------------------------------------------------------------------------------
+
+    def cost(self, router: str) -> float:
+        """Returns the cost of the path to a router: 0 for this one, infinite where there is none."""
+        return self._paths[router][1].cost if router in self._paths else 0.0 if router == self.name else inf
 
     def status(self) -> dict[str, Any]:
         return {

@@ -102,6 +102,7 @@ class RouterServer:
             dead_after_s=self.config.dead_after_s,
             log=log,
         )
+        self.router.core.cost = self.network.cost
         self._resumed_at = now
         self._reset: dict[str, None] = {}  # peers whose session we have reset, until their PeerDown
         self._listeners: list[asyncio.Server] = []

@@ -24,7 +24,7 @@ class AddressConfig:
     """One entry of `addresses`: an exact name, or a prefix ending in `*`."""
 
     match: str = "*"
-    type: Literal["topic", "pipe"] = "topic"
+    type: Literal["topic", "queue", "pipe"] = "topic"
     guarantee: Guarantee = "exactly-once"  # the best that a link may negotiate here
     subscription_timeout_s: float = 60.0  # the longest wait for a subscription without a link
     publisher_timeout_s: float | None = None  # None: subscription_timeout_s + 60

@@ -49,6 +49,7 @@ STOLEN: Final = errors.STOLEN
 DETACH_FORCED: Final = errors.DETACH_FORCED
 INVALID_FIELD: Final = errors.INVALID_FIELD
 NOT_FOUND: Final = errors.NOT_FOUND
+NOT_IMPLEMENTED: Final = errors.NOT_IMPLEMENTED
 GONE: Final = "there is no such dynamic node: it ends with the link that made it"
 
 PARTITION: Final = "onceway:partition"

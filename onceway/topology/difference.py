@@ -225,6 +225,10 @@ def _addresses(old: Topology, new: Topology) -> Iterator[Change]:
             yield from _of_address(f"address {match}", before[match], address)
     if [match for match in before if match in after] != [match for match in after if match in before]:
         yield Change("changed the order of addresses: the first that matches an address holds for it")
+    one, other = ([each.match for each in topology.addresses if each.type == "queue"] for topology in (old, new))
+    if one != other:  # protocol 16.1.2
+        refused = "stop the network and start it with this file: running routers must agree on what is a queue"
+        yield Change(f"changed queues {', '.join(one) or 'none'} -> {', '.join(other) or 'none'}", refused=refused)
 
 
 def _of_address(place: str, old: AddressConfig, new: AddressConfig) -> Iterator[Change]:

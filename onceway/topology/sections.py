@@ -228,9 +228,7 @@ def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -
         values["match"] = fields["match"].scalar(_read_match, "an address, or a prefix ending in *")
     if "type" in fields:
         kind = fields["type"].choice(("topic", "queue", "pipe"))
-        if kind == "queue":
-            fields["type"].problem("queue is not built yet", "write topic or pipe, or leave the line out")
-        elif kind == "pipe":
+        if kind is not None:
             values["type"] = kind
     if "guarantee" in fields and (guarantee := fields["guarantee"].choice(GUARANTEES)):
         values["guarantee"] = cast(Guarantee, guarantee)
@@ -250,12 +248,24 @@ def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -
     if values.get("match") is None:
         return None
     values.update(read_pipe(values, fields, item))
+    if values.get("type") == "queue":
+        _check_queue(values, fields)
     address = AddressConfig(**values)
     check_subscriptions(address, fields)
     if any(key in fields for key in ADDRESS_SETTINGS):
         check_timeouts(address, fields, item)
         check_sign_of_life(address, item, sign_of_life_s)
     return address
+
+
+def _check_queue(values: Mapping[str, Any], fields: Mapping[str, Entry]) -> None:
+    for key in ("subscriptions", "other_subscriptions"):
+        if key in fields:
+            fields[key].problem(f"{key} of a queue", "leave the line out: consumers of a queue are not declared")
+    if values.get("guarantee") == "at-most-once":
+        fields["guarantee"].problem("a queue that is at-most-once", "write at-least-once or exactly-once")
+    if values.get("no_subscribers") == "accept":
+        fields["no_subscribers"].problem("a queue that accepts for nobody", "write hold or release")
 
 
 def _read_match(text: str) -> str:

@@ -14,7 +14,7 @@ Read `router.core.core` for what all addresses share.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from router.core import messages as m
 from router.core.completion import Completion
@@ -35,7 +35,13 @@ if TYPE_CHECKING:
 
 
 class Address:
-    """A topic, as one router sees it."""
+    """A topic, as one router sees it. A queue has parts of its own (`router.core.queue`)."""
+
+    RECORDS: ClassVar[type[Records]] = Records
+    STREAMS: ClassVar[type[Streams]] = Streams
+    INGRESS: ClassVar[type[Ingress]] = Ingress
+    DELIVERIES: ClassVar[type[Deliveries]] = Deliveries
+    EGRESS: ClassVar[type[Egress]] = Egress
 
     def __init__(self, core: Core, name: str, first_position: int) -> None:
         self.core = core
@@ -44,11 +50,11 @@ class Address:
         self.counters = core.counters.of(name)
         self.publishers = PublisherDirectory(self)
         self.subscriptions = SubscriptionDirectory(self)
-        self.records = Records(self, first_position)
-        self.streams = Streams(self)
-        self.ingress = Ingress(self)
-        self.deliveries = Deliveries(self)
-        self.egress = Egress(self)
+        self.records = self.RECORDS(self, first_position)
+        self.streams = self.STREAMS(self)
+        self.ingress = self.INGRESS(self)
+        self.deliveries = self.DELIVERIES(self)
+        self.egress = self.EGRESS(self)
         self.finishing = Finishing(self)
         self.completion = Completion(self)
         self.kept = Kept(self)
@@ -94,6 +100,10 @@ class Address:
         self.config = self.core.config.address(self.name)
         self.records.check_all()  # protocol 6.10: what no subscription has accepted may be done now
         self.ingress.all_windows_changed()
+
+    def flush(self) -> None:
+        """Sends what the handlers of a turn have left behind for other routers."""
+        self.deliveries.flush()
 
     def tick(self) -> None:
         """Does what is due."""

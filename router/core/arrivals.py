@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from router.core.intervals import IntervalSet, Range
 from router.core.log import Run, RunList, Segments
-from router.core.messages import Data, PeerProtocolError, Rejection
+from router.core.messages import Assign, Data, PeerProtocolError, Rejection
 
 
 class ArrivalRun(Run):
@@ -61,7 +61,13 @@ class Arrivals:
     def end(self) -> int:
         return self.segments.end
 
-    def append(self, ingress: str, data: Data) -> Range:
+    def is_next(self, ingress: str, position: int) -> bool:
+        """Says whether the position is above all that have come from that ingress."""
+        runs = self.by_ingress.get(ingress)
+        last = runs.runs[-1] if runs and runs.runs else None
+        return last is None or position >= last.position + last.stop - last.start
+
+    def append(self, ingress: str, data: Data | Assign) -> Range:
         """Appends new deliveries; returns their local positions. Those of an ingress have to rise (protocol 3.4)."""
         runs = self.by_ingress.get(ingress)
         if runs is None:

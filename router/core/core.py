@@ -25,6 +25,7 @@ from router.core.map_parts import MapParts
 from router.core.membership import Membership
 from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.core.publisher import Phase, Publisher
+from router.core.queue.address import QueueAddress
 from router.core.reports import of_core
 from router.core.roll_call import RollCall
 from router.core.startup import Startup
@@ -81,6 +82,7 @@ class Core:
         self.accepted_at: dict[str, float] = {}
         # the latest birth of a subscription that has expired or been broken here (protocol 2.5, 7.3)
         self.latest_expired_born: Term | None = None
+        self.cost: Callable[[str], float] = lambda router: router != name  # of the path to a router in session
         self.payload_bytes = 0  # kept in records and arrival logs
         self.done_bytes = _done_bytes(config)
         self.presettled_bytes = 0  # of pre-settled transfers that wait for subscribers
@@ -338,7 +340,7 @@ class Core:
         while self._touched:
             touched, self._touched = self._touched, {}
             for address in touched:
-                address.deliveries.flush()
+                address.flush()
                 if address.kept.links:
                     address.kept.flush()
             self.drain()
@@ -407,14 +409,18 @@ class Core:
             self.roll_call.handlers[type(message)](sender, message)
             return
         address = self.addresses.get(message.address) or self.address(message.address)
-        address.handlers[type(message)](sender, message)
+        handler = address.handlers.get(type(message))
+        if handler is None:  # protocol 16.1: files differ in what is a queue
+            raise m.PeerProtocolError(f"{type(message).__name__} at a {address.config.type}")
+        handler(sender, message)
 
     # ------------------------------------------------------------------------------------------ for addresses: the rest
 
     def address(self, name: str) -> Address:
         address = self.addresses.get(name)
         if address is None:
-            address = self.addresses[name] = Address(self, name, self._first_position)
+            kind = QueueAddress if self.config.address(name).type == "queue" else Address
+            address = self.addresses[name] = kind(self, name, self._first_position)
             self.touch(address)
         return address
 

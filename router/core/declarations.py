@@ -38,7 +38,8 @@ def settings_digest(config: RouterConfig) -> int:
 
 def _settings_of(address: AddressConfig) -> tuple[object, ...]:
     times = (address.subscription_timeout_s, address.publisher_expires_s)
-    return (address.match, *times, address.no_subscribers, address.max_redeliveries, address.guarantee)
+    queue = address.type == "queue"
+    return (address.match, queue, *times, address.no_subscribers, address.max_redeliveries, address.guarantee)
 
 
 class Declarations:

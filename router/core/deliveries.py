@@ -72,7 +72,7 @@ class Deliveries:
             for subscriber in list(publisher.special_subscribers):
                 self._take_specially(subscriber, sender, start, message)
         if publisher.special_subscribers:
-            self.release_tokens([(start, stop)])  # protocol 6.2: at once if nobody has to accept
+            self.release_tokens([(start, stop)], None)  # protocol 6.2: at once if nobody has to accept
         cache: dict[object, object] = {}
         for subscriber in list(self.ready):
             subscriber.pump(cache)
@@ -225,7 +225,7 @@ class Deliveries:
         if accepted:
             if outcome is Outcome.ACCEPTED:
                 self.counters.subscriber_accepted += count(accepted)
-            self.release_tokens(accepted)
+            self.release_tokens(accepted, subscriber)
         if subscriber.by_delivery_id:
             for delivery in self._irregular_between(subscriber, first, last):
                 self.accept_irregular(subscriber, delivery, outcome is Outcome.REJECTED, settled)
@@ -257,7 +257,7 @@ class Deliveries:
             if delivery.rejected:
                 for position, _ in removed:
                     self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
-            self.release_tokens(removed)
+            self.release_tokens(removed, subscriber)
         if delivery.token:
             delivery.token = False
             assert delivery.ingress is not None
@@ -311,18 +311,18 @@ class Deliveries:
 
     # ------------------------------------------------------------------------------------------------------- acceptance
 
-    def release_tokens(self, ranges: list[Range]) -> None:
-        """Answers those of these open positions that no subscription here owes any more (protocol 6.3). A subscription
-        has just ceased to owe them."""
+    def release_tokens(self, ranges: list[Range], subscriber: Subscriber | None) -> None:
+        """Answers those of these open positions that no subscription here owes any more (protocol 6.3). This one has
+        just ceased to owe them."""
         left = ranges
         if self.blocker is not None:  # asked first: it usually still owes something
             left = self.blocker.owes.missing(left)
         if not left:
             return
-        for subscriber in self.subscribers.values():
-            left = subscriber.owes.missing(left)
+        for other in self.subscribers.values():
+            left = other.owes.missing(left)
             if not left:
-                self.blocker = subscriber
+                self.blocker = other
                 return
         for run, start, stop in self.log.accepted(left):
             self._accept(run, start, stop)

@@ -8,7 +8,7 @@ What flows to them is in `router.core.deliveries`; what every router knows of th
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from router.core import messages as m
 from router.core.directory import NO_TERM, PREFIX, SubscriptionEntry, incarnation_of
@@ -45,6 +45,8 @@ WHY = {
 
 class Egress:
     """Subscriptions of one address at this router."""
+
+    SUBSCRIBER: ClassVar[type[Subscriber]] = Subscriber
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -102,7 +104,7 @@ class Egress:
             term = port.term
         else:
             term = (max(core.clock_us(), entry.term[0] + 1 if entry else 0), core.name)
-        subscriber = Subscriber(address, port, attach, term, entry is not None and entry.declared)
+        subscriber = self.SUBSCRIBER(address, port, attach, term, entry is not None and entry.declared)
         subscriber.brought_map = presented is not None
         self._decide_kind(subscriber, attach, presented is not None and len(presented) > 0)
         self.subscribers[name] = subscriber
@@ -477,12 +479,12 @@ class Egress:
             self.deliveries.blocker = None
         for publisher in self.address.publishers.entries.values():
             publisher.special_subscribers.pop(subscriber, None)
-        self._announce_lost(announcement)
+        self._announce_lost(announcement, subscriber)
         self._release_all_tokens(subscriber)
         if isinstance(subscriber.port, KeptLink):
             self.address.kept.drop(subscriber.port)
 
-    def _announce_lost(self, announcement: m.Orphan | m.Leave) -> None:
+    def _announce_lost(self, announcement: m.Orphan | m.Leave, subscriber: Subscriber) -> None:
         """Tells all before any of its tokens is released (protocol 8.1)."""
         self.core.broadcast(announcement)
 
@@ -491,7 +493,7 @@ class Egress:
         the loss."""
         log = self.deliveries.log
         self.deliveries.release_tokens(
-            [piece for start, stop in subscriber.owes.take() for piece in log.open.overlap(start, stop)]
+            [piece for start, stop in subscriber.owes.take() for piece in log.open.overlap(start, stop)], subscriber
         )
         if not self.subscribers:  # without subscriptions here no SETTLE arrives
             for run in list(log.runs.runs):

@@ -288,6 +288,9 @@ class KeptLink:
         room = self.port.capacity() - self._unidentified
         return max(room, 0) + len(self._unresumed)
 
+    def link_credit(self) -> int:
+        raise AssertionError("routers keep maps for MQTT, which has topics only")
+
     def answer(self, answer: SubscriberAnswer) -> int:
         self.answered = True
         listing = answer.listing or {}
@@ -339,7 +342,7 @@ class KeptLink:
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
         raise AssertionError("a client whose map routers keep gives nothing back")
 
-    def settle(self, first_id: int, last_id: int) -> None:
+    def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
         for delivery_id in range(first_id, last_id + 1):
             tag = self._ids.get(delivery_id)
             if tag is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import Any, Final, Literal, NamedTuple
 
 from router.core.intervals import Range
@@ -397,6 +397,81 @@ class Kept:
     number: int
 
 
+class Why(IntFlag):
+    """Why a consumer of a queue gives a delivery back (protocol 16.5)."""
+
+    RELEASED = 0
+    FAILED = 1  # counts towards max_redeliveries
+    ELSEWHERE = 2  # the same consumer does not get it again
+    UNSENT = 4  # it had no credit left: the round is over
+
+
+@dataclass(slots=True)
+class Credit:
+    """A consumer of a queue takes so many deliveries from the receiving ingress, in all since the round began
+    (protocol 16.3)."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    round: int
+    limit: int
+
+
+@dataclass(slots=True)
+class Stopped:
+    """The ingress has read that a round is over: it assigns nothing to the consumer before the next one
+    (protocol 16.3)."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    round: int
+
+
+@dataclass(slots=True)
+class Assign:
+    """These deliveries are one consumer's (protocol 16.3). `held`: only if it holds them already. `failures`: how many
+    consumers have failed with them. The fields that DATA has mean the same."""
+
+    address: str
+    publisher: bytes
+    term: Term
+    name: SubscriptionName
+    subscription_term: Term
+    round: int
+    held: bool
+    failures: int
+    position: int
+    message_format: int
+    tags: list[bytes]
+    payloads: list[bytes]
+
+
+@dataclass(slots=True)
+class Return:
+    """A consumer gives deliveries back: positions and `Why` (protocol 16.5). `round`: with UNSENT, the one that is
+    over."""
+
+    address: str
+    name: SubscriptionName
+    term: Term
+    round: int
+    ranges: list[Rejection]
+
+
+@dataclass(slots=True)
+class Hold:
+    """A consumer holds these deliveries of a publisher, and no others (protocol 16.4)."""
+
+    address: str
+    publisher: bytes
+    term: Term
+    name: SubscriptionName
+    subscription_term: Term
+    tags: list[bytes]
+
+
 AddressMessage = (
     Pub
     | PubAck
@@ -420,6 +495,11 @@ AddressMessage = (
     | Recalled
     | Keep
     | Kept
+    | Credit
+    | Stopped
+    | Assign
+    | Return
+    | Hold
 )
 RouterMessage = Draining | Call | Called
 Message = Hello | RouterMessage | AddressMessage

@@ -41,6 +41,8 @@ class Outcome(IntEnum):
     REJECTED = 2  # also modified with undeliverable-here
     RELEASED = 3  # also modified without delivery-failed and undeliverable-here
     FAILED = 4  # modified with delivery-failed, without undeliverable-here: counts towards max_redeliveries
+    ELSEWHERE = 5  # of a queue: modified with undeliverable-here
+    FAILED_ELSEWHERE = 6  # of a queue: modified with both
 
 
 class MapState(IntEnum):
@@ -241,6 +243,9 @@ class SubscriberPort(Protocol):
     def capacity(self) -> int:
         """Returns how many transfers can be written now: the least of credit and the session's window."""
 
+    def link_credit(self) -> int:
+        """Returns the link's credit, whatever the session's window."""
+
     def answer(self, answer: SubscriberAnswer) -> int:
         """Answers the attach (protocol 7.6). Returns how many entries of the listing were told.
 
@@ -271,8 +276,9 @@ class SubscriberPort(Protocol):
         """Sends a delivery again after a release, as an ordinary transfer with `delivery_count` added to its header's
         (protocol 6.4). The old one has been settled by `settle`. Returns its delivery-id."""
 
-    def settle(self, first_id: int, last_id: int) -> None:
-        """Sends a disposition with settled = true for these deliveries (protocol 10.1)."""
+    def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
+        """Sends a disposition with settled = true for these deliveries (protocol 10.1). at_once: it is written before
+        anything else, as their tags may come again."""
 
     def answer_map_part(self) -> None:
         """Answers this part of a map, then detaches, closed false (protocol 7.7). The port is gone then."""

@@ -107,6 +107,18 @@ class Records:
         publisher.undone_bytes += size
         self.core.payload_bytes += size
         self.undone.add(start, stop)
+        self._spread(publisher, start, stop, message_format, tags, payloads)
+
+    def _spread(
+        self,
+        publisher: Publisher,
+        start: int,
+        stop: int,
+        message_format: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+    ) -> None:
+        """Sends new records to all homes with covered subscriptions; others are owed them (protocol 6.1)."""
         for home in publisher.destinations:
             self.awaited[home].add(start, stop)
         for entry in publisher.uncovered:  # protocol 6.1: even if its home gets the record for another subscription
@@ -218,6 +230,7 @@ class Records:
             self._release(self.accepted_by_leavers.missing(left))
             left = self.accepted_by_leavers.among(left)
         if left:
+            self.address.accepted_at = self.core.now
             self._done(left)
 
     def check_all(self) -> None:
@@ -236,7 +249,6 @@ class Records:
 
     def _done(self, ranges: list[Range]) -> None:
         core, counters = self.core, self.counters
-        self.address.accepted_at = core.now
         for start, stop in ranges:
             self.undone.remove(start, stop)
             if self.accepted_by_leavers.starts:
@@ -473,7 +485,6 @@ class Records:
         return sum(self.log.size(start, stop) for each, live in lives for start, stop, _ in each.positions(*live))
 
     def check_invariants(self) -> None:
-        subscriptions = self.subscriptions
         publishers = self.address.ingress.publishers.values()
         for each in (self.undone, self.accepted_by_leavers, self.kept, self.settled, *self.awaited.values()):
             each.check_invariants()
@@ -485,10 +496,14 @@ class Records:
         assert sum(p.undone_bytes for p in publishers) == sum(self.log.size(a, b) for a, b in self.undone)
         assert self.kept_bytes == sum(self.log.size(a, b) for a, b in self.kept)
         assert not any(self.undone.overlap(start, stop) for start, stop in self.kept), "kept records are not done"
+        self._check_owed()
+
+    def _check_owed(self) -> None:
+        subscriptions = self.subscriptions
+        assert all(subscriptions.get(entry.name) is entry for entry in self.owing), "`owing` names one that has left"
         for entry in subscriptions.values():
             entry.check_invariants(self.log.end)
             assert entry in self.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
-        assert all(subscriptions.get(entry.name) is entry for entry in self.owing), "`owing` names one that has left"
         holders = [*self.awaited.values(), *(s for entry in self.owing for s in (entry.owed, entry.syncing))]
         held_up = IntervalSet(union(holders).overlap(0, self.log.end))
         assert held_up.within(self.undone), f"a done record is awaited: undone {self.undone}, awaited {held_up}"

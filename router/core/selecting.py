@@ -40,7 +40,7 @@ class Selecting:
                     if outcome is Outcome.REJECTED:
                         log.rejected[begin + i] = log.rejected.get(begin + i, 0) + 1
         if released:
-            subscriber.deliveries.release_tokens(released)
+            subscriber.deliveries.release_tokens(released, subscriber)
 
     def outcome_of(self, payload: bytes, message_format: int) -> Outcome | None:
         """Returns what counts as the outcome of a message that it does not get; None where it gets it."""

@@ -305,7 +305,7 @@ class Subscriber:
             self.sent_positions.append(start, run)
         if self.settled_mode:  # protocol 6.9: accepts when written
             self.settled_on_wire.add(start, stop)
-            self.deliveries.release_tokens(self.owes.remove(start, stop))
+            self.deliveries.release_tokens(self.owes.remove(start, stop), self)
 
     def _skip_known(self, start: int, stop: int) -> int:
         """Passes over positions that are known by tag, but for placeholders that wait in their place (protocol 7.6).

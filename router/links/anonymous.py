@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from amqp10.errors import NOT_ALLOWED, DecodeError, RemoteProtocolError
+from amqp10.errors import NOT_ALLOWED, NOT_IMPLEMENTED, DecodeError, RemoteProtocolError
 from amqp10.events import Dispositions, Transfers
 from amqp10.outcomes import RELEASED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
@@ -29,6 +29,7 @@ from router.core.publisher import NO_SUBSCRIBERS
 from router.core.waiting import Waiting
 from router.links.limits import POLICIES
 from router.links.negotiation import (
+    SETTLED_TO_A_QUEUE,
     Modes,
     Unauthorized,
     answer_properties,
@@ -174,6 +175,8 @@ class AnonymousLink(PublisherLink):
             raise
         if not settled and config.address(address).guarantee == "at-most-once":
             raise RemoteProtocolError(NOT_ALLOWED, f"{address!r:.80} is configured for at-most-once: send it settled")
+        if settled and config.address(address).type == "queue":
+            raise RemoteProtocolError(NOT_IMPLEMENTED, f"{address!r:.80}: {SETTLED_TO_A_QUEUE}")
         return address
 
     def _port(self, address: str, now: float) -> AddressPort:

@@ -23,13 +23,6 @@ from amqp10.errors import (
 )
 from amqp10.outcomes import (
     ACCEPTED,
-    RELEASED,
-    Accepted,
-    DeliveryState,
-    Modified,
-    Received,
-    Rejected,
-    Released,
     shortened_state,
 )
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_MIXED, SND_SETTLED, SND_UNSETTLED, Attach
@@ -58,11 +51,13 @@ from router.core.ports import (
     UniqueTags,
 )
 from router.links.filters import Selection, read_filters
+from router.links.outcomes import map_state_of, outcome_of
 from router.names import Guarantee
 from router.policies import NOBODY, Direction, Identity
 
 BEST: Final[dict[str, int]] = {"at-most-once": 0, "at-least-once": 1, "exactly-once": 2}
 
+SETTLED_TO_A_QUEUE: Final = "a queue takes no settled transfers: send them unsettled"
 MAX_NAME: Final = 1024
 """Bytes of a container-id, link name or address."""
 MAX_EPOCH: Final = 1 << 63
@@ -72,9 +67,11 @@ RESERVED: Final = "$"
 ANONYMOUS_TARGET: Final = ""
 """In place of the address of a sending link that has none."""
 TOPIC: Final = Symbol("topic")
+QUEUE: Final = Symbol("queue")
 LIFETIME: Final[Mapping[str, Any]] = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
 """delete-on-close (AMQP 3.5.10): what every dynamic node has, whatever was asked."""
 COPY: Final = Symbol("copy")
+MOVE: Final = Symbol("move")
 OUTCOMES: Final = tuple(Symbol(f"amqp:{name}:list") for name in ("accepted", "rejected", "released", "modified"))
 
 
@@ -169,7 +166,10 @@ def read_publisher(
         )
     address = read_address(target.address, "attach.target.address")
     check_allowed(config, who, "send", address)
-    modes = negotiate_modes(attach, config.address(address).guarantee, router_sends=False)
+    found = config.address(address)
+    modes = negotiate_modes(attach, found.guarantee, router_sends=False)
+    if found.type == "queue" and modes.settled:
+        raise RemoteProtocolError(NOT_IMPLEMENTED, f"attach.snd-settle-mode: {SETTLED_TO_A_QUEUE}")
     epoch = read_epoch(attach.properties)
     _check_parts(attach, epoch)
     unsettled: Mapping[bytes, Outcome | None] | UniqueTags | None = None
@@ -184,7 +184,7 @@ def read_publisher(
     elif attach.unsettled is not None:
         accepted = Outcome.ACCEPTED
         unsettled = {
-            tag: None if state is None else accepted if state is ACCEPTED else _outcome_of(state)
+            tag: None if state is None else accepted if state is ACCEPTED else outcome_of(state)
             for tag, state in attach.unsettled.items()
         }
     return (
@@ -226,6 +226,7 @@ def read_subscriber(
     found = config.address(address)
     if found.stores and (container, attach.name) not in found.subscriptions:
         raise Redirected(found)
+    queue = found.type == "queue"
     modes = negotiate_modes(attach, found.guarantee, router_sends=True)
     epoch = read_epoch(attach.properties)
     _check_parts(attach, epoch)
@@ -233,14 +234,16 @@ def read_subscriber(
     if attach.unsettled is not None:
         undecided, accepted = MapState.UNDECIDED, MapState.ACCEPTED
         unsettled = {
-            tag: undecided if state is None else accepted if state is ACCEPTED else _map_state_of(state)
+            tag: undecided if state is None else accepted if state is ACCEPTED else map_state_of(state, queue=queue)
             for tag, state in attach.unsettled.items()
         }
-    _outcome_of(source.default_outcome, "attach.source.default-outcome")
+    outcome_of(source.default_outcome, "attach.source.default-outcome")
     source.filter, wants = read_filters(source.filter, container)
     most_bytes = attach.max_message_size or 0
     if most_bytes >= config.max_message_size:
         most_bytes = 0
+    if queue:
+        _check_consumer(source, bool(wants), most_bytes, config)
     return (
         SubscriberAttach(
             container,
@@ -261,12 +264,6 @@ def read_subscriber(
     )
 
 
-def default_outcome(attach: Attach) -> Outcome:
-    """The outcome of a settlement without a terminal state on this link (protocol 6.4)."""
-    state = attach.source.default_outcome if attach.source is not None else None
-    return _outcome_of(state) or Outcome.RELEASED
-
-
 def answer_target(attach: Attach, config: RouterConfig) -> Target:
     """The target of a publisher's answer: its timeout says how long the network waits for this publisher."""
     asked = attach.target
@@ -275,7 +272,7 @@ def answer_target(attach: Attach, config: RouterConfig) -> Target:
         address=asked.address,
         expiry_policy=EXPIRE_LINK_DETACH,  # the wait begins with the link's loss, whatever was asked (protocol 8.4)
         timeout=int(config.address(str(asked.address)).publisher_expires_s),
-        capabilities=_capabilities(asked.capabilities),
+        capabilities=_capabilities(asked.capabilities, config.address(str(asked.address))),
     )
 
 
@@ -286,8 +283,9 @@ def answer_source(attach: Attach, answer: SubscriberAnswer, config: RouterConfig
     assert asked is not None
     declared = answer.timeout_s == NEVER_EXPIRES_S
     policy, timeout_s = answer.expiry_policy, answer.timeout_s
+    address = config.address(str(asked.address))
     if policy == "never" and not declared:  # what `never` gives on this address, in AMQP's words (protocol 8.3)
-        policy, timeout_s = "link-detach", config.address(str(asked.address)).subscription_timeout_s
+        policy, timeout_s = "link-detach", address.subscription_timeout_s
     return Source(
         address=asked.address,
         durable=DURABLE_CONFIGURATION if declared and asked.durable else DURABLE_NONE,
@@ -295,42 +293,12 @@ def answer_source(attach: Attach, answer: SubscriberAnswer, config: RouterConfig
         timeout=int(timeout_s),
         dynamic=asked.dynamic,
         dynamic_node_properties=LIFETIME if asked.dynamic else None,
-        distribution_mode=COPY,
+        distribution_mode=MOVE if address.type == "queue" else COPY,
         filter=asked.filter or None,
         default_outcome=asked.default_outcome,
         outcomes=OUTCOMES,
-        capabilities=_capabilities(asked.capabilities),
+        capabilities=_capabilities(asked.capabilities, address),
     )
-
-
-MAP_STATES: Final[dict[MapState, DeliveryState | None]] = {
-    MapState.UNDECIDED: None,
-    MapState.RECEIVED: Received(section_number=0, section_offset=0),
-    MapState.ACCEPTED: ACCEPTED,
-    MapState.REJECTED: Rejected(),
-    MapState.RELEASED: RELEASED,
-}
-"""The wire form in the answer's unsettled map and in resumed transfers."""
-
-
-def terminal_outcome(state: DeliveryState | None) -> Outcome | None:
-    """The outcome that a disposition's state stands for (protocol 6.4); None where it is not terminal."""
-    if isinstance(state, Accepted):
-        return Outcome.ACCEPTED
-    if isinstance(state, Rejected):
-        return Outcome.REJECTED
-    if isinstance(state, Released):
-        return Outcome.RELEASED
-    if isinstance(state, Modified):
-        if state.undeliverable_here:
-            return Outcome.REJECTED
-        return Outcome.FAILED if state.delivery_failed else Outcome.RELEASED
-    return None
-
-
-def is_unknown(state: DeliveryState | None) -> bool:
-    """Whether it is no delivery-state of AMQP's messaging layer, as a transactional-state is none."""
-    return isinstance(state, Described)
 
 
 def strip(attach: Attach, *, refused: bool = False) -> None:
@@ -347,7 +315,7 @@ def strip(attach: Attach, *, refused: bool = False) -> None:
             source.dynamic,
             filter=None if refused else source.filter,
             default_outcome=shortened_state(source.default_outcome),
-            capabilities=_capabilities(source.capabilities),
+            capabilities=_kept(source.capabilities),
         )
     if isinstance(target, Target):
         attach.target = Target(
@@ -355,7 +323,7 @@ def strip(attach: Attach, *, refused: bool = False) -> None:
             target.durable,
             target.expiry_policy if len(target.expiry_policy) <= MAX_NAME else EXPIRE_SESSION_END,
             target.timeout,
-            capabilities=_capabilities(target.capabilities),
+            capabilities=_kept(target.capabilities),
         )
     elif target is not None:
         attach.target = Coordinator()
@@ -448,34 +416,29 @@ def _make_node(source: Source, router: str, token: Callable[[], str] | None) -> 
     source.timeout, source.expiry_policy = 0, EXPIRE_LINK_DETACH
 
 
+def _check_consumer(source: Source, filtered: bool, most_bytes: int, config: RouterConfig) -> None:
+    """What a consumer of a queue cannot have: a message that it does not get would have to go to another."""
+    if source.distribution_mode == COPY:
+        raise RemoteProtocolError(
+            NOT_IMPLEMENTED,
+            "attach.source.distribution-mode: copy: a queue cannot be browsed; write move, or leave it out",
+        )
+    if filtered:
+        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source.filter: a queue takes no filters; leave them out")
+    if most_bytes:
+        raise RemoteProtocolError(
+            NOT_IMPLEMENTED,
+            f"attach.max-message-size: {most_bytes}: a consumer of a queue takes all messages, at least "
+            f"{config.max_message_size} bytes; leave it out",
+        )
+
+
 def _check_parts(attach: Attach, epoch: int | None) -> None:
     if attach.incomplete_unsettled and (epoch is None or attach.unsettled is None):
         # protocol 7.7: parts belong to one map by their epoch
         raise RemoteProtocolError(
             NOT_IMPLEMENTED, f"attach.incomplete-unsettled: needs an unsettled map and the property {names.EPOCH}"
         )
-
-
-def _outcome_of(state: DeliveryState | None, field: str = "attach.unsettled") -> Outcome | None:
-    outcome = terminal_outcome(state)
-    if outcome is None and state is not None and not isinstance(state, Received):
-        raise RemoteProtocolError(INVALID_FIELD, f"{field}: {state!r:.80} is no delivery-state that is known here")
-    return outcome
-
-
-_TO_MAP_STATE: Final = {
-    Outcome.ACCEPTED: MapState.ACCEPTED,
-    Outcome.REJECTED: MapState.REJECTED,
-    Outcome.RELEASED: MapState.RELEASED,
-    Outcome.FAILED: MapState.RELEASED,
-}
-
-
-def _map_state_of(state: DeliveryState | None) -> MapState:
-    outcome = _outcome_of(state)
-    if outcome is not None:
-        return _TO_MAP_STATE[outcome]
-    return MapState.UNDECIDED if state is None else MapState.RECEIVED
 
 
 def _expiry_policy(value: str) -> ExpiryPolicy:
@@ -489,5 +452,10 @@ def _expiry_policy(value: str) -> ExpiryPolicy:
     )
 
 
-def _capabilities(asked: Sequence[str]) -> tuple[Symbol, ...]:
-    return (TOPIC,) if TOPIC in asked else ()
+def _kept(asked: Sequence[str]) -> tuple[Symbol, ...]:
+    return tuple(each for each in (TOPIC, QUEUE) if each in asked)
+
+
+def _capabilities(asked: Sequence[str], address: AddressConfig) -> tuple[Symbol, ...]:
+    offered = QUEUE if address.type == "queue" else TOPIC
+    return (offered,) if offered in asked else ()

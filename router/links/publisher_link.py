@@ -25,7 +25,8 @@ from router.core.ports import Outcome, PublisherAttach, Term
 from router.core.waiting import Waiting
 from router.links.credit import Credit
 from router.links.limits import MEMORY
-from router.links.negotiation import Modes, answer_properties, answer_target, is_unknown, publisher_annotation
+from router.links.negotiation import Modes, answer_properties, answer_target, publisher_annotation
+from router.links.outcomes import is_unknown
 from router.links.proof import Proof
 from router.names import GONE
 

@@ -17,15 +17,8 @@ from amqp10.sections import with_failures
 from amqp10.sender import SenderLink
 from amqp10.session import Session
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
-from router.links.negotiation import (
-    MAP_STATES,
-    Modes,
-    answer_properties,
-    answer_source,
-    default_outcome,
-    is_unknown,
-    terminal_outcome,
-)
+from router.links.negotiation import Modes, answer_properties, answer_source
+from router.links.outcomes import MAP_STATES, default_outcome, is_unknown, terminal_outcome
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
@@ -103,6 +96,7 @@ class SubscriberLink:
         "detached",
         "link",
         "paused",
+        "queue",
     )
 
     def __init__(self, connection: ClientConnection, link: SenderLink, attach: SubscriberAttach, modes: Modes) -> None:
@@ -114,7 +108,8 @@ class SubscriberLink:
         self.answered = False
         self.detached = False
         self.paused = False  # the router is being drained
-        self.default_outcome = default_outcome(link.remote_attach)
+        self.queue = connection.config.address(attach.address).type == "queue"
+        self.default_outcome = default_outcome(link.remote_attach, queue=self.queue)
         self.expiry_policy = attach.expiry_policy
         self._modes = modes
         self._size = MAX_BURST_BYTES // MAX_BURST  # of a transfer, with its frame
@@ -137,6 +132,9 @@ class SubscriberLink:
             connection.wait_for_output(self)
             return 0
         return min(link.capacity(), self._allowance)
+
+    def link_credit(self) -> int:
+        return self.link.credit if self.answered and not (self.detached or self.paused) else 0
 
     def answer(self, answer: SubscriberAnswer) -> int:
         remote = self.link.remote_attach
@@ -221,9 +219,11 @@ class SubscriberLink:
             payload = with_failures(payload, delivery_count)
         return self.link.send([tag], [payload], message_format=message_format)
 
-    def settle(self, first_id: int, last_id: int) -> None:
+    def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
         if not self.link.detached:
             self.link.settle(first_id, last_id)
+            if at_once:
+                self.link.write_dispositions()
             self.connection.output_can_wait()
 
     def answer_map_part(self) -> None:
@@ -264,7 +264,7 @@ class SubscriberLink:
             text = f"disposition.state: {event.state!r:.80} is no outcome that is known here"
             self.connection.end_link(self, NOT_IMPLEMENTED, text, now)
             return
-        outcome = terminal_outcome(event.state)
+        outcome = terminal_outcome(event.state, queue=self.queue)
         if outcome is None:
             if not event.settled:
                 return  # protocol 6.4: `received` changes nothing

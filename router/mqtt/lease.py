@@ -45,6 +45,9 @@ class Lease:
     def capacity(self) -> int:
         return 0
 
+    def link_credit(self) -> int:
+        raise AssertionError("it is no consumer of a queue")
+
     def answer(self, answer: SubscriberAnswer) -> int:
         self.session.leased(self)
         return 0
@@ -61,7 +64,7 @@ class Lease:
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
         raise AssertionError("it has no capacity")
 
-    def settle(self, first_id: int, last_id: int) -> None:
+    def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
         raise AssertionError("nothing was sent")
 
     def answer_map_part(self) -> None:

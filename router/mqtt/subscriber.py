@@ -90,6 +90,9 @@ class MqttSubscriber:
             return 0
         return min(self.session.room, BURST, max(BURST_BYTES // self._size, 1))
 
+    def link_credit(self) -> int:
+        raise AssertionError("MQTT has topics only")
+
     def answer(self, answer: SubscriberAnswer) -> int:
         self.answered = True
         self.session.subscription_answered(self)
@@ -141,7 +144,7 @@ class MqttSubscriber:
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
         return self.send([tag], [payload], message_format, False, -1, {})
 
-    def settle(self, first_id: int, last_id: int) -> None:
+    def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
         for delivery_id in range(first_id, last_id + 1):
             one = self.by_id.pop(delivery_id, None)
             if one is not None:

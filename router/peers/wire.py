@@ -17,8 +17,10 @@ from router.core.intervals import OPEN
 from router.core.messages import (
     Accept,
     AcceptSync,
+    Assign,
     Call,
     Called,
+    Credit,
     Data,
     Declaration,
     DeclaredAddress,
@@ -28,6 +30,7 @@ from router.core.messages import (
     Finished,
     Flush,
     Hello,
+    Hold,
     Join,
     Joined,
     JoinKind,
@@ -46,8 +49,10 @@ from router.core.messages import (
     PublisherNews,
     Recall,
     Recalled,
+    Return,
     Settle,
     SettleTags,
+    Stopped,
     SubscriptionNews,
     Sync,
 )
@@ -71,6 +76,7 @@ from router.peers.fields import (
     write_term,
 )
 
+_ASSIGN = struct.Struct(">Q?IQI")  # round, held, failures, position, message format
 _DATA = struct.Struct(">QI?I")  # position, message format, settled, how many
 
 
@@ -199,6 +205,26 @@ def _decode_data(r: Reader, address: str) -> Data:
     return Data(address, publisher, term, position, message_format, bool(settled), tags, r.payloads(n))
 
 
+def _encode_assign(m: Assign) -> list[bytes]:
+    head = _ASSIGN.pack(m.round, m.held, m.failures, m.position, m.message_format)
+    parts = [write_string(m.address), m.publisher, write_term(m.term), write_name(m.name)]
+    parts += [write_term(m.subscription_term), head, write_tags(m.tags)]
+    return [*parts, write_payload_lengths(m.payloads), *m.payloads]
+
+
+def _decode_assign(r: Reader, address: str) -> Assign:
+    publisher, term, name, subscription_term = r.publisher(), r.term(), r.name(), r.term()
+    number, held, failures, position, message_format = r.fields(_ASSIGN)
+    tags = r.tags()
+    if not tags or position + len(tags) >= OPEN:
+        raise PeerProtocolError(f"ASSIGN of {len(tags)} messages at {position}")
+    payloads = r.payloads(len(tags))
+    return Assign(
+        address, publisher, term, name, subscription_term, number, held, failures, position, message_format, tags,
+        payloads,
+    )  # fmt: skip
+
+
 def _encode_accept(m: Accept) -> bytes:
     return write_string(m.address) + write_rejections(m.ranges)
 
@@ -289,6 +315,11 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Recalled, _NAME, _TERM, _MAYBE_TERM, _U64, _KEPT),
     _in_order(Keep, _NAME, _TERM, _U64, _FLAG, _KEPT, _TAGS),
     _in_order(Kept, _NAME, _TERM, _U64),
+    _in_order(Credit, _NAME, _TERM, _U64, _U64),
+    (Assign, _encode_assign, _decode_assign),
+    _in_order(Return, _NAME, _TERM, _U64, _REJECTIONS),
+    _in_order(Stopped, _NAME, _TERM, _U64),
+    _in_order(Hold, _PUBLISHER, _TERM, _NAME, _TERM, _TAGS),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]

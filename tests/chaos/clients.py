@@ -95,6 +95,10 @@ class Clients:
         """Until every subscriber has been handed that many."""
         wait_until(lambda: min(map(self.received, self.subscribers)) >= total, f"{total} deliveries each")
 
+    def wait_all_received(self, total: int) -> None:
+        """Until the subscribers together have been handed that many."""
+        wait_until(lambda: sum(map(self.received, self.subscribers)) >= total, f"{total} deliveries in all")
+
     def enough(self) -> None:
         """Publishers without a count end."""
         for program in self.publishers.values():
@@ -106,7 +110,12 @@ class Clients:
         return self.count * len(self.publishers)
 
     def finish(self, timeout_s: float = 120.0) -> Judgement:
-        """Every publisher is DONE, every record gone at every router; then the subscribers stop, and the verdict."""
+        """The verdict on a topic."""
+        self.stop(timeout_s)
+        return judge(self.directory)
+
+    def stop(self, timeout_s: float = 120.0) -> None:
+        """Every publisher is DONE, every record gone at every router; then the subscribers stop."""
         for name, program in self.publishers.items():
             try:
                 assert program.line(timeout_s) == "DONE"
@@ -122,7 +131,6 @@ class Clients:
         for program in self.subscribers.values():
             program.rest()
         self.history.write("end", drained=True, left=[])
-        return judge(self.directory)
 
     def leftovers(self) -> dict[str, Any]:
         return {router.name: left for router in self.network if router.running and (left := router.leftovers())}

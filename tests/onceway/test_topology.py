@@ -231,7 +231,18 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
             "t.yaml:7: addresses[0].publisher_timeout: publisher_timeout 3s must exceed subscription_timeout + 2 margin = 3s",
         ),
         ("addresses: [{type: topic}]\n", "t.yaml:7: addresses[0]: match is missing; add match: ..."),
-        ("addresses: [{match: x, type: queue}]\n", "t.yaml:7: addresses[0].type: queue is not built yet"),
+        (
+            "addresses: [{match: x, type: queue, subscriptions: [y]}]\n",
+            "t.yaml:7: addresses[0].subscriptions: subscriptions of a queue; leave the line out",
+        ),
+        (
+            "addresses: [{match: x, type: queue, guarantee: at-most-once}]\n",
+            "t.yaml:7: addresses[0].guarantee: a queue that is at-most-once; write at-least-once or exactly-once",
+        ),
+        (
+            "addresses: [{match: x, type: queue, no_subscribers: accept}]\n",
+            "t.yaml:7: addresses[0].no_subscribers: a queue that accepts for nobody; write hold or release",
+        ),
         (
             "addresses: [{match: x, type: pipe}]\n",
             "t.yaml:7: addresses[0]: a pipe without stores; add stores: a mapping",

@@ -160,6 +160,9 @@ class SubscriberEnd(End):
     def capacity(self) -> int:
         return self.credit
 
+    def link_credit(self) -> int:
+        return self.credit
+
     def answer(self, answer: SubscriberAnswer) -> int:
         self.answered = True
         self.said = answer
@@ -200,7 +203,7 @@ class SubscriberEnd(End):
             self.mesh.later(lambda: self._dispose(got.id, Outcome.ACCEPTED))
         return got
 
-    def settle(self, first_id: int, last_id: int) -> None:
+    def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
         for delivery_id in range(first_id, last_id + 1):
             assert delivery_id < self.next_id
             assert delivery_id not in self.settled, "settled once"

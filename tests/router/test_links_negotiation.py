@@ -17,10 +17,10 @@ from router.links.negotiation import (
     Redirected,
     answer_source,
     answer_target,
-    default_outcome,
     read_publisher,
     read_subscriber,
 )
+from router.links.outcomes import default_outcome
 from router.names import Guarantee
 
 CONFIG = RouterConfig("a", addresses=(AddressConfig("orders", subscription_timeout_s=30.0),))
@@ -244,10 +244,47 @@ def test_reserved_names_are_no_topics(address: str) -> None:
 
 
 def test_a_settlement_without_a_state_means_the_default_outcome_or_released() -> None:
-    assert default_outcome(receiving()) is Outcome.RELEASED
-    assert default_outcome(receiving(source=Source("orders", default_outcome=ACCEPTED))) is Outcome.ACCEPTED
-    undeliverable = Modified(undeliverable_here=True)
-    assert default_outcome(receiving(source=Source("orders", default_outcome=undeliverable))) is Outcome.REJECTED
+    assert default_outcome(receiving(), queue=False) is Outcome.RELEASED
+    accepts = receiving(source=Source("orders", default_outcome=ACCEPTED))
+    assert default_outcome(accepts, queue=False) is Outcome.ACCEPTED
+    undeliverable = receiving(source=Source("orders", default_outcome=Modified(undeliverable_here=True)))
+    assert default_outcome(undeliverable, queue=False) is Outcome.REJECTED
+    assert default_outcome(undeliverable, queue=True) is Outcome.ELSEWHERE
+
+
+QUEUE = RouterConfig("a", defaults=AddressConfig(type="queue"), max_message_size=1_000)
+
+
+@pytest.mark.parametrize(
+    ("attach", "text"),
+    [
+        (receiving(source=Source("q", distribution_mode=Symbol("copy"))), "distribution-mode: copy"),
+        (
+            receiving(
+                source=Source(
+                    "q", filter={Symbol("f"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
+                )
+            ),
+            "takes no filters",
+        ),
+        (receiving(source=Source("q"), max_message_size=999), "max-message-size: 999"),
+        (sending(target=Target("q"), snd_settle_mode=SND_SETTLED), "takes no settled transfers"),
+    ],
+)
+def test_what_a_queue_does_not_do_is_refused(attach: Attach, text: str) -> None:
+    error = refusal(attach, QUEUE)
+    assert (error.condition, text in error.description) == ("amqp:not-implemented", True), error
+
+
+def test_a_queue_moves_deliveries_and_undecided_ones_may_go_elsewhere() -> None:
+    undeliverable = {b"t": Modified(undeliverable_here=True), b"u": None, b"v": Rejected()}
+    asked = receiving(
+        source=Source("q", capabilities=(Symbol("queue"),)), max_message_size=1_000, unsettled=undeliverable
+    )
+    found, _ = read_subscriber(asked, "client", QUEUE)
+    assert found.unsettled == {b"t": MapState.RELEASED, b"u": MapState.UNDECIDED, b"v": MapState.REJECTED}
+    source = answer_source(asked, SubscriberAnswer((1, "a"), None, False, [], 0.0, "link-detach"), QUEUE)
+    assert (source.distribution_mode, source.capabilities) == ("move", ("queue",))
 
 
 def test_a_reader_of_a_pipe_is_sent_to_its_stores_and_its_primary_is_not() -> None:

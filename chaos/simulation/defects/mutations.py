@@ -20,6 +20,7 @@ from chaos.simulation.defects import (
     membership,
     proof,
     publishers,
+    queues,
     subscriptions,
 )
 from chaos.simulation.defects.taking import Patch, defective
@@ -31,7 +32,7 @@ from chaos.simulation.random.variations import NAMES, draw_variation
 from chaos.simulation.scenarios import SCENARIOS
 from chaos.simulation.world.world import World
 
-OF_ROUTERS = (proof, publishers, subscriptions, absences, membership, declared, changes)
+OF_ROUTERS = (proof, publishers, subscriptions, absences, membership, declared, changes, queues)
 # What is taken away, and how the violation in the schedule of the same name begins:
 TAKEN = {name: taken for module in OF_ROUTERS for name, taken in module.TAKEN.items()}
 EASY_TO_LOSE = {name: taken for module in OF_ROUTERS for name, taken in module.EASY_TO_LOSE.items()}

@@ -75,7 +75,7 @@ def resume_last(self: Subscriber, room: int) -> int:
 PUMP_IRREGULAR = Subscriber._pump_irregular
 
 
-def announce_nothing_yet(self: Egress, announcement: m.Orphan | m.Leave) -> None:
+def announce_nothing_yet(self: Egress, announcement: m.Orphan | m.Leave, subscriber: Subscriber) -> None:
     self.late = announcement  # type: ignore[attr-defined]
 
 

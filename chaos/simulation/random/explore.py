@@ -24,6 +24,7 @@ from chaos.simulation.world.checker import Violation
 from chaos.simulation.world.clients import MEMORY, PLAIN, RECOVERING, UNIQUE, Client
 from chaos.simulation.world.faulty_world import FaultyWorld
 from chaos.simulation.world.publishers import Publisher
+from chaos.simulation.world.queue_checker import QueueChecker
 from chaos.simulation.world.real_clients import JUMPS, OURS, RealClient
 from chaos.simulation.world.real_subscribers import RealSubscriber
 from chaos.simulation.world.routers import STALL_S
@@ -64,6 +65,8 @@ class Run:
         for publisher in publishers:
             publisher.gives_up_s = self.address.publisher_expires_s - self.address.margin_s
         checker = self.world.checker
+        if isinstance(checker, QueueChecker):
+            checker.most = self.address.max_redeliveries
         checker.may_have_holes = may_part(plan)
         checker.at_least_once |= {c.name for c in self.clients if c.rcv == RCV_FIRST}
         checker.without_memory |= {s.name for s in subscribers if s.kind == PLAIN}

@@ -58,6 +58,7 @@ class Family:
     modes: bool = False  # links in mode first, settled messages, every outcome
     silence: bool = False  # routers notice by themselves that nothing is heard from another
     expiry: bool = False  # timeouts are short
+    queue: bool = False  # of consumers that compete; else a topic
     subscription_timeouts: tuple[float, ...] = (2.0, 4.0)  # if so
 
 
@@ -118,6 +119,16 @@ FAMILIES: dict[str, Family] = {
     "files": Family(
         False, publishers=(RECOVERING, UNIQUE), least_routers=2, weights={"declare": 1.5},
         faults=APART | {"declare": (1, 3, 6), "close": (0,), "crash": (0, 1, 2)},
+    ),
+    # Queues (protocol 16): consumers compete.
+    "queue": Family(True, queue=True, faults={"release": (0, 0, 2, 4), "reject": (0, 0, 2)}),
+    "queue-apart": Family(
+        False, publishers=(RECOVERING, UNIQUE), least_routers=2, queue=True,
+        faults=APART | {"release": (0, 0, 2)},
+    ),
+    "queue-expiry": Family(
+        False, publishers=(RECOVERING, UNIQUE), subscribers=(RECOVERING, RECOVERING, PLAIN), expiry=True, lasts_s=30.0,
+        queue=True, faults={"cdrop": (1, 2, 4), "crash": (0, 0, 1, 2)},
     ),
     # Each begins like a named schedule, with changes, and is as strict as that: `variations.py` draws these.
     NEAR: Family(False),
@@ -266,6 +277,8 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
     # without subscriptions publishers could not send what they have to
     nobody: Any = "accept" if budget["close"] or budget["sfresh"] else rng.choice(["hold", "accept"])
     address = AddressConfig(subscription_timeout_s=20.0, publisher_timeout_s=40.0, no_subscribers=nobody)
+    if fam.queue:
+        address = replace(address, type="queue", no_subscribers="hold")
     plan = Plan(
         seed, family, names, topology or drawn, tuple(clients), places, address, {}, budget,
         {kind: weight * rng.choice([0.3, 1, 1, 3]) for kind, weight in (WEIGHTS | FAULT_WEIGHTS | fam.weights).items()},
@@ -296,7 +309,7 @@ def with_forgotten(plan: Plan) -> Plan:
 def with_declared(plan: Plan) -> Plan:
     """In a part of the seeds topology files declare subscriptions; what else is drawn does not depend on it."""
     rng = random.Random(f"{plan.family} {plan.seed} declared")
-    if rng.random() >= (1.0 if "declare" in plan.budget else 0.25):
+    if plan.rules.queue or rng.random() >= (1.0 if "declare" in plan.budget else 0.25):
         return plan
     names = [client.name for client in plan.clients if not client.publishes]
     declared = [name for name in names if rng.random() < 0.6] or names[:1]

@@ -17,12 +17,13 @@ from chaos.simulation.scenarios import (
     membership,
     proof,
     publishers,
+    queues,
     subscriptions,
 )
 
 SCENARIOS: dict[str, Callable[[Callable[..., Any]], None]] = {
     name: function
-    for module in (absences, changes, clients, declared, membership, proof, publishers, subscriptions)
+    for module in (absences, changes, clients, declared, membership, proof, publishers, queues, subscriptions)
     for name, function in vars(module).items()
     if isfunction(function) and function.__module__ == module.__name__ and name[0] != "_"
 }

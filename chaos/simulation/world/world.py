@@ -26,6 +26,7 @@ from chaos.simulation.world.checker import Checker, Violation
 from chaos.simulation.world.clients import UNIQUE, Client
 from chaos.simulation.world.pipes import Pipe
 from chaos.simulation.world.publishers import Publisher
+from chaos.simulation.world.queue_checker import QueueChecker
 from chaos.simulation.world.routers import Routers
 from chaos.simulation.world.subscribers import Subscriber
 from interrouter.events import PeerDown, PeerMessage, PeerUp
@@ -73,7 +74,8 @@ class World(Routers):
         seed: int = 1,
         **config: Any,
     ) -> None:
-        self.checker = Checker(strict)
+        queue = address is not None and address.type == "queue"
+        self.checker = QueueChecker(strict, consumers=len(subscribers)) if queue else Checker(strict)
         self.high: int | None = None
         """Bytes that a client may leave unread before its router is told to pause; None: any number."""
         self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers]}

@@ -1,0 +1,42 @@
+"""Deliberate defects: who holds what of a queue. Schedules: `scenarios/queues.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chaos.simulation.defects.taking import Patch, always
+from router.core.directory import SubscriptionEntry
+from router.core.publisher import Publisher
+from router.core.queue.consumer import Nobody
+from router.core.queue.deliveries import QueueDeliveries
+from router.core.queue.records import Doubt, QueueRecords
+
+
+def everybody_is_heard(self: QueueRecords, publisher: Publisher) -> None:
+    self.doubts[publisher] = Doubt(list(publisher.expected), [])
+
+
+def orphans_hold_nothing(self: QueueRecords, entry: SubscriptionEntry) -> None:
+    ORPHAN(self, entry)
+    self._freed(entry.owed.take())
+    self.owing.pop(entry, None)
+
+
+ORPHAN = QueueRecords.orphan
+
+
+def say_nothing(*arguments: Any, **named: Any) -> None:
+    pass
+
+
+TAKEN: dict[str, tuple[list[Patch], str]] = {
+    # The new ingress takes m0 for free.
+    "queue_orphan_may_hold_it": ([(QueueRecords, "note_claim", everybody_is_heard)], "G2"),
+    "queue_holder_is_attached": ([(QueueDeliveries, "send_hold", say_nothing)], "G2"),
+    "queue_holder_is_away": ([(QueueRecords, "orphan", orphans_hold_nothing)], "G2"),
+    "queue_accepted_and_left": ([(Nobody, "take_over", always([]))], "G2"),
+    "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "_may_assign", always(True))], "G2"),
+    "queue_round_that_is_over": ([(QueueDeliveries, "_end_round", say_nothing)], "G3"),
+}
+EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {}
+AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {}

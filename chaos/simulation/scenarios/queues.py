@@ -1,0 +1,92 @@
+"""Queues: who holds a delivery when the router that decided that is gone (protocol 16)."""
+
+from __future__ import annotations
+
+from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds
+from router.config import AddressConfig
+
+QUEUE = AddressConfig(type="queue")
+M0 = ("p0", 0)
+
+
+def _held_by_one(world: Worlds, names: str, s0: str, s1: str, p0: str) -> Schedule:
+    """s0 has m0 in hand. s1 has credit since. Nobody accepts until that is released."""
+    s = Schedule(world(names, [P()], [S("s0"), S("s1")], address=QUEUE)).up(f"s0@{s0}", f"p0@{p0}")
+    s.hold(("accept",)).send("p0").run().attach(f"s1@{s1}")
+    assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [M0]
+    return s
+
+
+def queue_holder_is_away(world: Worlds) -> None:
+    """s0 holds m0 and loses its connection. s1 does not get it; s0 comes back with it in its map, and accepts."""
+    s = _held_by_one(world, "AB", "B", "A", "A")
+    s.lose("s0").run()
+    assert not s.w.subscriber("s1").in_hand
+    s.release().attach("s0@A")
+    assert s.accepted("s0") == {M0}
+    s.finish()
+
+
+def queue_holder_is_attached(world: Worlds) -> None:
+    """s0 at B holds m0. A, where P is, dies. P sends m0 again at C, which s1 is at: B says that s0 has it."""
+    s = _held_by_one(world, "ABC", "B", "C", "A")
+    s.step("crash", "A").attach("p0@C")
+    assert not s.w.subscriber("s1").in_hand
+    s.release().run()
+    assert s.accepted("s0") == {M0}
+    s.finish()
+
+
+def queue_orphan_may_hold_it(world: Worlds) -> None:
+    """s0 holds m0, and its router B dies with A, where P is. P sends m0 again at C, which s1 is at. C waits for s0."""
+    s = _held_by_one(world, "ABC", "B", "C", "A")
+    s.step("crash", "A").step("crash", "B").attach("p0@C")
+    assert not s.w.subscriber("s1").in_hand
+    s.release().attach("s0@C")
+    assert s.accepted("s0") == {M0}
+    s.finish()
+
+
+def queue_orphan_does_not_hold_it(world: Worlds) -> None:
+    """The same, but s0 has had no m0 when its router dies: when it is back, somebody gets m0."""
+    s = Schedule(world("ABC", [P()], [S("s0"), S("s1")], address=QUEUE)).up("s0@B", "s1@C", "p0@A")
+    s.hold(("msg",)).send("p0").run().release()
+    s.step("crash", "A").step("crash", "B").attach("p0@C", "s0@C")
+    assert s.accepted("s0") | s.accepted("s1") == {M0}
+    s.finish()
+
+
+def queue_accepted_and_left(world: Worlds) -> None:
+    """s0 accepts m0 while P is away, and closes before P is back: its router remembers that it has been accepted."""
+    s = _held_by_one(world, "AB", "B", "A", "A")
+    s.lose("p0").run().release()
+    s.step("accept", "s0", 0).step("close", "s0").run()
+    s.attach("p0@A")
+    assert s.accepted("s0") == {M0}
+    assert not s.accepted("s1")
+    s.finish()
+
+
+def queue_all_die_and_the_holder_is_late(world: Worlds) -> None:
+    """s0 holds m0, and all routers die. P and s1 are back before it: m0 waits until all consumers that may hold it are
+    known."""
+    s = _held_by_one(world, "AB", "B", "A", "A")
+    s.step("crash", "A").step("crash", "B").step("restart", "A").step("restart", "B").run().pass_time(2.0)
+    s.attach("s1@A", "p0@A")
+    assert not s.w.subscriber("s1").in_hand
+    s.release().attach("s0@B")
+    assert s.accepted("s0") == {M0}
+    s.finish()
+
+
+def queue_round_that_is_over(world: Worlds) -> None:
+    """Two ingresses may use the credit of one consumer. What A has assigned beyond it goes back, and what A has
+    assigned since must not overtake that, though there is credit again."""
+    s = Schedule(world("ABD", [P("p0"), P("p1")], [S("s0")], address=QUEUE)).up("s0@B", "p0@A", "p1@D")
+    s.hold(("accept",)).send("p1", 5).run()
+    assert len(s.w.subscriber("s0").in_hand) == 5
+    s.hold(("msg", "B", "A")).send("p0", 6).run()
+    s.hold(("msg", "A", "B")).send("p0").run()
+    for _ in range(2):
+        s.step("accept", "s0", 0)
+    s.run().release(("msg", "A", "B")).run().release().finish()

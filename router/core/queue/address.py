@@ -1,0 +1,38 @@
+"""One queue at one router (protocol 16): a topic's parts, of which these differ."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from router.core.address import Address
+from router.core.queue.deliveries import QueueDeliveries
+from router.core.queue.egress import QueueEgress
+from router.core.queue.ingress import QueueIngress, QueueStreams
+from router.core.queue.records import QueueRecords
+
+
+class QueueAddress(Address):
+    """A queue, as one router sees it. Its subscriptions are consumers."""
+
+    RECORDS: ClassVar[type[QueueRecords]] = QueueRecords
+    STREAMS: ClassVar[type[QueueStreams]] = QueueStreams
+    INGRESS: ClassVar[type[QueueIngress]] = QueueIngress
+    DELIVERIES: ClassVar[type[QueueDeliveries]] = QueueDeliveries
+    EGRESS: ClassVar[type[QueueEgress]] = QueueEgress
+
+    records: QueueRecords
+    streams: QueueStreams
+    deliveries: QueueDeliveries
+
+    egress: QueueEgress
+
+    def is_empty(self) -> bool:
+        self.egress.forget_nobody()
+        return super().is_empty()
+
+    def flush(self) -> None:
+        """Once in a turn: what has come back goes first, then credit, then what waits for it (protocol 16.3)."""
+        super().flush()
+        self.egress.forget_nobody()
+        self.deliveries.tell_credit()
+        self.records.distribute()

@@ -1,0 +1,103 @@
+"""Consumers of one queue attach here, and go (protocol 16.2, 16.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from router.core import messages as m
+from router.core.egress import Egress
+from router.core.intervals import count
+from router.core.ports import MapState
+from router.core.queue.consumer import NOBODY, Consumer, Nobody
+from router.core.subscriber import Subscriber
+
+if TYPE_CHECKING:
+    from router.core.queue.address import QueueAddress
+
+
+def _is_nobody(subscriber: Subscriber) -> bool:
+    return subscriber.name == NOBODY
+
+
+class QueueEgress(Egress):
+    """Consumers of one queue at this router."""
+
+    SUBSCRIBER: ClassVar[type[Subscriber]] = Consumer
+
+    address: QueueAddress
+
+    def _enter_map(self, subscriber: Subscriber, presented: Mapping[bytes, MapState]) -> None:
+        """Of what an earlier subscription held undecided a fresh one holds nothing: it may be another's by now
+        (protocol 16.2)."""
+        if subscriber.kind is m.JoinKind.FRESH:
+            final = (MapState.ACCEPTED, MapState.REJECTED)
+            presented = {tag: state for tag, state in presented.items() if state in final}
+        super()._enter_map(subscriber, presented)
+
+    def on_claim(self, sender: str, message: m.Pub) -> None:
+        """A new ingress is told what consumers here hold, before the PUBACK; an old one in a new session, what they
+        had accepted before they went (protocol 16.4, 16.7)."""
+        super().on_claim(sender, message)
+        for subscriber in self.subscribers.values():
+            if message.publisher in subscriber.irregular and (message.expected is not None or _is_nobody(subscriber)):
+                self.address.deliveries.send_hold(sender, subscriber, message.publisher, message.term)
+
+    def ingress_lost(self, publisher_id: bytes) -> None:
+        super().ingress_lost(publisher_id)
+        self.address.deliveries.homes_changed = True
+        self.core.touch(self.address)
+
+    def _synced_by_pub(self, subscriber: Subscriber, sender: str, message: m.Pub) -> bool:
+        return _is_nobody(subscriber) or super()._synced_by_pub(subscriber, sender, message)
+
+    def _may_infer(self, subscriber: Subscriber, sender: str) -> bool:
+        return _is_nobody(subscriber) or super()._may_infer(subscriber, sender)
+
+    def _send_join(self, subscriber: Subscriber, router: str, *, heard: bool = False) -> None:
+        if not _is_nobody(subscriber):
+            super()._send_join(subscriber, router, heard=heard)
+
+    def check_answered(self, subscriber: Subscriber) -> None:
+        if not _is_nobody(subscriber):
+            super().check_answered(subscriber)
+
+    def forget_nobody(self) -> None:
+        """Forgets the one that stands for consumers that have gone, if it remembers nothing."""
+        nobody = self.subscribers.get(NOBODY)
+        if nobody is not None and not nobody.irregular:
+            del self.subscribers[NOBODY]
+            for publisher in self.address.publishers.entries.values():
+                publisher.special_subscribers.pop(nobody, None)
+
+    def _announce_lost(self, announcement: m.Orphan | m.Leave, subscriber: Subscriber) -> None:
+        """What it has accepted is remembered, and ingresses that may not have read it are told before they hear of the
+        loss (protocol 16.7)."""
+        nobody = self.subscribers.get(NOBODY)
+        if nobody is None:
+            nobody = self.subscribers[NOBODY] = Nobody(self.address)
+            for publisher in self.address.publishers.entries.values():
+                publisher.special_subscribers[nobody] = None
+        assert isinstance(nobody, Nobody)
+        for publisher_id in nobody.take_over(subscriber):
+            entry = self.address.publishers.entries[publisher_id]
+            if entry.home is not None:
+                self.address.deliveries.send_hold(entry.home, nobody, publisher_id, entry.term)
+        self.forget_nobody()
+        super()._announce_lost(announcement, subscriber)
+
+    def _release_all_tokens(self, subscriber: Subscriber) -> None:
+        """Its deliveries are its own: nobody else here owes an answer for them (protocol 16.6)."""
+        log = self.deliveries.log
+        ranges = [*subscriber.owes.take(), *subscriber.unsettled.take()]
+        for start, stop in ranges:
+            for run, low, high in log.runs.pieces(start, stop):
+                self.core.payload_bytes -= log.forget(run, run.start + low, run.start + high)
+        assert not count(log.open.overlap(0, log.end)) or self.subscribers
+        if not self.subscribers:
+            for run in list(log.runs.runs):
+                self.core.payload_bytes -= log.invalidate(run, run.start, run.stop)
+
+    def router_down(self, router: str) -> None:
+        self.address.deliveries.forget_router(router)
+        super().router_down(router)

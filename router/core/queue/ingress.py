@@ -1,0 +1,70 @@
+"""Publishers of a queue, and what consumers may hold of what they send again (protocol 16.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.directory import SubscriptionEntry
+from router.core.ingress import Ingress
+from router.core.publisher import Phase, Publisher
+from router.core.streams import Streams
+from router.names import NOT_IMPLEMENTED
+
+if TYPE_CHECKING:
+    from router.core.queue.address import QueueAddress
+
+
+class QueueIngress(Ingress):
+    """Publishers of one queue at this router."""
+
+    address: QueueAddress
+
+    def _claim(self, publisher: Publisher) -> None:
+        super()._claim(publisher)
+        if publisher.phase is Phase.CLAIMING:
+            self.address.records.note_claim(publisher)
+
+    def _take(
+        self,
+        publisher: Publisher,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        message_format: int,
+    ) -> None:
+        """What is settled already is nobody's to give back, so a queue takes none of it (protocol 16.1)."""
+        if settled:
+            port = publisher.port
+            self.detach(publisher, False)
+            port.detach(NOT_IMPLEMENTED, "a queue takes no settled transfers: send them unsettled", {}, True)
+            return
+        super()._take(publisher, first_id, tags, payloads, settled, message_format)
+
+    def on_puback(self, sender: str, message: m.PubAck) -> None:
+        """A router has said before this what its consumers hold (protocol 16.4)."""
+        publisher = self.publishers.get(message.publisher)
+        if publisher and publisher.term == message.term and message.stale is None:
+            self.address.records.heard_all(publisher, sender)
+        super().on_puback(sender, message)
+
+
+class QueueStreams(Streams):
+    """Which consumers may be assigned what the publishers of one queue send at this router."""
+
+    address: QueueAddress
+
+    def sync(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
+        """After SYNC, which has no tokens, the consumer gets what only it may hold, and is asked about what others may
+        hold, too (protocol 16.4)."""
+        super().sync(publisher, entry)
+        self.address.records.restore(publisher, entry)
+
+    def cover(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
+        super().cover(publisher, entry)
+        self.core.touch(self.address)  # there may be something for it
+
+    def _flush(self, publisher: Publisher) -> None:
+        super()._flush(publisher)
+        self.address.records.note_flush(publisher)
