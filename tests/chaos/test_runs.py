@@ -102,7 +102,7 @@ def test_what_the_machine_cannot_run_is_said_to_be_skipped(
 ) -> None:
     monkeypatch.setattr("chaos.live.netns.reason_against", lambda: "there is no ip command; install iproute2")
     monkeypatch.setattr("chaos.live.processes.rhea_modules", lambda: None)
-    monkeypatch.setattr(cli, "run_and_judge", lambda name, out, seed: 0)
+    monkeypatch.setattr(cli, "run_and_judge", lambda *arguments, **options: 0)
     done = CliRunner().invoke(cli.command, ["all", *options])
     assert done.exit_code == code
     told = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
@@ -133,7 +133,7 @@ def test_ctrl_c_ends_a_run_which_is_judged_as_it_is(tmp_path: Path) -> None:
 def test_ctrl_c_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
 
-    def interrupted(name: str, out: Path | None, seed: int) -> int:
+    def interrupted(name: str, *arguments: object, **options: object) -> int:
         ran.append(name)
         if len(ran) == 2:
             raise cli.Interrupted(1)  # it had been violated before
@@ -149,7 +149,7 @@ def test_ctrl_c_ends_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ctrl_c_outside_of_a_run_finds_nothing_violated(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(name: str, out: Path | None, seed: int, client: str | None) -> int:
+    def interrupted(*arguments: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "run_and_judge", interrupted)
