@@ -44,7 +44,7 @@ from interrouter.packets import (
     forwarded,
     split,
 )
-from interrouter.session import ACK_DELAY, PROBE_AFTER, Sessions
+from interrouter.session import PROBE_AFTER, Sessions
 from interrouter.trunk import Hello, Refused, Trunk
 from router.reporting import NO_LOG, Log
 
@@ -107,7 +107,6 @@ class Network:
             heartbeat_s=heartbeat_s,
             dead_after_s=dead_after_s,
             probe_after_s=PROBE_AFTER * heartbeat_s if probe_after_s is None else probe_after_s,
-            ack_delay_s=ACK_DELAY * heartbeat_s,
         )
         self.failures: dict[str, str] = {}
         """Neighbour, "?" if unknown -> why the last trunk with it was lost or refused."""

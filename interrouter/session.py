@@ -98,7 +98,6 @@ class Sessions:
         heartbeat_s: float,
         dead_after_s: float,
         probe_after_s: float,
-        ack_delay_s: float,
     ) -> None:
         self.by_peer: dict[str, Session] = {}
         self._beats = 0
@@ -112,7 +111,6 @@ class Sessions:
         self._ack_bytes = window // ACK_SHARE
         self.set_timers(heartbeat_s, dead_after_s)
         self._probe_after_s = probe_after_s
-        self._ack_delay_s = ack_delay_s
         self._number = 0
         self.events: list[NetworkEvent] = []
         """Events that the owner has not taken."""

@@ -29,6 +29,7 @@ from onceway.heap import Trimming
 from onceway.neighbours import NeighbourCarrier, Neighbours
 from onceway.overview import Measured
 from onceway.topology import Topology
+from onceway.topology.model import SECURE
 from onceway.topology.values import is_unspecified
 from onceway.transport import Carried, Carrier
 from onceway.websocket import ListenerWebSocket
@@ -150,7 +151,7 @@ class RouterServer:
         self._sweep_timers()
 
     def _accept(self, scheme: str, shares: Shares) -> ClientCarrier:
-        tls = self._tls if scheme in ("amqps", "wss", "mqtts") else None
+        tls = self._tls if scheme in SECURE else None
         spoken = (*SUBPROTOCOLS, "mqtt") if self.config.mqtt_topics else SUBPROTOCOLS
         websocket = ListenerWebSocket(spoken, self.topology.origins) if scheme in ("ws", "wss") else None
         return ClientCarrier(self, shares, scheme, tls, websocket)

@@ -9,11 +9,9 @@ from pathlib import Path
 import click
 
 from onceway import topology
-from onceway.cli.options import FILE, say, state_dir_option
-from onceway.cli.sockets import network_option, routers_here, sockets_by_url
-from onceway.cli.status import login_of
-from onceway.listeners import admin_url
-from onceway.probe import LOCAL, Probe
+from onceway.cli.options import FILE, say
+from onceway.cli.sockets import listener_options, login_of, places_of
+from onceway.probe import Probe
 from onceway.tls import tls_context
 
 PORT = 8670
@@ -23,17 +21,7 @@ PORT = 8670
 @click.argument("file", type=FILE, required=False)
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="On 127.0.0.1; 0: any.")
 @click.option("--open", "opened", is_flag=True, help="Open it in this host's browser.")
-@click.option("--ca", type=FILE, help="TLS: who may have signed the routers' certificates. Default: the system's.")
-@click.option("--user", envvar="ONCEWAY_USER", show_envvar=True, help="Who this is, to admin listeners with users.")
-@click.option(
-    "--password-file",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    envvar="ONCEWAY_PASSWORD_FILE",
-    show_envvar=True,
-    help="The user's password is in this file's first line. Default: $ONCEWAY_PASSWORD, or ask for it.",
-)
-@state_dir_option
-@network_option
+@listener_options
 def command(
     file: str | None,
     port: int,
@@ -74,17 +62,10 @@ async def _serve(
 ) -> None:
     from onceway.console.served import HOST, Served
 
-    if file is not None:
-        read = topology.load(file)
-        name, links = read.network, read.links
-        urls = {router: admin_url(read, router) for router in read.routers}
-        by_url = sockets_by_url(read, state_dir)
-        sockets = {router: by_url[url] for router, url in urls.items()}
-    else:
-        name, links = "", ()
-        sockets = routers_here(network, state_dir)
-        urls = {router: LOCAL + router for router in sockets}
-        by_url = {urls[router]: path for router, path in sockets.items()}
+    read = topology.load(file) if file is not None else None
+    name, links = (read.network, read.links) if read is not None else ("", ())
+    urls, by_url = places_of(read, network, state_dir)
+    sockets = {router: by_url[url] for router, url in urls.items()}
     async with Probe(1.0, by_url, tls=tls_context(ca) if ca is not None else None, login=login) as probe:
         served = Served(name, links, urls, sockets, probe)
         try:

@@ -1,8 +1,10 @@
-"""The control sockets of this host, for the commands that use them: where they are, and how errors end."""
+"""Where commands reach routers, at admin listeners and at the control sockets of this host, and how errors end."""
 
 from __future__ import annotations
 
+import os
 import sys
+from base64 import b64encode
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
@@ -10,10 +12,12 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 
 from onceway import state
-from onceway.cli.options import say, state_dir_option
+from onceway.cli.options import FILE, say, state_dir_option
+from onceway.cli.secrets import read_secret
 from onceway.control import SUPERVISOR, socket_path
 from onceway.errors import UsageError
 from onceway.listeners import admin_url
+from onceway.probe import LOCAL
 from onceway.topology import Topology
 from onceway.topology.document import suggest
 
@@ -29,6 +33,50 @@ def socket_options(function: F) -> F:
     for option in (state_dir_option, network_option, json_option):
         function = option(function)
     return function
+
+
+def listener_options(function: F) -> F:
+    """Those of commands that read admin listeners, or control sockets in their place."""
+    options = (
+        click.option(
+            "--ca", type=FILE, help="TLS: who may have signed the routers' certificates. Default: the system's."
+        ),
+        click.option(
+            "--user", envvar="ONCEWAY_USER", show_envvar=True, help="Who this is, to admin listeners with users."
+        ),
+        click.option(
+            "--password-file",
+            type=click.Path(dir_okay=False, allow_dash=True),
+            envvar="ONCEWAY_PASSWORD_FILE",
+            show_envvar=True,
+            help="The user's password is in this file's first line. Default: $ONCEWAY_PASSWORD, or ask for it.",
+        ),
+        state_dir_option,
+        network_option,
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def login_of(user: str | None, password_file: str | None) -> str | None:
+    """What admin listeners are told (RFC 7617)."""
+    if user is None:
+        return None
+    password = os.environ.get("ONCEWAY_PASSWORD") if password_file is None else None
+    secret = password or read_secret(f"Password of {user}: ", password_file)
+    return f"Basic {b64encode(f'{user}:{secret}'.encode()).decode()}"
+
+
+def places_of(
+    read: Topology | None, network: str | None, state_dir: Path | None
+) -> tuple[dict[str, str], dict[str, Path]]:
+    """The URLs of a file's routers, without a file of this host's, by name; and by URL their control sockets on this
+    host. UsageError."""
+    if read is not None:
+        return {name: admin_url(read, name) for name in read.routers}, sockets_by_url(read, state_dir)
+    sockets = routers_here(network, state_dir)
+    return {name: LOCAL + name for name in sockets}, {LOCAL + name: path for name, path in sockets.items()}
 
 
 def routers_here(network: str | None, state_dir: Path | None, router: str | None = None) -> dict[str, Path]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import sys
 import time
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onceway import topology
-from onceway.cli.options import FILE, state_dir_option
-from onceway.cli.secrets import read_secret
-from onceway.cli.sockets import network_option, routers_here, sockets_by_url
-from onceway.listeners import admin_url
-from onceway.probe import LOCAL, Probe, Status
+from onceway.cli.sockets import listener_options, login_of, places_of
+from onceway.probe import Probe, Status
 from onceway.tls import tls_context
 
 if TYPE_CHECKING:
@@ -62,17 +57,7 @@ Columns, with the short form for terminals of less than 110 columns:
     metavar="SECONDS",
     help="With --watch: how long to wait in between.",
 )
-@click.option("--ca", type=FILE, help="TLS: who may have signed the routers' certificates. Default: the system's.")
-@click.option("--user", envvar="ONCEWAY_USER", show_envvar=True, help="Who this is, to admin listeners with users.")
-@click.option(
-    "--password-file",
-    type=click.Path(dir_okay=False, allow_dash=True),
-    envvar="ONCEWAY_PASSWORD_FILE",
-    show_envvar=True,
-    help="The user's password is in this file's first line. Default: $ONCEWAY_PASSWORD, or ask for it.",
-)
-@state_dir_option
-@network_option
+@listener_options
 def command(
     target: str | None,
     timeout: float,
@@ -113,15 +98,6 @@ def command(
     sys.exit(0 if ready and all(ready) else 1)
 
 
-def login_of(user: str | None, password_file: str | None) -> str | None:
-    """What admin listeners are told (RFC 7617)."""
-    if user is None:
-        return None
-    password = os.environ.get("ONCEWAY_PASSWORD") if password_file is None else None
-    secret = password or read_secret(f"Password of {user}: ", password_file)
-    return f"Basic {b64encode(f'{user}:{secret}'.encode()).decode()}"
-
-
 def admin_address(target: str) -> str | None:
     """The URL of an admin listener if `target` is one: http://host:port, or host:port. None: it is a file."""
     if re.fullmatch(r"[^/]+:[0-9]{1,5}", target) and not Path(target).exists():
@@ -150,17 +126,12 @@ class Asked:
             (status,) = statuses.values()
             name = str(self.target) if status is None else str(status["name"])
             return {name: status}, {str(self.target): why[url]}, []
-        if self.target is not None:
-            network = topology.load(self.target)
-            urls = {name: admin_url(network, name) for name in network.routers}
-            asking = self._ask(urls, sockets_by_url(network, self.state_dir))
-            (statuses, why), stores = await asyncio.gather(asking, _silent_stores(network, self.timeout_s))
-            return statuses, why, stores
-        sockets = routers_here(self.network, self.state_dir)
-        statuses, why = await self._ask(
-            {name: LOCAL + name for name in sockets}, {LOCAL + name: path for name, path in sockets.items()}
-        )
-        return statuses, why, []
+        read = topology.load(self.target) if self.target is not None else None
+        asking = self._ask(*places_of(read, self.network, self.state_dir))
+        if read is None:
+            return *await asking, []
+        (statuses, why), stores = await asyncio.gather(asking, _silent_stores(read, self.timeout_s))
+        return statuses, why, stores
 
     async def _ask(
         self, urls: Mapping[str, str], sockets: Mapping[str, Path]

@@ -271,9 +271,9 @@ function showRouter() {
   place.replaceChildren();
   const name = chosenRouter;
   if (act === "drain") {
-    place.append(button("Drain", () => ask(`Drain router ${name}?`, "Its clients are sent to the other routers. Nothing is lost or repeated.", "Drain", name, "/drain", {})));
+    place.append(acting("Drain", () => ask(`Drain router ${name}?`, "Its clients are sent to the other routers. Nothing is lost or repeated.", "Drain", name, "/drain", {})));
   } else if (act === "undrain") {
-    place.append(button("Take clients again", () => ask(`Let router ${name} take clients again?`, "", "Take clients", name, "/undrain", {})));
+    place.append(acting("Take clients again", () => ask(`Let router ${name} take clients again?`, "", "Take clients", name, "/undrain", {})));
   }
 }
 
@@ -344,10 +344,7 @@ function dropping(address, { container, name, declared }) {
 
 // --- acts
 
-function button(text, act) {
-  const made = new Cell(text, "", act).element();
-  return made;
-}
+const acting = (text, act) => new Cell(text, "", act).element();
 
 function ask(title, text, label, router, page, values) {
   const dialog = at("ask");

@@ -17,6 +17,7 @@ from router.config import AddressConfig, Limits, RouterConfig
 
 HostPort = tuple[str, int]
 SCHEMES: Final = ("amqp", "amqps", "ws", "wss", "mqtt", "mqtts")
+SECURE: Final = ("amqps", "wss", "mqtts")
 Link = tuple[str, str, int]  # two routers and the cost between them
 
 
@@ -37,7 +38,7 @@ class RouterAddress:
     @property
     def secure(self) -> bool:
         """One of its listeners has TLS."""
-        return any(place is not None for place in (self.amqps, self.wss, self.mqtts))
+        return any(getattr(self, scheme) is not None for scheme in SECURE)
 
     def for_clients(self) -> dict[str, HostPort]:
         """By the scheme of their URLs."""

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from onceway.topology.admin import read_admin
 from onceway.topology.document import Bounds, Entry, Form, Item, Problems, read_quantity, suggest
 from onceway.topology.limits import read_limits, read_users
-from onceway.topology.model import HostPort, Link, RouterAddress, Topology
+from onceway.topology.model import SCHEMES, SECURE, HostPort, Link, RouterAddress, Topology
 from onceway.topology.mqtt import read_mqtt
 from onceway.topology.pipes import log_address, read_pipe
 from onceway.topology.policies import read_policies
@@ -74,7 +74,7 @@ ADDRESS_KEYS: Final = (
     "retention",
     "user",
 )
-ROUTER_KEYS: Final = ("amqp", "amqps", "ws", "wss", "mqtt", "mqtts", "interrouter", "admin", "host", "tls", "limits")
+ROUTER_KEYS: Final = (*SCHEMES, "interrouter", "admin", "host", "tls", "limits")
 _PORTS: Final = ("amqp", "interrouter", "admin")
 
 _MOST: Final = float(1 << 40)
@@ -313,7 +313,7 @@ def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: l
     if "host" in fields:
         host = fields["host"].scalar(read_host, "a host") or host
     listeners: dict[str, HostPort] = {}
-    for key in (*_PORTS, "amqps", "ws", "wss", "mqtt", "mqtts"):
+    for key in dict.fromkeys((*_PORTS, *SCHEMES)):
         address: HostPort | None = None
         if key in fields:
             address = fields[key].scalar(lambda text: read_host_port(text, host), "a port, or host:port")
@@ -334,7 +334,7 @@ def _read_router(item: Entry, host: str, tls: Mapping[str, TlsProfile], taken: l
                 taken.append(_Taken(address, fields[key]))
         if key in _PORTS or key in fields:
             listeners[key] = address or (host, 0)
-    secure = [fields[key] for key in ("amqps", "wss", "mqtts") if key in fields]
+    secure = [fields[key] for key in SECURE if key in fields]
     if secure and "tls" not in fields:
         secure[0].problem("a listener with TLS and no certificate", "add tls: the name of a profile under tls")
     if "tls" in fields and not secure:

@@ -23,7 +23,6 @@ class QueueAddress(Address):
     records: QueueRecords
     streams: QueueStreams
     deliveries: QueueDeliveries
-
     egress: QueueEgress
 
     def is_empty(self) -> bool:

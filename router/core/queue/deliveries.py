@@ -42,7 +42,7 @@ class QueueDeliveries(Deliveries):
         self._returns: dict[tuple[str, m.SubscriptionName, Term], list[m.Rejection]] = {}
 
     def handlers(self) -> m.Handlers:
-        return {**super().handlers(), m.Data: self.on_data, m.Assign: self.on_assign, m.Stopped: self.on_stopped}
+        return {**super().handlers(), m.Assign: self.on_assign, m.Stopped: self.on_stopped}
 
     def on_data(self, sender: str, message: m.Data) -> None:
         raise m.PeerProtocolError("DATA at a queue")
