@@ -82,7 +82,7 @@ class Core:
         self.accepted_at: dict[str, float] = {}
         # the latest birth of a subscription that has expired or been broken here (protocol 2.5, 7.3)
         self.latest_expired_born: Term | None = None
-        self.cost: Callable[[str], float] = lambda router: router != name  # of the path to a router in session
+        self.cost: Callable[[str], float] = self._as_if_adjacent  # of the path to a router in session
         self.payload_bytes = 0  # kept in records and arrival logs
         self.done_bytes = _done_bytes(config)
         self.presettled_bytes = 0  # of pre-settled transfers that wait for subscribers
@@ -95,6 +95,9 @@ class Core:
         self.startup = Startup(self, fresh, recover_age_s, digest)
         self._deadline = min(self.startup.deadlines())
         self.startup.begin()
+
+    def _as_if_adjacent(self, router: str) -> float:
+        return router != self.name
 
     # ------------------------------------------------------------------------------------------------- from the links
 

@@ -11,6 +11,8 @@ from wsgiref.types import StartResponse, WSGIEnvironment
 
 import pytest
 
+from chaos.live.ports import free_port
+
 pytest.importorskip("moto")
 pytest.importorskip("obstore")
 
@@ -27,7 +29,7 @@ class Server:
         self.served: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
         self._app = DomainDispatcherApplication(create_backend_app)
-        self._port = 0
+        self._port = free_port()
         self._server: Any = None
         self.start()
         self.environment = {
@@ -76,7 +78,6 @@ class Server:
                 pass
 
         self._server = make_server("127.0.0.1", self._port, self, threaded=True, request_handler=Quiet)
-        self._port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, name="moto", daemon=True).start()
 
     def stop(self) -> None:
