@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -20,7 +22,8 @@ SLOW_DOWN = b"<Error><Code>SlowDown</Code><Message>Please reduce your request ra
 
 
 class Server:
-    """`fault`: asked for each request's method and path; "slow": 503, "lost": done and not answered, "": served."""
+    """`fault`: asked for each request's method and path; "slow": 503, "lost": done and not answered, "reset": the same
+    with a reset in place of an end, "": served."""
 
     def __init__(self, bucket: str = "logs") -> None:
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -62,9 +65,14 @@ class Server:
                 "503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(SLOW_DOWN)))]
             )
             return [SLOW_DOWN]
-        if fault == "lost":
+        if fault in ("lost", "reset"):
             list(self._app(environ, lambda status, headers, *rest: lambda data: None))
-            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            connection: socket.socket = environ["werkzeug.socket"]
+            if fault == "reset":
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                os.close(connection.detach())
+            else:
+                connection.shutdown(socket.SHUT_RDWR)
             return []
         answer: Iterable[bytes] = self._app(environ, start_response)
         return answer
@@ -78,8 +86,9 @@ class Server:
                 pass
 
         self._server = make_server("127.0.0.1", self._port, self, threaded=True, request_handler=Quiet)
-        threading.Thread(target=self._server.serve_forever, name="moto", daemon=True).start()
+        self._thread = threading.Thread(target=self._server.serve_forever, name="moto", daemon=True)
+        self._thread.start()
 
     def stop(self) -> None:
         self._server.shutdown()
-        self._server.server_close()
+        self._thread.join()  # it closes the socket

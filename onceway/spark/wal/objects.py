@@ -1,26 +1,31 @@
 """An object store as the log needs it: create once, replace what nobody else has replaced, read, list, remove.
 
 `Objects` is what the log knows; `S3Objects` is it over obstore (docs/decisions/spark-log-on-objects.md).  A request
-that fails for a reason that may pass (no answer, 500, 503 SlowDown) is repeated for RETRY_S.  So a write may have
-happened although its answer was lost, and the repeat finds it there: whoever writes compares.
+that fails for a reason that may pass (no answer, 500, 503 SlowDown) is repeated for RETRY_S, one whose connection is
+reset, or whose answer ends too early, a few times.  So a write may have happened although its answer was lost, and the
+repeat finds it there: whoever writes compares.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from onceway.spark.errors import WalError
 
+T = TypeVar("T")
+
 RETRY_S: Final = 300.0
 ANSWER_S: Final = 30.0
 LONGEST_PAUSE_S: Final = 5.0
+CUT_PAUSES_S: Final = (0.1, 0.4, 1.6)  # obstore does not repeat a write that was sent, or an answer that was begun
 
 
 class Objects(Protocol):
@@ -82,61 +87,70 @@ class S3Objects:
             **named,
         )
 
-    @contextmanager
-    def _doing(self, what: str, key: str) -> Iterator[None]:
-        from obstore.exceptions import BaseError
+    def _ask(self, what: str, key: str, request: Callable[[], T]) -> T:
+        from obstore.exceptions import BaseError, GenericError
 
-        try:
-            yield
-        except BaseError as error:
-            said = str(error).partition("\n")[0]
-            raise WalError(
-                f"{self._place.rstrip('/')}/{key}: the object store failed {what}: {said}; mend that and start again: "
-                "what is not in the log was not accepted and comes again"
-            ) from error
+        pauses = iter(CUT_PAUSES_S)
+        while True:
+            try:
+                return request()
+            except BaseError as error:
+                pause = next(pauses, None)
+                if pause is None or not isinstance(error, GenericError):
+                    said = str(error).partition("\n")[0]
+                    raise WalError(
+                        f"{self._place.rstrip('/')}/{key}: the object store failed {what}: {said}; mend that and start "
+                        "again: what is not in the log was not accepted and comes again"
+                    ) from error
+            time.sleep(pause)
 
     def put(self, key: str, data: bytes, version: str | None) -> str | None:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        with self._doing("writing", key):
+        def put() -> str | None:
             try:
                 # never in parts: a multipart upload is not conditional until its end
                 mode: Any = "create" if version is None else {"e_tag": version}
                 made = obstore.put(self._store, key, data, mode=mode, use_multipart=False)
             except (AlreadyExistsError, PreconditionError, FileNotFoundError):
                 return None
-        return str(made["e_tag"])
+            return str(made["e_tag"])
+
+        return self._ask("writing", key, put)
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         import obstore
 
-        with self._doing("reading", key):
+        def get() -> tuple[bytes, str] | None:
             try:
                 found = obstore.get(self._store, key)
             except FileNotFoundError:
                 return None
             return bytes(found.bytes()), str(found.meta["e_tag"])
 
+        return self._ask("reading", key, get)
+
     def part(self, key: str, start: int, end: int) -> bytes:
         import obstore
 
-        with self._doing("reading", key):
-            return bytes(obstore.get_range(self._store, key, start=start, end=end))
+        return self._ask("reading", key, lambda: bytes(obstore.get_range(self._store, key, start=start, end=end)))
 
     def after(self, prefix: str, key: str) -> list[str]:
         import obstore
 
-        with self._doing("listing", prefix):
+        def after() -> list[str]:
             for page in obstore.list(self._store, prefix=prefix, offset=key, chunk_size=1000):
                 return sorted(str(entry["path"]) for entry in page)
-        return []
+            return []
+
+        return self._ask("listing", prefix, after)
 
     def remove(self, keys: Sequence[str]) -> None:
         import obstore
 
-        with self._doing("removing", keys[0] if keys else ""):
-            try:
+        def remove() -> None:
+            with suppress(FileNotFoundError):
                 obstore.delete(self._store, list(keys))
-            except FileNotFoundError:
-                pass
+
+        self._ask("removing", keys[0] if keys else "", remove)
