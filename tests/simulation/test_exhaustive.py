@@ -33,6 +33,9 @@ BAD = (
     ["--exhaustive", "--mutations"], ["--exhaustive", "--limit-states", "0"], ["--crashes", "1"], ["--world", "calm"],
 )  # fmt: skip
 
+RESTART = pytest.param("restart-1-one", marks=pytest.mark.long)
+LARGER = [pytest.param(name, marks=pytest.mark.long) for name in ("half-open-1-one", "drops-1-one", "crash-1-one")]
+
 
 def test_smallest_world_is_gone_through_completely(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--exhaustive", "--world", "calm,trunk-1-one"]) == 0
@@ -74,13 +77,13 @@ def test_same_worlds_have_the_same_figures_whatever_the_program_has_done_before(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Here after other tests and twice, and in a new process."""
-    worlds = "restart-1-one,half-open-1-one,calm"
+    worlds = "trunk-1-one,calm"
     argv = [sys.executable, "-m", "chaos.simulate", "--exhaustive", "--world", worlds]
     alone = figures(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
     explore(11)
-    for _ in range(2):
-        assert main(["--exhaustive", "--world", worlds]) == 0
-        assert figures(capsys.readouterr().out) == alone
+    for world in (worlds, worlds.partition(",")[2]):
+        assert main(["--exhaustive", "--world", world]) == 0
+        assert figures(capsys.readouterr().out) == alone[-1 - world.count(",") :]
 
 
 def test_situations_are_the_same_whatever_is_one_object() -> None:
@@ -114,14 +117,14 @@ def test_situations_are_the_same_whatever_is_one_object() -> None:
 
 def test_long_search_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("chaos.simulate.EVERY_S", 0.0)
-    assert main(["--exhaustive", "--world", "half-open-1-one"]) == 0
+    assert main(["--exhaustive", "--world", "trunk-1-one"]) == 0
     told = [
         re.fullmatch(r"\d+ s: (\d+) states, depth (\d+), (\d+) left", x) for x in capsys.readouterr().err.splitlines()
     ]
-    assert len(told) > 3
+    assert len(told) >= 2
     states = [int(each[1]) for each in told if each is not None]
     assert len(states) == len(told)
-    assert states == sorted(states)
+    assert states == sorted(set(states))
 
 
 @pytest.mark.parametrize("arguments", BAD, ids=" ".join)
@@ -150,7 +153,7 @@ def quiet_situations(setting: Setting, reduce: bool = True) -> tuple[set[tuple[o
 
 @pytest.mark.parametrize(
     "name",
-    ["calm", "calm-2", "trunk-1-one", "restart-1-one", "half-open-1-one", "drops-1-one", "crash-1-one"],
+    ["calm", "calm-2", "trunk-1-one", "restart-1-one", *LARGER],
 )
 def test_what_is_left_out_leads_nowhere_else(name: str) -> None:
     """Persistent sets: every quiet situation is found without trying every order."""
@@ -160,7 +163,7 @@ def test_what_is_left_out_leads_nowhere_else(name: str) -> None:
     assert few < many
 
 
-@pytest.mark.parametrize("name", ["calm-2", "trunk-1-one", "restart-1-one", "drops-1-one", "crash-1-one"])
+@pytest.mark.parametrize("name", ["trunk-1-one", "calm-2", RESTART, *LARGER])
 def test_what_snapshots_say_nothing_of_leads_nowhere_else(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, _, few = quiet_situations(WORLDS[name])
     for kind in AS_IF:
