@@ -1,12 +1,10 @@
-"""Two routers as processes that let in users only, with TLS and without."""
+"""Two routers that let in users only, with TLS and without."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import ssl
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from onceway.loop import run
 from onceway.users import User, Users, store_users, with_password
 from tests.live import LiveNetwork
 from tests.pki import Pki
+from tests.serving import Served, serving
 
 BOUND_S = 60.0
 PASSWORD = "wonderland"
@@ -42,6 +41,7 @@ class Guarded:
         for name, port in ports.items():
             document["routers"][name] |= {"amqps": port, "tls": "outside"}
         self.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+        self.routers: dict[str, Served] = {}
         self.url = [f"amqps://127.0.0.1:{port}" for port in ports.values()]
         self.plain = [self.network.routers[name].url for name in "ab"]
 
@@ -64,14 +64,18 @@ class Guarded:
         (reason,) = caught.value.reasons.values()
         return reason
 
-    def reload(self) -> subprocess.CompletedProcess[str]:
-        state = self.network.directory / "state"
-        command = ["reload", str(self.network.topology_path), "--state-dir", str(state)]
-        return subprocess.run([sys.executable, "-m", "onceway", *command], capture_output=True, text=True, check=False)
+    def reload(self) -> str:
+        """Both routers of `play`. What is wrong with the files."""
+        return "".join(router.reload() for router in self.routers.values())
+
+    def log(self, name: str = "a") -> str:
+        return self.network[name].log_path.read_text()
 
     def play(self, story: Callable[[], Awaitable[None]]) -> None:
-        try:
-            self.network.start()
-            run(asyncio.wait_for(story(), BOUND_S))  # type: ignore[arg-type]
-        finally:
-            self.network.close()
+        """With the routers in this process."""
+
+        async def played() -> None:
+            async with serving(self.network.topology_path) as self.routers:
+                await story()
+
+        run(asyncio.wait_for(played(), BOUND_S))

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 _CHECKS = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
 settings.register_profile(
-    "fuzz", derandomize=True, database=None, max_examples=100, deadline=None, suppress_health_check=_CHECKS
+    "fuzz", derandomize=True, database=None, max_examples=30, deadline=None, suppress_health_check=_CHECKS
 )
 settings.register_profile(
     "fuzz-big",

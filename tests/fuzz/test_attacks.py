@@ -25,25 +25,25 @@ def subscribing(name: str, handle: int = 0, address: str = "elsewhere", timeout:
     return Attach(name, handle, True, 2, 1, Source(address, timeout=timeout), Target(), **fields)  # type: ignore[arg-type]
 
 
-def test_thousands_of_half_open_handshakes() -> None:
-    attacked = Attacked(Limits(half_open=100))
+def test_hundreds_of_half_open_handshakes() -> None:
+    attacked = Attacked(Limits(half_open=30))
     with memory() as used:
-        for number in range(5_000):
+        for number in range(300):
             attacked.stranger(opened=False).octets((AMQP_HEADER, SASL_HEADER, b"AMQ")[number % 3])
-    assert len(attacked.router.connections) <= 102
-    assert used[0] < 3 * MIB
-    assert attacked.refused() == {"half_open": 4_900}
+    assert len(attacked.router.connections) <= 32
+    assert used[0] < MIB
+    assert attacked.refused() == {"half_open": 270}
     attacked.still_works()
     assert attacked.clients.connect("newcomer").receiver().attached
 
 
-def test_thousands_of_handshakes_that_fail() -> None:
-    attacked = Attacked(Limits(half_open=50, connections=50))
+def test_hundreds_of_handshakes_that_fail() -> None:
+    attacked = Attacked(Limits(half_open=20, connections=20))
     with memory() as used:
-        for _ in range(2_000):
+        for _ in range(500):
             attacked.stranger(opened=False).octets(b"GET / HTTP/1.1\r\n\r\n")
-    assert len(attacked.router.connections) <= 152
-    assert used[0] < 3 * MIB
+    assert len(attacked.router.connections) <= 62
+    assert used[0] < MIB
     attacked.still_works()
 
 
@@ -60,11 +60,11 @@ def test_sizes_that_are_only_claimed_cost_nothing(size: int) -> None:
 def test_frames_that_come_octet_by_octet_cost_what_they_hold() -> None:
     attacked = Attacked()
     stranger = attacked.stranger().begin()
-    octets = MIB.to_bytes(4, "big") + b"\x02\x00\x00\x00" + bytes(200_000)
+    octets = MIB.to_bytes(4, "big") + b"\x02\x00\x00\x00" + bytes(20_000)
     with memory() as used:
         for start in range(0, len(octets), 2):
             stranger.connection.receive_data(octets[start : start + 2], attacked.clients.now)
-    assert used[0] < 400_000
+    assert used[0] < 40_000
     assert attacked.router.incomplete_bytes == len(octets)
     attacked.still_works()
 
@@ -110,10 +110,10 @@ def test_empty_frames_of_one_message_without_end() -> None:
     stranger.say(Transfer(0, 0, b"t", 0, more=True))
     more = frame(Transfer(0, more=True)) * 2_000
     with memory() as used:
-        for _ in range(40):
+        for _ in range(8):
             stranger.octets(more)
             stranger.flush()
-    assert used[0] < 12 * MIB
+    assert used[0] < 400_000
     attacked.still_works()
 
 
@@ -134,41 +134,40 @@ def test_publishers_that_never_settle_get_no_more_credit() -> None:
     attacked.still_works()
 
 
-@pytest.mark.slow
 def test_attaching_and_detaching_forever_under_new_names() -> None:
-    attacked = Attacked()
+    attacked = Attacked(memory_limit=MIB)
     stranger = attacked.stranger().begin()
     limit = attacked.router.bookkeeping.limit
     with memory() as used:
-        for number in range(limit + 2_000):
+        for number in range(limit + 500):
             stranger.say(subscribing(f"s{number}", timeout=20, address="orders"), Detach(0, False))
             stranger.flush()
     attacked.router.bookkeeping._counted_at = 0.0
     assert attacked.router.status()["entries"] <= limit + 50
     assert used[0] < attacked.router.config.memory_limit
-    assert attacked.refused()["memory_limit"] >= 2_000
+    assert attacked.refused()["memory_limit"] >= 500
     attacked.still_works()
 
 
 def test_attaching_and_detaching_forever_at_new_addresses() -> None:
-    attacked = Attacked()
+    attacked = Attacked(memory_limit=MIB)
     stranger = attacked.stranger().begin()
     with memory() as used:
-        for number in range(3_000):
+        for number in range(500):
             stranger.say(subscribing("s", timeout=20, address=f"a{number}"), Detach(0, False))
             stranger.flush()
     assert used[0] < attacked.router.config.memory_limit
-    assert attacked.refused()["memory_limit"] >= 1_000
+    assert attacked.refused()["memory_limit"] >= 100
     attacked.still_works()
 
 
 def test_names_expire_and_make_room_and_looking_for_them_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     attacked = Attacked()
     stranger = attacked.stranger().begin()
-    for number in range(3_000):
+    for number in range(1_000):
         stranger.say(subscribing(f"s{number}", timeout=20, address="orders"), Detach(0, False))
         stranger.flush()
-        attacked.clients.now += 0.001
+        attacked.clients.now += 0.003
     looks = 0
     core = attacked.router.core
     deadlines = core._deadlines
@@ -187,27 +186,27 @@ def test_names_expire_and_make_room_and_looking_for_them_costs_little(monkeypatc
 
 
 def test_huge_unsettled_maps_of_tags_that_nobody_knows() -> None:
-    attacked = Attacked()
+    attacked = Attacked(memory_limit=2 * MIB)
     unique = itertools.count()
     refused = 0
     with memory() as used:
-        for number in range(20):
+        for number in range(8):
             stranger = attacked.stranger(f"s{number}").begin()
             unsettled = {b"%032d" % next(unique): None for _ in range(2_000)}
             stranger.say(subscribing("s", timeout=20, unsettled=unsettled))
             refused += sum(isinstance(performative, Detach) for performative in stranger.read())
             stranger.connection.receive_eof(attacked.clients.now)
             attacked.turn()
-    assert refused > 10
+    assert refused > 4
     assert used[0] < attacked.router.config.memory_limit
     attacked.still_works()
 
 
 def test_maps_in_parts_that_are_never_complete() -> None:
-    attacked = Attacked()
+    attacked = Attacked(memory_limit=2 * MIB)
     unique = itertools.count()
     with memory() as used:
-        for number in range(60):
+        for number in range(20):
             stranger = attacked.stranger(f"s{number}").begin()
             unsettled = {b"%d" % next(unique): None for _ in range(1_000)}
             epoch = {Symbol("onceway:epoch"): ULong(7)}
@@ -218,7 +217,7 @@ def test_maps_in_parts_that_are_never_complete() -> None:
             stranger.connection.receive_eof(attacked.clients.now)
             attacked.turn()
     assert used[0] < attacked.router.config.memory_limit
-    assert attacked.refused()["memory_limit"] > 40
+    assert attacked.refused()["memory_limit"] > 10
     attacked.still_works()
 
 
@@ -278,19 +277,19 @@ def test_a_flood_of_flows_and_dispositions_leaves_nothing() -> None:
     said = b"".join(frame(Disposition(True, n * 2, None, False, None)) for n in range(500))
     stranger.octets(flow + said)
     with memory() as used:
-        for _ in range(25):
+        for _ in range(4):
             stranger.octets(flow + said)
             stranger.flush()
-    assert used[0] < 200_000
+    assert used[0] < 50_000
     attacked.still_works()
 
 
 def test_properties_of_a_megabyte_are_not_kept() -> None:
     attacked = Attacked(max_frame_size=4 * MIB)
     stranger = attacked.stranger().begin()
-    properties = {Symbol("p"): "x" * MIB, Symbol("l"): [1] * 10_000}
+    properties = {Symbol("p"): "x" * MIB, Symbol("l"): [1] * 1_000}
     with memory() as used:
-        for number in range(12):
+        for number in range(3):
             large = Source("elsewhere", filter={Symbol("f"): "x" * MIB})
             stranger.say(Attach(f"s{number}", number, True, 2, 1, large, Target(), properties=properties))
             stranger.say(Begin(None, 0, 1, 1, properties=properties), channel=number + 1)
@@ -303,10 +302,7 @@ def test_arrays_of_nothing_are_no_bombs() -> None:
     attacked = Attacked()
     stranger = attacked.stranger().begin()
     with memory() as used:
-        octets = bytearray(frame(subscribing("s", properties={Symbol("p"): Array("null", [None] * 1_000)})))
-        place = octets.index(b"\xf0") if b"\xf0" in octets else octets.index(b"\xe0")
-        del place
-        stranger.octets(bytes(octets))
+        stranger.say(subscribing("s", properties={Symbol("p"): Array("null", [None] * 1_000)}))
     assert used[0] < 100_000
     attacked.still_works()
 
@@ -323,14 +319,14 @@ def test_links_refused_for_their_names_keep_nothing_of_them() -> None:
 
 
 def test_connections_under_new_containers_forever() -> None:
-    attacked = Attacked(Limits(connections=50))
+    attacked = Attacked(Limits(connections=10))
     with memory() as used:
-        for number in range(1_000):
+        for number in range(200):
             stranger: Stranger = attacked.stranger(f"c{number}")
             stranger.begin().say(publishing("p")).say(Transfer(0, 0, b"t", 0), payload=BODY)
             stranger.flush()
-    assert used[0] < 12 * MIB
-    assert attacked.refused()["connections"] > 900
+    assert used[0] < 3 * MIB
+    assert attacked.refused()["connections"] > 180
     attacked.still_works()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
 import json
 import logging
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from onceway import logs
+from onceway import connect, logs
 from onceway.logs import ClientFilter, Handler, LogFile, Options, logger
 from tests.cli.conftest import BOUND_S, COMMAND, onceway
 from tests.cli.test_up import status
@@ -127,9 +129,12 @@ def test_levels_and_client_filters_choose_lines(handlers: list[Handler]) -> None
 def test_a_client_filter_that_cannot_be_read_is_bad_input(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=re.escape(problem)):
         ClientFilter.parse(text)
-    done = onceway("up", "none.yaml", "--log-client", text)
+
+
+def test_a_client_filter_of_the_command_line_is_read_so() -> None:
+    done = onceway("up", "none.yaml", "--log-client", "host=x:debug")
     assert done.returncode == 2
-    assert problem in done.stderr
+    assert 'no field "host"' in done.stderr
 
 
 def test_lines_that_strangers_cause_are_limited_and_counted() -> None:
@@ -249,25 +254,29 @@ def test_up_writes_its_routers_lines_and_its_own_to_one_file_and_opens_it_again_
 
 
 def test_routers_run_with_stderr_closed_or_full(tmp_path: Path) -> None:
-    network = LiveNetwork(tmp_path, ["a"])
-    one = ["router", str(network.topology_path), "a", "--fresh"]
-    all_ = ["up", str(network.topology_path), "--fresh"]
-    for command, redirect in (
-        (one, "2>&-"),
-        (one, "2>/dev/full"),
-        (one, ">&- 2>&- <&-"),
-        (all_, ">/dev/full 2>/dev/full"),
-        (all_, "--log-file /dev/full"),
-    ):
-        words = " ".join([*COMMAND, *command, "--state-dir", str(tmp_path / "state")])
-        with Program(["sh", "-c", f"exec {words} {redirect}"]) as router:
-
-            def ready() -> bool:
-                return onceway("status", network.topology_path).returncode == 0
-
-            wait_until(ready, f"a ready with {redirect}")
-            router.process.terminate()
-            assert router.process.wait(BOUND_S) == 0
+    with contextlib.ExitStack() as stack:
+        running = []
+        for redirect in (">&- 2>&- <&-", "2>/dev/full", "--log-file /dev/full"):
+            network = LiveNetwork(tmp_path / str(len(running)), ["a"])
+            command = [
+                "router",
+                str(network.topology_path),
+                "a",
+                "--fresh",
+                "--state-dir",
+                str(network.directory / "s"),
+            ]
+            program = ["sh", "-c", f"exec {' '.join([*COMMAND, *command])} {redirect}"]
+            running.append((redirect, network["a"], stack.enter_context(Program(program))))
+        network = LiveNetwork(tmp_path / "all", ["a"])
+        command = ["up", str(network.topology_path), "--fresh", "--state-dir", str(network.directory / "s")]
+        program = ["sh", "-c", f"exec {' '.join([*COMMAND, *command])} >/dev/full 2>/dev/full"]
+        running.append(("up", network["a"], stack.enter_context(Program(program))))
+        for redirect, router, program in running:
+            wait_until(router.ready, f"a ready with {redirect}")
+            program.process.terminate()
+        for _, _, program in running:
+            assert program.process.wait(BOUND_S) == 0
 
 
 def test_a_router_tells_clients_links_neighbours_and_sessions_apart(tmp_path: Path) -> None:
@@ -280,8 +289,13 @@ def test_a_router_tells_clients_links_neighbours_and_sessions_apart(tmp_path: Pa
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
             while stranger.recv(1024):
                 pass
+
+        async def subscribe_once(name: str) -> None:
+            async with connect(router.url, container=name) as connection:
+                await connection.subscriber("t")
+
         for name in ("told", "other"):
-            onceway("subscribe", "t", "--url", router.url, "--name", name, "--timeout", "0.2")
+            asyncio.run(subscribe_once(name))
         os.kill(status(network.topology_path, "b")["pid"], signal.SIGKILL)
         wait_until(lambda: routers.errors.count('"neighbour_connected"') == 4, "b to be back")
         routers.process.terminate()

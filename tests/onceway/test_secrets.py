@@ -13,8 +13,9 @@ import pytest
 
 import onceway
 from onceway.errors import OncewayError
+from onceway.loop import run
 from onceway.users import load_users
-from tests.guarded import PASSWORD, Guarded
+from tests.guarded import BOUND_S, PASSWORD, Guarded
 from tests.live import ROOT
 
 WRONG = "jabberwocky-guess"
@@ -70,13 +71,17 @@ def test_no_secret_is_shown_anywhere(tmp_path: Path) -> None:
             await asyncio.to_thread(command, "check", topology)
             text = guarded.network.topology_path.read_text()
             guarded.network.topology_path.write_text(f"{text}policies: [{{groups: [ops], send: ['*']}}]\n")
-            shown.append((await asyncio.to_thread(guarded.reload)).stdout)
+            await asyncio.to_thread(command, "reload", topology, "--state-dir", str(tmp_path / "state"))
             for page in ("/status?limit=1000", "/metrics", "/readyz", "/"):
                 shown.append((await asyncio.to_thread(guarded.network["a"].get, page))[1].decode())
             shown.extend(map(command_line, [guarded.network[name].pid for name in "ab"]))
         shown.append(repr(load_users(guarded.users)))
 
-    guarded.play(story)
+    try:
+        guarded.network.start()
+        run(asyncio.wait_for(story(), BOUND_S))
+    finally:
+        guarded.network.close()
     logs = [(tmp_path / f"{name}.log").read_text() for name in "ab"]
     assert "client_refused" in logs[0]  # what was refused is there, and not with what
     for text in (*shown, *logs):

@@ -1,4 +1,4 @@
-"""Clients that connect through TLS to routers that are processes."""
+"""Clients that connect through TLS."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from onceway.topology import ConfigError, loads
 from onceway.topology.tls import Pair, TlsProfile
 from tests.live import LiveNetwork
 from tests.pki import Pki
+from tests.serving import Served, serving
 
 BOUND_S = 60.0
 
@@ -39,6 +40,7 @@ class Secure:
         self.network = LiveNetwork(directory, ("a", "b"), [("a", "b")])
         self.profile = {"certificate": "pki/router.pem", **profile}
         self.ports = dict(zip("ab", free_ports(2, random.Random()), strict=True))
+        self.routers: dict[str, Served] = {}
         self.url = {name: f"amqps://127.0.0.1:{port}" for name, port in self.ports.items()}
         self.write()
 
@@ -58,11 +60,6 @@ class Secure:
             await onceway.connect(url or self.url["a"], tls=tls or self.tls(), connect_timeout_s=1.0)
         (reason,) = caught.value.reasons.values()
         return reason
-
-    def reload(self) -> subprocess.CompletedProcess[str]:
-        state = self.network.directory / "state"
-        command = ["reload", str(self.network.topology_path), "--state-dir", str(state)]
-        return subprocess.run([sys.executable, "-m", "onceway", *command], capture_output=True, text=True, check=False)
 
 
 @contextlib.asynccontextmanager
@@ -86,11 +83,11 @@ async def undisturbed(secure: Secure, certificate: Path | None = None) -> AsyncI
 
 
 def play(secure: Secure, story: Callable[[], Awaitable[None]]) -> None:
-    try:
-        secure.network.start()
-        run(asyncio.wait_for(story(), BOUND_S))  # type: ignore[arg-type]
-    finally:
-        secure.network.close()
+    async def played() -> None:
+        async with serving(secure.network.topology_path) as secure.routers:
+            await story()
+
+    run(asyncio.wait_for(played(), BOUND_S))
 
 
 def test_messages_go_through_tls_and_who_is_not_trusted_is_told_why(tmp_path: Path) -> None:
@@ -99,15 +96,18 @@ def test_messages_go_through_tls_and_who_is_not_trusted_is_told_why(tmp_path: Pa
 
     async def story() -> None:
         async with undisturbed(secure):
-            why = await secure.refused(tls=onceway.tls_context(stranger.ca))
-            assert why.startswith("the other side's certificate is not accepted: ")
-            why = await secure.refused(secure.url["a"].replace("127.0.0.1", "localhost"))
-            assert "the other side's certificate is not accepted: Hostname mismatch" in why
-            why = await secure.refused(tls=ssl.create_default_context())
-            assert why.startswith("the other side's certificate is not accepted: ")
             plain = secure.network.routers["a"].url
-            assert await secure.refused(plain.replace("amqp://", "amqps://")) != ""
-            assert await secure.refused(secure.url["a"].replace("amqps://", "amqp://")) != ""
+            reasons = await asyncio.gather(
+                secure.refused(tls=onceway.tls_context(stranger.ca)),
+                secure.refused(tls=ssl.create_default_context()),
+                secure.refused(secure.url["a"].replace("127.0.0.1", "localhost")),
+                secure.refused(plain.replace("amqp://", "amqps://")),
+                secure.refused(secure.url["a"].replace("amqps://", "amqp://")),
+            )
+            for why in reasons[:3]:
+                assert why.startswith("the other side's certificate is not accepted: ")
+            assert "Hostname mismatch" in reasons[2]
+            assert all(reasons)
 
     play(secure, story)
 
@@ -121,10 +121,10 @@ def test_clients_show_a_certificate_where_it_is_required(tmp_path: Path) -> None
 
     async def story() -> None:
         async with undisturbed(secure, good):
-            assert "certificate required" in await secure.refused()
-            assert "revoked" in await secure.refused(tls=secure.tls(bad))
-            assert "expired" in await secure.refused(tls=secure.tls(old))
-            assert "unknown ca" in await secure.refused(tls=secure.tls(foreign))
+            said = {"certificate required": None, "revoked": bad, "expired": old, "unknown ca": foreign}
+            reasons = await asyncio.gather(*(secure.refused(tls=secure.tls(pem)) for pem in said.values()))
+            for part, why in zip(said, reasons, strict=True):
+                assert part in why
 
     play(secure, story)
 
@@ -137,19 +137,20 @@ def test_certificates_are_read_again_on_reload_without_a_dropped_connection(tmp_
             pem = secure.pki.directory / "router.pem"
             before = pem.read_text()
             pem.write_text(before.split("-----BEGIN CERTIFICATE")[0])
-            answer = await asyncio.to_thread(secure.reload)
-            assert answer.returncode != 0
-            assert f"tls.outside.certificate: {pem} holds no CERTIFICATE in PEM form" in answer.stdout + answer.stderr
+            refused = secure.routers["a"].reload()
+            assert f"tls.outside.certificate: {pem} holds no CERTIFICATE in PEM form" in refused
             pem.write_text(before)
             assert "Hostname mismatch" in await secure.refused(secure.url["a"].replace("127.0.0.1", "localhost"))
             secure.pki.certificate("router", "127.0.0.1", "localhost", days=2.5)
-            answer = await asyncio.to_thread(secure.reload)
-            assert answer.returncode == 0, answer.stdout + answer.stderr
+            assert secure.routers["a"].reload() == ""
             named = secure.url["a"].replace("127.0.0.1", "localhost")
             await (await onceway.connect(named, tls=secure.tls(), connect_timeout_s=5.0)).close()
             router = secure.network.routers["a"]
             assert "expires in 2 days" in router.log_path.read_text()
-            assert f'onceway_certificate_days{{file="{pem}"}} 2.5' in router.get("/metrics")[1].decode()
+            assert (
+                f'onceway_certificate_days{{file="{pem}"}} 2.5'
+                in (await asyncio.to_thread(router.get, "/metrics"))[1].decode()
+            )
 
     play(secure, story)
 
@@ -178,7 +179,11 @@ def test_a_client_goes_on_at_another_router_through_tls(tmp_path: Path) -> None:
             assert got == [b"%d" % number for number in range(100)]
             assert first.url == secure.url["b"]
 
-    play(secure, story)
+    try:
+        secure.network.start()
+        run(asyncio.wait_for(story(), BOUND_S))
+    finally:
+        secure.network.close()
 
 
 def test_a_router_that_is_drained_sends_tls_clients_to_the_tls_listener_of_another(tmp_path: Path) -> None:
@@ -187,10 +192,8 @@ def test_a_router_that_is_drained_sends_tls_clients_to_the_tls_listener_of_anoth
     async def story() -> None:
         async with onceway.connect(secure.url["a"], tls=secure.tls()) as connection:
             subscriber = await connection.subscriber("orders")
-            state = secure.network.directory / "state"
-            command = ["drain", "a", "--state-dir", str(state)]
-            drained = await asyncio.create_subprocess_exec(sys.executable, "-m", "onceway", *command)
-            assert await drained.wait() == 0
+            secure.routers["a"].server.drain()
+            await secure.routers["a"].server.until_drained(10.0)
             publisher = await connection.publisher("orders")
             sent = await publisher.put(b"after")
             delivery = await subscriber.receive()

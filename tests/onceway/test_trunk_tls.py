@@ -6,7 +6,7 @@ import asyncio
 import re
 import shutil
 import subprocess
-import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,9 @@ import onceway
 from onceway.loop import run
 from onceway.topology import ConfigError, format_host_port, loads
 from onceway.trunk_tls import certified_names
-from tests.live import LiveNetwork, wait_until
+from tests.live import LiveNetwork
 from tests.pki import Pki
+from tests.serving import BOUND_S, Served, serving, until
 
 PROFILE = {"certificate": "pki/${router}.pem", "ca": "pki/ca.pem", "revoked": "pki/revoked.pem"}
 
@@ -41,55 +42,59 @@ class Certified:
         self.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
 
     def log(self, name: str) -> str:
-        path = self.network.directory / f"{name}.log"
+        path = self.network[name].log_path
         return path.read_text() if path.exists() else ""
 
-    def deliver(self, publisher_at: str, subscriber_at: str, body: bytes) -> None:
+    async def deliver(self, publisher_at: str, subscriber_at: str, body: bytes) -> None:
         """One message from router to router."""
+        async with (
+            onceway.connect(self.network.urls(publisher_at)) as here,
+            onceway.connect(self.network.urls(subscriber_at)) as there,
+        ):
+            subscriber = await there.subscriber("orders")
+            publisher = await here.publisher("orders")
+            sent = await publisher.put(body)
+            delivery = await subscriber.receive()
+            assert delivery.body == body
+            await delivery.accept()
+            await sent
 
-        async def story() -> None:
-            async with (
-                onceway.connect(self.network.urls(publisher_at)) as here,
-                onceway.connect(self.network.urls(subscriber_at)) as there,
-            ):
-                subscriber = await there.subscriber("orders")
-                publisher = await here.publisher("orders")
-                sent = await publisher.put(body)
-                delivery = await subscriber.receive()
-                assert delivery.body == body
-                await delivery.accept()
-                await sent
+    def play(self, story: Callable[[dict[str, Served]], Awaitable[None]], *names: str) -> None:
+        """With these routers in this process."""
 
-        run(asyncio.wait_for(story(), 30.0))
+        async def played() -> None:
+            async with serving(self.network.topology_path, *names) as routers:
+                await story(routers)
 
-    def reload(self) -> subprocess.CompletedProcess[str]:
-        state = self.network.directory / "state"
-        command = ["reload", str(self.network.topology_path), "--state-dir", str(state)]
-        return subprocess.run([sys.executable, "-m", "onceway", *command], capture_output=True, text=True, check=False)
+        run(asyncio.wait_for(played(), BOUND_S))
 
 
 def test_messages_go_through_trunks_with_tls_and_certificates_are_renewed_under_them(tmp_path: Path) -> None:
     certified = Certified(tmp_path)
-    with certified.network as network:
-        network.start()
-        certified.deliver("a", "c", b"x" * 1_000_000)
+
+    async def story(routers: dict[str, Served]) -> None:
+        await certified.deliver("a", "c", b"x" * 1_000_000)
         old = shutil.copy(tmp_path / "pki" / "c.pem", tmp_path / "old.pem")
         for name in "abc":
             certified.pki.certificate(name, name)
         certified.pki.revoked(Path(old))
-        done = certified.reload()
-        assert done.returncode == 0, done.stderr
-        certified.deliver("c", "a", b"again")
+        for router in routers.values():
+            assert router.reload() == ""
+        await certified.deliver("c", "a", b"again")
         for name in "abc":
             assert "session_down" not in certified.log(name)
-        network.kill("c")
-        network.start("c", fresh=False)
-        certified.deliver("a", "c", b"with the new certificate")
-        network.kill("c")
+        await routers["c"].stop()
+        routers["c"] = Served(certified.network.topology_path, "c", fresh=False)
+        await routers["c"].start()
+        await certified.deliver("a", "c", b"with the new certificate")
+        await routers["c"].stop()
         shutil.copy(old, tmp_path / "pki" / "c.pem")
-        network.spawn("c", fresh=False)
-        wait_until(lambda: "certificate revoked" in certified.log("b"), "b refuses the old certificate")
-        certified.deliver("a", "b", b"undisturbed")
+        routers["c"] = Served(certified.network.topology_path, "c", fresh=False)
+        await routers["c"].start()
+        await until(lambda: "certificate revoked" in certified.log("b"), "b refuses the old certificate")
+        await certified.deliver("a", "b", b"undisturbed")
+
+    certified.play(story)
 
 
 def test_the_commands_of_the_page_make_certificates_that_routers_accept(tmp_path: Path) -> None:
@@ -103,9 +108,7 @@ def test_the_commands_of_the_page_make_certificates_that_routers_accept(tmp_path
             subprocess.run(mine, shell=True, cwd=tmp_path, check=True, capture_output=True)
     profile = {"certificate": "pki/${router}.pem", "ca": "pki/routers-ca.pem"}
     certified.write("routers", profile)
-    with certified.network as network:
-        network.start()
-        certified.deliver("a", "c", b"hello")
+    certified.play(lambda _: certified.deliver("a", "c", b"hello"))
 
 
 @pytest.mark.parametrize("bad", ["a", "c"])  # a connects to b, and b to c
@@ -123,8 +126,8 @@ def test_a_router_without_the_right_certificate_is_no_neighbour(
 ) -> None:
     certified = Certified(tmp_path)
     good = "c" if bad == "a" else "a"
-    with certified.network as network:
-        network.start("b", good)
+
+    async def story(routers: dict[str, Served]) -> None:
         if fault == "name":
             certified.pki.certificate(bad, "d")
         elif fault == "authority":
@@ -133,15 +136,17 @@ def test_a_router_without_the_right_certificate_is_no_neighbour(
             certified.pki.certificate(bad, bad, days=-1)
         else:
             certified.write("off")
-        network.spawn(bad)
-        wait_until(lambda: "event=listening" in certified.log(bad), "it listens")
-        wait_until(lambda: at_good in certified.log("b"), f"b says why: {at_good}")
-        if fault == "plain" and bad == "a":
-            at_bad = "connection with neighbour b refused or failed"  # OpenSSL does not answer what is no TLS
-        wait_until(lambda: at_bad in certified.log(bad), f"{bad} says why: {at_bad}")
+        routers[bad] = Served(certified.network.topology_path, bad, fresh=False)
+        await routers[bad].start()
+        await until(lambda: at_good in certified.log("b"), f"b says why: {at_good}")
+        # OpenSSL does not answer what is no TLS
+        told = "connection with neighbour b refused or failed" if (fault, bad) == ("plain", "a") else at_bad
+        await until(lambda: told in certified.log(bad), f"{bad} says why: {told}")
         assert "event=session_up" not in certified.log(bad)
-        certified.deliver("b", good, b"undisturbed")
-        certified.deliver(good, "b", b"undisturbed")
+        await certified.deliver("b", good, b"undisturbed")
+        await certified.deliver(good, "b", b"undisturbed")
+
+    certified.play(story, "b", good)
 
 
 @pytest.mark.parametrize(
