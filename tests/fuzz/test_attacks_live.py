@@ -24,7 +24,7 @@ from tests.live import LiveNetwork
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 MIB = 1 << 20
-SECONDS = 8.0  # at least
+SECONDS = 3.0  # at least
 LONGEST_S = 120.0  # for strangers to reach what stops them, on a busy machine
 LIMITS = {"half_open", "memory_limit"}
 ANSWER_S = 15.0  # for the admin listener, which is asked again and again; for the neighbour it is dead_after
