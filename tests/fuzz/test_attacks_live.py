@@ -28,7 +28,7 @@ SECONDS = 3.0  # at least
 LONGEST_S = 120.0  # for strangers to reach what stops them, on a busy machine
 LIMITS = {"half_open", "memory_limit"}
 ANSWER_S = 15.0  # for the admin listener, which is asked again and again; for the neighbour it is dead_after
-LIMIT_MIB = 16
+LIMIT_MIB = 8
 BODY = b"\x00Su\xb0" + (50_000).to_bytes(4, "big") + bytes(50_000)
 
 
