@@ -7,6 +7,7 @@ import re
 import string
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from onceway.logs import LIMITED
@@ -53,6 +54,7 @@ def calls(tree: ast.AST) -> Iterator[tuple[list[str], ast.Call, str]]:
                 yield levels, node, texts[text.id]
 
 
+@cache
 def logged() -> dict[str, Event]:
     events: dict[str, Event] = {}
     for package in PACKAGES:

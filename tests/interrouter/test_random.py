@@ -113,7 +113,7 @@ def stop_faults(net: Net, names: str) -> None:
             net.start(name)
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", [*range(4), *(pytest.param(n, marks=pytest.mark.long) for n in range(4, 8))])
 def test_streams_are_exactly_once_and_in_order_through_faults(block: int) -> None:
     for seed in range(block * 15, block * 15 + 15):
         run_schedule(seed, amqp=False)

@@ -392,7 +392,7 @@ def play(seed: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", [*range(15), *(pytest.param(n, marks=pytest.mark.long) for n in range(15, 30))])
 def test_nothing_is_lost_twice_or_out_of_order_whoever_dies(seed: int) -> None:
     try:
         play(seed)
