@@ -22,6 +22,7 @@ class State(IntEnum):
     RELEASED = 2  # to be sent again (protocol 6.4)
     ACCEPTED = 3  # the subscription's final word, rejections too
     REMOVED = 4  # settled, or taken out of its queue
+    DECLINED = 5  # given back by a consumer of a queue that does not get it again (protocol 16.5)
 
 
 class Resume(IntEnum):

@@ -462,7 +462,8 @@ class Return:
 
 @dataclass(slots=True)
 class Hold:
-    """A consumer holds these deliveries of a publisher, and no others (protocol 16.4)."""
+    """A consumer holds these deliveries of a publisher, and no others, and does not take those that it has declined
+    (protocol 16.4)."""
 
     address: str
     publisher: bytes
@@ -470,6 +471,7 @@ class Hold:
     name: SubscriptionName
     subscription_term: Term
     tags: list[bytes]
+    declined: list[bytes]
 
 
 AddressMessage = (

@@ -476,6 +476,8 @@ class Subscriber:
         irregular = in_doubt = placeholders = not_accepted = 0
         for known in list(self.irregular.values()):
             for delivery in list(known.values()):
+                if delivery.state is State.DECLINED:
+                    continue
                 irregular += 1
                 in_doubt += delivery.position < 0 and delivery.ingress is None
                 placeholders += delivery.resume is Resume.PLACEHOLDER

@@ -7,7 +7,7 @@ import pytest
 from router.config import AddressConfig
 from router.core.ports import Outcome
 from tests.router.ends import SubscriberEnd
-from tests.router.harness import Mesh
+from tests.router.harness import Mesh, undecided
 
 QUEUE = AddressConfig(type="queue", max_redeliveries=2)
 
@@ -62,6 +62,28 @@ def test_failures_are_counted_and_releases_are_not(outcome: Outcome, counts: lis
         assert consumer.got[-1].count == 1
         consumer.accept(consumer.got[-1].id)
     publisher.settle(0)
+    mesh.assert_settled()
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+def test_what_one_cannot_take_does_not_come_to_it_again_on_that_link_after_a_failover(failures: int) -> None:
+    mesh = Mesh("abc", address=QUEUE)
+    consumer = mesh.subscriber("b", "s0", accepts=False)
+    publisher = mesh.publisher("a", epoch=1, incarnation=1, unsettled={})
+    publisher.send("m0", "m1")
+    for _ in range(failures):  # a delivery that has come again is kept by tag
+        consumer.dispose(Outcome.FAILED, consumer.got[-1].id)
+    consumer.dispose(Outcome.ELSEWHERE, consumer.got[-1].id)
+    mesh.crash("a")
+    publisher = mesh.publisher("c", epoch=2, incarnation=1, unsettled=undecided("m0", "m1"))
+    publisher.send("m0", "m1")
+    assert len(consumer.got) == 2 + failures
+    consumer.accept(consumer.got[0].id)
+    publisher.settle(0)
+    consumer.leave()
+    again = mesh.subscriber("b", "s0")
+    assert bodies(again) == [["m1"]]
+    publisher.settle(1)
     mesh.assert_settled()
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
+from router.core.irregular import Irregular
 from router.core.publisher import Publisher
 from router.core.queue.consumer import Nobody
 from router.core.queue.deliveries import QueueDeliveries
 from router.core.queue.records import Doubt, QueueRecords
+from router.core.subscriber import Subscriber
 
 
 def everybody_is_heard(self: QueueRecords, publisher: Publisher) -> None:
@@ -29,6 +31,10 @@ def say_nothing(*arguments: Any, **named: Any) -> None:
     pass
 
 
+def forget_declined(self: QueueDeliveries, subscriber: Subscriber, delivery: Irregular, *bound: Any) -> None:
+    self._forget(subscriber, delivery)
+
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # The new ingress takes m0 for free.
     "queue_orphan_may_hold_it": ([(QueueRecords, "note_claim", everybody_is_heard)], "G2"),
@@ -36,6 +42,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_holder_is_away": ([(QueueRecords, "orphan", orphans_hold_nothing)], "G2"),
     "queue_accepted_and_left": ([(Nobody, "take_over", always([]))], "G2"),
     "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "_may_assign", always(True))], "G2"),
+    "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),
     "queue_round_that_is_over": ([(QueueDeliveries, "_end_round", say_nothing)], "G3"),
 }
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {}

@@ -415,6 +415,9 @@ class Run:
             w.step(("let", *way))
         for pipe in w.pipes.values():
             pipe.stalled = False
+        for pipe in [*w.pipes.values()]:
+            if pipe.c_open and w.checker.declined_by(pipe.cid[0]):  # nobody else may be left who takes it
+                w.step(("cdrop", pipe.cid))
         for client in w.ours:
             client.suspended = False
         for name in [*w.suspended]:

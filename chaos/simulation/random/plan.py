@@ -121,7 +121,7 @@ FAMILIES: dict[str, Family] = {
         faults=APART | {"declare": (1, 3, 6), "close": (0,), "crash": (0, 1, 2)},
     ),
     # Queues (protocol 16): consumers compete.
-    "queue": Family(True, queue=True, faults={"release": (0, 0, 2, 4), "reject": (0, 0, 2)}),
+    "queue": Family(True, queue=True, faults={"release": (0, 0, 2, 4), "reject": (0, 2, 4)}),
     "queue-apart": Family(
         False, publishers=(RECOVERING, UNIQUE), least_routers=2, queue=True,
         faults=APART | {"release": (0, 0, 2)},

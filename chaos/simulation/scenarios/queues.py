@@ -90,3 +90,15 @@ def queue_round_that_is_over(world: Worlds) -> None:
     for _ in range(2):
         s.step("accept", "s0", 0)
     s.run().release(("msg", "A", "B")).run().release().finish()
+
+
+def queue_undeliverable_at_a_link(world: Worlds) -> None:
+    """s0 says that it cannot take m1, and nobody else is there. A, where P is, dies, and P sends m1 again at C: s0 does
+    not get it on the link on which it has declined it. s1 does."""
+    s = Schedule(world("ABC", [P()], [S("s0"), S("s1")], address=QUEUE)).up("s0@B", "p0@A")
+    s.hold(("accept",)).send("p0", 2).run().step("reject", "s0", 1).run()
+    s.step("crash", "A").attach("p0@C")
+    assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [M0]
+    s.attach("s1@C").release().run()
+    assert s.accepted("s1") == {("p0", 1)}
+    s.finish()

@@ -210,6 +210,17 @@ class Checker:
             if life is not None:
                 life.accepted.add(mid)
 
+    def declined(self, name: str, mid: Mid) -> bool:
+        """Modified with undeliverable-here. Says whether others may get it, and so nothing is decided by this."""
+        return False
+
+    def declined_by(self, name: str) -> bool:
+        """Whether it has done so on its present link."""
+        return False
+
+    def new_link(self, name: str) -> None:
+        """It attaches, on another link than before."""
+
     def rejected(self, name: str, mid: Mid) -> None:
         """Called beside `accepted`, which notes the subscriber's last word. A rejection after an acceptance is not the
         last word in mode first, and for a declared subscription whose earlier process accepted: the acceptance may have

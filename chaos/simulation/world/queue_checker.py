@@ -28,6 +28,9 @@ class QueueChecker(Checker):
     twice: list[tuple[Mid, str, Life | None, str, Life | None, int]] = field(default_factory=list)
     """(message, consumer and its life, another, how many routers had died): held or accepted by both."""
 
+    declines: dict[str, dict[Mid, None]] = field(default_factory=dict)
+    """Consumer -> what it has declined on its present link."""
+
     # what a publisher's application knows
     def sent(self, mid: Mid) -> None:
         self.required[mid] = []
@@ -50,6 +53,8 @@ class QueueChecker(Checker):
             raise Violation(f"G2 {name} gets {mid} twice as new")
         if name in self.acceptors.get(mid, ()) and not self._may_repeat(name, mid):
             raise Violation(f"G2 {name} gets {mid} again as new after accepting it")
+        if mid in self.declines.get(name, ()) and self.strict and not self._may_come_again(name, mid):
+            raise Violation(f"G2 {name} gets {mid} again on the link on which it has declined it")
         self._only_one(name, mid)
         self.holders.setdefault(mid, {})[name] = self.current.get(name)
         if self.consumers == 1 and mid not in self.ever:
@@ -96,6 +101,17 @@ class QueueChecker(Checker):
     def gave_back(self, name: str, mid: Mid, last: bool = False) -> None:
         self.holders.get(mid, {}).pop(name, None)
         self.given_back[mid] = self.given_back.get(mid, 0) + 1
+
+    def declined(self, name: str, mid: Mid) -> bool:
+        self.holders.get(mid, {}).pop(name, None)
+        self.declines.setdefault(name, {})[mid] = None
+        return True
+
+    def declined_by(self, name: str) -> bool:
+        return bool(self.declines.get(name))
+
+    def new_link(self, name: str) -> None:
+        self.declines.pop(name, None)
 
     def let_go(self, name: str, but: object = ()) -> None:
         for held in self.holders.values():

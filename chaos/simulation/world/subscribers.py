@@ -76,6 +76,7 @@ class Subscriber(Client):
     def _say(self, session: Any, unsettled: dict[bytes, Any] | None, properties: dict[str, Any]) -> None:
         self.presented = unsettled is not None
         self.ids = {}
+        self.world.checker.new_link(self.name)
         self.say_attach(
             session,
             unsettled,
@@ -195,15 +196,27 @@ class Subscriber(Client):
         self.last_word(index, "accepted")
 
     def reject(self, index: int = 0) -> None:
-        """Rejected, or modified with undeliverable-here: its last word (protocol 6.4)."""
-        self.world.checker.rejected(self.name, self.in_hand[index][1])
-        self.last_word(index, "rejected" if index % 2 == 0 else "undeliverable")
+        """Rejected, or modified with undeliverable-here: its last word, but for the latter at a queue (protocol 6.4,
+        16.5)."""
+        mid = self.in_hand[index][1]
+        if index % 2 == 0:
+            self.world.checker.rejected(self.name, mid)
+            self.last_word(index, "rejected")
+        elif self.world.checker.declined(self.name, mid):
+            tag, _ = self.in_hand.pop(index)
+            self.say_of(tag, "undeliverable")
+        else:
+            self.world.checker.rejected(self.name, mid)
+            self.last_word(index, "undeliverable")
 
     def last_word(self, index: int, word: str) -> None:
         tag, mid = self.in_hand.pop(index)
         self.world.checker.accepted(self.name, mid)
         self.done_tags.add(tag)
         self.words[tag] = word
+        self.say_of(tag, word)
+
+    def say_of(self, tag: bytes, word: str) -> None:
         if tag in self.unsettled:
             self.unsettled[tag] = word
             if self.state == "on" and tag in self.ids:

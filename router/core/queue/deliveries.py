@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from router.core import messages as m
 from router.core.deliveries import Deliveries
 from router.core.intervals import Range
-from router.core.irregular import Irregular, State
+from router.core.irregular import Irregular, State, take_out
 from router.core.ports import Outcome, Term
 from router.core.queue.consumer import NOBODY, Consumer, Grant
 from router.core.subscriber import Subscriber
@@ -127,7 +127,12 @@ class QueueDeliveries(Deliveries):
         if known:
             new = []
             for i, tag in enumerate(message.tags):
-                if tag in known:
+                delivery = known.get(tag)
+                if delivery is not None and delivery.state is State.DECLINED:
+                    consumer.unbind(delivery)
+                    self._bind_entry(consumer, sender, message.position + i, delivery)
+                    self._return(sender, consumer, message.position + i, message.position + i + 1, m.Why.ELSEWHERE)
+                elif delivery is not None:
                     position, payload = message.position + i, message.payloads[i]
                     self._deliver_entry(consumer, sender, position, True, tag, payload, message.message_format)
                 elif new and new[-1][1] == i:
@@ -210,9 +215,11 @@ class QueueDeliveries(Deliveries):
         super().on_flush(sender, message)
 
     def send_hold(self, ingress: str, consumer: Subscriber, publisher_id: bytes, term: Term) -> None:
-        tags = list(consumer.irregular.get(publisher_id, ()))
+        known = consumer.irregular.get(publisher_id, {})
+        declined = [tag for tag, delivery in known.items() if delivery.state is State.DECLINED]
+        held = [tag for tag, delivery in known.items() if delivery.state is not State.DECLINED]
         name = self.address.name
-        self.core.send_to(ingress, m.Hold(name, publisher_id, term, consumer.name, consumer.term, tags))
+        self.core.send_to(ingress, m.Hold(name, publisher_id, term, consumer.name, consumer.term, held, declined))
 
     def _deliver_entries(self, subscriber: Subscriber, sender: str, entries: m.Entries) -> None:
         """Entries have no tokens: what the consumer holds is bound to its position (protocol 16.4)."""
@@ -254,11 +261,14 @@ class QueueDeliveries(Deliveries):
         if not settled:
             for low, high in subscriber.delivery_ids_of(subscriber.settled_on_wire.missing([(start, stop)])):
                 subscriber.port.settle(low, high - 1, at_once=True)
+        declined = take_out(self.log, subscriber, start, stop, -1) if why & m.Why.ELSEWHERE else []
         for each in (subscriber.owes, subscriber.unsettled, subscriber.settled_on_wire):
             each.remove(start, stop)
         for run, low, high in self.log.runs.pieces(start, stop):
             self._return(run.ingress, subscriber, run.position + low, run.position + high, why)
             self.core.payload_bytes -= self.log.forget(run, run.start + low, run.start + high)
+            for position in range(run.position + low, run.position + high) if declined else ():
+                self._decline(subscriber, declined.pop(0), run.ingress, position)
 
     def _give_irregular_back(self, subscriber: Subscriber, delivery: Irregular, why: m.Why, settled: bool) -> None:
         self.counters.subscriber_released += 1
@@ -268,7 +278,30 @@ class QueueDeliveries(Deliveries):
             assert delivery.ingress is not None
             position = delivery.ingress_position
             self._return(delivery.ingress, subscriber, position, position + 1, why)
+        if why & m.Why.ELSEWHERE:
+            self._decline(subscriber, delivery, delivery.ingress, delivery.ingress_position)
+            return
         delivery.state = State.REMOVED
+        self._forget(subscriber, delivery)
+
+    def _decline(self, subscriber: Subscriber, delivery: Irregular, ingress: str | None, position: int) -> None:
+        """Its tag is kept, so that it does not come again on this link (protocol 16.5)."""
+        delivery.state = State.DECLINED
+        delivery.payload = None
+        subscriber.clear_delivery_id(delivery)
+        subscriber.unbind(delivery)
+        if ingress is not None:
+            self._bind_entry(subscriber, ingress, position, delivery)
+        subscriber.classify(self.publishers[delivery.publisher_id])
+
+    def settle_irregular(self, subscriber: Subscriber, delivery: Irregular) -> None:
+        """What was declined has been settled with its consumer already."""
+        if delivery.state is State.DECLINED:
+            self._forget(subscriber, delivery)
+        else:
+            super().settle_irregular(subscriber, delivery)
+
+    def _forget(self, subscriber: Subscriber, delivery: Irregular) -> None:
         subscriber.remove(delivery)
         publisher = self.publishers.get(delivery.publisher_id)
         if publisher is not None:

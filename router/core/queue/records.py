@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 class Doubt:
     """What consumers may hold of what one publisher sends again (protocol 16.4)."""
 
-    __slots__ = ("expected", "holders", "unheard")
+    __slots__ = ("declined", "expected", "holders", "unheard")
 
     def __init__(self, expected: list[bytes], unheard: list[SubscriptionEntry]) -> None:
         self.expected = set(expected)
         self.holders: dict[bytes, list[SubscriptionEntry]] = {}  # of tags without a record here
+        self.declined: dict[bytes, dict[m.SubscriptionName, Term]] = {}  # the same
         self.unheard = dict.fromkeys(unheard)  # consumers that have not said what they hold
 
 
@@ -56,7 +57,7 @@ class QueueRecords(Records):
         self.doubts: dict[Publisher, Doubt] = {}
         self.grants: dict[SubscriptionEntry, ConsumerGrant] = {}
         self.failures: dict[int, int] = {}  # position -> how many consumers have failed with it
-        self.elsewhere: dict[int, dict[m.SubscriptionName, None]] = {}  # position -> consumers that do not get it
+        self.elsewhere: dict[int, dict[m.SubscriptionName, Term]] = {}  # position -> who does not get it, as attached
         self.gone: dict[str, SubscriptionEntry] = {}  # router -> its consumers that have gone
         self._of_replaced: list[Range] = []  # owed to an entry whose successor is entered in the same handler
 
@@ -93,7 +94,8 @@ class QueueRecords(Records):
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
             return
         doubt.unheard.pop(entry, None)
-        records = self._by_tag(publisher) if message.tags and (self.repeated or message.name == NOBODY) else {}
+        asked = message.declined or (message.tags and (self.repeated or message.name == NOBODY))
+        records = self._by_tag(publisher) if asked else {}
         over: list[bytes] = []
         for tag in message.tags:
             found = records.get(tag)
@@ -109,10 +111,26 @@ class QueueRecords(Records):
             elif position not in entry.syncing and (position in self.free or message.name == NOBODY):
                 self.free.remove(position, position + 1)
                 self._owe(entry, position, position + 1)
+        for tag in message.declined:
+            found = records.get(tag)
+            if found is not None and found[0] in self.undone:
+                self._pass_over(publisher, message.name, message.subscription_term, *found)
+            elif found is None and (publisher.unknown or tag in publisher.expected):
+                doubt.declined.setdefault(tag, {})[message.name] = message.subscription_term
         self._restore_if_covered(publisher, entry)
         if over and message.name == NOBODY:  # of an attached consumer, PUB or SYNC has said so (protocol 16.7)
             name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
             self.core.send_to(sender, m.SettleTags(name, publisher_id, term, over))
+
+    def _pass_over(
+        self, publisher: Publisher, name: m.SubscriptionName, term: Term, position: int, message_format: int
+    ) -> None:
+        """The consumer has declined this record. It gets to know the position, by which it is settled
+        (protocol 16.5)."""
+        entry = self.subscriptions.get(name)
+        if entry is not None and entry.home is not None and entry.term == term:
+            self.elsewhere.setdefault(position, {})[name] = term
+            self._send_assign(publisher, entry, position, position + 1, message_format, 0, held=True)
 
     def _by_tag(self, publisher: Publisher) -> dict[bytes, tuple[int, int]]:
         """Returns the positions of its records, with their message formats."""
@@ -140,7 +158,7 @@ class QueueRecords(Records):
         if not (unknown or doubt.expected):
             self.free.add(start, stop)
             return
-        if unknown and not doubt.holders and not doubt.unheard:
+        if unknown and not (doubt.holders or doubt.unheard or doubt.declined):
             self.repeated.add(start, stop)
             self.free.add(start, stop)
             return
@@ -153,6 +171,8 @@ class QueueRecords(Records):
                 self.repeated.add(position, position + 1)
                 suspects = [each for each in doubt.holders.pop(tag, ()) if self._is_known(each)]
                 suspects = suspects or [each for each in doubt.unheard if self._is_known(each)]
+                for name, term in doubt.declined.pop(tag, {}).items():
+                    self._pass_over(publisher, name, term, position, message_format)
             for entry in suspects:
                 self._owe(entry, position, position + 1)
                 concerned[entry] = None
@@ -298,7 +318,9 @@ class QueueRecords(Records):
         ready: dict[SubscriptionEntry, ConsumerGrant],
     ) -> None:
         excluded = self.elsewhere.get(start, {})
-        able = [entry for entry in ready if entry.name not in excluded and self._is_covered(publisher, entry)]
+        able = [
+            entry for entry in ready if excluded.get(entry.name) != entry.term and self._is_covered(publisher, entry)
+        ]
         while start < stop and able:
             costs = [self.core.cost(each.home or "") for each in able]
             near = [each for each, cost in zip(able, costs, strict=True) if cost == min(costs)]
@@ -397,7 +419,7 @@ class QueueRecords(Records):
             if why & m.Why.ELSEWHERE:
                 for low, high in found:
                     for position in range(low, high):
-                        self.elsewhere.setdefault(position, {})[entry.name] = None
+                        self.elsewhere.setdefault(position, {})[entry.name] = entry.term
             if why & m.Why.UNSENT:
                 self._stop(entry, message.round)
             if why & m.Why.FAILED:
