@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from chaos.judge.ranges import Deliveries
 
@@ -40,6 +41,7 @@ class Life:
 class Checker:
     """strict: no fault of this schedule excuses a loss, not even a loud one."""
 
+    competing: ClassVar[bool] = False  # what one subscriber gives back, another may get
     strict: bool = True
     lives: list[Life] = field(default_factory=list)
     current: dict[str, Life] = field(default_factory=dict)
@@ -210,9 +212,8 @@ class Checker:
             if life is not None:
                 life.accepted.add(mid)
 
-    def declined(self, name: str, mid: Mid) -> bool:
-        """Modified with undeliverable-here. Says whether others may get it, and so nothing is decided by this."""
-        return False
+    def declined(self, name: str, mid: Mid) -> None:
+        """Modified with undeliverable-here, at a queue: others may get it."""
 
     def declined_by(self, name: str) -> bool:
         """Whether it has done so on its present link."""

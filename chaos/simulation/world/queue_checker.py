@@ -7,6 +7,7 @@ handed it. What a publisher was told is true. With one consumer, what nobody has
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from chaos.simulation.world.checker import Checker, Life, Mid, Violation
 
@@ -17,6 +18,7 @@ FORMERLY = ", formerly"  # an earlier process of that name
 class QueueChecker(Checker):
     """`at_least_once` and `without_memory` name consumers whose deliveries may come again, to others, too."""
 
+    competing: ClassVar[bool] = True
     consumers: int = 1
     most: int = 5  # max_redeliveries
     holders: dict[Mid, dict[str, Life | None]] = field(default_factory=dict)
@@ -102,10 +104,9 @@ class QueueChecker(Checker):
         self.holders.get(mid, {}).pop(name, None)
         self.given_back[mid] = self.given_back.get(mid, 0) + 1
 
-    def declined(self, name: str, mid: Mid) -> bool:
+    def declined(self, name: str, mid: Mid) -> None:
         self.holders.get(mid, {}).pop(name, None)
         self.declines.setdefault(name, {})[mid] = None
-        return True
 
     def declined_by(self, name: str) -> bool:
         return bool(self.declines.get(name))

@@ -202,7 +202,8 @@ class Subscriber(Client):
         if index % 2 == 0:
             self.world.checker.rejected(self.name, mid)
             self.last_word(index, "rejected")
-        elif self.world.checker.declined(self.name, mid):
+        elif self.world.checker.competing:
+            self.world.checker.declined(self.name, mid)
             tag, _ = self.in_hand.pop(index)
             self.say_of(tag, "undeliverable")
         else:
@@ -278,7 +279,9 @@ class Subscriber(Client):
         self.closed, self.returns = self.closing, True
 
     def close(self) -> None:
-        self.closing, self.unsettled, self.in_hand = True, {}, []
+        accepted = {t: v for t, v in self.unsettled.items() if v in STATES}
+        self.unsettled = accepted if self.world.checker.competing else {}  # what is not presented, others get
+        self.closing, self.in_hand = True, []
         self.world.checker.closed(self.name)
         self.detach()
 
@@ -289,11 +292,12 @@ class Subscriber(Client):
             pass  # and attach again
         elif condition == SUBSCRIPTION_BROKEN:
             if self.closing:
-                self.closed = True
+                self.closed, self.unsettled = True, {}
             else:
                 self.world.checker.subscriber_told(self.name)
                 self.want_fresh, self.confirmed = True, False
         elif (not condition and self.closing) or self.turned_away(condition):
             self.closed = self.closing or not self.returns
+            self.unsettled = {} if self.closed else self.unsettled
         else:
             raise AssertionError(f"{self.name}: detached with {condition}")
