@@ -145,6 +145,7 @@ class RouterConfig:
     defaults: AddressConfig = field(default=DEFAULT_ADDRESS)
     limits: Limits = field(default=Limits())
     users: tuple[tuple[str, UserLimits], ...] = ()
+    hostnames: tuple[str, ...] = ()  # that opens may name; (): every one
     policies: tuple[Policy, ...] | None = None  # None: everyone may use every address
     mqtt_topics: tuple[tuple[str, str], ...] = ()  # prefix of topic names -> address; (): no client of MQTT may connect
     topology_digest: int = 0  # of routers and links, to notice files that differ (protocol 4.5); 0: not known

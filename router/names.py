@@ -7,6 +7,7 @@ the router, and the client imports nothing else of the router.
 from __future__ import annotations
 
 from typing import Final, Literal, get_args
+from urllib.parse import quote
 
 from amqp10 import errors
 
@@ -60,4 +61,10 @@ STORES: Final = "onceway:stores"
 """In the info map of a redirect: list of the stores of a pipe, each host:port."""
 
 PUBLISHER_ANNOTATION: Final = "x-opt-onceway-publisher"
-"""Message annotation: list [container-id, link name] of the publisher."""
+"""Message annotation: the publisher, as `publisher_text` writes it."""
+
+
+def publisher_text(container: str, name: str) -> str:
+    """Container-id and link name, percent-encoded, with a slash between them. A list would say it better, but shims and
+    clients of JMS know annotations of simple types only."""
+    return f"{quote(container, safe='')}/{quote(name, safe='')}"

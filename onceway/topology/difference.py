@@ -45,6 +45,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "sasl": NOW,
         "trunks": RESTART,
         "websocket": NOW,
+        "hostnames": CONNECTIONS,
         "admin": NOW,
         "routers": NOW,
         "links": NOW,
@@ -151,6 +152,7 @@ def difference(old: Topology, new: Topology) -> list[Change]:
         *_sasl(old, new),
         *_trunks(old, new),
         *_websocket(old, new),
+        *_hostnames(old, new),
         *_admin(old, new),
         *_routers(old, new),
         *_links(old, new),
@@ -293,6 +295,12 @@ def _trunks(old: Topology, new: Topology) -> Iterator[Change]:
 
 def _websocket(old: Topology, new: Topology) -> Iterator[Change]:
     text = _changed("websocket.origins", _said(old.origins) or None, _said(new.origins) or None, "count")
+    if text:
+        yield Change(text)
+
+
+def _hostnames(old: Topology, new: Topology) -> Iterator[Change]:
+    text = _changed("hostnames", _said(old.settings.hostnames) or None, _said(new.settings.hostnames) or None, "count")
     if text:
         yield Change(text)
 

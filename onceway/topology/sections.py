@@ -51,6 +51,7 @@ TOP_KEYS: Final = (
     "sasl",
     "trunks",
     "websocket",
+    "hostnames",
     "admin",
     "routers",
     "links",
@@ -118,6 +119,8 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     policies = read_policies(top.get("policies"), named=sasl is not None)
     trunk_tls = read_trunks(top.get("trunks"), tls)
     origins = read_websocket(top.get("websocket"))
+    names = top["hostnames"].items("a list of hosts, such as amqp.example.org") if "hostnames" in top else None
+    hostnames = [name for item in names or () if (name := item.scalar(read_host, "a host")) is not None]
     admin = read_admin(top.get("admin"), tls, sasl)
     routers = _read_routers(top.get("routers"), host, tls)
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
@@ -145,6 +148,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         limits=limits,
         users=users,
         policies=policies,
+        hostnames=tuple(name.lower() for name in hostnames),
         mqtt_topics=topics,
         **settings,
     )

@@ -442,6 +442,12 @@ class Core:
         """Says whether publishers may be told accepted: only where the address is established (protocol 4.4)."""
         return address.established
 
+    def waits_for_a_subscriber(self, address: str) -> bool:
+        """Says whether publishers of this address have no credit because nobody is subscribed (protocol 6.10)."""
+        found = self.addresses.get(address)
+        there = found is not None and found.subscriptions.entries
+        return not there and self.config.address(address).no_subscribers == "hold"
+
     def _drop_if_empty(self, address: Address) -> None:
         if address.is_empty() and self.addresses.get(address.name) is address:
             self._first_position = max(self._first_position, address.records.log.end)

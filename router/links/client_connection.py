@@ -14,6 +14,7 @@ from amqp10.connection import Connection
 from amqp10.errors import (
     DETACH_FORCED,
     FRAME_SIZE_TOO_SMALL,
+    NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
     FrameTooLarge,
     RemoteProtocolError,
@@ -369,6 +370,11 @@ class ClientConnection:
             self.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), reason))
             return
         self.user = user
+        hostname, hostnames = event.open.hostname, self.config.hostnames
+        if hostnames and hostname and hostname.lower() not in hostnames:
+            text = f"open.hostname: this network is {' or '.join(hostnames[:8])}, not {hostname!r:.80}"
+            self.close(Error(Symbol(NOT_FOUND), text))
+            return
         try:
             self.container = check_name(owned(user, event.open.container_id), "open.container-id, with the user")
         except RemoteProtocolError as error:

@@ -68,6 +68,9 @@ ANONYMOUS_TARGET: Final = ""
 """In place of the address of a sending link that has none."""
 TOPIC: Final = Symbol("topic")
 QUEUE: Final = Symbol("queue")
+TEMPORARY_TOPIC: Final = Symbol("temporary-topic")
+TEMPORARY_QUEUE: Final = Symbol("temporary-queue")
+NODES: Final = (TOPIC, QUEUE, TEMPORARY_TOPIC, TEMPORARY_QUEUE)
 LIFETIME: Final[Mapping[str, Any]] = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
 """delete-on-close (AMQP 3.5.10): what every dynamic node has, whatever was asked."""
 COPY: Final = Symbol("copy")
@@ -367,6 +370,7 @@ def answer_properties(
     incarnation: int | None = None,
     resumed: bool | None = None,
     marks: list[Term] | None = None,
+    waiting: dict[Symbol, object] | None = None,
 ) -> dict[Symbol, Any]:
     """The properties of an answering attach; what is None is left out."""
     answer: dict[Symbol, Any] = {Symbol(names.GUARANTEE): Symbol(guarantee)}
@@ -378,12 +382,14 @@ def answer_properties(
         answer[Symbol(names.RESUMED)] = resumed
     if marks is not None:
         answer[Symbol(names.MARKS)] = [[ULong(time), router] for time, router in marks]
+    if waiting is not None:
+        answer[Symbol(names.WAITING)] = waiting
     return answer
 
 
 def publisher_annotation(container: str, name: str) -> bytes:
-    """The encoded value of the annotation `x-opt-onceway-publisher`: list [container-id, link name]."""
-    return encode_value([container, name])
+    """The encoded value of the annotation `x-opt-onceway-publisher`."""
+    return encode_value(names.publisher_text(container, name))
 
 
 # Helpers
@@ -453,9 +459,13 @@ def _expiry_policy(value: str) -> ExpiryPolicy:
 
 
 def _kept(asked: Sequence[str]) -> tuple[Symbol, ...]:
-    return tuple(each for each in (TOPIC, QUEUE) if each in asked)
+    return tuple(each for each in NODES if each in asked)
 
 
 def _capabilities(asked: Sequence[str], address: AddressConfig) -> tuple[Symbol, ...]:
-    offered = QUEUE if address.type == "queue" else TOPIC
-    return (offered,) if offered in asked else ()
+    """What clients of JMS ask of a node, as far as this one is that. A dynamic node is a topic that ends with its
+    link."""
+    offered = (QUEUE,) if address.type == "queue" else (TOPIC,)
+    if is_dynamic(address.match):
+        offered = (TOPIC, TEMPORARY_TOPIC, TEMPORARY_QUEUE)
+    return tuple(each for each in offered if each in asked)

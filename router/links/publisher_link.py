@@ -75,12 +75,16 @@ class PublisherLink:
     def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:
         remote = self.link.remote_attach
         assert remote is not None
+        waits = self.connection.core.waits_for_a_subscriber(self.attach.address)
+        waiting = _on_the_wire(self, Waiting("no-subscribers")) if waits else None
         answered = self.connection.attach(
             self.link,
             source=remote.source,
             target=answer_target(remote, self.connection.config),
             unsettled={},
-            properties=answer_properties(guarantee=self._modes.guarantee, term=term, incarnation=incarnation),
+            properties=answer_properties(
+                guarantee=self._modes.guarantee, term=term, incarnation=incarnation, waiting=waiting
+            ),
             snd_settle_mode=self._modes.snd,
             rcv_settle_mode=self._modes.rcv,
             max_message_size=self.connection.connection.settings.max_message_size,

@@ -18,7 +18,7 @@ from amqp10.sections import AmqpValue, Data, Header, Message
 from amqp10.sections import Properties as MessageProperties
 from amqp10.types import Symbol, Timestamp, UByte
 from mqtt import Properties, Publish, name_fault
-from router.names import PUBLISHER_ANNOTATION
+from router.names import PUBLISHER_ANNOTATION, publisher_text
 
 PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
 CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
@@ -68,7 +68,7 @@ def to_message(publish: Publish, publisher: tuple[str, str] | None = None, now_m
         header = Header(ttl=expiry_ms)
     annotations: dict[Any, Any] = {}
     if publisher is not None:
-        annotations[PUBLISHER] = list(publisher)
+        annotations[PUBLISHER] = publisher_text(*publisher)
     if publish.qos == 1:
         annotations[QOS] = UByte(1)
     if given.payload_format is not None:

@@ -54,7 +54,7 @@ class Sample:
         code, annotations, used = decode_section(between)
         assert (code, used) == (MESSAGE_ANNOTATIONS, len(between)), f"{self.name}: {between[:80]!r}"
         identity = annotations.pop(ANNOTATION)
-        assert len(identity) == 2, identity
+        assert identity.count("/") == 1, identity
         assert annotations == (self.annotations or {}), self.name
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceway.topology import loads
+from onceway.topology import ConfigError, loads
 from onceway.topology.difference import WHEN, difference
 from onceway.topology.limits import LIMITS
 from onceway.topology.sasl import SASL_KEYS
@@ -130,6 +130,15 @@ def test_trunks_change_with_a_restart_of_each_router() -> None:
     (change,) = difference(loads(plain), loads(secure))
     assert (str(change), change.restart) == ("changed trunks.tls off -> x: needs a restart", True)
     assert not difference(loads(plain), loads(plain.replace("routers:", "trunks: {tls: off}\nrouters:", 1)))
+
+
+def test_hostnames_change_for_new_connections() -> None:
+    new = OLD.replace("routers:", "hostnames: [One.example, two.example]\nrouters:", 1)
+    assert [str(each) for each in difference(loads(OLD), loads(new))] == [
+        "changed hostnames (none) -> one.example, two.example"
+    ]
+    with pytest.raises(ConfigError, match=r"hostnames\[0\].*no host"):
+        loads(OLD.replace("routers:", "hostnames: [amqp://x]\nrouters:", 1))
 
 
 def test_what_changes_in_sasl_is_said() -> None:

@@ -45,6 +45,26 @@ def test_each_dynamic_source_is_told_an_address_of_its_own_and_what_is_in_place(
     assert first.source.dynamic_node_properties == {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
 
 
+def test_what_jms_asks_of_nodes_is_offered_where_it_is_so() -> None:
+    client = make(RouterConfig("a", routers=("a",)), token=lambda: "1").connect("c")
+    asked = tuple(map(Symbol, ("topic", "queue", "temporary-topic", "temporary-queue", "shared")))
+    node = client.answered(client.receiver("1", source=Source(dynamic=True, capabilities=asked))).source
+    assert node.capabilities == ("topic", "temporary-topic", "temporary-queue")
+    assert client.answered(client.receiver("2", source=Source("t", capabilities=asked))).source.capabilities == (
+        "topic",
+    )
+    reply = client.answered(client.sender("3", target=Target(node.address, capabilities=asked)))
+    assert reply.target.capabilities == ("topic", "temporary-topic", "temporary-queue")
+
+
+def test_a_publisher_is_told_at_once_that_nobody_is_subscribed() -> None:
+    client = make(RouterConfig("a", routers=("a",))).connect("c")
+    alone = client.answered(client.sender("1", target=Target("t")))
+    assert alone.properties["onceway:waiting"]["reason"] == "no-subscribers"
+    client.receiver("2", source=Source("t"))
+    assert "onceway:waiting" not in client.answered(client.sender("3", target=Target("t"))).properties
+
+
 def test_what_is_sent_to_a_dynamic_node_arrives(clients: Clients) -> None:
     asks, serves = clients.connect("asks"), clients.connect("serves")
     replies = asks.receiver(source=DYNAMIC, credit=10)

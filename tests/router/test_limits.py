@@ -62,6 +62,19 @@ def test_a_connection_too_many_is_told_so_and_the_others_go_on() -> None:
     assert works(two)
 
 
+@pytest.mark.parametrize(
+    ("hostname", "taken"), [(None, True), ("", True), ("Two.example", True), ("three.example", False)]
+)
+def test_an_open_that_names_another_networks_host_is_closed(hostname: str | None, taken: bool) -> None:
+    clients = network(config={"hostnames": ("one.example", "two.example")})
+    client = clients.connect("one", hostname=hostname)
+    if taken:
+        assert works(client)
+        return
+    text = "open.hostname: this network is one.example or two.example, not 'three.example'"
+    assert (closed(client).condition, closed(client).description) == ("amqp:not-found", text)
+
+
 def test_a_connection_that_goes_makes_room() -> None:
     clients = network(connections=1)
     one = clients.connect("one")
