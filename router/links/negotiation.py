@@ -465,7 +465,7 @@ def _kept(asked: Sequence[str]) -> tuple[Symbol, ...]:
 def _capabilities(asked: Sequence[str], address: AddressConfig) -> tuple[Symbol, ...]:
     """What clients of JMS ask of a node, as far as this one is that. A dynamic node is a topic that ends with its
     link."""
-    offered = (QUEUE,) if address.type == "queue" else (TOPIC,)
+    offered: tuple[Symbol, ...] = (QUEUE,) if address.type == "queue" else (TOPIC,)
     if is_dynamic(address.match):
         offered = (TOPIC, TEMPORARY_TOPIC, TEMPORARY_QUEUE)
     return tuple(each for each in offered if each in asked)
