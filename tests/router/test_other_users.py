@@ -1,0 +1,210 @@
+"""What another user does with names that are not its own: it cannot resume, steal, drain or close what has them, read
+what is unsettled there, or find out that anything has them (protocol 1.12)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from amqp10.events import Dispositions, Transfers
+from amqp10.link import Link
+from amqp10.outcomes import ACCEPTED
+from amqp10.performatives import Attach
+from amqp10.sections import Message
+from amqp10.termini import Source, Target
+from amqp10.types import ULong
+from router.config import AddressConfig
+from router.policies import Policy
+from tests.router.links import BODY, Client, Clients, payloads, send, symbols
+from tests.router.test_policies import REFUSED, connect, error, network
+
+DURABLE: dict[str, Any] = {"source": Source("orders", timeout=60)}
+FORGED = ("c", "alice|c", "|alice|c", "alice%7Cc")  # container-ids with which mallory tries to be alice
+
+
+def got(client: Client) -> list[Any]:
+    return [Message.decode(each).value for each in payloads(client.seen(Transfers))]
+
+
+def publish(clients: Clients, *bodies: str) -> None:
+    bob = connect(clients, "bob", "publisher")
+    link = bob.sender()
+    link.send([b"%d" % number for number in range(len(bodies))], [Message(body).encode() for body in bodies])
+    clients.exchange()
+
+
+@pytest.mark.parametrize("container", FORGED)
+@pytest.mark.parametrize("user", ["mallory", None])
+def test_a_subscription_that_is_away_is_resumed_by_its_user_only(container: str, user: str | None) -> None:
+    clients = network(restricted=False)
+    alice = connect(clients, "alice")
+    hers = alice.receiver("s", credit=1, **DURABLE)
+    publish(clients, "one", "two")
+    tag = alice.seen(Transfers)[0].tags[0]
+    alice.lose()
+    mallory = connect(clients, user, container) if user else clients.connect(container)
+    theirs = mallory.receiver("s", credit=10, unsettled={tag: None}, **DURABLE)
+    new = mallory.receiver("new", credit=10, unsettled={tag: None}, **DURABLE)
+    assert mallory.answered(theirs).unsettled == mallory.answered(new).unsettled
+    for link in (theirs, new):
+        for run in mallory.seen(Transfers):
+            if run.link is link:
+                link.dispose(run.first_id, run.first_id + len(run.tags) - 1, ACCEPTED, True)
+    theirs.detach(closed=True)
+    clients.exchange()
+    alice = connect(clients, "alice")
+    hers = alice.receiver("s", credit=10, unsettled={tag: None}, **DURABLE)
+    assert list(alice.answered(hers).unsettled) == [tag], "it is there, and it is hers"
+    assert got(alice)[-1] == "two"
+
+
+@pytest.mark.parametrize("container", FORGED)
+def test_a_subscription_is_drained_and_closed_by_its_user_only(container: str) -> None:
+    clients = network(restricted=False)
+    alice, mallory = connect(clients, "alice"), connect(clients, "mallory", container)
+    hers = alice.receiver("s", credit=10, **DURABLE)
+    theirs = mallory.receiver("s", credit=5, **DURABLE)
+    theirs.grant(5, drain=True)
+    clients.exchange()
+    assert (theirs.credit, hers.credit) == (0, 10)
+    theirs.detach(closed=True)
+    clients.exchange()
+    publish(clients, "one")
+    assert not hers.detached
+    assert got(alice) == ["one"]
+
+
+@pytest.mark.parametrize("container", FORGED)
+def test_a_publisher_is_resumed_by_its_user_only(container: str) -> None:
+    clients = network(restricted=False)
+    bob = connect(clients, "bob")
+    bob.receiver("s", credit=10, source=Source("orders"))
+    alice = connect(clients, "alice")
+    link = alice.sender("p")
+    send(alice, link)
+    resume = {"properties": alice.answered(link).properties, "unsettled": {b"1": None}}
+    alice.lose()
+    mallory = connect(clients, "mallory", container)
+    links = [mallory.sender(name, **resume) for name in ("p", "nobodys")]
+    answers = [answer_to(mallory, each) for each in links]
+    assert answers[0] == answers[1]
+    for each in links:
+        each.resume(b"1", payload=BODY)
+        clients.exchange()
+    assert len(payloads(bob.seen(Transfers))) == 3, "they are deliveries of publishers of their own"
+    alice = connect(clients, "alice")
+    alice.sender("p", **resume).resume(b"1", payload=BODY)
+    clients.exchange()
+    assert len(payloads(bob.seen(Transfers))) == 3, "hers is known"
+
+
+@pytest.mark.parametrize("container", FORGED)
+def test_another_publisher_cannot_settle_or_repeat_what_is_a_publishers(container: str) -> None:
+    """Tags are of a publisher: mallory's with the tag of alice's is another delivery, and what he settles is his."""
+    clients = network(restricted=False)
+    bob = connect(clients, "bob")
+    subscription = bob.receiver("s", credit=10, source=Source("orders"))
+    alice, mallory = connect(clients, "alice"), connect(clients, "mallory", container)
+    hers, theirs = alice.sender("p"), mallory.sender("p")
+    send(alice, hers)
+    send(mallory, theirs)
+    assert len(payloads(bob.seen(Transfers))) == 2, "neither was taken for a repetition of the other"
+    subscription.dispose(1, 1, ACCEPTED, False)
+    clients.exchange()
+    assert [len(each.seen(Dispositions)) for each in (alice, mallory)] == [0, 1]
+    theirs.settle(0, 0)
+    clients.exchange()
+    subscription.dispose(0, 0, ACCEPTED, False)
+    clients.exchange()
+    assert len(alice.seen(Dispositions)) == 1
+
+
+def answer_to(client: Client, link: Any) -> Attach:
+    """The router's attach, but for the name that it repeats and the handle, which the session counts."""
+    answer: Attach = client.answered(link)
+    return replace(answer, name="", handle=0)
+
+
+def test_names_that_somebody_has_are_answered_like_those_that_nobody_has() -> None:
+    clients = network(restricted=False)
+    alice = connect(clients, "alice")
+    for number in range(20):
+        alice.receiver(f"s{number}", **DURABLE)
+    send(alice, alice.sender("p0"), 20)
+    epoch = {"properties": symbols(onceway_epoch=ULong(1)), "unsettled": {b"1": None}}
+    mallory = connect(clients, "mallory")
+    for names, asked in (
+        (("s0", "no0"), DURABLE),
+        (("s1", "no1"), {"unsettled": {b"1": None}, **DURABLE}),
+        (("s2", "no2"), {"source": Source("orders", timeout=60, durable=1)}),
+    ):
+        one, other = (answer_to(mallory, mallory.receiver(name, **asked)) for name in names)
+        assert one == other
+    assert answer_to(mallory, mallory.sender("p0", **epoch)) == answer_to(mallory, mallory.sender("p9", **epoch))
+
+
+def work(of: Callable[..., object]) -> int:
+    """How many calls of Python this takes: as a time would say it, and every time the same."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        of()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_an_address_that_one_may_not_use_looks_the_same_whatever_is_there() -> None:
+    """A topic in use, a pipe, a queue, and one that nobody has used: one error, and as much work."""
+    pipe = AddressConfig("busypipe", type="pipe", stores=(("s", "host", 1),), other_subscriptions="refuse")
+    queue = AddressConfig("busyqueue", type="queue")
+    clients = network(Policy(("alice", "bob"), send=("*",), receive=("*",)), addresses=(pipe, queue))
+    alice = connect(clients, "alice")
+    for address in ("busytopic", "busyqueue"):
+        for number in range(20):
+            alice.receiver(f"{address}{number}", source=Source(address, timeout=60))
+        send(alice, alice.sender(address, target=Target(address)), 20)
+    mallory = connect(clients, "mallory")
+    attaches: dict[str, Callable[[str], Link]] = {
+        "send": lambda address: mallory.sender(f"to {address}", target=Target(address)),
+        "receive": lambda address: mallory.receiver(f"from {address}", source=Source(address)),
+    }
+    for attach in attaches.values():
+        attach("warm")
+        answers, takes = set(), []
+        for address in ("nobodys", "busytopic", "busypipe", "busyqueue"):
+            made: list[Link] = []
+            takes.append(work(lambda made=made, attach=attach, address=address: made.append(attach(address))))
+            condition, text = error(mallory, made[0])
+            answers.add((condition, text.replace(address, "it")))
+        ((condition, _),) = answers
+        assert condition == REFUSED
+        assert max(takes) - min(takes) <= 2, takes
+
+
+@pytest.mark.parametrize("direction", ["send", "receive"])
+def test_queues_are_used_by_whom_an_entry_lets(direction: str) -> None:
+    entry = Policy(("alice",), **{direction: ("jobs",)})  # type: ignore[arg-type]
+    clients = network(entry, addresses=(AddressConfig("jobs", type="queue"),))
+    alice, mallory = connect(clients, "alice"), connect(clients, "mallory")
+    both: dict[str, Callable[[Client], Link]] = {
+        "send": lambda client: client.sender("l", target=Target("jobs")),
+        "receive": lambda client: client.receiver("m", source=Source("jobs")),
+    }
+    assert both.pop(direction)(alice).attached
+    ((other, attach),) = both.items()
+    assert error(alice, attach(alice)) == (
+        REFUSED,
+        f"user 'alice' may not {other} {'to' if other == 'send' else 'from'} 'jobs': no policy allows it",
+    )
+    assert not mallory.sender("l", target=Target("jobs")).attached
+    assert not mallory.receiver("m", source=Source("jobs")).attached
