@@ -18,6 +18,7 @@ from edges.bus.core import Subscriber
 from edges.bus.edge import PUSH_TIMEOUT_S, Edge, Unavailable
 from edges.bus.openapi import DESCRIPTION
 from edges.bus.page import page
+from edges.bus.pushes import Pushes
 from edges.bus.registry import Forbidden, Missing
 from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
@@ -30,6 +31,11 @@ SCALING_WITHIN_S: Final = 1.0
 SCALING_PAUSE_S: Final = 1.0
 HTTPS_ONLY: Final = 308
 USER: Final = re.compile(r"([a-z0-9:_-]+?--[0-9a-f]{32}(?=:)|[^:]*):")  # a token, or what is before the first colon
+
+SHUTDOWN_S: Final = 2.0
+CODES: Final[dict[type[Exception], int]] = {
+    BadRequest: 400, Forbidden: 403, Missing: 404, Unavailable: 503, StoreFull: 503, StoreError: 500
+}  # fmt: skip
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CLIENT: Final = "onceway-client"  # of a request: (identity, name)
@@ -47,6 +53,7 @@ class BusServer:
         self._edge = edge
         self._root_key = root_key.encode()
         self._runners: list[web.AppRunner] = []
+        self._pushes: list[Pushes] = []
         self._service: StoreService | None = None
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
@@ -56,7 +63,12 @@ class BusServer:
         if self._edge.options.share:
             self._service = StoreService(self._edge.store)
             application.router.add_get("/store", self._root(self._service.serve))
-        return await self._listen(application, host, port, context)
+        runner = await self._runner(application)
+        assert runner.server is not None
+        pushes = Pushes(self._quick_push, runner.server)
+        bound = await pushes.start(host, port, context)
+        self._pushes.append(pushes)
+        return bound
 
     async def redirect(self, host: str, port: int, https_port: int) -> int:
         """Sends plain HTTP to the HTTPS port. Returns the port."""
@@ -67,21 +79,24 @@ class BusServer:
 
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", to_https)
-        return await self._listen(application, host, port, None)
+        runner = await self._runner(application)
+        await web.TCPSite(runner, host, port).start()
+        bound: int = runner.addresses[0][1]
+        return bound
 
     async def stop(self) -> None:
         if self._service is not None:
             await self._service.close()
+        for pushes in self._pushes:
+            await pushes.stop(SHUTDOWN_S)
         for runner in self._runners:
             await runner.cleanup()
 
-    async def _listen(self, application: web.Application, host: str, port: int, context: ssl.SSLContext | None) -> int:
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
+    async def _runner(self, application: web.Application) -> web.AppRunner:
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         self._runners.append(runner)
-        await web.TCPSite(runner, host, port, ssl_context=context).start()
-        bound: int = runner.addresses[0][1]
-        return bound
+        return runner
 
     def _routes(self) -> list[web.RouteDef]:
         topic, mine = "/topics/{name}", "/subscriber/topics/{name}"
@@ -115,40 +130,46 @@ class BusServer:
         """Errors as the contract's codes."""
         try:
             return await self._authenticated(request, handler)
-        except BadRequest as error:
-            return _text(400, str(error))
-        except Forbidden as error:
-            return _text(403, str(error))
-        except Missing as error:
-            return _text(404, str(error))
-        except (Unavailable, StoreFull) as error:
-            return _text(503, str(error))
-        except StoreError as error:
-            return _text(500, str(error))
+        except tuple(CODES) as error:
+            return _text(_code(error), str(error))
 
     async def _authenticated(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        token = _user(request.headers.get("Authorization", ""))
-        await self._current(request)
-        if token is not None and hmac.compare_digest(token.encode(), self._root_key):
-            request[CLIENT] = (ROOT, ROOT)
-        elif token is not None and token in self._edge.registry.tokens:
-            request[CLIENT] = (token, self._edge.registry.tokens[token])
-        else:
+        try:
+            client = await self._client(request.headers.get("Authorization", ""))
+        except Unavailable as error:
+            if request.path == "/pulse":
+                return _text(500, str(error))
+            raise
+        if client is None:
             return _unauthorized("a token is needed as user name")
+        request[CLIENT] = client
         return await handler(request)
 
-    async def _current(self, request: web.Request) -> None:
-        """What other edges had answered before this request was made holds for it."""
-        if not self._edge.options.shared:
-            return
+    async def _client(self, authorization: str) -> tuple[str, str] | None:
+        """(identity, name). What other edges had answered before this request was made holds for it."""
+        edge, token = self._edge, _user(authorization)
+        if edge.options.shared:
+            try:
+                async with asyncio.timeout(PUSH_TIMEOUT_S):
+                    await edge.registry.current()
+            except TimeoutError:
+                raise Unavailable(f"the store does not answer: {edge.store.place}") from None
+        if token is None:
+            return None
+        if hmac.compare_digest(token.encode(), self._root_key):
+            return ROOT, ROOT
+        name = edge.registry.tokens.get(token)
+        return None if name is None else (token, name)
+
+    async def _quick_push(self, topic: str, authorization: str, body: bytes) -> tuple[int, str] | None:
         try:
-            async with asyncio.timeout(PUSH_TIMEOUT_S):
-                await self._edge.registry.current()
-        except TimeoutError:
-            why = f"the store does not answer: {self._edge.store.place}"
-            if request.path == "/pulse":
-                raise web.HTTPInternalServerError(text=f"{why}\n") from None
-            raise Unavailable(why) from None
+            client = await self._client(authorization)
+            if client is None:
+                return None
+            await self._edge.push(*client, topic, read_json(body))
+        except tuple(CODES) as error:
+            return _code(error), str(error)
+        return 204, ""
 
     def _root(self, handler: Handler) -> Handler:
         async def guarded(request: web.Request) -> web.StreamResponse:
@@ -321,6 +342,10 @@ class BusServer:
     async def _page(self, request: web.Request) -> web.Response:
         await self._edge.look()
         return web.Response(text=await page(self._edge, hold="hold" in request.query), content_type="text/html")
+
+
+def _code(error: Exception) -> int:
+    return next(code for kind, code in CODES.items() if isinstance(error, kind))
 
 
 def _text(status: int, text: str) -> web.Response:

@@ -1,0 +1,177 @@
+"""Plain pushes, without aiohttp: its handler that does nothing costs more than all the rest of a push.
+
+A connection begins here. While each of its requests is `POST /topics/:name` with a short body, whose length it says,
+and with headers of HEADERS alone, it is parsed and answered here. The first request that is anything else gives the
+connection to aiohttp, which keeps it. So there is one kind of request to be right about, and all others are aiohttp's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Final, cast
+
+REQUEST: Final = re.compile(rb"POST /topics/([a-z_]{1,32}) HTTP/1\.1\r\n((?:[A-Za-z-]+: ?[!-~][ -~]*\r\n)+)\r\n")
+HEADERS: Final = frozenset(
+    (b"host", b"authorization", b"content-length", b"content-type", b"user-agent", b"accept", b"accept-encoding")
+)
+MOST_OCTETS: Final = 1 << 16  # of a body; longer ones are aiohttp's
+IDLE_S: Final = 3630.0  # as aiohttp's: longer than a proxy keeps a connection that is not used
+
+Push = Callable[[str, str, bytes], Awaitable[tuple[int, str] | None]]
+
+
+class Pushes:
+    """Listens for one server.
+
+    Args:
+        push: Called with a topic, the header `Authorization`, and a body. Returns status and text of the answer; None:
+            it is not for this way.
+        others: Makes aiohttp's protocol for a connection.
+    """
+
+    def __init__(self, push: Push, others: Callable[[], asyncio.Protocol]) -> None:
+        self.push = push
+        self.others = others
+        self.connections: set[_Connection] = set()
+        self._listener: asyncio.Server
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
+        """Returns the port. OSError if it cannot be bound."""
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(lambda: _Connection(self), host, port, ssl=context, backlog=128)
+        bound: int = self._listener.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self, within_s: float) -> None:
+        """Lets what is under way be answered."""
+        self._listener.close()
+        if tasks := [each.task for each in self.connections if each.task is not None]:
+            await asyncio.wait(tasks, timeout=within_s)
+        for each in list(self.connections):
+            each.transport.abort()
+
+
+class _Connection(asyncio.Protocol):
+    """One request after the other.
+
+    Attributes:
+        task: Answers the request that is under way.
+    """
+
+    def __init__(self, server: Pushes) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.transport: asyncio.Transport
+        self._server = server
+        self._data = b""
+        self._wanted = 0  # octets of the first request, where they are known and have not all come
+        self._writable = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._server.connections.add(self)
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self.transport.close)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._leave()  # a push that is under way goes on
+
+    def data_received(self, data: bytes) -> None:
+        self._data = self._data + data if self._data else data
+        if self.task is None:
+            self._next()
+        elif len(self._data) > MOST_OCTETS:
+            self.transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._next()
+
+    def _next(self) -> None:
+        """Begins with the next request, if it has come."""
+        data = self._data
+        if not data or len(data) < self._wanted or self.task is not None or not self._writable:
+            return
+        found = REQUEST.match(data)
+        headers = None if found is None else _headers(found[2])
+        if found is None or headers is None:
+            self._hand_over()
+            return
+        begin, length = found.end(), int(headers[b"content-length"])
+        self._wanted = begin + length
+        if len(data) >= self._wanted:
+            authorization = headers.get(b"authorization", b"").decode()
+            body = data[begin : self._wanted]
+            self.task = asyncio.ensure_future(self._answer(found[1].decode(), authorization, body))
+
+    async def _answer(self, topic: str, authorization: str, body: bytes) -> None:
+        answered = False
+        try:
+            answer = await self._server.push(topic, authorization, body)
+            answered = True
+        finally:
+            self.task = None
+            if not answered:
+                self.transport.abort()
+        if self.transport.is_closing():
+            return
+        if answer is None:
+            self._hand_over()
+            return
+        self.transport.write(_response(*answer))
+        self._data, self._wanted = self._data[self._wanted :], 0
+        self.transport.resume_reading()
+        self._idle.cancel()
+        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self.transport.close)
+        self._next()
+
+    def _hand_over(self) -> None:
+        self._leave()
+        handler = self._server.others()
+        self.transport.set_protocol(handler)
+        handler.connection_made(self.transport)
+        self.transport.resume_reading()
+        handler.data_received(self._data)
+
+    def _leave(self) -> None:
+        self._idle.cancel()
+        self._server.connections.discard(self)
+
+
+def _headers(lines: bytes) -> dict[bytes, bytes] | None:
+    """By name, in lower case; None if these are not the headers of a plain push."""
+    found: dict[bytes, bytes] = {}
+    for line in lines.splitlines():
+        name, _, value = line.partition(b":")
+        name, value = name.lower(), value.strip()
+        if name == b"connection" and value.lower() == b"keep-alive":
+            continue
+        if name not in HEADERS or name in found:
+            return None
+        found[name] = value
+    length = found.get(b"content-length", b"")
+    whole = length.isdigit() and len(length) <= 5 and int(length) <= MOST_OCTETS and b"host" in found
+    return found if whole else None
+
+
+def _response(status: int, text: str) -> bytes:
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nDate: {_date(int(time.time()))}\r\n"
+    if status == HTTPStatus.NO_CONTENT:
+        return f"{head}\r\n".encode()
+    body = f"{text}\n".encode()
+    return f"{head}Content-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+@lru_cache(1)
+def _date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)
