@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import json
 import multiprocessing
+import os
 import shutil
 import statistics
 import subprocess
@@ -96,6 +97,7 @@ async def drive(sink: Sink, push: Push, rate: float, processes: Mapping[str, int
         await push(number)
         answered[number] = time.perf_counter()
 
+    processes = {**processes, "publisher and subscriber": os.getpid()}
     before = {name: cpu_seconds([pid]) for name, pid in processes.items()}
     began = time.perf_counter()
     async with asyncio.TaskGroup() as tasks:

@@ -184,7 +184,7 @@ class Edge:
         except OncewayError as error:
             self._break(error)
             raise Unavailable(f"{error}; the event may still come") from error
-        self.metrics.published.labels(topic).inc()
+        self.metrics.published_to(topic).inc()
 
     def _able(self) -> onceway.Publisher:
         if (why := self._why_refused()) is not None:

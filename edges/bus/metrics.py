@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -18,6 +19,7 @@ class BusMetrics:
         self._registry = CollectorRegistry()
         by_subscriber, by_status = ["subscriber"], ["subscriber", "status"]
         self.published = self._counter("events_published", "Events pushed here", ["topic"])
+        self.published_to = lru_cache(1024)(self.published.labels)
         self.added = self._counter("events_added", "Events that came into a subscriber's queue", by_subscriber)
         self.removed = self._counter("events_removed", "Events that left a subscriber's queue, taken", by_subscriber)
         self.autodropped = self._counter("events_autodropped", "Events dropped because storage was full", by_subscriber)

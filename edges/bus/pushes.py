@@ -18,11 +18,12 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, cast
 
-REQUEST: Final = re.compile(rb"POST /topics/([a-z_]{1,32}) HTTP/1\.1\r\n((?:[A-Za-z-]+: ?[!-~][ -~]*\r\n)+)\r\n")
+HEAD: Final = re.compile(rb"POST /topics/([a-z_]{1,32}) HTTP/1\.1\r\n((?:[A-Za-z-]+: ?[!-~][ -~]*\r\n)+)\r\n")
 HEADERS: Final = frozenset(
     (b"host", b"authorization", b"content-length", b"content-type", b"user-agent", b"accept", b"accept-encoding")
 )
-MOST_OCTETS: Final = 1 << 16  # of a body; longer ones are aiohttp's
+HEAD_OCTETS: Final = 1 << 11  # longer heads and bodies are aiohttp's
+MOST_OCTETS: Final = 1 << 16
 IDLE_S: Final = 3630.0  # as aiohttp's: longer than a proxy keeps a connection that is not used
 
 Push = Callable[[str, str, bytes], Awaitable[tuple[int, str] | None]]
@@ -73,17 +74,20 @@ class _Connection(asyncio.Protocol):
         self._data = b""
         self._wanted = 0  # octets of the first request, where they are known and have not all come
         self._writable = True
+        self._used = True  # since the last look
+        self._loop = asyncio.get_running_loop()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._server.connections.add(self)
-        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self.transport.close)
+        self._look()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._leave()  # a push that is under way goes on
 
     def data_received(self, data: bytes) -> None:
+        self._used = True
         self._data = self._data + data if self._data else data
         if self.task is None:
             self._next()
@@ -102,17 +106,16 @@ class _Connection(asyncio.Protocol):
         data = self._data
         if not data or len(data) < self._wanted or self.task is not None or not self._writable:
             return
-        found = REQUEST.match(data)
-        headers = None if found is None else _headers(found[2])
-        if found is None or headers is None:
+        end = data.find(b"\r\n\r\n", 0, HEAD_OCTETS) + 4
+        plain = None if end < 4 else _plain(data[:end])
+        if plain is None:
             self._hand_over()
             return
-        begin, length = found.end(), int(headers[b"content-length"])
-        self._wanted = begin + length
+        topic, authorization, length = plain
+        self._wanted = end + length
         if len(data) >= self._wanted:
-            authorization = headers.get(b"authorization", b"").decode()
-            body = data[begin : self._wanted]
-            self.task = asyncio.ensure_future(self._answer(found[1].decode(), authorization, body))
+            work = self._answer(topic, authorization, data[end : self._wanted])
+            self.task = self._loop.create_task(work)
 
     async def _answer(self, topic: str, authorization: str, body: bytes) -> None:
         answered = False
@@ -130,10 +133,9 @@ class _Connection(asyncio.Protocol):
             return
         self.transport.write(_response(*answer))
         self._data, self._wanted = self._data[self._wanted :], 0
-        self.transport.resume_reading()
-        self._idle.cancel()
-        self._idle = asyncio.get_running_loop().call_later(IDLE_S, self.transport.close)
-        self._next()
+        if self._data:
+            self.transport.resume_reading()
+            self._next()
 
     def _hand_over(self) -> None:
         self._leave()
@@ -143,25 +145,36 @@ class _Connection(asyncio.Protocol):
         self.transport.resume_reading()
         handler.data_received(self._data)
 
+    def _look(self) -> None:
+        """Closes a connection that was not used since the last look."""
+        if self._used or self.task is not None:
+            self._used = False
+            self._timer = self._loop.call_later(IDLE_S, self._look)
+        else:
+            self.transport.close()
+
     def _leave(self) -> None:
-        self._idle.cancel()
+        self._timer.cancel()
         self._server.connections.discard(self)
 
 
-def _headers(lines: bytes) -> dict[bytes, bytes] | None:
-    """By name, in lower case; None if these are not the headers of a plain push."""
-    found: dict[bytes, bytes] = {}
-    for line in lines.splitlines():
+@lru_cache(1024)  # a publisher's requests have few heads
+def _plain(head: bytes) -> tuple[str, str, int] | None:
+    """(topic, authorization, octets of the body); None if this is not the head of a plain push."""
+    found = HEAD.fullmatch(head)
+    headers: dict[bytes, bytes] = {}
+    for line in found[2].splitlines() if found else ():
         name, _, value = line.partition(b":")
         name, value = name.lower(), value.strip()
         if name == b"connection" and value.lower() == b"keep-alive":
             continue
-        if name not in HEADERS or name in found:
+        if name not in HEADERS or name in headers:
             return None
-        found[name] = value
-    length = found.get(b"content-length", b"")
-    whole = length.isdigit() and len(length) <= 5 and int(length) <= MOST_OCTETS and b"host" in found
-    return found if whole else None
+        headers[name] = value
+    length = headers.get(b"content-length", b"")
+    if found is None or b"host" not in headers or not re.fullmatch(rb"[0-9]{1,5}", length) or int(length) > MOST_OCTETS:
+        return None
+    return found[1].decode(), headers.get(b"authorization", b"").decode(), int(length)
 
 
 def _response(status: int, text: str) -> bytes:

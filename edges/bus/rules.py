@@ -6,6 +6,7 @@ import json
 import re
 import zlib
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -77,10 +78,10 @@ def event(topic: str, data: dict[str, Any], now_ms: int) -> bytes:
         timestamp = now_ms
     if not isinstance(timestamp, int) or isinstance(timestamp, bool) or not 0 <= timestamp < 1 << 63:
         raise BadRequest("timestamp: a whole number of milliseconds since 1970")
-    shown = {"topic": topic, "type": data["type"], "url": url, "t": timestamp}
+    shown = f'{{"topic":"{topic}","type":"{data["type"]}","url":{encode_basestring_ascii(url)},"t":{timestamp}'
     if data.get("data") is not None:
-        shown["data"] = data["data"]
-    text = _ENCODE(shown).encode()
+        shown += f',"data":{_ENCODE(data["data"])}'
+    text = f"{shown}}}".encode()
     if len(text) <= COMPRESSED_OCTETS:
         return text
     return _COMPRESSED + topic.encode() + b":" + zlib.compress(text, 1)

@@ -10,6 +10,7 @@ import ssl
 import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from aiohttp import web
@@ -163,8 +164,7 @@ class BusServer:
 
     async def _quick_push(self, topic: str, authorization: str, body: bytes) -> tuple[int, str] | None:
         try:
-            client = await self._client(authorization)
-            if client is None:
+            if (client := await self._client(authorization)) is None:
                 return None
             await self._edge.push(*client, topic, read_json(body))
         except tuple(CODES) as error:
@@ -356,6 +356,7 @@ def _unauthorized(text: str) -> web.Response:
     return web.Response(status=401, text=f"{text}\n", headers={"WWW-Authenticate": 'Basic realm="event bus"'})
 
 
+@lru_cache(1024)
 def _user(header: str) -> str | None:
     """The user name of HTTP Basic, with the colons that a token may have."""
     scheme, _, encoded = header.partition(" ")
