@@ -15,7 +15,7 @@ from onceway.cli.log_options import cannot_open, log_options, read_options
 from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say
 
 if TYPE_CHECKING:
-    from edges.bus.edge import BusOptions
+    from edges.bus.options import BusOptions
 
 ROOT_KEY: Final = "ONCEWAY_BUS_ROOT_KEY"
 
@@ -93,7 +93,7 @@ def serve_command(
 
     The root key, which may do everything, is in $ONCEWAY_BUS_ROOT_KEY or a file.
     """
-    from edges.bus.edge import BusOptions
+    from edges.bus.options import BusOptions
     from onceway import logs
 
     if (tls_cert is None) != plain_http:

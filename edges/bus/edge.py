@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-import ssl
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -24,6 +22,7 @@ import onceway
 from edges.bus.core import Bus, Plan, Subscriber
 from edges.bus.house import House
 from edges.bus.metrics import BusMetrics
+from edges.bus.options import BusOptions
 from edges.bus.registry import EVENTS, Forbidden, Registry
 from edges.bus.rules import BadRequest, event, text_of, topic_of
 from edges.bus.sender import Sender
@@ -51,44 +50,6 @@ class Unavailable(OncewayError):
     """The bus cannot work now; says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class BusOptions:
-    """How an edge is run.
-
-    Attributes:
-        place: Of its store: a path, a database, or the URL of another edge. Edges that have the same store are one bus.
-        routers: URLs.
-        name: Of this edge, unique in the network.
-        address: Of the bus in the network.
-        keep_s: How long events stay for replay after everybody has taken them.
-        max_octets: How large the store may become; None: as large as the disk.
-        min_free: Autodrop begins when less than this is free of `max_octets`; 0: never.
-        check_every_s: How often storage is looked at.
-        callback_schemes: Of the call-backs that are taken.
-        callback_context: How their certificates, and that of the other edge, are checked.
-        share: Serve the store to other edges.
-        root_key: What the other edge asks for.
-    """
-
-    place: str
-    routers: str
-    name: str = "a"
-    address: str = "bus"
-    keep_s: float = 86_400.0
-    max_octets: int | None = None
-    min_free: int = 0
-    check_every_s: float = 1.0
-    callback_schemes: tuple[str, ...] = ("https",)
-    callback_context: ssl.SSLContext | None = None
-    share: bool = False
-    root_key: str = field(default="", repr=False)
-
-    @property
-    def shared(self) -> bool:
-        """Several edges have the store."""
-        return self.share or "://" in self.place
-
-
 class Edge:
     """`await start()`, then it runs until `await stop()`; `failed` is set when it cannot go on."""
 
@@ -107,10 +68,12 @@ class Edge:
         self._publisher: onceway.Publisher | None = None
         self._broken: asyncio.Future[None] | None = None  # fails when the publisher has
         self._full = ""  # why nothing can be stored
-        self._wake = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
+        self._timer: asyncio.TimerHandle | None = None  # of what is due next
         self._tasks: set[asyncio.Task[None]] = set()
         self._served: set[str] = set()  # of the roles that this edge holds: those whose rows it has read since
         self._sending: Counter[str] = Counter()  # by role
+        self._pushes: dict[asyncio.Task[Any], float] = {}  # that are under way, and since when
         self._changed = Changes()
         self._stopping = False
         self._counts = {"start": 0, "stop": 0}
@@ -118,16 +81,17 @@ class Edge:
     async def start(self) -> None:
         """StoreError if the store cannot be opened."""
         options = self.options
-        self.failed = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.failed = self._loop.create_future()
         self.store = open_store(
             options.place, limit_octets=options.max_octets, key=options.root_key, client=quote(options.name, safe=""),
             context=options.callback_context,
         )  # fmt: skip
         shared = options.shared
-        self.registry = Registry(self.store, self.bus, self._arrived, self._wake.set, shared=shared)
+        self.registry = Registry(self.store, self.bus, self._arrived, self._wake, shared=shared)
         self._sender = Sender(options.callback_context)
         await self._load()
-        work = [self._deliver(), House(self, self._keeps).keep()]
+        work = [self._end_late_pushes(), House(self, self._keeps).keep()]
         if shared:
             self._shares = Shares(self.store, options.name)
             await self._tick(self._shares)
@@ -143,7 +107,6 @@ class Edge:
     async def stop(self) -> None:
         """Lets what is under way end, for as long as a subscriber may take, then closes the store."""
         self._stopping = True
-        self._wake.set()
         await self._changed.until(lambda: not self.bus.under_way, 5.0)
         for task in list(self._tasks):
             task.cancel()
@@ -173,18 +136,33 @@ class Edge:
         if known.publisher != identity:
             raise Forbidden(f"topic {topic} belongs to another client")
         publisher = self._able()
+        task = asyncio.current_task()
+        assert task is not None
+        self._pushes[task] = time.monotonic()
         try:
-            async with asyncio.timeout(PUSH_TIMEOUT_S):
-                publication = await publisher.put(body)
-                await publication
-        except TimeoutError:
+            await (await publisher.put(body))
+        except asyncio.CancelledError:
+            if task in self._pushes:
+                raise
+            task.uncancel()
             raise Unavailable("the network has not answered in time; the event may still come") from None
         except onceway.UsageError as error:
             raise BadRequest(str(error)) from error
         except OncewayError as error:
             self._break(error)
             raise Unavailable(f"{error}; the event may still come") from error
+        finally:
+            self._pushes.pop(task, None)
         self.metrics.published_to(topic).inc()
+
+    async def _end_late_pushes(self) -> None:
+        """One timer for all: a timer for each was a tenth of what an event costs."""
+        while True:
+            await asyncio.sleep(1.0)
+            late = time.monotonic() - PUSH_TIMEOUT_S
+            for task in [task for task, began in self._pushes.items() if began < late]:
+                del self._pushes[task]
+                task.cancel()
 
     def _able(self) -> onceway.Publisher:
         if (why := self._why_refused()) is not None:
@@ -322,7 +300,7 @@ class Edge:
         for topic in dict.fromkeys(topics):
             if topic is not None:
                 await self._arrived(topic)
-        self._wake.set()
+        self._deliver()
 
     async def _arrived(self, topic: str) -> None:
         end = (await self.store.bounds(EVENTS + topic)).next
@@ -354,7 +332,7 @@ class Edge:
             self._log.info("bus_roles", "this edge has {count} roles", count=len(self._served))
         self.bus.reschedule()
         self._changed.notify()
-        self._wake.set()
+        self._deliver()
 
     def _keeps(self) -> bool:
         """This edge looks after the store: the one whose file it is, or one of those that have a database."""
@@ -378,24 +356,28 @@ class Edge:
         while True:
             await self.store.grown(EVENTS + topic, self.bus.ends.get(topic, 0))
             await self._arrived(topic)
-            self._wake.set()
+            self._deliver()
 
     # --- call-backs
 
-    async def _deliver(self) -> None:
-        while not self._stopping:
-            now = time.monotonic()
-            on_time = self._shares is None or self._shares.on_time()
-            for plan in self.bus.take(now) if on_time else ():
-                self._sending[slot_of(plan.subscriber.identity)] += 1
-                self._spawn(self._send(plan))
-            deadline = self.bus.deadline(now) if on_time else None  # the next beat wakes
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(None if deadline is None else max(0.0, deadline - time.monotonic())):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
+    def _deliver(self) -> None:
+        """Sends what is due, and looks again when more is. Called when something may have become due: at once, since
+        each turn of the loop that an event waits for costs it as long as all other work of that turn."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._stopping or (self._shares is not None and not self._shares.on_time()):
+            return  # the next beat calls
+        now = time.monotonic()
+        for plan in self.bus.take(now):
+            self._sending[slot_of(plan.subscriber.identity)] += 1
+            self._spawn(self._send(plan))
+        if (deadline := self.bus.deadline(now)) is not None:
+            self._timer = self._loop.call_later(max(0.0, deadline - now), self._deliver)
+
+    def _wake(self) -> None:
+        """Calls `_deliver` when what is done now is done."""
+        self._loop.call_soon(self._deliver)
 
     async def _send(self, plan: Plan) -> None:
         subscriber, metrics = plan.subscriber, self.metrics
@@ -425,7 +407,7 @@ class Edge:
             self.bus.failed(plan, time.monotonic(), why)
         self._sending[slot_of(subscriber.identity)] -= 1
         self._changed.notify()
-        self._wake.set()
+        self._deliver()
 
     async def _save_surely(self, identity: str, apply: Callable[[], object]) -> None:
         """Before the next batch: what is sent again after a death is then one batch at most."""

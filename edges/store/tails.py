@@ -24,15 +24,21 @@ class Tails:
 
     def __init__(self) -> None:
         self._records: dict[str, list[Record]] = {}
+        self._octets: dict[str, int] = {}
 
     def remember(self, stream: str, fresh: list[Record]) -> None:
         """These are durable."""
         tail = self._records.pop(stream, [])
-        if tail and (tail[-1].position + 1 != fresh[0].position or sum(len(r.payload) for r in tail) > OCTETS // 2):
-            tail = []
-        self._records[stream] = [*tail, *fresh][-RECORDS:]
+        octets = self._octets.pop(stream, 0)
+        if tail and (tail[-1].position + 1 != fresh[0].position or octets > OCTETS // 2):
+            tail, octets = [], 0
+        gone = max(0, len(tail) + len(fresh) - RECORDS)
+        new = [*tail, *fresh]
+        self._octets[stream] = octets + _octets(fresh) - _octets(new[:gone])
+        self._records[stream] = new[gone:]
         if len(self._records) > STREAMS:
-            del self._records[next(iter(self._records))]
+            oldest = next(iter(self._records))
+            del self._records[oldest], self._octets[oldest]
 
     def read(self, stream: str, first: int, end: int, records: int) -> list[Record] | None:
         """The records from `first` to the stream's end, at most so many; None if they are not in memory."""
@@ -40,3 +46,7 @@ class Tails:
         if not tail or first < tail[0].position or tail[-1].position + 1 < end:
             return None
         return tail[first - tail[0].position :][:records]
+
+
+def _octets(records: list[Record]) -> int:
+    return sum(len(record.payload) for record in records)

@@ -13,7 +13,7 @@ import pytest
 
 from edges.bus import server
 from edges.bus.core import Bus, Topic
-from edges.bus.edge import BusOptions
+from edges.bus.options import BusOptions
 from edges.bus.rules import Wish
 from onceway.loop import run
 
