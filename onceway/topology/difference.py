@@ -78,6 +78,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "subscription_timeout": LINKS,
         "publisher_timeout": LINKS,
         "no_subscribers": NOW,
+        "expire": LINKS,
         "max_redeliveries": NOW,
         "subscriptions": NOW,
         "other_subscriptions": LINKS,

@@ -18,7 +18,9 @@ from router.policies import NOBODY, owned
 _LONGEST_S: Final = 36_525 * 86_400.0
 _LARGEST: Final = float(1 << 60)
 _EXPECTED: Final = "a mapping of stores such as {a: 5981, b: 5982}, the primary first"
-_NOT_OF_PIPES: Final = ("subscriptions", "other_subscriptions", "guarantee", "no_subscribers", "max_redeliveries")
+_NOT_OF_PIPES: Final = (
+    "subscriptions", "other_subscriptions", "guarantee", "no_subscribers", "max_redeliveries", "expire",
+)  # fmt: skip
 
 
 def primary_subscription(pipe: str) -> tuple[str, str]:

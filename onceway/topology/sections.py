@@ -33,6 +33,7 @@ from onceway.topology.values import (
     read_host,
     read_host_port,
     read_name,
+    read_switch,
 )
 from onceway.topology.websocket import read_websocket
 from router.config import AddressConfig, Limits, NoSubscribers, OtherSubscriptions, RouterConfig, UserLimits
@@ -66,6 +67,7 @@ ADDRESS_KEYS: Final = (
     "subscription_timeout",
     "publisher_timeout",
     "no_subscribers",
+    "expire",
     "max_redeliveries",
     "subscriptions",
     "other_subscriptions",
@@ -242,6 +244,8 @@ def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -
         redeliveries = read_quantity(fields["max_redeliveries"], "count", (0, 1 << 20))
         if redeliveries is not None:
             values["max_redeliveries"] = redeliveries
+    if "expire" in fields and (expire := fields["expire"].scalar(read_switch, "true or false")) is not None:
+        values["expire"] = expire
     for key, (name, form, limits) in ADDRESS_SETTINGS.items():
         if key in fields and (value := read_quantity(fields[key], form, limits)) is not None:
             values[name] = value

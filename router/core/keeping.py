@@ -339,6 +339,9 @@ class KeptLink:
             self.port.publish([tag], [payload], message_format, True)
         return delivery_id
 
+    def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
+        return []
+
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
         raise AssertionError("a client whose map routers keep gives nothing back")
 

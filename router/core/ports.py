@@ -276,6 +276,10 @@ class SubscriberPort(Protocol):
         """Sends a delivery again after a release, as an ordinary transfer with `delivery_count` added to its header's
         (protocol 6.4). The old one has been settled by `settle`. Returns its delivery-id."""
 
+    def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
+        """Returns the indexes of those whose time is over. It is asked where the address says `expire` (protocol
+        6.4)."""
+
     def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
         """Sends a disposition with settled = true for these deliveries (protocol 10.1). at_once: it is written before
         anything else, as their tags may come again."""

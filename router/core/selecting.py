@@ -1,7 +1,8 @@
 """What one subscription does not get, by its filters and the size that it can take (protocol 6.4.5, 6.4.7).
 
 Its egress answers for that in the subscription's stead, when it comes and without credit: a log position leaves `owes`,
-an entry of a SYNC counts as accepted here. What the subscription holds already, known by tag, is not judged.
+an entry of a SYNC counts as accepted here. What the subscription holds already, known by tag, is not judged. What has
+expired is looked at when it is about to be sent (protocol 6.4.8).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from router.core.intervals import Range
+from router.core.irregular import Irregular, State
 from router.core.ports import Outcome, Selection
 
 if TYPE_CHECKING:
@@ -54,3 +56,26 @@ class Selecting:
             return tags, payloads
         kept = [i for i in range(len(tags)) if i not in unwanted]
         return [tags[i] for i in kept], [payloads[i] for i in kept]
+
+
+def accept_expired(subscriber: Subscriber, start: int, stop: int, message_format: int) -> int:
+    """If messages at the beginning of this stretch of the log have expired, they count as accepted and are not sent.
+    Returns up to where the stretch can be sent."""
+    payloads = [payload or b"" for payload in subscriber.deliveries.log.segments.payloads(start, stop)]
+    dead = subscriber.port.expired(payloads, message_format)
+    if not dead or dead[0] > 0:
+        return start + dead[0] if dead else stop
+    n = 1
+    while n < len(dead) and dead[n] == n:
+        n += 1
+    subscriber.deliveries.release_tokens(subscriber.owes.remove(start, start + n), subscriber)
+    return start
+
+
+def has_expired(subscriber: Subscriber, delivery: Irregular) -> bool:
+    """The same of a delivery that is kept by tag."""
+    if not subscriber.expires or not subscriber.port.expired([delivery.payload or b""], delivery.message_format):
+        return False
+    delivery.state = State.SENT  # only what was sent is decided on
+    subscriber.deliveries.accept_irregular(subscriber, delivery, False, False)
+    return True

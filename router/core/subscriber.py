@@ -24,7 +24,7 @@ from router.core.messages import JoinKind, SubscriptionName
 from router.core.ports import NEVER_EXPIRES_S, ExpiryPolicy, MapState, SubscriberAttach, SubscriberPort, Term
 from router.core.presettled import PreSettledQueue
 from router.core.reports import REPORT_PIECE, at_once
-from router.core.selecting import Selecting
+from router.core.selecting import Selecting, accept_expired, has_expired
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -55,6 +55,7 @@ class Subscriber:
         "cursor",
         "data",
         "deliveries",
+        "expires",
         "expiry_policy",
         "filled_placeholders",
         "granted_s",
@@ -106,6 +107,7 @@ class Subscriber:
         self.longest_s = address.config.subscription_timeout_s  # as of this attach (protocol 12.6)
         self.granted_s = NEVER_EXPIRES_S if declared else min(attach.timeout_s, self.longest_s)
         self.settled_mode = attach.settled_mode
+        self.expires = address.config.expire
         # protocol 6.9: settled on the wire at acceptance; tag and state stay until SETTLE
         self.settles_on_accept = (
             attach.mode_first
@@ -256,7 +258,12 @@ class Subscriber:
                 batch = presettled[0]
                 if batch.at <= self.cursor:
                     tags, payloads = self.presettled.take(room)
-                    self.port.send(tags, payloads, batch.message_format, True, -1, {})
+                    dead = {*self.port.expired(payloads, batch.message_format)} if self.expires else ()
+                    if dead:
+                        tags = [tag for i, tag in enumerate(tags) if i not in dead]
+                        payloads = [payload for i, payload in enumerate(payloads) if i not in dead]
+                    if tags:
+                        self.port.send(tags, payloads, batch.message_format, True, -1, {})
                     room -= len(tags)
                     continue
                 limit = batch.at
@@ -287,6 +294,10 @@ class Subscriber:
             ((run, _, high),) = log.runs.pieces(start, stop)[:1]
             message_format = run.message_format
             stop = run.start + high
+        if self.expires:
+            stop = accept_expired(self, start, stop, message_format)
+            if stop == start:
+                return 0
         self._send_log(start, stop, message_format, cache)
         return stop - start
 
@@ -334,7 +345,7 @@ class Subscriber:
             return room
         while room > 0 and self.released:
             delivery = self.released.pop(0)
-            if delivery.state is State.RELEASED:
+            if delivery.state is State.RELEASED and not has_expired(self, delivery):
                 assert delivery.payload is not None
                 delivery.state = State.SENT
                 delivery_id = self.port.redeliver(
@@ -361,7 +372,11 @@ class Subscriber:
             delivery = self.sync_queue[0]
             if delivery.state is not State.QUEUED or delivery.message_format != message_format:
                 break
-            batch.append(self.sync_queue.popleft())
+            self.sync_queue.popleft()
+            if not has_expired(self, delivery):
+                batch.append(delivery)
+        if not batch:
+            return 0
         payloads = [delivery.payload or b"" for delivery in batch]
         tags = [delivery.tag for delivery in batch]
         first_id = self.port.send(tags, payloads, message_format, self.settled_mode, -1, {})

@@ -24,6 +24,7 @@ from router.config import is_dynamic
 from router.core.ports import Outcome, PublisherAttach, Term
 from router.core.waiting import Waiting
 from router.links.credit import Credit
+from router.links.expiry import with_expiry
 from router.links.limits import MEMORY
 from router.links.negotiation import Modes, answer_properties, answer_target, publisher_annotation
 from router.links.outcomes import is_unknown
@@ -41,6 +42,7 @@ class PublisherLink:
 
     __slots__ = (
         "_asked",
+        "_expires",
         "_modes",
         "_publisher",
         "_window",
@@ -68,6 +70,7 @@ class PublisherLink:
         self.detached = False
         self._asked = False  # the open proof is for a question (protocol 5.7), not for the first sign of life
         self._modes = modes
+        self._expires = connection.config.address(attach.address).expire
         self._publisher = publisher_annotation(attach.container, attach.name)
 
     # --- PublisherPort: what the core says
@@ -176,6 +179,8 @@ class PublisherLink:
             except DecodeError:
                 payloads, error = self._annotate_readable(payloads)
                 tags = tags[: len(payloads)]
+            if self._expires:
+                payloads = with_expiry(payloads, self.connection.core.clock_us() // 1000)
         if tags:
             self.connection.core.transfers(
                 self, event.first_id, tags, payloads, event.settled, event.message_format or 0, now

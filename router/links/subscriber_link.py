@@ -17,6 +17,7 @@ from amqp10.sections import with_failures
 from amqp10.sender import SenderLink
 from amqp10.session import Session
 from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
+from router.links.expiry import expired
 from router.links.negotiation import Modes, answer_properties, answer_source
 from router.links.outcomes import MAP_STATES, default_outcome, is_unknown, terminal_outcome
 
@@ -165,6 +166,9 @@ class SubscriberLink:
             self.link, unsettled=parts[0], incomplete_unsettled=len(parts) > 1, **arguments
         )
         return len(parts[0])
+
+    def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
+        return expired(payloads, message_format, self.connection.core.clock_us() // 1000)
 
     def send(
         self,

@@ -61,6 +61,9 @@ class Lease:
     def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
         raise AssertionError("it has no capacity")
 
+    def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
+        return []
+
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
         raise AssertionError("it has no capacity")
 

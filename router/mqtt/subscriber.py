@@ -141,6 +141,9 @@ class MqttSubscriber:
     def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
         raise AssertionError("MQTT presents no maps, so nothing is resumed")
 
+    def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
+        return []  # it looks itself, as it tells how much is left
+
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
         return self.send([tag], [payload], message_format, False, -1, {})
 

@@ -149,6 +149,7 @@ class SubscriberEnd(End):
     def __init__(self, mesh: Mesh, router: str, container: str, credit: int) -> None:
         super().__init__(mesh, router, container)
         self.credit = credit
+        self.dead: set[bytes] = set()  # payloads that have expired
         self.accepts = True
         self.settles = False  # sends settled with its outcome
         self.fits = 10**9  # entries of our map that fit into the answer
@@ -185,6 +186,9 @@ class SubscriberEnd(End):
 
     def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
         return self._note(tag, payload, "resume", settled).id
+
+    def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
+        return [i for i, payload in enumerate(payloads) if payload in self.dead]
 
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
         got = self._note(tag, payload, "again", False)

@@ -1,0 +1,42 @@
+"""Messages whose time is over, where an address has `expire: true` (protocol 6.4.8).
+
+A message's ttl counts from when its ingress takes it. The ingress writes down when that ends, in an annotation, so that
+the message may wait anywhere. `properties.absolute-expiry-time` is the publisher's own, and counts as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amqp10.codec import encode_value
+from amqp10.errors import DecodeError
+from amqp10.sections import Glance, with_message_annotation
+from amqp10.types import Timestamp
+
+EXPIRES: Final = "x-opt-onceway-expires"
+
+
+def with_expiry(payloads: list[bytes], now_ms: int) -> list[bytes]:
+    """The payloads of messages, each with a ttl annotated with the time at which it ends."""
+    return [_with_expiry(payload, now_ms) for payload in payloads]
+
+
+def _with_expiry(payload: bytes, now_ms: int) -> bytes:
+    ttl_ms = Glance(payload).header.ttl
+    if ttl_ms is None:
+        return payload
+    return with_message_annotation(payload, EXPIRES, encode_value(Timestamp(now_ms + ttl_ms)))
+
+
+def expired(payloads: list[bytes], message_format: int, now_ms: int) -> list[int]:
+    """Returns the indexes of those whose time is over. What cannot be read has none."""
+    return [] if message_format else [i for i, payload in enumerate(payloads) if _has_expired(payload, now_ms)]
+
+
+def _has_expired(payload: bytes, now_ms: int) -> bool:
+    try:
+        glance = Glance(payload)
+        times = glance.properties.absolute_expiry_time, glance.annotation(EXPIRES)
+    except DecodeError:
+        return False
+    return any(isinstance(time, int) and time <= now_ms for time in times)

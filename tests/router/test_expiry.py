@@ -1,0 +1,80 @@
+"""`expire: true` of an address: what is over when it would be sent is not sent, and counts as accepted."""
+
+from __future__ import annotations
+
+import pytest
+
+from amqp10.events import Dispositions, Transfers
+from amqp10.outcomes import ACCEPTED
+from amqp10.sections import Header, Message, Properties
+from amqp10.termini import Source, Target
+from amqp10.types import Timestamp
+from router.config import AddressConfig, RouterConfig
+from router.core.ports import MapState, Outcome
+from router.router import Router
+from tests.router.harness import Mesh
+from tests.router.links import Clients, payloads
+
+TOPIC = AddressConfig(expire=True)
+QUEUE = AddressConfig(type="queue", expire=True)
+NOW_MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("address", "settled"), [(TOPIC, False), (TOPIC, True), (QUEUE, False), (AddressConfig(), False)]
+)
+def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_place_of_being_sent(
+    address: AddressConfig, settled: bool
+) -> None:
+    wall_ms = [NOW_MS]
+    config = RouterConfig("a", routers=("a",), defaults=address)
+    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    client = clients.connect("c")
+    receiver = client.receiver("in", source=Source("t"))
+    sender = client.sender("out", target=Target("t"))
+    times = [(50, None), (None, None), (200, None), (None, NOW_MS + 50), (None, NOW_MS + 200), (200, NOW_MS + 50)]
+    bodies = [
+        Message(
+            str(i), header=Header(ttl=ttl), properties=Properties(absolute_expiry_time=until and Timestamp(until))
+        ).encode()
+        for i, (ttl, until) in enumerate(times)
+    ]
+    sender.send([b"%d" % i for i in range(6)], bodies, settled=settled)
+    clients.exchange()
+    wall_ms[0] += 100
+    receiver.grant(10)
+    clients.exchange()
+    kept = ["1", "2", "4"] if address.expire else [str(i) for i in range(6)]
+    got = [Message.decode(each) for each in payloads(client.seen(Transfers))]
+    assert [each.value for each in got] == kept
+    assert [each.header.ttl if each.header else None for each in got if each.value == "2"] == [200]
+    if settled:
+        return
+    told = [each for each in client.seen(Dispositions) if each.state == ACCEPTED]
+    assert sum(each.last_id - each.first_id + 1 for each in told) == 6 - len(kept)
+    receiver.dispose(0, 5, ACCEPTED, False)
+    clients.exchange()
+    told = [each for each in client.seen(Dispositions) if each.state == ACCEPTED]
+    assert sum(each.last_id - each.first_id + 1 for each in told) == 6
+
+
+def test_what_is_over_when_it_would_come_again_or_comes_after_an_absence_is_not_sent() -> None:
+    mesh = Mesh("ab", address=TOPIC)
+    subscriber = mesh.subscriber("b", epoch=1, born=1, accepts=False)
+    publisher = mesh.publisher("a")
+    publisher.send("m0", "m1")
+    subscriber.dead = {b"m0"}
+    subscriber.dispose(Outcome.RELEASED, subscriber.got[0].id, subscriber.got[1].id)
+    assert subscriber.bodies("again") == ["m1"]
+    assert publisher.accepted() == [0]
+    held = {got.tag: MapState.UNDECIDED for got in subscriber.got[1:2]}
+    subscriber.leave()
+    publisher.send("m2", "m3")
+    back = mesh.subscriber("a", epoch=2, born=1, unsettled=held, credit=0)
+    back.dead = {b"m0", b"m1", b"m2"}  # it holds m1 already
+    back.give_credit(5)
+    assert [(got.kind, got.body) for got in back.got] == [("resume", ""), ("new", "m3")]
+    back.accept(back.got[0].id)
+    assert sorted(publisher.accepted()) == [0, 1, 2, 3]
+    publisher.settle(0, 3)
+    mesh.assert_settled()
