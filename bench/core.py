@@ -67,6 +67,9 @@ class SubscriberEnd:
 
     link_credit = capacity
 
+    def expired(self, *args: Any) -> list[int]:
+        return []
+
     def send(self, tags: list[bytes], *args: Any) -> int:
         first = self.next_id
         self.next_id += len(tags)

@@ -104,6 +104,9 @@ class SubscriberLink(Link):
     def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
         return self._transfer(tag, payload, True, settled)
 
+    def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
+        return []
+
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
         return self._transfer(tag, payload, False, False)
 
