@@ -65,6 +65,28 @@ def test_failures_are_counted_and_releases_are_not(outcome: Outcome, counts: lis
     mesh.assert_settled()
 
 
+def test_what_a_consumer_had_accepted_that_left_is_settled_though_others_were_settled_between() -> None:
+    mesh = Mesh("ab", address=QUEUE)
+    near = mesh.subscriber("a", "s1", credit=0)
+    consumer = mesh.subscriber("b", "s0", accepts=False)
+    publisher = mesh.publisher("a", epoch=1, incarnation=1, unsettled={})
+    publisher.send("m0")
+    publisher.leave()
+    consumer.accept(consumer.got[0].id)
+    consumer.leave(closed=True)
+    mesh.publisher("a", epoch=2, incarnation=1, unsettled=undecided("m0")).leave()
+    other = mesh.publisher("a", "q")
+    other.send("x")
+    near.give_credit(5)
+    other.settle(0)
+    publisher = mesh.publisher("a", epoch=3, incarnation=1, unsettled=undecided("m0"))
+    publisher.send("m0")
+    assert publisher.accepted() == [0]
+    publisher.settle(0)
+    assert bodies(near) == [["x"]]
+    mesh.assert_settled()
+
+
 @pytest.mark.parametrize("failures", [0, 1])
 def test_what_one_cannot_take_does_not_come_to_it_again_on_that_link_after_a_failover(failures: int) -> None:
     mesh = Mesh("abc", address=QUEUE)

@@ -67,6 +67,20 @@ def queue_accepted_and_left(world: Worlds) -> None:
     s.finish()
 
 
+def queue_settled_where_a_consumer_has_gone(world: Worlds) -> None:
+    """As before, but P is back twice: the first time it sends nothing, and another publisher's message is settled
+    before the second. What B remembers of s0 is settled nevertheless."""
+    s = Schedule(world("AB", [P("p0"), P("p1")], [S("s0"), S("s1")], address=QUEUE)).up("s0@B", "p0@A")
+    s.hold(("accept",)).send("p0").run().lose("p0").run().release()
+    s.step("accept", "s0", 0).step("close", "s0").run()
+    s.hold(lambda e, w: e[0] == "c2r" and e[1][0] == "p0" and s.next_frame(e[1]) == "transfer")
+    s.attach("p0@A").run().lose("p0").attach("s1@A", "p1@A").send("p1").run().release()
+    assert s.accepted("s1") == {("p1", 0)}
+    s.attach("p0@A").run()
+    assert s.accepted("s0") == {M0}
+    s.finish()
+
+
 def queue_all_die_and_the_holder_is_late(world: Worlds) -> None:
     """s0 holds m0, and all routers die. P and s1 are back before it: m0 waits until all consumers that may hold it are
     known."""

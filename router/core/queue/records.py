@@ -278,7 +278,6 @@ class QueueRecords(Records):
         if name == NOBODY:
             if sender not in self.gone:
                 self.gone[sender] = SubscriptionEntry(NOBODY, None, NOBODYS_TERM, sender, self.core.now, 0.0)
-                self.expect_home(sender)  # it is told what is settled
             return self.gone[sender]
         entry = self.subscriptions.get(name)
         return entry if entry is not None and entry.term == term and entry.home == sender else None
@@ -367,6 +366,7 @@ class QueueRecords(Records):
         held: bool,
     ) -> None:
         assert entry.home is not None
+        self._reach(entry.home)
         payloads = [payload or b"" for payload in self.log.payloads(start, stop)]
         self.core.send_to(
             entry.home,
@@ -376,6 +376,11 @@ class QueueRecords(Records):
                 self.log.tags(start, stop), payloads,
             ),
         )  # fmt: skip
+
+    def _reach(self, home: str) -> None:
+        """That router is told what is settled, though nobody may be attached there (protocol 16.7)."""
+        if home not in self.reached:
+            self.expect_home(home)
 
     # ------------------------------------------------------------------------------------------------------ outcomes
 
