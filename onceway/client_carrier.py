@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 TURN_S: Final = 0.01
 READ_S: Final = 0.005  # a client whose read takes longer gets half the buffer next time
 LEAST_READ: Final = 4096
+UNSAID: Final = "the client has left without a word: it may not accept the certificate that it saw"
 KEPT_MOST: Final = 8 << 20  # bytes of waiting input; above it each further client may add TOKEN bytes
 TOKEN: Final = 512
 GOODBYE_S: Final = 1.0  # how long a client of MQTT may take to close its end
@@ -108,7 +109,7 @@ class Shares:
 
 
 class ClientCarrier(Carrier):
-    __slots__ = ("_ends", "_kept", "_not_read_since", "_shares", "_view", "_websocket", "scheme")
+    __slots__ = ("_ends", "_full", "_kept", "_not_read_since", "_only_tls", "_shares", "_view", "_websocket", "scheme")
     carried: ClientConnection | MqttConnection | None
 
     def __init__(
@@ -124,29 +125,42 @@ class ClientCarrier(Carrier):
         self._websocket = websocket  # until it is known what is spoken in it
         self._shares = shares
         self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
+        self._full = False  # the last read filled the view
+        self._only_tls = False  # the client has begun TLS, and said nothing in it
         self._kept = b""
         self._not_read_since: float | None = None
         self._ends: asyncio.TimerHandle | None = None
 
     # --- asyncio's side
 
+    def eof_received(self) -> bool:
+        self._ended_by_client()
+        return super().eof_received()
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self._ends is not None:
             self._ends.cancel()
+        if exc is not None:
+            self._ended_by_client()
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view if self._shares.kept < KEPT_MOST else VIEW[:TOKEN]
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._full = nbytes == len(self._view)
         if not self.layers:
             data = bytes(VIEW[:nbytes])
         else:
             began = self._server.time()
             data = self.received(nbytes)
-            self._shares.spent(self._server.time() - began)
+            spent = self._server.time() - began
+            self._shares.spent(spent)
             if not data:
+                self._only_tls = self.tls is not None
+                self._resize(spent)
                 return
+            self._only_tls = False
             if self._websocket is not None:  # its handshake is over
                 if self._websocket.subprotocol == "mqtt":
                     cast("RouterServer", self._server).speaks_mqtt(self)
@@ -175,6 +189,7 @@ class ClientCarrier(Carrier):
     # --- the server's side
 
     def failed(self, kind: str, reason: str) -> None:
+        self._only_tls = False
         cast("RouterServer", self._server).handshake_failed(self.peer, kind, reason)
 
     def end_after(self, seconds: float) -> None:
@@ -223,11 +238,19 @@ class ClientCarrier(Carrier):
         self._server.after_read()
         spent = self._server.time() - began
         self._shares.spent(spent)
+        self._resize(spent)
+
+    def _resize(self, spent: float) -> None:
+        """The next read is to take about as long as it may."""
         size = len(self._view)
         if spent > READ_S:
             self._view = VIEW[: max(LEAST_READ, size // 2)]
-        elif len(data) == size < READ_SIZE and spent < READ_S / 4:
+        elif self._full and size < READ_SIZE and spent < READ_S / 4:
             self._view = VIEW[: size * 2]
+
+    def _ended_by_client(self) -> None:
+        if self._only_tls:
+            self.failed("TLS", UNSAID)
 
     def _delayed(self) -> None:
         if self._not_read_since is not None and self.carried is not None:

@@ -1,22 +1,38 @@
-// node login.js HOST PORT CA [USER PASSWORD | CERTIFICATE]
-// Connects through TLS, with PLAIN or EXTERNAL, and says which router it is connected to, or why not.
+// node login.js PORT CASES
+// CASES is a list of {ca, user, password, certificate, servername} as JSON. Tries each in turn through TLS, with PLAIN or
+// EXTERNAL, and says in a line of JSON which router it is connected to, or why not, when it began, and how long it took.
 'use strict';
 const fs = require('fs');
 const rhea = require('rhea');
-const [host, port, ca, first, second] = process.argv.slice(2);
+const [port, cases] = process.argv.slice(2);
 const pem = (file) => fs.readFileSync(file);
-const options = {host, port: Number(port), transport: 'tls', ca: [pem(ca)], reconnect: false, container_id: 'rhea-login'};
-if (second) Object.assign(options, {username: first, password: second});
-else Object.assign(options, {cert: pem(first), key: pem(first), enable_sasl_external: true});
-const container = rhea.create_container();
-container.on('connection_open', (context) => {
-  console.log('connected to ' + context.connection.container_id);
-  context.connection.close();
-});
-const refused = (error) => console.log('refused: ' + (error.description || error.message || error));
-container.on('connection_error', (context) => refused(context.error || context.connection.error || 'no reason'));
-container.on('error', refused);
-container.on('disconnected', (context) => {
-  if (context.error) refused(context.error);
-});
-container.connect(options);
+
+function login(each) {
+  return new Promise((resolve) => {
+    const began = Date.now();
+    const says = (text) => resolve({began, took: Date.now() - began, said: String(text)});
+    const refused = (error) => says(error.description || error.message || error);
+    const options = {
+      host: '127.0.0.1', port: Number(port), transport: 'tls', ca: [pem(each.ca)], reconnect: false,
+      container_id: 'rhea-login', servername: each.servername || 'localhost',
+    };
+    if (each.user) Object.assign(options, {username: each.user, password: each.password});
+    if (each.certificate) {
+      Object.assign(options, {cert: pem(each.certificate), key: pem(each.certificate), enable_sasl_external: true});
+    }
+    const container = rhea.create_container();
+    container.on('connection_open', (context) => {
+      says('connected to ' + context.connection.container_id);
+      context.connection.close();
+    });
+    container.on('connection_error', (context) => refused(context.error || context.connection.error || 'no reason'));
+    container.on('error', refused);
+    container.on('disconnected', (context) => refused(context.error || 'disconnected'));
+    container.connect(options);
+  });
+}
+
+(async () => {
+  for (const each of JSON.parse(cases)) console.log(JSON.stringify(await login(each)));
+  process.exit(0);
+})();
