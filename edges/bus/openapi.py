@@ -31,6 +31,7 @@ def _body(schema: Schema, kind: str = "application/json") -> Schema:
     return {"content": {kind: {"schema": schema}}}
 
 
+EVERYWHERE: Final = ("401", "500", "503")
 _SAID: Final = {  # what the codes mean, where there is no body of JSON
     "204": {"description": "Done"},
     "400": {"description": "The request is wrong; says why", **_body(_text(), "text/plain")},
@@ -38,14 +39,14 @@ _SAID: Final = {  # what the codes mean, where there is no body of JSON
     "403": {"description": "The topic belongs to another client", **_body(_text(), "text/plain")},
     "404": {"description": "There is no such thing", **_body(_text(), "text/plain")},
     "413": {"description": "It is larger than 1 MiB", **_body(_text(), "text/plain")},
-    "500": {"description": "The bus does not work; says why", **_body(_text(), "text/plain")},
-    "503": {"description": "It cannot be stored now; says why", **_body(_text(), "text/plain")},
+    "500": {"description": "The bus or its store does not work; says why", **_body(_text(), "text/plain")},
+    "503": {"description": "The store is full or away, or the network is; says why", **_body(_text(), "text/plain")},
 }
 
 
 def _does(summary: str, codes: str, takes: Schema | None = None, **answers: Schema) -> Schema:
-    """One operation: codes without a body of JSON, and answers with one as `_200={...}`."""
-    responses = {code: _SAID[code] for code in (*codes.split(), "401")}
+    """One operation: codes without a body of JSON, those of EVERYWHERE too, and answers with one as `_200={...}`."""
+    responses = {code: _SAID[code] for code in (*codes.split(), *EVERYWHERE)}
     responses |= {code[1:]: {"description": "The answer", **content} for code, content in answers.items()}
     request = {} if takes is None else {"requestBody": _body(takes)}
     return {"summary": summary, **request, "responses": responses}
@@ -64,7 +65,7 @@ _WISH: Final = {
     "timeout": _number(maximum=3_600_000),
     "max": _number(1, maximum=1_000_000),
 }
-_DELETE_TOPIC: Final = _does("Delete a topic; its owner and root", "204 403 404 503")
+_DELETE_TOPIC: Final = _does("Delete a topic; its owner and root", "204 403 404")
 
 DESCRIPTION: Final[Schema] = {
     "openapi": "3.1.0",
@@ -80,28 +81,28 @@ DESCRIPTION: Final[Schema] = {
             "get": _does("List tokens; root only", "204", _200=_body(_list("Token"))),
             "post": _does(
                 "Make a token; root only",
-                "400 503",
+                "400",
                 _object("name", name=_text(pattern="^[a-z0-9:_-]{1,30}$")),
                 _201=_body(_named("Token")),
             ),
         },
-        "/api_tokens/{token}": _path("token", delete=_does("Delete a token; root only", "204 503")),
+        "/api_tokens/{token}": _path("token", delete=_does("Delete a token; root only", "204")),
         "/topics": {"get": _does("List topics", "", _200=_body(_list("Topic")))},
         "/topics/{name}": _path(
-            "name", post=_does("Push an event", "204 400 403 413 503", _named("Push")), delete=_DELETE_TOPIC
+            "name", post=_does("Push an event", "204 400 403 413", _named("Push")), delete=_DELETE_TOPIC
         ),
         "/topic/{name}": _path("name", delete=_DELETE_TOPIC),
         "/subscription": {
             "post": _does(
                 "Subscribe; topics that are not listed are unsubscribed",
-                "204 400 404 503",
+                "204 400 404",
                 _object("topics", "callback", "uuid", topics={"type": "array", "items": _TOPIC}, **_WISH),
             )
         },
         "/subscriber": {
             "get": _does("Show one's own subscription", "404", _200=_body(_named("Subscription"))),
-            "put": _does("Make or edit one's own subscription", "204 400 503", _object(**_WISH)),
-            "delete": _does("End one's own subscription", "204 404 503"),
+            "put": _does("Make or edit one's own subscription", "204 400", _object(**_WISH)),
+            "delete": _does("End one's own subscription", "204 404"),
         },
         "/subscriber/topics": {
             "get": _does("List one's own topics", "404", _200=_body({"type": "array", "items": _TOPIC}))
@@ -110,13 +111,13 @@ DESCRIPTION: Final[Schema] = {
             "name",
             put=_does(
                 "Subscribe to one topic more; with a position or a time (ms), from there on",
-                "204 400 404 503",
+                "204 400 404",
                 _object(position=_number(), time=_number()),
             ),
-            delete=_does("Unsubscribe from one topic", "204 404 503"),
+            delete=_does("Unsubscribe from one topic", "204 404"),
         ),
         "/subscriptions": {"get": _does("List subscriptions", "", _200=_body(_list("Subscription")))},
-        "/pulse": {"get": _does("Whether the bus works", "204 500")},
+        "/pulse": {"get": _does("Whether the bus works", "204")},
         "/pulse/scaling": {"get": _does("Slow when many deliveries are due", "204")},
         "/metrics": {"get": _does("Metrics for Prometheus", "", _200=_body(_text(), "text/plain"))},
         "/openapi.json": {"get": _does("This description", "", _200=_body({"type": "object"}))},

@@ -1,9 +1,10 @@
-"""/pulse/scaling answers late when many batches are due, so that a load balancer adds subscribers' servers."""
+"""What requests are answered with in states that a live bus is seldom in."""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from edges.bus.core import Bus, Topic
 from edges.bus.options import BusOptions
 from edges.bus.rules import Wish
 from onceway.loop import run
+from tests.edges.bus.described import judge
 
 pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
 
@@ -51,3 +53,35 @@ def test_the_answer_takes_a_second_when_a_hundred_batches_are_due() -> None:
 def test_the_answer_comes_at_once_when_fewer_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SCALING_PAUSE_S", 1000.0)  # it would be an error of the client
     run(ask_with(99))
+
+
+def test_a_store_that_does_not_answer_is_503_and_a_pulse_of_500(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everywhere, and as it is described."""
+    monkeypatch.setattr(server, "PUSH_TIMEOUT_S", 0.01)
+
+    async def current() -> None:
+        await asyncio.Future()
+
+    store = SimpleNamespace(place="postgresql://db/bus")
+    registry = SimpleNamespace(tokens={}, current=current)
+    edge: Any = SimpleNamespace(registry=registry, options=BusOptions("postgresql://db/bus", ""), store=store)
+
+    async def ask() -> dict[tuple[str, str], int]:
+        serving = server.BusServer(edge, "key")
+        port = await serving.start("127.0.0.1", 0)
+        found = {}
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            for route in serving._routes():
+                path = re.sub(r"\{\w+\}", "a", route.path)
+                answer = await client.request(route.method, f"http://127.0.0.1:{port}{path}", auth=("key", ""))
+                assert answer.text == "the store does not answer: postgresql://db/bus\n"
+                kind = answer.headers["Content-Type"]
+                judge(route.method, path, None, answer.status_code, kind, answer.content)
+                found[route.method, path] = answer.status_code
+        await serving.stop()
+        return found
+
+    found = run(ask())
+    assert found.pop(("GET", "/pulse")) == 500
+    assert len(found) >= 18
+    assert set(found.values()) == {503}
