@@ -255,6 +255,7 @@ class Reader:
     async def _ask_routers(self) -> None:
         """The stores of the pipe, as a router knows them."""
         self._rng.shuffle(self._routers)
+        unknown = 0
         for url in self._routers:
             link = _Attachment(url, self.topic, self._name, {})
             why = await link.open(ANSWER_S, credit=0)
@@ -263,7 +264,12 @@ class Reader:
             if error is not None and error.condition == LINK_REDIRECT:
                 self._stores = parse_urls([str(each) for each in (error.info or {}).get(STORES, ())])
                 return
-            self._reasons[str(url)] = why or f"{self.topic!r} is no pipe there; name its stores"
+            self._reasons[str(url)] = why or "no such pipe"
+            unknown += why is None
+        if unknown == len(self._routers) and self.next is None:
+            routers = ", ".join(map(str, self._routers))
+            text = f"no pipe {self.topic!r} at {routers}; is the name right? A pipe that no file has needs --store"
+            raise ConnectionFailed(text, self._reasons)
 
 
 class _Attachment:

@@ -76,6 +76,13 @@ def test_nobody_there_ends_with_1() -> None:
     assert "no store of pipe 'x' reached within 0.2 s" in done.stderr
 
 
+@pytest.mark.parametrize("what", ["pull", "reset"])
+def test_a_pipe_that_is_not_there_ends_at_once_with_1(network: PipeNetwork, what: str) -> None:
+    done = onceway("pipe", what, "nosuch", "--url", network.urls(), "--connect-timeout", 1000)
+    said = f"no pipe 'nosuch' at {network.urls()}; is the name right? A pipe that no file has needs --store\n"
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
+
+
 def test_a_store_that_the_file_does_not_have_is_named(network: PipeNetwork) -> None:
     done = onceway("pipe", "serve", network.topology_path, "--store", "z")
     assert (done.returncode, done.stderr) == (2, "--store: one of s\n")
