@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import ssl
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from edges.bus.options import BusOptions
 
 ROOT_KEY: Final = "ONCEWAY_BUS_ROOT_KEY"
+GARBAGE: Final = 20_000  # new objects between two looks for cycles: at 700, Python's default, 7 % of all CPU
 
 
 @click.group("bus", context_settings={"help_option_names": ["-h", "--help"]})
@@ -206,6 +208,8 @@ async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
         await edge.stop()
         return 2
     logger("bus", edge=options.name).info("bus_listening", "listening: {host}:{port}", host=host, port=port)
+    gc.freeze()  # what the start has made stays
+    gc.set_threshold(GARBAGE)
     stopped = asyncio.create_task(stop.wait())
     waiting: set[asyncio.Future[Any]] = {stopped, edge.failed}
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
