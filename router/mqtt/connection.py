@@ -270,6 +270,7 @@ class MqttConnection:
     def publish(self, one: Outgoing, again: bool) -> bool:
         """Sends a delivery of QoS 1 or 2; False: the client takes none so large."""
         given = one.publish
+        assert given is not None
         topic, properties = self._aliased(given)
         return self._publish(Publish(topic, given.payload, one.qos, given.retain, again, one.packet_id, properties))
 
@@ -317,6 +318,8 @@ class MqttConnection:
     def _handle(self, packets: list[Packet], now: float) -> None:
         publishing: list[Publish] = []  # of one address, all of QoS 0 or none
         address = ""
+        if packets and self.session is not None:
+            self.session.incoming.heard(now)
         for packet in packets:
             if isinstance(packet, Publish):
                 to = self._address_for(packet)
@@ -351,7 +354,7 @@ class MqttConnection:
         if self.service.is_far_over_memory_limit:
             self.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: this router holds twice as much payload")
             return
-        self.session.publisher(address, now).publish(packets, now)
+        self.session.incoming.publisher(address, now).publish(packets, now)
 
     def _address_for(self, packet: Publish) -> str | None:
         """The address that a PUBLISH goes to; None: it goes nowhere, and was answered where it has to be."""
@@ -361,7 +364,7 @@ class MqttConnection:
         if packet.retain and session.version == 5:  # [MQTT-3.2.2-14]: CONNACK has said so
             self.close(Reason.RETAIN_NOT_SUPPORTED, "retained messages need a store, and there is none")
             return None
-        if packet.qos and session.repeated(packet):
+        if packet.qos and session.incoming.repeated(packet):
             return None
         topic = packet.topic
         reason = session.refusal_of(topic, packet.qos)
@@ -389,9 +392,9 @@ class MqttConnection:
         elif isinstance(packet, Pubrec):
             session.received(packet.packet_id, packet.reason)
         elif isinstance(packet, Pubcomp):
-            session.completed(packet.packet_id)
+            session.completed(packet.packet_id, now)
         elif isinstance(packet, Pubrel):
-            session.released(packet.packet_id)
+            session.incoming.released(packet.packet_id, now)
         elif isinstance(packet, Subscribe):
             session.subscribe(packet, now)
         elif isinstance(packet, Unsubscribe):

@@ -58,9 +58,10 @@ class Filters:
         self._matches.clear()
         return self.by_text.pop(text, None)
 
-    def addresses(self) -> set[str]:
-        """Returns the addresses that some filter needs."""
-        return {address for one in self.by_text.values() for address in one.addresses}
+    def addresses(self, texts: Iterable[str] | None = None) -> set[str]:
+        """Returns the addresses that these filters need, by default all."""
+        filters = self.by_text.values() if texts is None else [self.by_text[t] for t in texts if t in self.by_text]
+        return {address for one in filters for address in one.addresses}
 
     def match(self, topic: str, own: bool) -> Match | None:
         """Returns how the session gets a message; None: it does not. own: the session itself has published it."""

@@ -34,11 +34,11 @@ class Lease:
         self.resumed = born != epoch
         self.detached = False
 
-    def leave(self, now: float) -> None:
-        """The session is over."""
+    def leave(self, now: float, *, closed: bool) -> None:
+        """The session is over, or (not closed) goes on at another router."""
         if not self.detached:
             self.detached = True
-            self.session.core.detach_subscriber(self, True, now)
+            self.session.core.detach_subscriber(self, closed, now)
 
     # --- SubscriberPort: what the core says
 

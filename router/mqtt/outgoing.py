@@ -1,8 +1,8 @@
 """What a session has sent its client and the client has not acknowledged to the end; packet identifiers.
 
-QoS 1 takes any free identifier of the lower half. QoS 2 takes the one that the outgoing delivery-tag says, in the upper
-half: every router computes the same, so the successor of a router that has died sends a delivery under the identifier
-that the client knows. A delivery whose identifier is in use waits for it, and everything behind it waits too.
+QoS 1, and QoS 2 of a session that ends with its connection, take any free identifier of the lower half. QoS 2 of a
+session that may go on at another router takes one of the upper half, which another router keeps: the hash of the
+delivery-tag where that is free. So if nobody is left who has kept it, it is found again in most cases.
 """
 
 from __future__ import annotations
@@ -18,64 +18,77 @@ if TYPE_CHECKING:
 
 UPPER: Final = 0x8000
 """The first identifier of QoS 2."""
+QUESTION: Final = 0xFFFF
+"""No PUBLISH has it: a PUBREL of it asks whether the client is there (protocol 5.7.8)."""
 
 
 class State(IntEnum):
     SENT = 0  # PUBLISH; or it waits for its identifier, or for room
-    RECEIVED = 1  # PUBREC has come
-    RELEASED = 2  # PUBREL; PUBCOMP has not come
+    KEPT = 1  # it has an identifier, and nothing is to be sent yet
+    RECEIVED = 2  # PUBREC has come
+    RELEASED = 3  # PUBREL; PUBCOMP has not come
 
 
 class Outgoing:
     """One delivery of QoS 1 or 2."""
 
-    __slots__ = ("delivery_id", "packet_id", "publish", "qos", "settled", "state", "subscriber", "tag")
+    __slots__ = ("delivery_id", "packet_id", "publish", "qos", "repeated", "state", "subscriber", "tag")
 
-    def __init__(self, subscriber: MqttSubscriber, delivery_id: int, tag: bytes, publish: Publish, qos: int) -> None:
+    def __init__(
+        self, subscriber: MqttSubscriber, delivery_id: int, tag: bytes, publish: Publish | None, qos: int
+    ) -> None:
         self.subscriber = subscriber
         self.delivery_id = delivery_id
         self.tag = tag
-        self.publish = publish  # without identifier
+        self.publish = publish  # without identifier; None: another router has sent it, and it has not come again
         self.qos = qos
         self.packet_id = 0  # 0: it has none yet
         self.state = State.SENT
-        self.settled = False  # in the network
+        self.repeated = False  # the client may have it
 
 
 class Identifiers:
     """The identifiers of one session, and what waits to be sent."""
 
-    __slots__ = ("_next", "in_flight", "survives", "waiting")
+    __slots__ = ("_next", "in_flight", "waiting")
 
-    def __init__(self, survives: bool) -> None:
-        """survives: another router may have to go on with the session."""
-        self.survives = survives
-        self.in_flight: dict[int, Outgoing] = {}  # by identifier, in the order of the first sending
+    def __init__(self) -> None:
+        self.in_flight: dict[int, Outgoing] = {}  # by identifier; those that were sent in the order of that
         self.waiting: deque[Outgoing] = deque()  # to be sent, or sent again, in order
         self._next = 1
 
-    def take(self, one: Outgoing) -> bool:
-        """Gives the delivery its identifier, unless that is in use."""
-        if one.qos == 2 and self.survives:
-            packet_id = identifier_of(one.tag)
-            if packet_id in self.in_flight:
-                return False
-        else:
-            packet_id = self._next
-            while packet_id in self.in_flight:
-                packet_id = packet_id % (UPPER - 1) + 1
-            self._next = packet_id % (UPPER - 1) + 1
-        one.packet_id = packet_id
-        self.in_flight[packet_id] = one
-        return True
+    def reserve(self, one: Outgoing) -> None:
+        """Gives a delivery of QoS 2 an identifier of the upper half. Nothing is sent yet."""
+        one.state = State.KEPT
+        one.packet_id = identifier_of(one.tag)
+        while one.packet_id in self.in_flight:
+            one.packet_id = UPPER if one.packet_id == QUESTION - 1 else one.packet_id + 1
+        self.in_flight[one.packet_id] = one
+
+    def free(self, one: Outgoing) -> None:
+        """It is not in flight any more."""
+        if self.in_flight.get(one.packet_id) is one:
+            del self.in_flight[one.packet_id]
+
+    def take(self, one: Outgoing) -> None:
+        """It is about to be sent: gives it an identifier of the lower half, unless it has one."""
+        if one.packet_id:
+            if not one.repeated:  # in the order of the first sending
+                self.in_flight[one.packet_id] = self.in_flight.pop(one.packet_id)
+            return
+        while self._next in self.in_flight:
+            self._next = self._next % (UPPER - 1) + 1
+        one.packet_id = self._next
+        self._next = self._next % (UPPER - 1) + 1
+        self.in_flight[one.packet_id] = one
 
     def send_again(self) -> None:
         """The client has connected again: what it has not answered comes first [MQTT-4.4.0-1, 4.6.0-1]."""
-        unanswered = [one for one in self.in_flight.values() if one.state is State.SENT]
-        new = [one for one in self.waiting if not one.packet_id]
-        self.waiting = deque(unanswered + new)
+        waiting = set(self.waiting)
+        sent = [one for one in self.in_flight.values() if one.state is State.SENT and one not in waiting]
+        self.waiting.extendleft(reversed(sent))
 
 
 def identifier_of(tag: bytes) -> int:
-    """Returns the identifier of a delivery of QoS 2, from its outgoing tag."""
-    return UPPER | int.from_bytes(blake2b(tag, digest_size=2).digest(), "big")
+    """Returns the preferred identifier of a delivery of QoS 2, from its outgoing tag."""
+    return UPPER + int.from_bytes(blake2b(tag, digest_size=2).digest(), "big") % (QUESTION - UPPER)

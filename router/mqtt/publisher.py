@@ -1,9 +1,10 @@
-"""What one session publishes to one address: the core's PublisherPort, with packet identifiers in place of tags.
+"""What one session publishes to one address: the core's CompletionPort, with packet identifiers in place of tags.
 
-QoS 2 has the tag (incarnation of the session, packet identifier), so that a repeat is recognised wherever the client
-sends it. QoS 1 has a tag of its own for each PUBLISH; its repeat is a new delivery. QoS 0 is a settled transfer. The
-session's client is told what the outcomes mean by `router.mqtt.session`, which has the identifiers. A port lives on
-when its client has gone, until all that it has taken has an outcome.
+QoS 2 of a session that may go on at another router has the tag (incarnation of the session, packet identifier): a
+repeat is recognised wherever the client sends it, and PUBCOMP waits until nobody holds that tag (protocol 6.11). QoS 1
+has a tag of its own for each PUBLISH; its repeat is a new delivery. QoS 0 is a settled transfer. What outcomes mean to
+the client is in `router.mqtt.incoming`, which has the identifiers. A port lives on when its client has gone, until all
+that it has taken has an outcome.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from mqtt import Publish, Reason
+from mqtt import Publish
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term
 from router.core.waiting import Waiting
 from router.mqtt.conversion import to_message
 
 if TYPE_CHECKING:
+    from router.mqtt.incoming import Incoming
     from router.mqtt.session import Session
 
 LINK: Final = "mqtt"
@@ -29,33 +31,25 @@ def name_of(incarnation: int) -> str:
     return f"{LINK}-{incarnation}"
 
 
-class Incoming:
-    """A PUBLISH of QoS 1 or 2 that is not acknowledged to the end."""
-
-    __slots__ = ("asked_on", "delivery_id", "done", "packet_id", "publisher", "qos")
-
-    def __init__(self, publisher: MqttPublisher, delivery_id: int, packet_id: int, qos: int) -> None:
-        self.publisher = publisher
-        # Only this connection is told the outcome: on another one the client first repeats its PUBLISH [MQTT-4.4.0-1].
-        self.asked_on = publisher.session.connection
-        self.delivery_id = delivery_id
-        self.packet_id = packet_id  # 0: no client waits for it
-        self.qos = qos
-        self.done: Reason | None = None  # what it is answered with
-
-
 class MqttPublisher:
     """One address's."""
 
-    __slots__ = ("asked", "attach", "detached", "incoming", "next_id", "session", "settled")
+    __slots__ = ("asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled")
 
     def __init__(self, session: Session, address: str) -> None:
         self.session = session
         # Each session is a publisher of its own: what an earlier one has left is over when that one is, whether or not
         # its client publishes again.
-        self.attach = PublisherAttach(session.container, name_of(session.incarnation), address, unsettled=UNIQUE_TAGS)
+        self.attach = PublisherAttach(
+            session.container,
+            name_of(session.incarnation),
+            address,
+            unsettled=UNIQUE_TAGS,
+            wants_completion=session.persists,
+        )
         self.next_id = 0
         self.incoming: dict[int, Incoming] = {}  # by delivery-id
+        self.completing: dict[int, Incoming] = {}  # settled, with a tag that may come again; by delivery-id
         self.settled: list[tuple[int, int]] = []  # delivery-ids that the core is to be told of
         self.detached = False
         self.asked = False  # the core wants evidence that the publisher is here
@@ -73,17 +67,16 @@ class MqttPublisher:
         self.next_id += len(packets)
         tags: list[bytes] = []
         for i, each in enumerate(packets):
-            tags.append(session.tag_of(each))
+            tags.append(session.incoming.tag_of(each))
             if not settled:
-                one = Incoming(self, first_id + i, each.packet_id, each.qos)
-                self.incoming[first_id + i] = one
-                if each.packet_id:
-                    session.incoming[each.packet_id] = one
+                self.incoming[first_id + i] = session.incoming.enter(self, first_id + i, each)
         core.transfers(self, first_id, tags, payloads, settled, 0, now)
 
     def settle(self, one: Incoming) -> None:
-        """It is over for its client."""
+        """The client gives it up. `completed` follows where its tag may come again."""
         self.incoming.pop(one.delivery_id, None)
+        if one.qos == 2 and one.packet_id and self.attach.wants_completion:
+            self.completing[one.delivery_id] = one
         settled = self.settled
         if settled and settled[-1][1] == one.delivery_id - 1:
             settled[-1] = settled[-1][0], one.delivery_id
@@ -98,22 +91,27 @@ class MqttPublisher:
             return
         for first, last in settled:
             self.session.core.publisher_settled(self, first, last, now)
-        if self.asked:  # It cannot have been anywhere else: no other router ever has a publisher of this name.
+        if self.asked and not self.session.persists:  # no other router ever has a publisher of this name
+            self.answered(now)
+
+    def answered(self, now: float) -> None:
+        """The client has answered the question."""
+        if self.asked and not self.detached:
             self.asked = False
             self.session.core.question_answered(self, now)
 
-    def leave(self, now: float) -> None:
-        """Detaches. Nothing goes on elsewhere: a session ends with its router."""
+    def leave(self, now: float, *, closed: bool = True) -> None:
+        """Detaches; closed: nothing of it goes on elsewhere."""
         if not self.detached:
             self.flush(now)
             self.detached = True
-            self.session.core.detach_publisher(self, True, now)
+            self.session.core.detach_publisher(self, closed, now)
 
     @property
     def undecided(self) -> bool:
         return any(one.done is None for one in self.incoming.values())
 
-    # --- PublisherPort: what the core says
+    # --- CompletionPort: what the core says
 
     def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:
         """What the client publishes is its sign of life: the port attaches when there is something."""
@@ -129,13 +127,25 @@ class MqttPublisher:
 
     def ask(self) -> None:
         self.asked = True
-        self.session.service.to_flush(self)
+        if self.session.persists:
+            self.session.incoming.ask()
+        else:
+            self.session.service.to_flush(self)
+
+    def completed(self, first_id: int, last_id: int) -> None:
+        for delivery_id in range(first_id, last_id + 1):
+            one = self.completing.pop(delivery_id, None)
+            if one is not None:
+                self.session.incoming.complete(one)
+
+    def tag_completed(self, tag: bytes) -> None:
+        self.session.incoming.tag_complete(tag, self.attach.address)
 
     def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
         for delivery_id in range(first_id, last_id + 1):
             one = self.incoming.get(delivery_id)
             if one is not None and one.done is None:
-                self.session.published(one, outcome, rejected)
+                self.session.incoming.published(one, outcome, rejected)
 
     def answer_map_part(self) -> None:
         raise AssertionError("there are no maps in parts here")

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mqtt import Connect, Reason
 from mqtt.reader import LARGEST
+from router.core.containers import subscriptions_of
 from router.mqtt.connection import Authenticate, MqttConnection
 from router.mqtt.lease import NAME, SESSIONS
 from router.mqtt.messages import Messages
+from router.mqtt.publisher import LINK
 from router.mqtt.session import IN_FLIGHT, Session
 from router.mqtt.topic_map import TopicMap
 from router.policies import Direction, Identity, owned
@@ -23,6 +25,7 @@ from router.policies import Direction, Identity, owned
 if TYPE_CHECKING:
     from router.config import Limits, RouterConfig
     from router.core.core import Core
+    from router.core.ports import KnownSubscription
     from router.mqtt.publisher import MqttPublisher
     from router.mqtt.subscriber import MqttSubscriber
     from router.reporting import Log
@@ -76,6 +79,7 @@ class Mqtt:
         self._to_flush: dict[MqttPublisher | MqttSubscriber, None] = {}
         self._leaving: dict[MqttPublisher, None] = {}
         self._roomy: dict[Session, None] = {}
+        self._moved: dict[Session, None] = {}
         self._orphans: dict[MqttPublisher, float] = {}  # until when they wait
         self._timers: list[tuple[float, int, Session]] = []
         self._order = count()
@@ -138,12 +142,12 @@ class Mqtt:
                 session.end(now)
 
     def drain(self, now: float) -> None:
-        """Clients are sent away, and their sessions end."""
+        """Clients are sent away. Their sessions go on at other routers, where they persist."""
         self.draining = True
         for connection in list(self.connections):
             connection.close(Reason.SERVER_SHUTTING_DOWN, "this router is being drained")
         for session in list(self.sessions.values()):
-            session.end(now)
+            session.leave(now) if session.persists else session.end(now)
 
     def take_dirty(self) -> list[MqttConnection]:
         """Connections that may have output, each once. Closed ones are forgotten here."""
@@ -155,6 +159,7 @@ class Mqtt:
 
     def flush(self, now: float) -> None:
         """Tells the core what packets have meant, before the core's own flush."""
+        self._look_at_moved(now)
         while self._to_flush or self._leaving or self._roomy:
             ports, self._to_flush = self._to_flush, {}
             for port in ports:
@@ -167,11 +172,11 @@ class Mqtt:
             for session in roomy:
                 session.send_waiting()
                 for subscriber in list(session.subscribers.values()):
-                    self.core.subscriber_credit(subscriber, now)
+                    subscriber.credit(now)
 
     @property
     def wants_flush(self) -> bool:
-        return bool(self._to_flush or self._leaving or self._roomy)
+        return bool(self._to_flush or self._leaving or self._roomy or self._moved)
 
     def next_deadline(self) -> float | None:
         if not self._orphans and not self._timers:
@@ -232,25 +237,48 @@ class Mqtt:
         expiry_s = min(float(asked), self.longest_session_s)
         session = self.sessions.get(container)
         if session is not None and session.connection is not None:
-            before = session.connection
-            before.close(Reason.SESSION_TAKEN_OVER, "the client has connected again")
+            session.connection.close(Reason.SESSION_TAKEN_OVER, "the client has connected again")
             session = self.sessions.get(container)
+        if session is not None and connect.clean_start:
+            session.end(now)
+            session = None
         known = self._known(container)
-        epoch = self.epoch(known[0] if known is not None else 0)
-        goes_on = session is not None and not connect.clean_start
-        if session is None or not goes_on:
-            if session is not None:
-                session.end(now)
-            session = Session(self, container, epoch, expiry_s, connect.version)
+        if session is not None:
+            session.present, session.expiry_s, session.version = True, expiry_s, connect.version
+        else:
+            goes_on = known is not None and not connect.clean_start
+            incarnation = known[1] if known is not None and goes_on else self.epoch(known[0] if known else 0)
+            session = Session(self, container, incarnation, expiry_s, connect.version, goes_on=goes_on)
             self.sessions[container] = session
-        session.client_id = client_id
+            session.client_id = client_id
         session.identity = connection.identity
-        session.version = connect.version
-        session.present = goes_on
-        session.expiry_s = expiry_s
         session.connection = connection
         connection.session = session
+        epoch = self.epoch(known[0] if known is not None else 0) if session.present else session.incarnation
         session.take_lease(epoch, session.incarnation, now)
+
+    def begin_anew(self, former: Session) -> None:
+        """What another router has left of the session has expired, or may have missed something: the client gets a new
+        one, without anything of it."""
+        connection, now = former.connection, self.now
+        former.connection = None
+        former.end(now)
+        if connection is None:
+            return
+        incarnation = self.epoch(former.incarnation)
+        session = Session(self, former.container, incarnation, former.expiry_s, former.version, goes_on=False)
+        self.sessions[session.container] = session
+        session.client_id, session.identity = former.client_id, former.identity
+        session.connection, connection.session = connection, session
+        session.take_lease(incarnation, incarnation, now)
+
+    def left_by(self, container: str) -> list[KnownSubscription]:
+        """The subscriptions of MQTT that this router knows of a client."""
+        return [
+            each
+            for each in subscriptions_of(self.core, container)
+            if each.name == LINK and each.address in self.topics.addresses
+        ]
 
     def _known(self, container: str) -> tuple[int, int] | None:
         """The term and birth of the session, as far as this router knows."""
@@ -268,10 +296,20 @@ class Mqtt:
     # --- for sessions
 
     def session_moved(self, session: Session) -> None:
-        """The client has one at another router now."""
+        """The client has connected at another router now. Whether this session goes on there is known when that attach
+        has been entered."""
         if session.connection is not None:
             session.connection.close(Reason.SESSION_TAKEN_OVER, "the client has connected elsewhere")
-        session.end(self.now)
+        self._moved[session] = None
+
+    def _look_at_moved(self, now: float) -> None:
+        moved, self._moved = self._moved, {}
+        for session in moved:
+            known = self._known(session.container)
+            if session.persists and known is not None and known[1] == session.incarnation:
+                session.leave(now)
+            else:
+                session.end(now)
 
     def session_refused(self, session: Session, condition: str, description: str) -> None:
         """The network has no place for it, or none any more. The client may connect again."""

@@ -7,15 +7,11 @@ reads and writes packets, `router.mqtt.service` knows all sessions of the router
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from mqtt import (
-    NO_PROPERTIES,
-    Properties,
-    Puback,
-    Pubcomp,
     Publish,
-    Pubrec,
     Pubrel,
     Reason,
     Suback,
@@ -25,13 +21,15 @@ from mqtt import (
     Will,
 )
 from mqtt.topics import is_shared
-from router.core.ports import Outcome
+from router.core.ports import KnownSubscription, Outcome
 from router.mqtt.filters import Filter, Filters
+from router.mqtt.incoming import IncomingMessages
+from router.mqtt.kept import KeptSubscriber, read, too_many, written
 from router.mqtt.lease import Lease
-from router.mqtt.outgoing import Identifiers, Outgoing, State
-from router.mqtt.publisher import Incoming, MqttPublisher
-from router.mqtt.subscriber import MqttSubscriber
-from router.names import STOLEN, SUBSCRIPTION_UNDECLARED
+from router.mqtt.outgoing import QUESTION, Identifiers, Outgoing, State
+from router.mqtt.publisher import MqttPublisher
+from router.mqtt.subscriber import MqttSubscriber, TransientSubscriber
+from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_UNDECLARED
 from router.policies import NOBODY
 
 if TYPE_CHECKING:
@@ -45,13 +43,12 @@ MOST_QOS: Final = {"exactly-once": 2, "at-least-once": 1, "at-most-once": 0}
 
 
 class _Asked:
-    """A SUBSCRIBE whose SUBACK waits until every router knows the subscriptions that it needs."""
+    """A SUBSCRIBE or UNSUBSCRIBE whose answer waits until every router knows the filters."""
 
-    def __init__(self, packet_id: int, reasons: list[Reason], texts: list[str], waits: set[str]) -> None:
-        self.packet_id = packet_id
-        self.reasons = reasons
+    def __init__(self, answer: Suback | Unsuback, texts: list[str], waits: dict[str, int]) -> None:
+        self.answer = answer
         self.texts = texts
-        self.waits = waits  # addresses
+        self.waits = waits  # address -> number of the change
 
 
 class Session:
@@ -60,34 +57,37 @@ class Session:
     Attributes:
         container: The client identifier, with the user's name in front (protocol 1.12).
         expiry_s: How long it lives without a connection, as granted; 0: it ends with its connection.
+        persists: Whether it may go on at another router.
+        known: The subscriptions that another router has left of it, while they are attached.
         connection: None while the client is away.
     """
 
-    def __init__(self, service: Mqtt, container: str, incarnation: int, expiry_s: float, version: int) -> None:
+    def __init__(
+        self, service: Mqtt, container: str, incarnation: int, expiry_s: float, version: int, *, goes_on: bool
+    ) -> None:
         self.service = service
         self.core: Core = service.core
         self.container = container
         self.client_id = ""
         self.identity = NOBODY
-        self.present = False  # it went on with the last CONNECT
+        self.present = goes_on  # with the last CONNECT
         self.incarnation = incarnation
         self.expiry_s = expiry_s
-        self.persists = expiry_s > 0
+        self.persists = goes_on or expiry_s > 0
         self.version = version
         self.connection: MqttConnection | None = None
         self.filters = Filters()
-        self.identifiers = Identifiers(self.persists)
-        self.incoming: dict[int, Incoming] = {}  # by packet identifier
-        self.publishers: dict[str, MqttPublisher] = {}
+        self.identifiers = Identifiers()
+        self.incoming = IncomingMessages(self)
+        self.incoming.may_be_elsewhere = goes_on
         self.subscribers: dict[str, MqttSubscriber] = {}
         self.lease: Lease | None = None
+        self.known: dict[str, KnownSubscription] | None = {} if goes_on else None
         self.ended = False
         self.will: Will | None = None
         self.will_at: float | None = None
         self.expires_at: float | None = None
         self._asked: list[_Asked] = []
-        self._life = (incarnation & 0xFFFFFFFFFFFFFF).to_bytes(7, "big")
-        self._count = 0
 
     # --- life
 
@@ -102,6 +102,48 @@ class Session:
         """All routers know that the session is here."""
         if lease is not self.lease:
             return
+        now = self.service.now
+        left = self.service.left_by(self.container)
+        if self.known is not None:
+            self.known = {each.address: each for each in left if self._is_mine(each)}
+            for each in self.known.values():
+                self._go_on_with(each, now)
+        for each in left:
+            if each.home is None and each.address not in self.subscribers:  # of a session before this one
+                epoch = self.service.epoch()
+                former = TransientSubscriber(self, each.address, epoch, epoch)
+                former.begin(now)
+                former.leave(now, closed=True)
+        self._check_ready()
+
+    def _is_mine(self, known: KnownSubscription) -> bool:
+        found = read(known.data)
+        return found is not None and found[0] == self.incarnation
+
+    def _go_on_with(self, known: KnownSubscription, now: float) -> None:
+        """Attaches what another router has left."""
+        found = read(known.data)
+        assert found is not None
+        assert known.born is not None
+        for one in found[1]:
+            addresses = self.service.topics.addresses_of(one.options.topic_filter)
+            if all(self.service.may(self.identity, "receive", address) for address in addresses):
+                self.filters.add(Filter(one.options, one.identifier, tuple(addresses)))
+        subscriber = self.subscribers[known.address] = KeptSubscriber(
+            self, known.address, self.service.epoch(), known.born[0]
+        )
+        subscriber.attach.data = known.data
+        subscriber.begin(now)
+
+    def _check_ready(self) -> None:
+        """CONNACK follows when what another router has left is here."""
+        if self.known is not None and not all(
+            address in self.subscribers and self.subscribers[address].answered for address in self.known
+        ):
+            return
+        self.known = None
+        for address in set(self.subscribers) - self.filters.addresses():  # by the topology file or policies of today
+            self._leave(address, self.service.now)
         if self.connection is not None:
             self.connection.session_ready(self)
 
@@ -111,6 +153,8 @@ class Session:
             return
         if condition == STOLEN:
             self.service.session_moved(self)
+        elif condition == SUBSCRIPTION_BROKEN and self.known is not None:
+            self.service.begin_anew(self)
         else:
             self.service.session_refused(self, condition, description)
 
@@ -123,6 +167,7 @@ class Session:
             if one.state is State.RELEASED:
                 connection.send(Pubrel(packet_id))
         self.send_waiting()
+        self.incoming.ask()
         self.service.has_room(self)
 
     def disconnected(self, now: float, *, with_will: bool) -> None:
@@ -158,21 +203,24 @@ class Session:
 
     def end(self, now: float) -> None:
         """It is over: what it has subscribed to is removed, and what was published goes its way."""
-        if self.ended:
-            return
-        if self.will is not None and self.connection is None:
-            self._publish_will(now)
+        if not self.ended:
+            if self.will is not None and self.connection is None:
+                self._publish_will(now)
+            self._stop(now, closed=True)
+            self.incoming.end(now)
+
+    def leave(self, now: float) -> None:
+        """It goes on at another router."""
+        if not self.ended:
+            self._stop(now, closed=False)
+            self.incoming.leave(now)
+
+    def _stop(self, now: float, *, closed: bool) -> None:
         self.ended = True
         for subscriber in list(self.subscribers.values()):
-            subscriber.leave(now)
+            subscriber.leave(now, closed=closed)
         if self.lease is not None:
-            self.lease.leave(now)
-        for publisher in self.publishers.values():
-            for one in list(publisher.incoming.values()):
-                one.packet_id = 0
-                if one.done is not None:
-                    publisher.settle(one)
-            self.service.orphaned(publisher) if publisher.undecided else publisher.leave(now)
+            self.lease.leave(now, closed=closed)
         self.service.forget(self)
 
     def _publish_will(self, now: float) -> None:
@@ -182,7 +230,9 @@ class Session:
         if address is not None and self.service.may(self.identity, "send", address):
             properties = will.properties._replace(will_delay_s=None)
             qos = min(will.qos, self._most_qos(address))
-            self.publisher(address, now).publish([Publish(will.topic, will.payload, qos, properties=properties)], now)
+            self.incoming.publisher(address, now).publish(
+                [Publish(will.topic, will.payload, qos, properties=properties)], now
+            )
 
     # --- the client publishes
 
@@ -195,115 +245,73 @@ class Session:
             return Reason.NOT_AUTHORIZED
         return Reason.QOS_NOT_SUPPORTED if qos > self._most_qos(address) else None
 
-    def publisher(self, address: str, now: float) -> MqttPublisher:
-        """The port for an address, attached."""
-        found = self.publishers.get(address)
-        if found is None or found.detached:
-            found = self.publishers[address] = MqttPublisher(self, address)
-            self.core.attach_publisher(found, found.attach, now)
-        return found
-
-    def tag_of(self, packet: Publish) -> bytes:
-        if packet.qos == 2 and packet.packet_id:
-            return b"\x02" + self.incarnation.to_bytes(8, "big") + packet.packet_id.to_bytes(2, "big")
-        self._count += 1
-        return b"\x01" + self._life + self._count.to_bytes(8, "big")
-
-    def published(self, one: Incoming, outcome: Outcome, rejected: int) -> None:
-        """A PUBLISH has its outcome."""
-        why = NO_PROPERTIES
-        one.done = Reason.SUCCESS
-        if self.version == 5 and outcome is Outcome.RELEASED:
-            one.done = Reason.NO_MATCHING_SUBSCRIBERS
-        elif self.version == 5 and outcome is not Outcome.ACCEPTED:
-            one.done = Reason.UNSPECIFIED_ERROR
-            why = Properties(reason_string=f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}")
-        told = one.packet_id != 0 and self.connection is not None and one.asked_on is self.connection
-        if told:
-            self._send((Puback if one.qos == 1 else Pubrec)(one.packet_id, one.done, why))
-        if one.qos == 2 and one.packet_id and one.done < Reason.UNSPECIFIED_ERROR:
-            return  # PUBREL follows
-        if told or not one.packet_id:
-            self.incoming.pop(one.packet_id, None)
-        one.publisher.settle(one)
-        if self.ended and not one.publisher.undecided:
-            self.service.to_leave(one.publisher)
-
-    def repeated(self, packet: Publish) -> bool:
-        """Whether a PUBLISH is one that is not over; it is answered when it has its outcome, or now. One of QoS 1 that
-        does not say that it is a repeat is none: its identifier may be in use again."""
-        one = self.incoming.get(packet.packet_id)
-        if one is None or one.qos != packet.qos or (packet.qos == 1 and not packet.dup):
-            return False
-        one.asked_on = self.connection
-        if one.done is not None:
-            self._send((Puback if one.qos == 1 else Pubrec)(packet.packet_id, one.done))
-            if one.qos == 1 or one.done >= Reason.UNSPECIFIED_ERROR:
-                del self.incoming[packet.packet_id]
-        return True
-
-    def released(self, packet_id: int) -> None:
-        """PUBREL has come."""
-        one = self.incoming.pop(packet_id, None)
-        if one is None:
-            unknown = Reason.PACKET_IDENTIFIER_NOT_FOUND if self.version == 5 else Reason.SUCCESS
-            self._send(Pubcomp(packet_id, unknown))
-            return
-        one.publisher.settle(one)
-        self._send(Pubcomp(packet_id))
-
     def publisher_lost(self, publisher: MqttPublisher, condition: str, description: str) -> None:
-        """The core has detached it: it works elsewhere, or has expired. What it had taken is not acknowledged, so the
-        client sends it again."""
-        for one in publisher.incoming.values():
-            self.incoming.pop(one.packet_id, None)
-        publisher.incoming.clear()
-        self.publishers.pop(publisher.attach.address, None)
-        if self.connection is not None and condition != STOLEN:
-            self.connection.close(Reason.ADMINISTRATIVE_ACTION, f"{publisher.attach.address}: {description}")
+        """The core has detached it: it works elsewhere, or has expired."""
+        self.incoming.lost(publisher)
+        if condition != STOLEN:
+            self.service.session_refused(self, condition, f"{publisher.attach.address}: {description}")
 
     # --- the client subscribes
 
     def subscribe(self, packet: Subscribe, now: float) -> None:
         """SUBACK follows when every router knows of it."""
         identifiers = packet.properties.subscription_ids
-        reasons, texts, waits = [], [], set()
+        reasons: list[Reason] = []
         for options in packet.subscriptions:
-            text = options.topic_filter
-            addresses = self.service.topics.addresses_of(text)
-            texts.append(text)
-            if is_shared(text):
-                reasons.append(Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED)
-                continue
-            if not addresses:
-                reasons.append(Reason.TOPIC_FILTER_INVALID)
-                continue
-            if not all(self.service.may(self.identity, "receive", address) for address in addresses):
-                reasons.append(Reason.NOT_AUTHORIZED)
-                continue
-            options.qos = min(options.qos, *(self._most_qos(address) for address in addresses))
-            reasons.append(Reason(options.qos))
-            self.filters.add(Filter(options, identifiers[0] if identifiers else 0, tuple(addresses)))
-            for address in addresses:
-                if self._attached(address, now):
-                    continue
-                waits.add(address)
-        asked = _Asked(packet.packet_id, reasons, texts, waits)
+            addresses = self.service.topics.addresses_of(options.topic_filter)
+            refusal = self._refusal_of_filter(options.topic_filter, addresses)
+            if refusal is None:
+                options.qos = min(options.qos, *(self._most_qos(address) for address in addresses))
+                self.filters.add(Filter(options, identifiers[0] if identifiers else 0, tuple(addresses)))
+                refusal = Reason(options.qos)
+                if any(too_many(self.data_of(address)) for address in addresses):
+                    self.filters.remove(options.topic_filter)
+                    refusal = Reason.QUOTA_EXCEEDED
+            reasons.append(refusal)
+        texts = [options.topic_filter for options in packet.subscriptions]
+        granted = [text for text, reason in zip(texts, reasons, strict=True) if reason < Reason.UNSPECIFIED_ERROR]
+        self._ask(Suback(packet.packet_id, reasons), texts, self.filters.addresses(granted), now)
+
+    def _refusal_of_filter(self, text: str, addresses: list[str]) -> Reason | None:
+        if is_shared(text):
+            return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
+        if not addresses:
+            return Reason.TOPIC_FILTER_INVALID
+        if not all(self.service.may(self.identity, "receive", address) for address in addresses):
+            return Reason.NOT_AUTHORIZED
+        return None
+
+    def data_of(self, address: str) -> bytes:
+        """What all routers are to know of the subscription of this address."""
+        filters = self.filters.by_text.values()
+        return written(self.incarnation, [one for one in filters if address in one.addresses])
+
+    def _ask(self, answer: Suback | Unsuback, texts: list[str], addresses: Iterable[str], now: float) -> None:
+        """Answers when all routers know the filters that concern these addresses."""
+        asked = _Asked(answer, texts, {})
         self._asked.append(asked)
+        for address in addresses:
+            known = self.subscribers.get(address)
+            if known is None:
+                kind = KeptSubscriber if self.persists else TransientSubscriber
+                epoch = self.service.epoch()
+                known = self.subscribers[address] = kind(self, address, epoch, epoch)
+                asked.waits[address] = known.number
+                known.begin(now)
+            elif self.persists or not known.answered:
+                asked.waits[address] = known.number + self.persists  # before `tell`, which may be done at once
+                known.tell(now)
         self._answer(asked)
 
-    def _attached(self, address: str, now: float) -> bool:
-        """Attaches a subscription of this address unless there is one. Returns whether all routers know of it."""
-        known = self.subscribers.get(address)
-        if known is None:
-            known = self.subscribers[address] = MqttSubscriber(self, address, self.service.epoch())
-            self.core.attach_subscriber(known, known.attach, now)
-        return known.answered
-
-    def subscription_answered(self, subscriber: MqttSubscriber) -> None:
+    def filters_told(self, subscriber: MqttSubscriber, number: int) -> None:
+        """All routers know the filters as of this change."""
+        address = subscriber.attach.address
         for asked in list(self._asked):
-            asked.waits.discard(subscriber.attach.address)
+            if asked.waits.get(address, number + 1) <= number:
+                del asked.waits[address]
             self._answer(asked)
+        if self.known is not None:
+            self._check_ready()
 
     def subscription_lost(self, subscriber: MqttSubscriber, condition: str, description: str) -> None:
         """The core has refused or detached it."""
@@ -311,6 +319,9 @@ class Session:
         if self.subscribers.get(address) is subscriber:
             del self.subscribers[address]
         if self.ended or condition == STOLEN:
+            return
+        if self.known is not None:  # it may have missed something: then the session is not present
+            self.service.begin_anew(self)
             return
         if subscriber.answered:
             self.service.session_refused(self, condition, description)
@@ -320,26 +331,40 @@ class Session:
         for text in lost:
             self.filters.remove(text)
         for asked in list(self._asked):
-            asked.reasons = [
-                reason if text in lost else was for was, text in zip(asked.reasons, asked.texts, strict=True)
-            ]
-            asked.waits.discard(address)
+            if isinstance(asked.answer, Suback):
+                asked.answer.reasons = [
+                    reason if text in lost else was for was, text in zip(asked.answer.reasons, asked.texts, strict=True)
+                ]
+            asked.waits.pop(address, None)
             self._answer(asked)
 
     def _answer(self, asked: _Asked) -> None:
         if not asked.waits and asked in self._asked:
             self._asked.remove(asked)
-            self._send(Suback(asked.packet_id, asked.reasons))
+            self._send(asked.answer)
 
     def unsubscribe(self, packet: Unsubscribe, now: float) -> None:
+        """UNSUBACK follows when every router knows of it."""
+        changed = self.filters.addresses(packet.topic_filters)
         reasons = [
             Reason.SUCCESS if self.filters.remove(text) is not None else Reason.NO_SUBSCRIPTION_EXISTED
             for text in packet.topic_filters
         ]
         needed = self.filters.addresses()
-        for address in [each for each in self.subscribers if each not in needed]:
-            self.subscribers.pop(address).leave(now)
-        self._send(Unsuback(packet.packet_id, reasons))
+        for address in changed - needed:
+            self._leave(address, now)
+        told = changed & needed if self.persists else ()
+        self._ask(Unsuback(packet.packet_id, reasons), packet.topic_filters, told, now)
+
+    def _leave(self, address: str, now: float) -> None:
+        """It needs nothing of this address any more. What its client has not acknowledged to the end goes on."""
+        subscriber = self.subscribers.pop(address)
+        subscriber.leave(now, closed=True)
+        for one in [each for each in self.identifiers.in_flight.values() if each.subscriber is subscriber]:
+            if one.state is State.KEPT:
+                self.identifiers.free(one)
+            elif one.state is State.RECEIVED:
+                self.release(one)
 
     # --- the client gets messages
 
@@ -359,14 +384,14 @@ class Session:
         """Sends what waits, in order, as far as it can be sent now."""
         waiting, connection = self.identifiers.waiting, self.connection
         while waiting and connection is not None and connection.may_publish:
-            one = waiting[0]
-            again = one.packet_id != 0
-            if not again and not self.identifiers.take(one):
-                return
-            waiting.popleft()
+            one = waiting.popleft()
+            if one.state is not State.SENT:  # it has been settled meanwhile, and the client is told to forget it
+                continue
+            self.identifiers.take(one)
+            again, one.repeated = one.repeated, True
             if not connection.publish(one, again):  # larger than the client takes [MQTT-3.1.2-25]
-                self.identifiers.in_flight.pop(one.packet_id, None)
-                one.subscriber.dispose(one.delivery_id, Outcome.ACCEPTED, True)
+                self.identifiers.free(one)
+                one.subscriber.finished(one, Outcome.ACCEPTED)
 
     def send_unacknowledged(self, publish: Publish) -> None:
         if self.connection is not None:
@@ -377,7 +402,7 @@ class Session:
         one = self.identifiers.in_flight.pop(packet_id, None)
         if one is not None:
             outcome = Outcome.REJECTED if reason >= Reason.UNSPECIFIED_ERROR else Outcome.ACCEPTED
-            one.subscriber.dispose(one.delivery_id, outcome, True)
+            one.subscriber.finished(one, outcome)
             self.service.has_room(self)
 
     def received(self, packet_id: int, reason: Reason) -> None:
@@ -388,29 +413,29 @@ class Session:
             if reason < Reason.UNSPECIFIED_ERROR:
                 self._send(Pubrel(packet_id, unknown))
         elif reason >= Reason.UNSPECIFIED_ERROR:
-            del self.identifiers.in_flight[packet_id]
-            one.subscriber.dispose(one.delivery_id, Outcome.REJECTED, True)
+            self.identifiers.free(one)
+            one.subscriber.finished(one, Outcome.REJECTED)
             self.service.has_room(self)
         elif one.state is State.SENT:
             one.state = State.RECEIVED
-            one.subscriber.dispose(one.delivery_id, Outcome.ACCEPTED, False)
-            if one.settled or one.subscriber.detached:
-                self.settled(one)
+            if one.subscriber.accepted(one) or one.subscriber.detached:
+                self.release(one)
         elif one.state is State.RELEASED:
             self._send(Pubrel(packet_id))
 
-    def settled(self, one: Outgoing) -> None:
-        """The network has settled a delivery."""
-        one.settled = True
-        if one.state is State.RECEIVED:
-            one.state = State.RELEASED
-            self._send(Pubrel(one.packet_id))
+    def release(self, one: Outgoing) -> None:
+        """The client may forget it."""
+        one.state = State.RELEASED
+        self._send(Pubrel(one.packet_id))
 
-    def completed(self, packet_id: int) -> None:
+    def completed(self, packet_id: int, now: float) -> None:
         """PUBCOMP has come."""
         one = self.identifiers.in_flight.get(packet_id)
-        if one is not None and one.state is State.RELEASED:
-            del self.identifiers.in_flight[packet_id]
+        if packet_id == QUESTION:
+            self.incoming.answered(now)
+        elif one is not None and one.state is State.RELEASED:
+            self.identifiers.free(one)
+            one.subscriber.released(one)
             self.service.has_room(self)
 
     # --- helpers
@@ -418,6 +443,6 @@ class Session:
     def _most_qos(self, address: str) -> int:
         return MOST_QOS[self.service.config.address(address).guarantee]
 
-    def _send(self, packet: Puback | Pubrec | Pubrel | Pubcomp | Suback | Unsuback) -> None:
+    def _send(self, packet: Pubrel | Suback | Unsuback) -> None:
         if self.connection is not None:
             self.connection.send(packet)

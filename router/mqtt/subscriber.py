@@ -1,8 +1,8 @@
-"""What one session gets of one address: the core's SubscriberPort, with PUBLISH in place of transfers.
+"""What one session gets of one address, with PUBLISH in place of transfers.
 
-PUBACK and PUBREC are `accepted`; PUBACK settles as well, and after PUBREC the network's settlement is PUBREL. QoS 0 is
-accepted when it is written. The port stays attached while its client is away, without room for anything, until the
-session ends or goes on at another router. Read `router.mqtt.outgoing` for the identifiers.
+PUBACK and PUBREC are `accepted`. QoS 0 is accepted when it is written. The port stays attached while its client is
+away, without room for anything, until the session ends or goes on at another router. `TransientSubscriber` is for
+sessions that end with their connection; read `router.mqtt.kept` for the others.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ BURST_BYTES: Final = 1 << 20  # in one write, by the sizes of earlier ones
 
 
 class MqttSubscriber:
-    """One address's."""
+    """One address's, as far as both kinds are the same."""
 
-    __slots__ = ("_dispositions", "_next_id", "_own", "_size", "answered", "attach", "by_id", "detached", "session")
-
-    def __init__(self, session: Session, address: str, epoch: int) -> None:
+    def __init__(self, session: Session, address: str, epoch: int, born: int) -> None:
         self.session = session
         service = session.service
         self.attach = SubscriberAttach(
@@ -38,48 +36,77 @@ class MqttSubscriber:
             LINK,
             address,
             epoch=epoch,
-            born=epoch,
+            born=born,
             timeout_s=session.expiry_s,
             expiry_policy="link-detach",
             mode_first=not session.persists,
             selection=Wanted(session.filters, service.messages, address),
+            keeps_map=session.persists,
         )
         self.answered = False
         self.detached = False
-        self.by_id: dict[int, Outgoing] = {}
-        self._dispositions: list[tuple[int, int, Outcome, bool]] = []  # that the core is to be told of
-        self._next_id = 0
+        self.number = 0  # of the latest change of the filters
         self._own = derive_publisher_id(session.container, name_of(session.incarnation), address, True)
         self._size = 256  # of a message, as a mean
 
     # --- for the session
 
-    def dispose(self, delivery_id: int, outcome: Outcome, settled: bool) -> None:
-        """Notes an outcome for the core."""
-        if settled:
-            self.by_id.pop(delivery_id, None)
-        noted = self._dispositions
-        if noted and noted[-1][1:] == (delivery_id - 1, outcome, settled):
-            noted[-1] = noted[-1][0], delivery_id, outcome, settled
-        else:
-            noted.append((delivery_id, delivery_id, outcome, settled))
-        self.session.service.to_flush(self)
+    def begin(self, now: float) -> None:
+        """Attaches."""
+        raise NotImplementedError
+
+    def tell(self, now: float) -> None:
+        """The session's filters have changed. `filters_told` follows with the next number."""
+
+    def accepted(self, one: Outgoing) -> bool:
+        """PUBREC has come. Returns whether PUBREL may follow at once."""
+        raise NotImplementedError
+
+    def finished(self, one: Outgoing, outcome: Outcome) -> None:
+        """The client holds no identifier, and this is its outcome."""
+        raise NotImplementedError
+
+    def released(self, one: Outgoing) -> None:
+        """PUBCOMP has come."""
+
+    def credit(self, now: float) -> None:
+        """`capacity` has grown."""
+        raise NotImplementedError
 
     def flush(self, now: float) -> None:
         """Tells the core the outcomes."""
-        noted, self._dispositions = self._dispositions, []
-        if not self.detached:
-            for first, last, outcome, settled in noted:
-                self.session.core.subscriber_disposition(self, first, last, outcome, settled, now)
+        raise NotImplementedError
 
-    def leave(self, now: float) -> None:
-        """Ends the subscription."""
+    def leave(self, now: float, *, closed: bool) -> None:
+        """Detaches; closed: the subscription is over."""
         if not self.detached:
             self.flush(now)
             self.detached = True
-            self.session.core.detach_subscriber(self, True, now)
+            self._detach(now, closed)
 
-    # --- SubscriberPort: what the core says
+    def _detach(self, now: float, closed: bool) -> None:
+        raise NotImplementedError
+
+    def _prepared(
+        self, tag: bytes, payload: bytes, message_format: int, settled: bool
+    ) -> tuple[Publish, int] | Outcome:
+        """What the client gets, and with which QoS; an outcome: it does not get it."""
+        session, service = self.session, self.session.service
+        message = service.messages.read(payload, message_format, self.attach.address)
+        if isinstance(message, Unfit):
+            return Outcome.REJECTED
+        publish = message.left(session.core.clock_us() // 1000)
+        found = session.filters.match(message.publish.topic, tag[:8] == self._own)
+        if publish is None or found is None:
+            return Outcome.ACCEPTED
+        qos = 0 if settled else min(found.qos, message.most_qos)
+        return for_client(publish, found, session.version), qos
+
+    def _note_size(self, payloads: list[bytes]) -> None:
+        size = sum(map(len, payloads)) // len(payloads) + 1
+        self._size = size if size > self._size else (3 * self._size + size) // 4
+
+    # --- what the core says, to either kind of port
 
     def capacity(self) -> int:
         connection = self.session.connection
@@ -90,12 +117,61 @@ class MqttSubscriber:
             return 0
         return min(self.session.room, BURST, max(BURST_BYTES // self._size, 1))
 
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        self.detach(condition, description, info, True)
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        self.detached = True
+        self.session.subscription_lost(self, condition, description)
+
+
+class TransientSubscriber(MqttSubscriber):
+    """Of a session that ends with its connection: the core's SubscriberPort. No other router goes on with it, so PUBREC
+    settles."""
+
+    def __init__(self, session: Session, address: str, epoch: int, born: int) -> None:
+        super().__init__(session, address, epoch, born)
+        self._dispositions: list[tuple[int, int, Outcome]] = []  # that the core is to be told of
+        self._next_id = 0
+
+    def begin(self, now: float) -> None:
+        self.session.core.attach_subscriber(self, self.attach, now)
+
+    def accepted(self, one: Outgoing) -> bool:
+        self._dispose(one.delivery_id, Outcome.ACCEPTED)
+        return True
+
+    def finished(self, one: Outgoing, outcome: Outcome) -> None:
+        self._dispose(one.delivery_id, outcome)
+
+    def _dispose(self, delivery_id: int, outcome: Outcome) -> None:
+        noted = self._dispositions
+        if noted and noted[-1][1:] == (delivery_id - 1, outcome):
+            noted[-1] = noted[-1][0], delivery_id, outcome
+        else:
+            noted.append((delivery_id, delivery_id, outcome))
+        self.session.service.to_flush(self)
+
+    def credit(self, now: float) -> None:
+        self.session.core.subscriber_credit(self, now)
+
+    def flush(self, now: float) -> None:
+        noted, self._dispositions = self._dispositions, []
+        if not self.detached:
+            for first, last, outcome in noted:
+                self.session.core.subscriber_disposition(self, first, last, outcome, True, now)
+
+    def _detach(self, now: float, closed: bool) -> None:
+        self.session.core.detach_subscriber(self, closed, now)
+
+    # --- SubscriberPort
+
     def link_credit(self) -> int:
         raise AssertionError("MQTT has topics only")
 
     def answer(self, answer: SubscriberAnswer) -> int:
         self.answered = True
-        self.session.subscription_answered(self)
+        self.session.filters_told(self, 0)
         return 0
 
     def send(
@@ -109,37 +185,25 @@ class MqttSubscriber:
     ) -> int:
         first_id = self._next_id
         self._next_id += len(tags)
-        session, service = self.session, self.session.service
-        read, match, own, address = service.messages.read, session.filters.match, self._own, self.attach.address
-        now_ms = session.core.clock_us() // 1000
-        version = session.version
+        session = self.session
         for i, payload in enumerate(payloads):
-            message = read(payload, message_format, address)
-            if isinstance(message, Unfit):
-                publish, found = None, None
-            else:
-                publish = message.left(now_ms)
-                found = match(message.publish.topic, tags[i][:8] == own)
-            if isinstance(message, Unfit) or publish is None or found is None:
+            prepared = self._prepared(tags[i], payload, message_format, settled)
+            if isinstance(prepared, Outcome):
                 if not settled:
-                    outcome = Outcome.REJECTED if isinstance(message, Unfit) else Outcome.ACCEPTED
-                    self.dispose(first_id + i, outcome, True)
+                    self._dispose(first_id + i, prepared)
                 continue
-            qos = 0 if settled else min(found.qos, message.most_qos)
-            publish = _for_client(publish, found, version)
+            publish, qos = prepared
             if qos:
-                one = self.by_id[first_id + i] = Outgoing(self, first_id + i, tags[i], publish, qos)
-                session.send(one)
+                session.send(Outgoing(self, first_id + i, tags[i], publish, qos))
                 continue
             session.send_unacknowledged(publish)
             if not settled:
-                self.dispose(first_id + i, Outcome.ACCEPTED, True)
-        size = sum(map(len, payloads)) // len(payloads) + 1
-        self._size = size if size > self._size else (3 * self._size + size) // 4
+                self._dispose(first_id + i, Outcome.ACCEPTED)
+        self._note_size(payloads)
         return first_id
 
     def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
-        raise AssertionError("MQTT presents no maps, so nothing is resumed")
+        raise AssertionError("it presents no map, so nothing is resumed")
 
     def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
         return []  # it looks itself, as it tells how much is left
@@ -148,23 +212,13 @@ class MqttSubscriber:
         return self.send([tag], [payload], message_format, False, -1, {})
 
     def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
-        for delivery_id in range(first_id, last_id + 1):
-            one = self.by_id.pop(delivery_id, None)
-            if one is not None:
-                self.session.settled(one)
+        """It is told to nobody: what the client has been sent, it acknowledges as always."""
 
     def answer_map_part(self) -> None:
         raise AssertionError("there are no maps in parts here")
 
-    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
-        self.detach(condition, description, info, True)
 
-    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
-        self.detached = True
-        self.session.subscription_lost(self, condition, description)
-
-
-def _for_client(publish: Publish, found: Match, version: int) -> Publish:
+def for_client(publish: Publish, found: Match, version: int) -> Publish:
     """The message with what belongs to this session; 3.1.1 has no properties."""
     if version == 4:
         return Publish(publish.topic, publish.payload, properties=NO_PROPERTIES)

@@ -1,0 +1,221 @@
+"""What one session's client has published and what is not acknowledged to the end, by packet identifier.
+
+It decides what an outcome means to the client, and when an identifier is free for another message. The ports on the
+core are in `router.mqtt.publisher`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqtt import NO_PROPERTIES, Properties, Puback, Pubcomp, Publish, Pubrec, Pubrel, Reason
+from router.core.containers import knows_publisher
+from router.core.ports import Outcome
+from router.mqtt.outgoing import QUESTION
+from router.mqtt.publisher import MqttPublisher, name_of
+
+if TYPE_CHECKING:
+    from router.mqtt.connection import MqttConnection
+    from router.mqtt.session import Session
+
+
+class Incoming:
+    """A PUBLISH of QoS 1 or 2."""
+
+    __slots__ = ("asked_on", "delivery_id", "done", "packet_id", "publisher", "qos", "released", "why")
+
+    def __init__(self, publisher: MqttPublisher, delivery_id: int, packet_id: int, qos: int) -> None:
+        self.publisher = publisher
+        # Only this connection is told the outcome: on another one the client first repeats its PUBLISH [MQTT-4.4.0-1].
+        self.asked_on = publisher.session.connection
+        self.delivery_id = delivery_id
+        self.packet_id = packet_id  # 0: no client waits for it
+        self.qos = qos
+        self.done: Reason | None = None  # what it is answered with
+        self.why = NO_PROPERTIES
+        self.released = False  # PUBREL has come
+
+    @property
+    def is_refused(self) -> bool:
+        return self.done is not None and self.done >= Reason.UNSPECIFIED_ERROR
+
+
+class IncomingMessages:
+    """One session's."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.by_id: dict[int, Incoming] = {}
+        self.publishers: dict[str, MqttPublisher] = {}
+        # Another router may have taken what the client has not released, so a PUBREL that is unknown here settles it.
+        self.may_be_elsewhere = False
+        self._releasing: dict[int, set[str]] = {}  # such ones -> addresses whose completion is awaited
+        self._asked: list[MqttPublisher] = []  # whom the open question is for
+        self._asked_on: MqttConnection | None = None  # which has it
+        self._asked_at = 0.0
+        self._life = (session.incarnation & 0xFFFFFFFFFFFFFF).to_bytes(7, "big")
+        self._count = 0
+
+    def publisher(self, address: str, now: float) -> MqttPublisher:
+        """The port for an address, attached."""
+        found = self.publishers.get(address)
+        if found is None or found.detached:
+            found = self.publishers[address] = MqttPublisher(self.session, address)
+            self.session.core.attach_publisher(found, found.attach, now)
+        return found
+
+    def enter(self, publisher: MqttPublisher, delivery_id: int, packet: Publish) -> Incoming:
+        one = Incoming(publisher, delivery_id, packet.packet_id, packet.qos)
+        if packet.packet_id:
+            self.by_id[packet.packet_id] = one
+        return one
+
+    def tag_of(self, packet: Publish) -> bytes:
+        if packet.qos == 2 and packet.packet_id and self.session.persists:
+            return self._tag(packet.packet_id)
+        self._count += 1
+        return b"\x01" + self._life + self._count.to_bytes(8, "big")
+
+    def _tag(self, packet_id: int) -> bytes:
+        return b"\x02" + self.session.incarnation.to_bytes(8, "big") + packet_id.to_bytes(2, "big")
+
+    def published(self, one: Incoming, outcome: Outcome, rejected: int) -> None:
+        """A PUBLISH has its outcome."""
+        session = self.session
+        one.done = Reason.SUCCESS
+        if session.version == 5 and outcome is Outcome.RELEASED:
+            one.done = Reason.NO_MATCHING_SUBSCRIBERS
+        elif session.version == 5 and outcome is not Outcome.ACCEPTED:
+            one.done = Reason.UNSPECIFIED_ERROR
+            plural = "s" if rejected != 1 else ""
+            one.why = Properties(reason_string=f"rejected by {rejected} subscription{plural}")
+        if one.qos == 2 and one.packet_id and not one.is_refused:
+            self._tell(one)
+            return  # PUBREL follows
+        one.publisher.settle(one)
+        if one.delivery_id not in one.publisher.completing and (self._tell(one) or not one.packet_id):
+            self.by_id.pop(one.packet_id, None)
+        if session.ended and not one.publisher.undecided:
+            session.service.to_leave(one.publisher)
+
+    def _tell(self, one: Incoming) -> bool:
+        """Answers the PUBLISH, if its client is there and has asked."""
+        connection = self.session.connection
+        if one.packet_id == 0 or connection is None or one.asked_on is not connection:
+            return False
+        assert one.done is not None
+        connection.send((Puback if one.qos == 1 else Pubrec)(one.packet_id, one.done, one.why))
+        return True
+
+    def repeated(self, packet: Publish) -> bool:
+        """Whether a PUBLISH is one that is not over; it is answered when it has its outcome, or now. One of QoS 1 that
+        does not say that it is a repeat is none: its identifier may be in use again."""
+        one = self.by_id.get(packet.packet_id)
+        if one is None or one.qos != packet.qos or (packet.qos == 1 and not packet.dup):
+            return False
+        one.asked_on = self.session.connection
+        if one.done is not None and one.delivery_id not in one.publisher.completing:
+            self._tell(one)
+            if one.qos == 1 or one.is_refused:
+                del self.by_id[packet.packet_id]
+        return True
+
+    def released(self, packet_id: int, now: float) -> None:
+        """PUBREL has come. PUBCOMP follows when nobody can take the next message with this identifier for this one."""
+        one = self.by_id.get(packet_id)
+        if one is None:
+            self._release_unknown(packet_id, now)
+        elif not one.released:
+            one.released = True
+            one.publisher.settle(one)
+            if one.delivery_id not in one.publisher.completing:
+                self.complete(one)
+
+    def complete(self, one: Incoming) -> None:
+        """Its identifier is free."""
+        if one.released:
+            self.by_id.pop(one.packet_id, None)
+            self._send(Pubcomp(one.packet_id))
+        elif self._tell(one):
+            self.by_id.pop(one.packet_id, None)
+
+    def _release_unknown(self, packet_id: int, now: float) -> None:
+        session = self.session
+        if packet_id in self._releasing:
+            return
+        name = name_of(session.incarnation)
+        known = [
+            address
+            for address in (session.service.topics.addresses if self.may_be_elsewhere else ())
+            if knows_publisher(session.core, session.container, name, address, True)
+        ]
+        if not known:
+            unknown = Reason.PACKET_IDENTIFIER_NOT_FOUND if session.version == 5 else Reason.SUCCESS
+            self._send(Pubcomp(packet_id, unknown))
+            return
+        self._releasing[packet_id] = set(known)
+        for address in known:
+            session.core.publisher_settled_tag(self.publisher(address, now), self._tag(packet_id), now)
+
+    def tag_complete(self, tag: bytes, address: str) -> None:
+        packet_id = int.from_bytes(tag[-2:], "big")
+        missing = self._releasing.get(packet_id, set())
+        missing.discard(address)
+        if not missing and self._releasing.pop(packet_id, None) is not None:
+            self._send(Pubcomp(packet_id))
+
+    # --- whether the client is there
+
+    def ask(self) -> None:
+        """The core asks publishers a question: a PUBREL that the client answers (protocol 5.7.8). One is open."""
+        connection = self.session.connection
+        asked = [each for each in self.publishers.values() if each.asked]
+        if connection is not None and self._asked_on is not connection and asked:
+            self._asked, self._asked_on, self._asked_at = asked, connection, self.session.service.now
+            unknown = Reason.PACKET_IDENTIFIER_NOT_FOUND if self.session.version == 5 else Reason.SUCCESS
+            connection.send(Pubrel(QUESTION, unknown))
+
+    def answered(self, now: float) -> None:
+        """The client has answered."""
+        asked, self._asked, self._asked_on = self._asked, [], None
+        for each in asked:
+            each.answered(now)
+        self.ask()
+
+    def heard(self, now: float) -> None:
+        """The client has sent something. That is an answer, too, if it cannot have waited for so long."""
+        if self._asked_on is not None and now - self._asked_at > self.session.service.config.proof_after_s:
+            self.answered(now)
+
+    # --- the end
+
+    def lost(self, publisher: MqttPublisher) -> None:
+        """The core has detached it. What it had taken is not acknowledged, so the client sends it again."""
+        for one in [*publisher.incoming.values(), *publisher.completing.values()]:
+            self.by_id.pop(one.packet_id, None)
+        publisher.incoming.clear()
+        publisher.completing.clear()
+        self._releasing.clear()
+        self.may_be_elsewhere = True
+        self.publishers.pop(publisher.attach.address, None)
+
+    def leave(self, now: float) -> None:
+        """The session goes on elsewhere, and what has no outcome is published there again."""
+        for publisher in self.publishers.values():
+            publisher.leave(now, closed=False)
+
+    def end(self, now: float) -> None:
+        """The session is over. What was published goes its way."""
+        for publisher in list(self.publishers.values()):
+            for one in list(publisher.incoming.values()):
+                one.packet_id = 0
+                if one.done is not None:
+                    publisher.settle(one)
+            if publisher.undecided:
+                self.session.service.orphaned(publisher)
+            else:
+                publisher.leave(now)
+
+    def _send(self, packet: Pubcomp) -> None:
+        if self.session.connection is not None:
+            self.session.connection.send(packet)
