@@ -54,11 +54,11 @@ def play(net: Net, rng: random.Random) -> None:
 
 
 def faults(net: Net, rng: random.Random, budget: dict[str, int]) -> list[Event]:
-    events: list[Event] = [("restart", name) for name in net.names if name not in net.cores]
+    events: list[Event] = [("restart", name) for name in net.names if name not in net.routers]
     if budget["crash"] > 0 and net.recovered():
-        events += [("crash", name) for name in net.cores]
+        events += [("crash", name) for name in net.routers]
     if budget["lose"] > 0:
-        events += [("drop", client.name) for client in net.clients.values() if client.session is not None]
+        events += [("drop", client.name) for client in net.clients.values() if client.connection is not None]
     if budget["part"] > 0:
         events += [("part", a, b) for a, b in net.wires if a < b]
     return events
@@ -67,7 +67,7 @@ def faults(net: Net, rng: random.Random, budget: dict[str, int]) -> list[Event]:
 def drain(net: Net, rng: random.Random) -> None:
     """Faults have stopped: everything drains, in a bounded time (G4)."""
     for name in net.names:
-        if name not in net.cores:
+        if name not in net.routers:
             net.happen(("restart", name))
     waited = 0.0
     for _ in range(STEPS):

@@ -1,4 +1,4 @@
-"""Protocol cores of several routers in one process, and MQTT clients: what can happen next, and what then happens.
+"""Several routers in one process, and MQTT clients: what can happen next, and what then happens.
 
 Between routers messages are bytes, in order; a session ends at both ends at once. (The families of
 `chaos.simulation.random` have all else that may happen to routers and networks; what is new here is the clients.)
@@ -7,26 +7,19 @@ Between routers messages are bytes, in order; a session ends at both ends at onc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
-from chaos.simulation.mqtt.clients import (
-    TOPIC,
-    Client,
-    Publisher,
-    PublisherSession,
-    Session,
-    Subscriber,
-    SubscriberSession,
-)
+from amqp10.sasl import Success
+from chaos.simulation.mqtt.clients import EXPIRY_S, TOPIC, Client, Connection, Publisher, Subscriber
 from chaos.simulation.world.checker import Checker, Violation
 from router.config import AddressConfig, RouterConfig
 from router.core.core import Core
 from router.core.keeping import KeptLink
-from router.core.messages import Message
-from router.peers.wire import decode, encode
+from router.mqtt.lease import NAME, SESSIONS
+from router.router import Router
 
-ADDRESS = AddressConfig(subscription_timeout_s=8.0, publisher_timeout_s=20.0)
+ADDRESS = AddressConfig("*", subscription_timeout_s=float(EXPIRY_S), publisher_timeout_s=20.0)
+LEASES = AddressConfig(SESSIONS, subscription_timeout_s=float(EXPIRY_S), no_subscribers="release")
 Event = tuple[Any, ...]
 
 
@@ -39,10 +32,9 @@ class Net:
         self.checker.without_memory |= {s.name for s in subscribers}
         self.now = 100.0
         self.incarnations = 0
-        self.cores: dict[str, Core] = {}
+        self.routers: dict[str, Router] = {}
         self.wires: dict[tuple[str, str], deque[bytes]] = {}
-        self.sessions: list[Session] = []
-        self.later: deque[Callable[[], object]] = deque()
+        self.connections: list[Connection] = []
         self.history: list[Event] = []
         for client in self.clients.values():
             client.net = self
@@ -52,88 +44,111 @@ class Net:
             for b in names[place + 1 :]:
                 self._join(a, b)
 
+    @property
+    def cores(self) -> dict[str, Core]:
+        return {name: router.core for name, router in self.routers.items()}
+
     def _start(self, name: str, *, fresh: bool) -> None:
         self.incarnations += 1
-
-        def send(peers: tuple[str, ...], message: Message) -> None:
-            data = encode(message)
-            for peer in peers:
-                self.wires[name, peer].append(data)
-
-        config = RouterConfig(name, tuple(self.names), defaults=ADDRESS)
-        self.cores[name] = Core(
-            config, name, self.incarnations, send, self.now, lambda: int(self.now * 1_000_000), fresh
+        config = RouterConfig(name, tuple(self.names), (LEASES, ADDRESS), mqtt_topics=(("#", TOPIC),))
+        self.routers[name] = Router(
+            config,
+            incarnation=self.incarnations,
+            now=self.now,
+            wall_us=lambda: int(self.now * 1_000_000),
+            fresh=fresh,
         )
+
+    def _settle(self, name: str, router: Router) -> None:
+        """Writes what the router has to say, until it has done everything."""
+        again = True
+        while again:
+            router.tick(self.now)
+            again = router.flush(self.now)
+            for peers, data in router.take_messages():
+                for peer in peers:
+                    if (name, peer) in self.wires:
+                        self.wires[name, peer].append(data)
+            for end in router.take_dirty():
+                for connection in self.connections:
+                    if connection.end is end:
+                        connection.to_client += connection.reader.receive_data(end.data_to_send())
+                again = True
 
     def _join(self, a: str, b: str) -> None:
         self.wires[a, b], self.wires[b, a] = deque(), deque()
-        self.cores[a].peer_up(b, self.now)
-        self.cores[b].peer_up(a, self.now)
+        self.routers[a].peer_up(b, self.now)
+        self.routers[b].peer_up(a, self.now)
 
     def _part(self, a: str, b: str) -> None:
         for x, y in ((a, b), (b, a)):
             del self.wires[x, y]
-            if x in self.cores:
-                self.cores[x].peer_down(y, self.now)
+            if x in self.routers:
+                self.routers[x].peer_down(y, self.now)
 
     # ------------------------------------------------------------------------------------------------ what can happen
 
     def enabled(self) -> list[Event]:
         """What happens by itself, and what clients do next."""
         events: list[Event] = [("msg", a, b) for (a, b), wire in self.wires.items() if wire]
-        for place, session in enumerate(self.sessions):
-            alive = self.cores.get(session.router) is session.core
-            if session.to_router and alive and not session.over:
+        for place, connection in enumerate(self.connections):
+            here = connection.client.connection is connection
+            alive = self._is_alive(connection) and not connection.end.closed
+            if connection.to_router and alive:
                 events.append(("read", place))
-            if session.to_client and session.client.session is session:
+            if connection.to_client and here:
                 events.append(("client", place))
-            if alive and not session.over and session.client.session is not session and not session.to_router:
+            if alive and not here and not connection.to_router and not connection.noticed:
                 events.append(("notice", place))
         for client in self.clients.values():
-            if client.session is None:
-                events += [("connect", client.name, router) for router in self.cores]
-            elif self.cores.get(client.session.router) is not client.session.core and not client.session.to_client:
+            connection_of = client.connection
+            if connection_of is None:
+                events += [("connect", client.name, router) for router in self.routers]
+            elif not connection_of.to_client and (
+                not self._is_alive(connection_of) or (connection_of.end.closed and not connection_of.to_client)
+            ):
                 events.append(("drop", client.name))
         events += [("publish", p.name) for p in self.publishers if p.can_publish()]
         return events
+
+    def _is_alive(self, connection: Connection) -> bool:
+        return self.routers.get(connection.name) is connection.router
 
     def happen(self, event: Event) -> None:
         self.now += 0.0001
         self.history.append(event)
         getattr(self, "do_" + event[0])(*event[1:])
-        while self.later:
-            self.later.popleft()()
-        for core in list(self.cores.values()):
-            core.flush(self.now)
-            core.tick(self.now)
-            core.flush(self.now)
+        for name, router in list(self.routers.items()):
+            self._settle(name, router)
             try:
-                core.check_invariants()
+                router.core.check_invariants()
             except AssertionError as error:
-                raise Violation(f"I {core.name}: {error}") from error
+                raise Violation(f"I {name}: {error}") from error
 
     def do_msg(self, a: str, b: str) -> None:
-        self.cores[b].peer_message(a, decode(self.wires[a, b].popleft()), self.now)
+        self.routers[b].peer_message(a, self.wires[a, b].popleft(), self.now)
 
     def do_read(self, place: int) -> None:
-        session = self.sessions[place]
-        session.read(session.to_router.popleft())  # type: ignore[attr-defined]
+        connection = self.connections[place]
+        connection.end.receive_data(connection.to_router.popleft(), self.now)
 
     def do_client(self, place: int) -> None:
-        session = self.sessions[place]
-        session.client.read(session.to_client.popleft())  # type: ignore[attr-defined]
+        connection = self.connections[place]
+        connection.client.read(connection.to_client.popleft())
 
     def do_notice(self, place: int) -> None:
         """The router learns that the client has gone, when it has read all that the client had written."""
-        self.sessions[place].end(False)  # type: ignore[attr-defined]
+        self.connections[place].noticed = True
+        self.connections[place].end.receive_eof(self.now)
 
     def do_connect(self, name: str, router: str) -> None:
-        client = self.clients[name]
-        kind: Any = PublisherSession if isinstance(client, Publisher) else SubscriberSession
-        session = kind(self, router, client)
-        client.session = session
-        self.sessions.append(session)
-        session.begin()
+        client, there = self.clients[name], self.routers[router]
+        end = there.connect_mqtt(
+            self.now, f"{name}:{len(self.connections)}", secure=False, authenticate=lambda *_: Success("anonymous")
+        )
+        connection = Connection(router, there, end, client)
+        self.connections.append(connection)
+        client.connect(connection)
 
     def do_drop(self, name: str) -> None:
         """The client loses its connection."""
@@ -145,7 +160,7 @@ class Net:
         publisher.publish()
 
     def do_crash(self, name: str) -> None:
-        del self.cores[name]
+        del self.routers[name]
         self.checker.died((name, 0))
         for other in self.names:
             if other != name and (name, other) in self.wires:
@@ -174,9 +189,18 @@ class Net:
         return (
             len(self.cores) == len(self.names)
             and all(core.established for core in self.cores.values())
-            and all(client.session is not None and client.session.answered for client in self.clients.values())
+            and all(client.ready and self._is_leased(client) for client in self.clients.values())
             and not any((link.whole and link.kept.items) or link.acknowledged < link.kept.number for link in links)
             and all(self._knows(core, link) for core in self.cores.values() for link in links)
+        )
+
+    def _is_leased(self, client: Client) -> bool:
+        """Says whether all routers know where the client's session is."""
+        return all(
+            (entry := core.address(SESSIONS).subscriptions.entries.get((client.name, NAME))) is not None
+            and client.connection is not None
+            and entry.home == client.connection.name
+            for core in self.cores.values()
         )
 
     def _knows(self, core: Core, link: KeptLink) -> bool:
