@@ -60,10 +60,13 @@ class Identifiers:
     def reserve(self, one: Outgoing) -> None:
         """Gives a delivery of QoS 2 an identifier of the upper half. Nothing is sent yet."""
         one.state = State.KEPT
-        one.packet_id = identifier_of(one.tag)
+        one.packet_id = self.preferred(one.tag)
         while one.packet_id in self.in_flight:
             one.packet_id = UPPER if one.packet_id == QUESTION - 1 else one.packet_id + 1
         self.in_flight[one.packet_id] = one
+
+    def preferred(self, tag: bytes) -> int:
+        return identifier_of(tag)
 
     def free(self, one: Outgoing) -> None:
         """It is not in flight any more."""

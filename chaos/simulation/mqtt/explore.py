@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 
+from chaos.simulation.defects.taking import defective
 from chaos.simulation.mqtt.clients import Publisher, Subscriber
-from chaos.simulation.mqtt.net import Event, Net
+from chaos.simulation.mqtt.net import CLASHING, Event, Net
 from chaos.simulation.world.checker import Violation
 
 STEPS = 20_000
@@ -23,8 +24,9 @@ def explore(seed: int) -> tuple[Net, Violation | None]:
     subscribers = [Subscriber(f"s{i}", rng.choice([1, 2, 4])) for i in range(rng.randint(1, 2))]
     net = Net("ABC"[: rng.choice([2, 3, 3])], publishers, subscribers)
     try:
-        play(net, rng)
-        drain(net, rng)
+        with defective(CLASHING):
+            play(net, rng)
+            drain(net, rng)
     except Violation as violation:
         return net, violation
     except AssertionError as error:

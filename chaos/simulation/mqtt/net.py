@@ -10,17 +10,21 @@ from collections import deque
 from typing import Any
 
 from amqp10.sasl import Success
+from chaos.simulation.defects.taking import Patch, always
 from chaos.simulation.mqtt.clients import EXPIRY_S, TOPIC, Client, Connection, Publisher, Subscriber
 from chaos.simulation.world.checker import Checker, Violation
 from router.config import AddressConfig, RouterConfig
 from router.core.core import Core
 from router.core.keeping import KeptLink
 from router.mqtt.lease import NAME, SESSIONS
+from router.mqtt.outgoing import UPPER, Identifiers
 from router.router import Router
 
 ADDRESS = AddressConfig("*", subscription_timeout_s=float(EXPIRY_S), publisher_timeout_s=20.0)
 LEASES = AddressConfig(SESSIONS, subscription_timeout_s=float(EXPIRY_S), no_subscribers="release")
 Event = tuple[Any, ...]
+CLASHING: list[Patch] = [(Identifiers, "preferred", always(UPPER))]
+"""All deliveries prefer one identifier, as some do live. Otherwise the hash would hide that a map was lost."""
 
 
 class Net:

@@ -1,0 +1,149 @@
+"""Named schedules of protocol 6.11 and 7.9: each runs into the failure when its rule is taken away, and holds with it.
+
+The name says what happens. Everything is delivered in order but what a schedule holds back; at the end all drains.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from chaos.simulation.defects.taking import defective
+from chaos.simulation.mqtt.clients import Publisher, Subscriber
+from chaos.simulation.mqtt.explore import drain
+from chaos.simulation.mqtt.net import CLASHING, Event, Net
+from chaos.simulation.world.checker import Violation
+
+GOES_ON = ("msg", "read", "client", "notice", "drop")
+
+
+class Script:
+    """A net whose client s subscribes at router B, and publishers with one message at a time."""
+
+    def __init__(self, names: str = "ABC", publishers: str = "A") -> None:
+        """publishers: the router of each."""
+        self.s = Subscriber("s", 4)
+        self.publishers = [Publisher(f"p{i}", 3, 1) for i in range(len(publishers))]
+        self.net = Net(names, self.publishers, [self.s])
+        self.run()
+        for client, router in [(self.s, "B"), *zip(self.publishers, publishers, strict=True)]:
+            self.connect(client.name, router)
+        for publisher in self.publishers:
+            self.publish(publisher)
+
+    def run(self, *held: Event) -> None:
+        """What goes on by itself, except these: ("msg", from, to), ("read" or "client", name)."""
+        while events := [each for each in self.net.enabled() if each[0] in GOES_ON and self._named(each) not in held]:
+            self.net.happen(events[0])
+
+    def _named(self, event: Event) -> Event:
+        if event[0] in ("read", "client"):
+            return (event[0], self.net.connections[event[1]].client.name)
+        return event
+
+    def connect(self, name: str, router: str, *held: Event) -> None:
+        self.net.happen(("connect", name, router))
+        self.run(*held)
+
+    def publish(self, publisher: Publisher, *held: Event) -> None:
+        """Publishes, if that publisher has an identifier free."""
+        if publisher.can_publish():
+            self.net.happen(("publish", publisher.name))
+        self.run(*held)
+
+    def crash(self, router: str, *held: Event) -> None:
+        self.net.happen(("crash", router))
+        self.run(*held)
+
+
+def identifier_comes_again_before_all_have_settled(script: Script) -> None:
+    (p,) = script.publishers
+    script.publish(p, ("client", "p0"))
+    script.run(("msg", "A", "B"))  # PUBREL comes, and B does not read SETTLE
+    script.publish(p, ("msg", "A", "B"))
+    script.crash("B")
+    script.connect("s", "C")
+
+
+def identifier_comes_again_while_its_subscriber_is_away(script: Script) -> None:
+    (p,) = script.publishers
+    script.publish(p, ("client", "p0"))
+    script.crash("B", ("client", "p0"))
+    script.run()
+    script.publish(p)
+    script.connect("s", "C")
+
+
+def released_where_nobody_knows_the_identifier(script: Script) -> None:
+    (p,) = script.publishers
+    script.publish(p, ("client", "p0"))
+    script.run(("read", "p0"))  # A does not read PUBREL
+    script.crash("A")
+    script.net.happen(("restart", "A"))
+    script.run()
+    script.crash("B")
+    script.connect("p0", "C")
+    script.publish(p)
+    script.connect("s", "A")
+
+
+def released_by_its_client_and_not_settled(script: Script) -> None:
+    (p,) = script.publishers
+    script.publish(p, ("msg", "B", "A"))  # which does not hear that s has accepted
+    script.crash("B")
+    script.connect("s", "A")
+
+
+def a_router_before_has_an_older_map(script: Script) -> None:
+    p, q = script.publishers
+    quiet = ("client", "p0"), ("client", "p1")
+    script.net.happen(("drop", "s"))
+    script.connect("s", "A")
+    script.publish(p, *quiet)
+    script.net.happen(("drop", "s"))
+    script.connect("s", "B", *quiet)
+    script.publish(q, *quiet, ("msg", "B", "A"))
+    script.crash("B", *quiet)
+    script.connect("s", "C", *quiet)
+
+
+def its_router_dies_before_the_keeper_knows(script: Script) -> None:
+    p, q = script.publishers
+    held = ("msg", "B", "C"), ("msg", "C", "B"), ("msg", "B", "A")
+    script.publish(q, *held)
+    script.publish(p, *held)
+    script.crash("B")
+    script.connect("s", "C", ("client", "p0"))  # it gets what q has published first
+
+
+# name -> the schedule, routers, the router of each publisher
+SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str]] = {
+    each.__name__: (each, names, publishers)
+    for each, names, publishers in (
+        (identifier_comes_again_before_all_have_settled, "ABC", "A"),
+        (identifier_comes_again_while_its_subscriber_is_away, "ABC", "A"),
+        (released_where_nobody_knows_the_identifier, "ABC", "A"),
+        (released_by_its_client_and_not_settled, "ABC", "A"),
+        (a_router_before_has_an_older_map, "ABC", "AA"),
+        (its_router_dies_before_the_keeper_knows, "ABCD", "AC"),
+    )
+}
+
+
+def follow(name: str) -> Violation | None:
+    """Plays one schedule. Returns what was violated."""
+    schedule, names, publishers = SCHEDULES[name]
+    try:
+        with defective(CLASHING):
+            script = Script(names, publishers)
+            schedule(script)
+            for router in names:
+                if router not in script.net.routers:
+                    script.net.happen(("restart", router))
+            script.run()
+            drain(script.net, random.Random(name))
+    except Violation as violation:
+        return violation
+    except AssertionError as error:
+        return Violation(f"I {error}")
+    return None
