@@ -1,4 +1,4 @@
-"""MQTT clients with QoS 2 on the protocol cores: random schedules hold, and each rule is missed when it is taken away."""
+"""MQTT clients with QoS 2 at routers: schedules hold, and each rule is missed when it is taken away."""
 
 from __future__ import annotations
 
@@ -7,23 +7,21 @@ import pytest
 from chaos.simulation.defects.taking import defective
 from chaos.simulation.mqtt.defects import DEFECTS
 from chaos.simulation.mqtt.explore import explore
-from chaos.simulation.world.checker import Violation
+from chaos.simulation.mqtt.schedules import SCHEDULES, follow
 
 
-def violation(seed: int) -> Violation | None:
-    return explore(seed)[1]
+def test_a_router_that_dies_loses_and_repeats_nothing() -> None:
+    for seed in range(20):
+        assert explore(seed)[1] is None, f"rerun: python -m chaos.simulation.mqtt --seed {seed}"
 
 
-@pytest.mark.parametrize("first", range(0, 40, 20))
-def test_a_router_that_dies_loses_and_repeats_nothing(first: int) -> None:
-    for seed in range(first, first + 20):
-        assert violation(seed) is None, f"rerun: python -m chaos.simulation.mqtt --seed {seed}"
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_named_schedule_holds(name: str) -> None:
+    assert follow(name) is None
 
 
 @pytest.mark.parametrize("name", DEFECTS)
-def test_without_its_rule_a_seed_fails(name: str) -> None:
-    patches, seed, expected = DEFECTS[name]
+def test_without_its_rule_a_schedule_fails(name: str) -> None:
+    patches, schedule, expected = DEFECTS[name]
     with defective(patches):
-        found = violation(seed)
-    assert str(found).startswith(expected), found
-    assert violation(seed) is None
+        assert str(follow(schedule)).startswith(expected)

@@ -1,6 +1,6 @@
-"""Deliberate defects: each takes a rule of protocol 6.11 or 7.9 away from the real router. Seeds catch them.
+"""Deliberate defects: each takes a rule of protocol 6.11 or 7.9 away from the real router. A named schedule catches it.
 
-Those that few seeds miss are in `tests/router/test_kept_maps.py`, each with the test that misses it.
+Those whose schedule is a short test of two cores are in `tests/router/test_kept_maps.py`.
 """
 
 from __future__ import annotations
@@ -56,13 +56,37 @@ def kept_or_not(self: KeptLink, waiting: Handover) -> bool:
     return waiting.number >= 0
 
 
-# name -> what is taken away, the seed that misses it, and how its violation begins
-DEFECTS: dict[str, tuple[list[Patch], int, str]] = {
-    "6.11.1 complete at once": ([(Completion, "_begin", complete_at_once)], 5, "G1"),
-    "6.11.3 only routers are waited for": ([(Completion, "_ask", wait_for_routers_only)], 24, "G1"),
-    "6.11.4 what nobody knows here is complete": ([(Completion, "settled_tag", unknown_is_complete)], 24, "G1"),
-    "7.9.1 no map is fetched": ([(Kept, "recalls", presents_nothing)], 24, "G2"),
-    "7.9.3 any map will do": ([(Kept, "_is_later", always(True))], 201, "G1"),
-    "7.9.4 no other router keeps it": ([(Keeper, "look", nobody_keeps)], 23, "G2"),
-    "7.9.5 handed over before it is kept": ([(KeptLink, "_may_publish", kept_or_not)], 178, "G2"),
+# name -> what is taken away, the schedule that misses it, and how its violation begins
+DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
+    "6.11.1 complete at once": (
+        [(Completion, "_begin", complete_at_once)],
+        "identifier_comes_again_before_all_have_settled",
+        "G1",
+    ),
+    "6.11.3 only routers are waited for": (
+        [(Completion, "_ask", wait_for_routers_only)],
+        "identifier_comes_again_while_its_subscriber_is_away",
+        "G1",
+    ),
+    "6.11.4 what nobody knows here is complete": (
+        [(Completion, "settled_tag", unknown_is_complete)],
+        "released_where_nobody_knows_the_identifier",
+        "G1",
+    ),
+    "7.9.2 no map is fetched": (
+        [(Kept, "recalls", presents_nothing)],
+        "released_by_its_client_and_not_settled",
+        "G2",
+    ),
+    "7.9.3 any map will do": ([(Kept, "_is_later", always(True))], "a_router_before_has_an_older_map", "G2"),
+    "7.9.4 no other router keeps it": (
+        [(Keeper, "look", nobody_keeps)],
+        "released_by_its_client_and_not_settled",
+        "G2",
+    ),
+    "7.9.5 handed over before it is kept": (
+        [(KeptLink, "_may_publish", kept_or_not)],
+        "its_router_dies_before_the_keeper_knows",
+        "G1",
+    ),
 }
