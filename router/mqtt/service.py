@@ -80,6 +80,7 @@ class Mqtt:
         self._leaving: dict[MqttPublisher, None] = {}
         self._roomy: dict[Session, None] = {}
         self._moved: dict[Session, None] = {}
+        self._anew: dict[Session, None] = {}
         self._orphans: dict[MqttPublisher, float] = {}  # until when they wait
         self._timers: list[tuple[float, int, Session]] = []
         self._order = count()
@@ -159,7 +160,7 @@ class Mqtt:
 
     def flush(self, now: float) -> None:
         """Tells the core what packets have meant, before the core's own flush."""
-        self._look_at_moved(now)
+        self._replace_sessions(now)
         while self._to_flush or self._leaving or self._roomy:
             ports, self._to_flush = self._to_flush, {}
             for port in ports:
@@ -176,7 +177,7 @@ class Mqtt:
 
     @property
     def wants_flush(self) -> bool:
-        return bool(self._to_flush or self._leaving or self._roomy or self._moved)
+        return bool(self._to_flush or self._leaving or self._roomy or self._moved or self._anew)
 
     def next_deadline(self) -> float | None:
         if not self._orphans and not self._timers:
@@ -257,10 +258,13 @@ class Mqtt:
         epoch = self.epoch(known[0] if known is not None else 0) if session.present else session.incarnation
         session.take_lease(epoch, session.incarnation, now)
 
-    def begin_anew(self, former: Session) -> None:
+    def begin_anew(self, session: Session) -> None:
         """What another router has left of the session has expired, or may have missed something: the client gets a new
         one, without anything of it."""
-        connection, now = former.connection, self.now
+        self._anew[session] = None
+
+    def _begin_anew(self, former: Session, now: float) -> None:
+        connection = former.connection
         former.connection = None
         former.end(now)
         if connection is None:
@@ -302,7 +306,10 @@ class Mqtt:
             session.connection.close(Reason.SESSION_TAKEN_OVER, "the client has connected elsewhere")
         self._moved[session] = None
 
-    def _look_at_moved(self, now: float) -> None:
+    def _replace_sessions(self, now: float) -> None:
+        anew, self._anew = self._anew, {}
+        for session in anew:
+            self._begin_anew(session, now)
         moved, self._moved = self._moved, {}
         for session in moved:
             known = self._known(session.container)
