@@ -132,7 +132,7 @@ class KnownSubscription(NamedTuple):
 
 
 class KeptMapPort(Protocol):
-    """The link of a subscription whose unsettled map routers keep: MQTT with QoS 2 (protocol 7.9). Nothing uses it yet.
+    """The link of a subscription whose unsettled map routers keep: MQTT with QoS 2 (protocol 7.9).
 
     Its deliveries are named by their outgoing tags. The port gives each an identifier, which the router that keeps the
     map knows before the client sees it. So a successor sends it under the same one, and knows which ones are taken.

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from mqtt import MqttError, PacketReader, RemoteProtocolError, encode, packets
 from tests.mqtt import strategies
 
-EXAMPLES = settings(
+OCTETS = settings(
     max_examples=60, derandomize=True, database=None, deadline=None, suppress_health_check=[*HealthCheck]
 )
+PACKETS = settings(OCTETS, max_examples=15)  # drawing them takes long
 
 
 def server_reader(version: int) -> PacketReader:
@@ -22,7 +23,7 @@ def server_reader(version: int) -> PacketReader:
 
 @pytest.mark.parametrize("version", [4, 5])
 @given(data=st.data())
-@EXAMPLES
+@PACKETS
 def test_what_a_client_writes_a_server_reads(version: int, data: st.DataObject) -> None:
     said: list[packets.Packet] = [data.draw(strategies.connects(version))]
     said += data.draw(st.lists(strategies.from_client(version), max_size=4))
@@ -36,7 +37,7 @@ def test_what_a_client_writes_a_server_reads(version: int, data: st.DataObject) 
 
 @pytest.mark.parametrize("version", [4, 5])
 @given(data=st.data())
-@EXAMPLES
+@PACKETS
 def test_what_a_server_writes_a_client_reads(version: int, data: st.DataObject) -> None:
     said = data.draw(st.lists(strategies.from_server(version), min_size=1, max_size=5))
     octets = b"".join(encode(packet, version) for packet in said)
@@ -48,7 +49,7 @@ def test_what_a_server_writes_a_client_reads(version: int, data: st.DataObject) 
 @pytest.mark.parametrize("client", [True, False])
 @pytest.mark.parametrize("version", [4, 5])
 @given(data=st.data())
-@EXAMPLES
+@PACKETS
 def test_changed_octets_are_packets_or_the_peers_fault(version: int, client: bool, data: st.DataObject) -> None:
     one = strategies.from_client(version) if client else strategies.from_server(version)
     octets = bytearray(b"".join(encode(packet, version) for packet in data.draw(st.lists(one, min_size=1, max_size=3))))
@@ -62,13 +63,13 @@ def test_changed_octets_are_packets_or_the_peers_fault(version: int, client: boo
 @pytest.mark.parametrize("client", [True, False])
 @pytest.mark.parametrize("version", [4, 5])
 @given(octets=st.binary(max_size=60))
-@EXAMPLES
+@OCTETS
 def test_any_octets_are_packets_or_the_peers_fault(version: int, client: bool, octets: bytes) -> None:
     check(server_reader(version) if client else PacketReader(version=version), octets, version, client)
 
 
 @given(octets=st.binary(max_size=60))
-@EXAMPLES
+@OCTETS
 def test_any_octets_in_place_of_connect_are_packets_or_the_peers_fault(octets: bytes) -> None:
     head = b"\x10" + bytes((len(octets) + 6,)) + b"\0\x04MQTT"
     for data in (octets, head + octets):

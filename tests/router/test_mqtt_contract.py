@@ -7,7 +7,7 @@ import re
 from tests.live import ROOT
 
 
-def test_every_line_of_the_contract_has_tests_that_exist_or_is_marked() -> None:
+def test_every_line_of_the_contract_has_tests_that_exist() -> None:
     contract = (ROOT / "docs/contracts/mqtt.md").read_text()
     lines = re.findall(r"^(\d+) ", contract, re.MULTILINE)
     rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", contract, re.MULTILINE))
@@ -17,6 +17,6 @@ def test_every_line_of_the_contract_has_tests_that_exist_or_is_marked() -> None:
     )
     for row in rows.values():
         names = re.findall(r"`(\w+)`", row)
-        assert names or row == "not yet"
+        assert any(name.startswith("test_") for name in names)
         for name in names:
             assert f"def {name}(" in written
