@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from mqtt import MqttError, PacketReader, RemoteProtocolError, encode, packets
 from tests.mqtt import strategies
 
-OCTETS = settings(
-    max_examples=60, derandomize=True, database=None, deadline=None, suppress_health_check=[*HealthCheck]
-)
+OCTETS = settings(max_examples=60, derandomize=True, database=None, deadline=None, suppress_health_check=[*HealthCheck])
 PACKETS = settings(OCTETS, max_examples=15)  # drawing them takes long
 
 
