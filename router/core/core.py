@@ -188,6 +188,14 @@ class Core:
             subscriber.pump()
             self.drain()
 
+    def subscriber_heard(self, port: SubscriberPort, now: float) -> None:
+        """The client of a queue's consumer has read the answer to its attach (protocol 16.8)."""
+        self.now = now
+        subscriber = self.subscribers.get(port)
+        if subscriber:
+            subscriber.heard()
+            self.drain()
+
     def subscriber_disposition(
         self, port: SubscriberPort, first_id: int, last_id: int, outcome: Outcome, settled: bool, now: float
     ) -> None:

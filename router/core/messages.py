@@ -462,8 +462,8 @@ class Return:
 
 @dataclass(slots=True)
 class Hold:
-    """A consumer holds these deliveries of a publisher, and no others, and does not take those that it has declined
-    (protocol 16.4)."""
+    """A consumer holds these deliveries of a publisher, and no others unless it is unproven, and does not take those
+    that it has declined (protocol 16.4, 16.8)."""
 
     address: str
     publisher: bytes
@@ -472,6 +472,7 @@ class Hold:
     subscription_term: Term
     tags: list[bytes]
     declined: list[bytes]
+    unproven: bool
 
 
 AddressMessage = (

@@ -147,6 +147,9 @@ class Subscriber:
         # at most once
         self.presettled = PreSettledQueue(address.core, address.counters)
 
+    def heard(self) -> None:
+        """The client has read the answer to its attach (protocol 16.8)."""
+
     # --------------------------------------------------------------------------------------------- irregular deliveries
 
     def find(self, tag: bytes) -> Irregular | None:

@@ -87,6 +87,7 @@ class SubscriberLink:
         "_allowance",
         "_modes",
         "_size",
+        "_unheard",
         "_write",
         "answered",
         "attach",
@@ -112,6 +113,7 @@ class SubscriberLink:
         self.queue = connection.config.address(attach.address).type == "queue"
         self.default_outcome = default_outcome(link.remote_attach, queue=self.queue)
         self.expiry_policy = attach.expiry_policy
+        self._unheard = self.queue and attach.epoch is None and attach.unsettled is not None  # protocol 16.8
         self._modes = modes
         self._size = MAX_BURST_BYTES // MAX_BURST  # of a transfer, with its frame
         self._allowance = MAX_BURST
@@ -165,6 +167,8 @@ class SubscriberLink:
         self.answered = self.connection.attach(
             self.link, unsettled=parts[0], incomplete_unsettled=len(parts) > 1, **arguments
         )
+        if self.answered and self._unheard:
+            self.link.flow(echo=True)
         return len(parts[0])
 
     def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
@@ -259,6 +263,9 @@ class SubscriberLink:
         if self.link.drain:
             self.connection.drain(self)
         if self.answered:
+            if self._unheard and event.flow.delivery_count is not None:
+                self._unheard = False
+                self.connection.core.subscriber_heard(self, now)
             self.connection.core.subscriber_credit(self, now)
 
     def on_dispositions(self, event: Dispositions, now: float) -> None:

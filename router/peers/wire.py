@@ -319,7 +319,7 @@ _KINDS: Final[list[Kind]] = [
     (Assign, _encode_assign, _decode_assign),
     _in_order(Return, _NAME, _TERM, _U64, _REJECTIONS),
     _in_order(Stopped, _NAME, _TERM, _U64),
-    _in_order(Hold, _PUBLISHER, _TERM, _NAME, _TERM, _TAGS, _TAGS),
+    _in_order(Hold, _PUBLISHER, _TERM, _NAME, _TERM, _TAGS, _TAGS, _FLAG),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]

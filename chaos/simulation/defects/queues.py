@@ -8,7 +8,7 @@ from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
 from router.core.irregular import Irregular
 from router.core.publisher import Publisher
-from router.core.queue.consumer import Nobody
+from router.core.queue.consumer import Consumer, Nobody
 from router.core.queue.deliveries import QueueDeliveries
 from router.core.queue.records import Doubt, QueueRecords
 from router.core.subscriber import Subscriber
@@ -41,6 +41,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_holder_is_attached": ([(QueueDeliveries, "send_hold", say_nothing)], "G2"),
     "queue_holder_is_away": ([(QueueRecords, "orphan", orphans_hold_nothing)], "G2"),
     "queue_accepted_and_left": ([(Nobody, "take_over", always([]))], "G2"),
+    "queue_attach_that_is_read_late": ([(Consumer, "unproven", property(always(False)))], "G2"),
     "queue_settled_where_a_consumer_has_gone": ([(QueueRecords, "_reach", say_nothing)], "G4"),
     "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "_may_assign", always(True))], "G2"),
     "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds
+from chaos.simulation.world.clients import MEMORY
 from router.config import AddressConfig
 
 QUEUE = AddressConfig(type="queue")
@@ -64,6 +65,22 @@ def queue_accepted_and_left(world: Worlds) -> None:
     s.attach("p0@A")
     assert s.accepted("s0") == {M0}
     assert not s.accepted("s1")
+    s.finish()
+
+
+def queue_attach_that_is_read_late(world: Worlds) -> None:
+    """s0, which brings no epochs, has m0 in hand at A. B reads an attach of an earlier connection of it, with an empty
+    map. That does not give m0 to s1: s0 accepts it at A meanwhile, and comes back with that in its map."""
+    s = Schedule(world("AB", [P()], [S("s0", MEMORY), S("s1")], address=QUEUE)).up("s0@A", "p0@A").lose("s0").run()
+    s.hold(("c2r", ("s0", 2))).step("connect", "s0", "B").run()
+    old = s.drop("s0")
+    s.attach("s0@A").hold(("accept",)).send("p0").run().attach("s1@B")
+    assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [M0]
+    s.hold(("c2r", ("s0", 3))).step("accept", "s0", 0)
+    s.release(("c2r", old)).run()
+    assert not s.w.subscriber("s1").in_hand
+    s.release().attach("s0@A").run()
+    assert s.accepted("s0") == {M0}
     s.finish()
 
 

@@ -63,7 +63,8 @@ class Subscriber(Client):
                 unsettled = None
         elif self.kind == MEMORY:
             if fresh:  # without a name for what it was, it begins from nothing
-                self.unsettled, self.in_hand, unsettled = {}, [], None
+                self.unsettled, self.in_hand = {}, []
+                unsettled = {} if self.world.checker.competing else None  # protocol 16.8
                 if self.ever:
                     self.world.checker.forgot(self.name)
         else:

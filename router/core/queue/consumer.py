@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from router.core.intervals import IntervalSet, count
 from router.core.irregular import Irregular, State
-from router.core.messages import SubscriptionName
+from router.core.messages import SubscriptionName, Why
 from router.core.ports import SubscriberAttach, SubscriberPort, Term
 from router.core.subscriber import Subscriber
 
@@ -41,7 +41,7 @@ class Grant:
 class Consumer(Subscriber):
     """A consumer's attachment at this router. Of the arrival log it owes only what it was assigned."""
 
-    __slots__ = ("grants",)
+    __slots__ = ("grants", "proven", "withheld")
 
     deliveries: QueueDeliveries
 
@@ -49,6 +49,18 @@ class Consumer(Subscriber):
         super().__init__(*arguments, **named)
         self.owes = IntervalSet()
         self.grants: dict[str, Grant] = {}  # ingress -> what it was told
+        self.proven = False
+        self.withheld: list[tuple[str, int, int, Why]] = []  # (ingress, start, stop, why): RETURN when it is proven
+
+    @property
+    def unproven(self) -> bool:
+        """Says whether its attach may be an old one, read late, whose map is not true any more (protocol 16.8)."""
+        return self.brought_map and not self.brought_epoch and not self.proven
+
+    def heard(self) -> None:
+        if self.unproven:
+            self.proven = True
+            self.deliveries.proved(self)
 
     def pump(self, cache: dict[object, object] | None = None) -> None:
         super().pump(cache)
@@ -56,7 +68,7 @@ class Consumer(Subscriber):
 
     def room(self) -> int:
         """Returns how many deliveries it takes beyond those that wait here already."""
-        if not self.answered or self.resumes_only:
+        if not self.answered or self.resumes_only or self.unproven:
             return 0
         waiting = count(self.owes.overlap(self.cursor, self.deliveries.log.end))
         waiting += len(self.to_resume) + len(self.released) + len(self.sync_queue)

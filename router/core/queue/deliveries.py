@@ -57,6 +57,17 @@ class QueueDeliveries(Deliveries):
         """Its session is over: what it was told is void."""
         for consumer in self.subscribers.values():
             consumer.grants.pop(router, None)
+            consumer.withheld = [each for each in consumer.withheld if each[0] != router]
+
+    def proved(self, consumer: Consumer) -> None:
+        """Its map was true: what it does not hold may be another's (protocol 16.8)."""
+        withheld, consumer.withheld = consumer.withheld, []
+        for ingress, start, stop, why in withheld:
+            self._return(ingress, consumer, start, stop, why)
+        for publisher in self.publishers.values():
+            if publisher.home is not None:
+                self.send_hold(publisher.home, consumer, publisher.publisher_id, publisher.term)
+        consumer.pump()
 
     def tell_credit(self) -> None:
         """Tells ingresses how much consumers take. Each gets its share; where that is nothing, one: what is too much
@@ -159,6 +170,9 @@ class QueueDeliveries(Deliveries):
             if middle < stop:
                 position = message.position
                 why = m.Why.RELEASED if message.held else m.Why.UNSENT
+                if consumer.unproven:
+                    consumer.withheld.append((sender, position + middle, position + stop, why))
+                    continue
                 self._return(sender, consumer, position + middle, position + stop, why)
                 if not message.held:
                     self._end_round(grant)
@@ -214,12 +228,13 @@ class QueueDeliveries(Deliveries):
             nobody.synced[message.publisher] = (sender, message.term)
         super().on_flush(sender, message)
 
-    def send_hold(self, ingress: str, consumer: Subscriber, publisher_id: bytes, term: Term) -> None:
+    def send_hold(self, ingress: str, consumer: Consumer, publisher_id: bytes, term: Term) -> None:
         known = consumer.irregular.get(publisher_id, {})
         declined = [tag for tag, delivery in known.items() if delivery.state is State.DECLINED]
         held = [tag for tag, delivery in known.items() if delivery.state is not State.DECLINED]
         name = self.address.name
-        self.core.send_to(ingress, m.Hold(name, publisher_id, term, consumer.name, consumer.term, held, declined))
+        hold = m.Hold(name, publisher_id, term, consumer.name, consumer.term, held, declined, consumer.unproven)
+        self.core.send_to(ingress, hold)
 
     def _deliver_entries(self, subscriber: Subscriber, sender: str, entries: m.Entries) -> None:
         """Entries have no tokens: what the consumer holds is bound to its position (protocol 16.4)."""

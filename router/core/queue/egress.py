@@ -40,7 +40,11 @@ class QueueEgress(Egress):
         had accepted before they went (protocol 16.4, 16.7)."""
         super().on_claim(sender, message)
         for subscriber in self.subscribers.values():
-            if message.publisher in subscriber.irregular and (message.expected is not None or _is_nobody(subscriber)):
+            assert isinstance(subscriber, Consumer)
+            holds = message.publisher in subscriber.irregular and (
+                message.expected is not None or _is_nobody(subscriber)
+            )
+            if holds or subscriber.unproven:
                 self.address.deliveries.send_hold(sender, subscriber, message.publisher, message.term)
 
     def ingress_lost(self, publisher_id: bytes) -> None:

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 class Doubt:
     """What consumers may hold of what one publisher sends again (protocol 16.4)."""
 
-    __slots__ = ("declined", "expected", "holders", "unheard")
+    __slots__ = ("declined", "expected", "holders", "unheard", "unproven")
 
     def __init__(self, expected: list[bytes], unheard: list[SubscriptionEntry]) -> None:
         self.expected = set(expected)
         self.holders: dict[bytes, list[SubscriptionEntry]] = {}  # of tags without a record here
         self.declined: dict[bytes, dict[m.SubscriptionName, Term]] = {}  # the same
+        self.unproven: dict[SubscriptionEntry, Term] = {}  # consumers, as attached
         self.unheard = dict.fromkeys(unheard)  # consumers that have not said what they hold
 
 
@@ -84,7 +85,8 @@ class QueueRecords(Records):
         doubt = self.doubts.get(publisher)
         if doubt is not None:
             for entry in [entry for entry in doubt.unheard if entry.home == router]:
-                del doubt.unheard[entry]
+                if doubt.unproven.get(entry) != entry.term:
+                    del doubt.unheard[entry]
 
     def on_hold(self, sender: str, message: m.Hold) -> None:
         """A consumer holds these, and no others (protocol 16.4)."""
@@ -93,7 +95,11 @@ class QueueRecords(Records):
         doubt = self.doubts.get(publisher) if publisher is not None else None
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
             return
-        doubt.unheard.pop(entry, None)
+        if message.unproven:
+            doubt.unproven[entry] = entry.term
+        else:
+            doubt.unproven.pop(entry, None)
+            doubt.unheard.pop(entry, None)
         asked = message.declined or (message.tags and (self.repeated or message.name == NOBODY))
         records = self._by_tag(publisher) if asked else {}
         over: list[bytes] = []
