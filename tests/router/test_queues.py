@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from router.config import AddressConfig
+from amqp10.events import Transfers
+from amqp10.termini import Source, Target
+from router.config import AddressConfig, RouterConfig
 from router.core.ports import Outcome
 from tests.router.ends import SubscriberEnd
 from tests.router.harness import Mesh, undecided
+from tests.router.links import BODY, make, payloads
 
 QUEUE = AddressConfig(type="queue", max_redeliveries=2)
 
@@ -85,6 +88,36 @@ def test_what_a_consumer_had_accepted_that_left_is_settled_though_others_were_se
     publisher.settle(0)
     assert bodies(near) == [["x"]]
     mesh.assert_settled()
+
+
+def test_a_map_without_an_epoch_gives_nothing_away_before_its_client_has_read_the_answer() -> None:
+    mesh = Mesh("ab", address=QUEUE)
+    consumer = mesh.subscriber("a", "s0", accepts=False, unsettled={})
+    consumer.core.subscriber_heard(consumer, mesh.now)
+    publisher = mesh.publisher("a")
+    publisher.send("m0")
+    late = mesh.subscriber("b", "s0", unsettled={})
+    other = mesh.subscriber("a", "s1")
+    assert bodies(consumer, late, other) == [["m0"], [], []]
+    late.core.subscriber_heard(late, mesh.now)
+    mesh.run()
+    assert bodies(late, other) == [[], ["m0"]]
+    publisher.settle(0)
+    mesh.assert_settled()
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_a_consumer_with_a_map_and_no_epoch_is_asked_for_a_flow(pipelined: bool) -> None:
+    clients = make(RouterConfig("a", routers=("a",), defaults=QUEUE))
+    client = clients.connect("c")
+    receiver = client.receiver("in", source=Source("q"), unsettled={}, credit=5 if pipelined else 0)
+    sender = client.sender("out", target=Target("q"))
+    sender.send([b"1"], [BODY])
+    clients.exchange()
+    assert len(payloads(client.seen(Transfers))) == int(pipelined)
+    receiver.grant(5)
+    clients.exchange()
+    assert payloads(client.seen(Transfers)) and payloads(client.seen(Transfers))[0].endswith(BODY)
 
 
 @pytest.mark.parametrize("failures", [0, 1])
