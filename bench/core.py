@@ -13,9 +13,9 @@ import argparse
 import gc
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
-from router.config import RouterConfig
+from router.config import AddressConfig, RouterConfig
 from router.core.core import Core, Send
 from router.core.messages import Message
 from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
@@ -23,13 +23,17 @@ from router.peers.wire import decode, encode
 
 BODY = b"x" * 100
 BATCHES = (1, 10, 100)
-# Label, subscriptions at the publisher's router and at the other, deliveries that stay done and unsettled.
-CASES = (
-    ("1 local", 1, 0, 0),
-    ("4 local", 4, 0, 0),
-    ("16 local", 16, 0, 0),
-    ("1 remote", 0, 1, 0),
-    ("1 local, 100,000 done and unsettled", 1, 0, 100_000),
+# Label, type of the address, subscriptions at the publisher's router and at the other, deliveries that stay done and
+# unsettled.
+CASES: tuple[tuple[str, Literal["topic", "queue"], int, int, int], ...] = (
+    ("1 local", "topic", 1, 0, 0),
+    ("4 local", "topic", 4, 0, 0),
+    ("16 local", "topic", 16, 0, 0),
+    ("1 remote", "topic", 0, 1, 0),
+    ("1 local, 100,000 done and unsettled", "topic", 1, 0, 100_000),
+    ("queue, 1 local", "queue", 1, 0, 0),
+    ("queue, 4 local", "queue", 4, 0, 0),
+    ("queue, 1 remote", "queue", 0, 1, 0),
 )
 
 
@@ -41,15 +45,15 @@ def _zero(*args: Any, **kwargs: Any) -> int:
 
 
 class PublisherEnd:
-    """The publisher's side of a link: remembers up to where it has been told outcomes."""
+    """The publisher's side of a link: counts the outcomes that it has been told."""
 
     answer = ready = set_window = waiting = ask = answer_map_part = refuse = detach = _nothing
 
     def __init__(self) -> None:
-        self.told = -1
+        self.told = 0
 
     def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
-        self.told = last_id
+        self.told += last_id - first_id + 1
 
 
 class SubscriberEnd:
@@ -79,10 +83,15 @@ class SubscriberEnd:
 class Network:
     """Routers a and b, joined by a list; what they send each other waits there until `exchange`."""
 
-    def __init__(self, local: int, remote: int) -> None:
+    def __init__(self, kind: Literal["topic", "queue"], local: int, remote: int) -> None:
         self.wire: list[tuple[str, tuple[str, ...], bytes]] = []
         names = ("a", "b") if remote else ("a",)
-        config = {name: RouterConfig(name, names, window_messages=10**9, unsettled_window=10**9) for name in names}
+        config = {
+            name: RouterConfig(
+                name, names, window_messages=10**9, unsettled_window=10**9, defaults=AddressConfig(type=kind)
+            )
+            for name in names
+        }
         self.cores = {
             name: Core(config[name], name, 1, self.sender(name), 0.0, lambda: 1_000_000, fresh=True) for name in names
         }
@@ -138,7 +147,7 @@ class Network:
                 core.subscriber_disposition(port, port.accepted, port.next_id - 1, Outcome.ACCEPTED, False, 0.0)
                 port.accepted = port.next_id
         self.exchange()
-        assert self.publisher.told == self.sent - 1
+        assert self.publisher.told == self.sent
         if settle:
             self.settle(self.sent)
 
@@ -148,9 +157,11 @@ class Network:
         self.exchange()
 
 
-def measure(local: int, remote: int, size: int, messages: int, unsettled: int = 0) -> float:
+def measure(
+    kind: Literal["topic", "queue"], local: int, remote: int, size: int, messages: int, unsettled: int = 0
+) -> float:
     """Microseconds of CPU per message in batches of `size`.  So many deliveries stay done and unsettled throughout."""
-    network = Network(local, remote)
+    network = Network(kind, local, remote)
     for start in range(0, unsettled, 1_000):
         network.batch(tags_of(start, 1_000), [BODY] * 1_000, settle=False)
     rounds = max(1, messages // size)
@@ -177,8 +188,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=100_000)
     messages = parser.parse_args(argv).messages
     print(f"{'us per message, in batches of':36s}" + "".join(f"{size:>9d}" for size in BATCHES))
-    for label, local, remote, unsettled in CASES:
-        costs = [measure(local, remote, size, messages if size > 1 else messages // 10, unsettled) for size in BATCHES]
+    for label, kind, local, remote, unsettled in CASES:
+        costs = [
+            measure(kind, local, remote, size, messages if size > 1 else messages // 10, unsettled) for size in BATCHES
+        ]
         print(f"{label:36s}" + "".join(f"{cost:9.2f}" for cost in costs), flush=True)
     return 0
 

@@ -22,11 +22,11 @@ Document = dict[str, Any]
 
 NAMED: Final = 20
 FEW: Final = 3  # entries of the topology file that a reason names
-RECORDS: Final = ("undone", "unsettled", "queued", "held", "in_doubt", "placeholders", "owed")
+RECORDS: Final = ("undone", "unsettled", "queued", "held", "in_doubt", "placeholders", "owed", "free")
 """undone: taken here, not accepted by all yet.  unsettled: of those taken here, not settled by their publisher.
 queued: waiting here for a subscriber's credit.  held: with a subscriber here, not settled.  in_doubt: of those, the
 ones whose publisher has no ingress now.  placeholders: named by a subscriber, payload not here yet.  owed: taken here
-for subscriptions that have no router now."""
+for subscriptions that have no router now.  free: taken here for a queue, and no consumer's yet."""
 
 
 SubscriptionKey = tuple[str, str, str]
@@ -146,6 +146,7 @@ def records(address: Mapping[str, Any]) -> dict[str, int]:
         "in_doubt": sum([link.get("in_doubt", 0) for link in attached]),
         "placeholders": sum([link.get("placeholders", 0) for link in attached]),
         "owed": sum([entry.get("owed", 0) for entry in address.get("subscriptions", ())]),
+        "free": ingress.get("free", 0),
     }
 
 

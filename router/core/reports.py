@@ -43,6 +43,7 @@ def of_address(address: Address) -> Generator[None, None, Report]:
         subscriptions.append(address.subscriptions.status_of(entry))
         yield
     return {
+        "type": address.config.type,
         "ingress": {**address.records.status(), "publishers": publishers},
         "egress": {**address.deliveries.status(), "subscribers": subscribers},
         "subscriptions": subscriptions,

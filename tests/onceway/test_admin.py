@@ -158,6 +158,7 @@ def test_status_is_the_routers_document_with_sums_and_state() -> None:
             "in_doubt": 1,
             "placeholders": 1,
             "owed": 6,
+            "free": 0,
         }
         assert (status["publishers"], status["subscribers"]) == (1, 2)
         assert status["oldest_in_doubt_s"] == 3.25

@@ -124,6 +124,24 @@ def test_whoever_may_use_dynamic_nodes_gets_one() -> None:
     assert connect(clients, "alice").receiver("r", source=Source(dynamic=True)).attached
 
 
+def test_a_queue_is_sent_to_and_taken_from_by_those_who_may() -> None:
+    clients = network(
+        Policy(users=("pub",), send=("jobs",)),
+        Policy(users=("work",), receive=("jobs",)),
+        addresses=(AddressConfig("jobs", type="queue"),),
+    )
+    publishes, works = connect(clients, "pub"), connect(clients, "work")
+    taken = works.receiver(source=Source("jobs"), credit=1)
+    sender = publishes.sender(target=Target("jobs"))
+    sender.send([b"1"], [Message("m").encode()])
+    clients.exchange()
+    assert taken.attached
+    assert [Message.decode(each).value for each in payloads(works.seen(Transfers))] == ["m"]
+    takes = publishes.receiver(source=Source("jobs"), credit=1)
+    sends = works.sender(target=Target("jobs"))
+    assert [error(publishes, takes)[0], error(works, sends)[0]] == [REFUSED, REFUSED]
+
+
 def test_links_that_a_changed_file_no_longer_allows_are_detached() -> None:
     clients = network(Policy(("alice",), send=("*",), receive=("*",)))
     alice = connect(clients, "alice")

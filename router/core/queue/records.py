@@ -511,6 +511,9 @@ class QueueRecords(Records):
         entry.since = self.core.now
         self.grants.pop(entry, None)
 
+    def status(self) -> dict[str, object]:
+        return {**super().status(), "free": self.free.size}
+
     def _check_owed(self) -> None:
         held = union([each for entry in self.owing for each in (entry.owed, entry.syncing)])
         assert not any(self.free.overlap(start, stop) for start, stop in held), "free, and a consumer's"
