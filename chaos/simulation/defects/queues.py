@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
@@ -41,7 +41,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_holder_is_attached": ([(QueueDeliveries, "send_hold", say_nothing)], "G2"),
     "queue_holder_is_away": ([(QueueRecords, "orphan", orphans_hold_nothing)], "G2"),
     "queue_accepted_and_left": ([(Nobody, "take_over", always([]))], "G2"),
-    "queue_attach_that_is_read_late": ([(Consumer, "unproven", property(always(False)))], "G2"),
+    "queue_attach_that_is_read_late": ([(Consumer, "unproven", cast("Any", property(always(False))))], "G2"),
     "queue_settled_where_a_consumer_has_gone": ([(QueueRecords, "_reach", say_nothing)], "G4"),
     "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "_may_assign", always(True))], "G2"),
     "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),
