@@ -80,12 +80,13 @@ def session(app: str, *, log_level: str = "ERROR", **conf: str) -> SparkSession:
     from pyspark.sql import SparkSession
 
     os.environ["JAVA_HOME"] = str(home)
+    submitted = SparkConf()
     # workers use this Python, and find the modules that it finds
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    master = conf.get("spark.master") or submitted.get("spark.master") or LOCAL["spark.master"]
+    os.environ.setdefault("PYSPARK_PYTHON", str(_python()) if master.startswith("local") else sys.executable)
     here = str(Path(__file__).resolve().parents[2])
     paths = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one and one != here]
     os.environ["PYTHONPATH"] = os.pathsep.join([here, *paths])
-    submitted = SparkConf()
     settings = {**DEFAULTS, **conf}
     if not submitted.contains("spark.master"):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
@@ -99,7 +100,7 @@ def session(app: str, *, log_level: str = "ERROR", **conf: str) -> SparkSession:
     return spark
 
 
-# -- Java
+# -- Java and Python
 
 
 def find_java() -> Path:
@@ -163,15 +164,45 @@ for argument do
 done
 exec {shlex.quote(str(JAVA))} "$@"
 """
-    home = _cache() / f"java-{sha256(script.encode()).hexdigest()[:16]}"
-    wrapper = home / "bin" / "java"
-    if not wrapper.exists():
-        wrapper.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=wrapper.parent, delete=False) as file:
+    return _program("java", script).parent.parent
+
+
+def _python() -> Path:
+    """A `python` that imports the installed PySpark, for the workers of this machine.
+
+    Spark's Java puts a zip of the same sources first on their path.  No bytecode is kept for a zip: each worker would
+    compile PySpark again, which takes most of its start.  A query starts several, and one of them has ten seconds to
+    report, which no setting of Spark changes.
+    """
+    found = find_spec("pyspark")
+    if found is None or not os.path.exists(found.origin or ""):  # spark-submit's: there is the zip alone
+        return Path(sys.executable)
+    script = f"""#!/bin/sh
+# Written by onceway (spark/session.py).
+IFS=:
+set -f
+path=
+for one in $PYTHONPATH; do
+    case $one in
+        */python/lib/pyspark.zip | */python/lib/py4j-*-src.zip) ;;
+        *) path=$path${{path:+:}}$one ;;
+    esac
+done
+PYTHONPATH=$path exec {shlex.quote(sys.executable)} "$@"
+"""
+    return _program("python", script)
+
+
+def _program(name: str, script: str) -> Path:
+    """`bin/NAME` with this script, in a directory of its own."""
+    program = _cache() / f"{name}-{sha256(script.encode()).hexdigest()[:16]}" / "bin" / name
+    if not program.exists():
+        program.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=program.parent, delete=False) as file:
             file.write(script)
         os.chmod(file.name, 0o755)
-        os.replace(file.name, wrapper)  # atomic: other processes may do the same
-    return home
+        os.replace(file.name, program)  # atomic: other processes may do the same
+    return program
 
 
 def _cache() -> Path:

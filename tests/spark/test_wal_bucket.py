@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from threading import Event
 
 import pytest
 
@@ -197,6 +198,35 @@ def test_a_second_writer_is_told_who_holds_the_lease_and_a_silent_one_is_followe
     with pytest.raises(WalError):
         life.group(1)
     life.die()
+
+
+def test_a_renewal_that_fails_is_repeated_until_the_lease_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onceway.spark.wal.leases.RENEWALS", 1000)
+    monkeypatch.setattr("onceway.spark.wal.leases.LOOKS", 1000)
+    objects = MemoryObjects()
+    failures, lost = iter((False, True, True, False, False)), Event()
+    over = Event()
+
+    def fail() -> None:
+        """Answers of the second and the third write are lost; the fifth is the end."""
+        failure = next(failures, None)
+        if failure is None:
+            over.set()
+        elif failure:
+            raise WalError("no answer")
+
+    objects.after_it = fail
+    lease = Lease(bucket.ObjectDocument(objects, PLACE, "lease", bucket.DOCUMENTS), PLACE, lost.set, 30.0)
+    lease.take(0.0)
+    assert over.wait(30.0)
+    assert lease.held
+    lease.release()
+    assert not lost.is_set()
+    short = Lease(bucket.ObjectDocument(objects, PLACE, "lease", bucket.DOCUMENTS), PLACE, lost.set, 0.05)
+    short.take(0.0)
+    kill(objects)
+    assert lost.wait(30.0)
+    assert not short.held
 
 
 def test_old_blocks_are_removed_and_readers_begin_behind_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def _is_gone(holder: dict[str, Any], here: dict[str, Any]) -> bool:
 
 
 class Lease:
-    """on_lost: called from the renewing thread when another process has taken it, or it could not be renewed."""
+    """on_lost: called from the renewing thread when another process has taken it, or it ended without a renewal."""
 
     def __init__(
         self, swap: Swap, place: str, on_lost: Callable[[], None], lasts_s: float = LASTS_S, note: str = ""
@@ -146,7 +146,7 @@ class Lease:
                 )
             time.sleep(self._lasts_s / LOOKS)
         self.held = True
-        self._thread = threading.Thread(target=self._renew, name=f"lease {self._place}", daemon=True)
+        self._thread = threading.Thread(target=self._renew, args=(now,), name=f"lease {self._place}", daemon=True)
         self._thread.start()
 
     def release(self) -> None:
@@ -163,12 +163,20 @@ class Lease:
         self._beat += 1
         return {**self._me, "beat": self._beat, "released": released, "at": round(time.time(), 3)}
 
-    def _renew(self) -> None:
-        while not self._over.wait(self._lasts_s / RENEWALS):
+    def _renew(self, renewed: float) -> None:
+        content: dict[str, Any] | None = None
+        pause = self._lasts_s / RENEWALS
+        while not self._over.wait(pause):
+            began = time.monotonic()
+            # the same again after a failure, so that one that arrived without an answer is known as ours
+            content = content or self._content()
             try:
-                kept = self._swap.swap(self._content())
-            except (WalError, OSError):
-                kept = False
+                kept = self._swap.swap(content)
+            except (WalError, OSError):  # nobody follows before the lease is over
+                kept = time.monotonic() - renewed < self._lasts_s
+                pause = self._lasts_s / LOOKS
+            else:
+                renewed, pause, content = began, self._lasts_s / RENEWALS, None
             if not kept:
                 self.held = False
                 self._on_lost()
