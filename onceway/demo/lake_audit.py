@@ -81,7 +81,11 @@ def _publishers(lake: DataFrame) -> tuple[Publisher, ...]:
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    before = Window.partitionBy("publisher", "topic").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    before = (
+        Window.partitionBy("publisher", "topic", "partition")
+        .orderBy("offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
     rows = (
         lake.where(is_order())
         .withColumn("backwards", f.col("number") < f.max("number").over(before))
@@ -105,8 +109,10 @@ def _positions(lake: DataFrame) -> tuple[int, int]:
     from pyspark.sql import functions as f
 
     different, span = f.count_distinct("offset"), f.max("offset") - f.min("offset") + 1
-    topics = lake.groupBy("topic").agg((f.count("*") - different).alias("again"), (span - different).alias("missing"))
-    row = topics.agg(f.sum("again"), f.sum("missing")).collect()[0]
+    parts = lake.groupBy("topic", "partition").agg(
+        (f.count("*") - different).alias("again"), (span - different).alias("missing")
+    )
+    row = parts.agg(f.sum("again"), f.sum("missing")).collect()[0]
     return int(row[0] or 0), int(row[1] or 0)
 
 

@@ -1,37 +1,51 @@
-"""A driver that a test kills: `python -m tests.spark.driver URLS TOPIC DIRECTORY`, from the network into Parquet.
+"""A driver that a test kills: `python -m tests.spark.driver URLS TOPIC DIRECTORY` runs examples/spark/lake.py.
 
-Says `batch N` for each batch that is done.
+Says a line for each batch that is done.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from onceway.spark.session import session
+from tests.running import ROOT
+
+
+def _example() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("lake", ROOT / "examples" / "spark" / "lake.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+lake = _example()
 
 
 def start(spark: Any, urls: str, topic: str, directory: Path, rows: int = 500, **trigger: Any) -> Any:
-    """The query from `directory`'s log and checkpoint into `directory`/rows, in batches of as many."""
-    frame = (
-        spark.readStream.format("onceway")
-        .options(url=urls, topic=topic, subscription="billing", walLocation=str(directory / "wal"))
-        .options(maxRowsPerTrigger=rows, lockTimeout="60s")  # the ingest of a query that was killed takes its time
-        .schema("value binary, `offset` bigint")
-        .load()
-    )
-    return (
-        frame.writeStream.format("parquet")
-        .option("path", str(directory / "rows"))
-        .option("checkpointLocation", str(directory / "checkpoint"))
-        .trigger(**trigger)
-        .start()
-    )
+    """The query from `directory`'s log and checkpoint into `directory`/lake, in batches of as many."""
+    return lake.start(spark, _options(urls, topic, directory, rows), str(directory), **trigger)
+
+
+def _options(urls: str, topic: str, directory: Path, rows: int) -> dict[str, str]:
+    return {
+        "url": urls,
+        "topic": topic,
+        "subscription": "billing",
+        "walLocation": str(directory / "wal"),
+        "maxRowsPerTrigger": str(rows),
+        "lockTimeout": "60s",  # the ingest of a query that was killed takes its time
+    }
 
 
 def main(urls: str, topic: str, directory: str) -> None:
-    spark = session(
+    session(
         "driver",
         **{
             "spark.master": "local[1]",
@@ -39,13 +53,10 @@ def main(urls: str, topic: str, directory: str) -> None:
             "spark.driver.memory": "512m",
         },
     )
-    query = start(spark, urls, topic, Path(directory), processingTime="0 seconds")
-    told = -1
-    while not query.awaitTermination(0.1):
-        for progress in query.recentProgress:  # not the last one alone: there may have been several meanwhile
-            if progress["numInputRows"] and progress["batchId"] > told:
-                told = progress["batchId"]
-                print(f"batch {told}", flush=True)
+    file = Path(directory, "lake.yaml")
+    file.write_text(json.dumps(_options(urls, topic, Path(directory), 500)))  # JSON is YAML
+    sys.argv = ["lake.py", str(file), directory, "--every", "0 seconds"]
+    lake.main()
 
 
 if __name__ == "__main__":

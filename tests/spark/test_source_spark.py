@@ -133,9 +133,9 @@ def test_a_query_goes_on_when_its_ingest_is_killed(spark: Any, network: LiveNetw
         return int(json.loads(lock.read_text().splitlines()[0])["pid"])
 
     def rows() -> list[bytes]:
-        if not (tmp_path / "rows" / "_spark_metadata").exists():
+        if not (tmp_path / "lake" / "_spark_metadata").exists():
             return []
-        return [bytes(row.value) for row in spark.read.schema("value binary").parquet(str(tmp_path / "rows")).collect()]
+        return [bytes(row.value) for row in spark.read.schema("value binary").parquet(str(tmp_path / "lake")).collect()]
 
     def restarts() -> int:
         reports = [json.loads(one.json)["sources"][0]["latestOffset"] for one in query.recentProgress]
@@ -186,7 +186,7 @@ def test_a_query_whose_reader_is_killed_fails_and_goes_on_when_it_is_started_aga
     while len(values) < 2000:
         everything = publishing.over  # a run begins by receiving what waits; more may come to the log before it ends
         start(spark, network.urls(), "reader", tmp_path, availableNow=True).awaitTermination()
-        values = [bytes(row.value) for row in spark.read.parquet(str(tmp_path / "rows")).select("value").collect()]
+        values = [bytes(row.value) for row in spark.read.parquet(str(tmp_path / "lake")).select("value").collect()]
         assert not everything or len(values) == 2000
     publishing.join()
     assert sorted(values) == sorted(bodies(2000))
@@ -237,7 +237,7 @@ def kill(driver: Program) -> None:
 
 def batches(driver: Program, count: int) -> None:
     for _ in range(count):
-        assert re.fullmatch(r"batch \d+", driver.line(DRIVER_WITHIN_S))
+        assert re.fullmatch(r"batch \d+: 500 rows, \d+ behind", driver.line(DRIVER_WITHIN_S))
 
 
 @pytest.mark.slow
@@ -262,7 +262,7 @@ def test_driver_and_router_are_killed_and_every_message_is_in_the_lake_once(
     while len(values) < ROWS:
         everything = publishing.over
         start(spark, network.urls(), "orders", tmp_path, rows=ROWS, availableNow=True).awaitTermination()
-        values = [bytes(row.value) for row in spark.read.parquet(str(tmp_path / "rows")).select("value").collect()]
+        values = [bytes(row.value) for row in spark.read.parquet(str(tmp_path / "lake")).select("value").collect()]
         assert not everything or len(values) == ROWS, f"{len(values)} of {ROWS} rows, the log is {wal}"
     publishing.join()
     assert sorted(values) == sorted(bodies(ROWS))
