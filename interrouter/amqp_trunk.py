@@ -50,7 +50,7 @@ class AmqpTrunk(Trunk):
 
     def __init__(self, network: Network, *, server: bool, dialled: str | None, now: float) -> None:
         super().__init__(network, server=server, dialled=dialled, now=now)
-        hello = network.hello
+        hello, login = network.hello, network.login
         self.connection = Connection(
             ConnectionSettings(
                 container_id=hello.name,
@@ -62,6 +62,8 @@ class AmqpTrunk(Trunk):
                 handshake_timeout_s=network.dead_after_s,
                 incoming_window=16 * CREDIT,
                 max_message_size=MAX_TRANSFER,
+                sasl=None if login is None else login.sasl(dialled),
+                allow_no_sasl=login is None,
                 properties={
                     Symbol(names.NETWORK): hello.network,
                     Symbol(names.ROUTER): hello.name,
@@ -158,6 +160,9 @@ class AmqpTrunk(Trunk):
         elif self.certified is not None and name not in self.certified:
             named = ", ".join(map(repr, sorted(self.certified))) or "nobody"
             problem = f"router {name!r} is not who its certificate says: that names {named}"
+            self.network.fail(self, UNAUTHORIZED_ACCESS, problem, now)
+        elif self.server and self.connection.user not in (None, name):
+            problem = f"router {name!r} has shown that it is {self.connection.user!r:.80}"
             self.network.fail(self, UNAUTHORIZED_ACCESS, problem, now)
         else:
             try:

@@ -45,7 +45,7 @@ from interrouter.packets import (
     split,
 )
 from interrouter.session import PROBE_AFTER, Sessions
-from interrouter.trunk import Hello, Refused, Trunk
+from interrouter.trunk import Hello, Login, Refused, Trunk
 from router.reporting import NO_LOG, Log
 
 __all__ = ["Hello", "Network", "NetworkEvent", "PeerDown", "PeerMessage", "PeerUp", "Refused", "dials"]
@@ -110,6 +110,8 @@ class Network:
         )
         self.failures: dict[str, str] = {}
         """Neighbour, "?" if unknown -> why the last trunk with it was lost or refused."""
+        self.login: Login | None = None
+        """Of trunks that are connected from now on. None: the other end need not show that it is of the network."""
         self.unroutable = 0
         self._trunks: dict[str, Trunk] = {}  # neighbour -> its open trunk
         self._routes: dict[int, Trunk] = {}  # incarnation -> the trunk of the first hop

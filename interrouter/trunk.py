@@ -15,12 +15,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from interrouter.linkstate import LinkState
 from interrouter.packets import HEARTBEAT_PACKET, LinkStatePacket, encode_link_state
 
 if TYPE_CHECKING:
+    from amqp10.sasl import ClientMechanism, Offer
     from interrouter.network import Network
     from interrouter.session import Session
 
@@ -52,6 +53,14 @@ class Refused(Exception):
         super().__init__(condition, description)
         self.condition = condition
         self.description = description
+
+
+class Login(Protocol):
+    """How routers show each other that they belong to the network, before the open."""
+
+    def sasl(self, dialled: str | None) -> Offer | ClientMechanism:
+        """For one connection: with the neighbour that we dialled, or, None, with one that dialled us. The identity that
+        comes of it is the name of the router that dialled."""
 
 
 class Trunk(ABC):

@@ -78,7 +78,7 @@ class ReloadRouter:
         self._heart = heart
         self._file = server.topology.path
         self._listens_at = server.topology.routers[server.name]
-        self._trunk_tls = server.topology.trunk_tls
+        self._trunk_tls, self._trunk_key = server.topology.trunk_tls, server.topology.trunk_key
 
     async def action(self, given: Mapping[str, Any]) -> dict[str, Any]:
         return self.follow(_topology(given), dry_run=bool(given.get("dry_run")))
@@ -91,7 +91,8 @@ class ReloadRouter:
             raise ControlError(f"router {name} is not in {new.path}: stop it")
         old = server.topology
         # the ports of an earlier change may still wait for a restart
-        bound = replace(old, routers={**old.routers, name: self._listens_at}, trunk_tls=self._trunk_tls)
+        routers = {**old.routers, name: self._listens_at}
+        bound = replace(old, routers=routers, trunk_tls=self._trunk_tls, trunk_key=self._trunk_key)
         changes = _plan(bound, new)
         restart = [change.text for change in changes if change.restart and change.router in (None, name)]
         try:

@@ -32,6 +32,7 @@ from onceway.topology import Topology
 from onceway.topology.model import SECURE
 from onceway.topology.values import is_unspecified
 from onceway.transport import Carried, Carrier
+from onceway.trunk_key import read_trunk_key
 from onceway.websocket import ListenerWebSocket
 from router.core.counters import Histogram
 from router.core.messages import PeerProtocolError
@@ -133,13 +134,15 @@ class RouterServer:
         authentication: Authentication | None = None,
         trunk_tls: TrunkTls | None = None,
     ) -> None:
-        """Listens for clients and neighbours, and connects to neighbours. OSError if a port cannot be bound. tls: of
+        """Listens for clients and neighbours, and connects to neighbours. OSError if a port cannot be bound, UsageError
+        if the network's key cannot be read. tls: of
         the listeners `amqps` and `wss`. authentication: None: clients need not say who they are. trunk_tls: None:
         trunks have no TLS."""
         self.authentication = authentication
         loop = self._loop = asyncio.get_running_loop()
         place = self.topology.routers[self.name]
         self.neighbours.tls = trunk_tls
+        self.network.login = read_trunk_key(self.topology, self.name)
         self._listeners.append(await self.neighbours.listen())
         self._tls = tls
         self._shares = Shares(loop.call_soon, loop.call_later)

@@ -19,7 +19,7 @@ from onceway.topology.mqtt import KEYS as MQTT_KEYS
 from onceway.topology.policies import POLICY_KEYS
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
-from onceway.topology.tls import TLS_KEYS
+from onceway.topology.tls import TLS_KEYS, TRUNK_KEYS
 from onceway.topology.values import format_duration, format_host_port, format_size
 from router.config import AddressConfig, Limits, UserLimits
 
@@ -67,7 +67,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
     "sasl": dict.fromkeys(SASL_KEYS, CONNECTIONS),
     "policies": dict.fromkeys(POLICY_KEYS, NOW),
     "mqtt": dict.fromkeys(MQTT_KEYS, NOW),
-    "trunks": {"tls": RESTART},
+    "trunks": dict.fromkeys(TRUNK_KEYS, RESTART),
     "websocket": {"origins": CONNECTIONS},
     "admin": {"tls": RESTART, "users": NOW, "groups": NOW},
     "links": {"between": NOW, "cost": NOW, "via": NOW},
@@ -289,9 +289,12 @@ def _said(value: object) -> object:
 
 
 def _trunks(old: Topology, new: Topology) -> Iterator[Change]:
-    text = _changed("trunks.tls", old.trunk_tls or "off", new.trunk_tls or "off", "count")
-    if text:
-        yield Change(text, restart=True)
+    for text in (
+        _changed("trunks.tls", old.trunk_tls or "off", new.trunk_tls or "off", "count"),
+        _changed("trunks.key", old.trunk_key or None, new.trunk_key or None, "count"),
+    ):
+        if text:
+            yield Change(text, restart=True)
 
 
 def _websocket(old: Topology, new: Topology) -> Iterator[Change]:

@@ -58,6 +58,7 @@ class Topology:
     tls: Mapping[str, TlsProfile] = field(default_factory=dict)  # by name
     sasl: Sasl | None = None  # None: clients need not say who they are
     trunk_tls: str | None = None  # the profile of the connections between routers; empty: off; None: it is not said
+    trunk_key: str = ""  # the file of the network's key, or $ and a variable; empty: routers need not show one
     origins: tuple[str, ...] = ()  # of the web pages that may open WebSockets
     admin: AdminRules = field(default_factory=AdminRules)  # who may read the admin listeners
     warnings: tuple[Problem, ...] = ()  # for whoever checks or starts it
@@ -71,7 +72,7 @@ class Topology:
         via = sorted((*sorted(pair), place) for pair, place in self.via.items())
         routers, limits = sorted(self.routers.items()), sorted(self.limits.items())
         settings = replace(self.settings, routers=tuple(sorted(self.settings.routers)))
-        tls = sorted(self.tls.items()), self.trunk_tls, self.sasl, self.origins, self.admin
+        tls = sorted(self.tls.items()), self.trunk_tls, self.trunk_key, self.sasl, self.origins, self.admin
         said = repr((self.network, routers, links, via, limits, tls, settings))
         return blake2b(said.encode(), digest_size=8).hexdigest()
 

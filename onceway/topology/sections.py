@@ -119,7 +119,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     sasl = read_sasl(top.get("sasl"))
     users = read_users(top.get("users"), trial, named=sasl is not None)
     policies = read_policies(top.get("policies"), named=sasl is not None)
-    trunk_tls = read_trunks(top.get("trunks"), tls)
+    trunk_tls, trunk_key = read_trunks(top.get("trunks"), tls)
     origins = read_websocket(top.get("websocket"))
     names = top["hostnames"].items("a list of hosts, such as amqp.example.org") if "hostnames" in top else None
     hostnames = [name for item in names or () if (name := item.scalar(read_host, "a host")) is not None]
@@ -155,7 +155,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)
-    secured = tls, sasl, trunk_tls, origins, admin
+    secured = tls, sasl, trunk_tls, trunk_key, origins, admin
     return Topology(network, path, routers, tuple(links), config, via, listener_limits, *secured, warnings)
 
 

@@ -18,11 +18,12 @@ from onceway.topology.values import format_host_port
 
 TLS_KEYS: Final = ("certificate", "key", "names", "ca", "clients", "revoked", "minimum", "ciphers")
 PAIR_KEYS: Final = ("certificate", "key")
-TRUNK_KEYS: Final = ("tls",)
+TRUNK_KEYS: Final = ("tls", "key")
 CLIENTS: Final = ("off", "optional", "required")
 MINIMUM: Final = ("1.2", "1.3")
 ROUTER: Final = "${router}"
 _FILES: Final = ("certificate", "key", "ca", "revoked")
+_VARIABLE: Final = re.compile(r"\$[A-Za-z_][A-Za-z0-9_]*")
 _HOST_NAME: Final = re.compile(r"(\*\.)?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
@@ -86,20 +87,22 @@ def read_profile_name(entry: Entry | None, profiles: Mapping[str, TlsProfile]) -
     return "" if entry is None else entry.scalar(read, "the name of a profile under tls") or ""
 
 
-def read_trunks(entry: Entry | None, profiles: Mapping[str, TlsProfile]) -> str | None:
-    """The profile of the connections between routers; empty: they have no TLS; None: the file does not say."""
+def read_trunks(entry: Entry | None, profiles: Mapping[str, TlsProfile]) -> tuple[str | None, str]:
+    """The profile of the connections between routers (empty: they have no TLS; None: the file does not say), and where
+    the network's key is (empty: there is none)."""
     if entry is None:
-        return None
-    fields = entry.fields(TRUNK_KEYS, "a mapping such as {tls: routers}", required=TRUNK_KEYS) or {}
+        return None, ""
+    fields = entry.fields(TRUNK_KEYS, "a mapping such as {tls: routers}", required=("tls",)) or {}
+    key = fields["key"].scalar(_read_key, "a file, or $ and the name of a variable") if "key" in fields else None
     if "tls" not in fields:
-        return None
+        return None, ""
     item = fields["tls"]
     if item.is_scalar and item.text == "off":
-        return ""
+        return "", key or ""
     name = read_profile_name(item, profiles)
     if name and profiles[name].ca is None:
         item.problem(f"tls.{name} does not say who signs routers' certificates", f"add ca to tls.{name}")
-    return name or None
+    return name or None, key or ""
 
 
 def _read_profile(item: Entry) -> TlsProfile | None:
@@ -155,6 +158,12 @@ def _read_file(text: str) -> Path:
     if "$" in text.replace(ROUTER, ""):
         raise ValueError(f'"{text}" has a $ that means nothing', f"{ROUTER} stands for the router's name")
     return Path(text)
+
+
+def _read_key(text: str) -> str:
+    if not text or "\0" in text or ("$" in text and not _VARIABLE.fullmatch(text)):
+        raise ValueError(f'"{text}" is no place of a key', "write the path of a file, or $ and the name of a variable")
+    return text
 
 
 def check_trunks_stay(item: Item, listeners: Mapping[str, tuple[str, int]]) -> None:

@@ -13,8 +13,12 @@ import pytest
 import yaml
 
 import onceway
+from amqp10.sasl import Challenge, ServerMechanisms, Success
+from amqp10.scram import Scram
+from onceway.errors import UsageError
 from onceway.loop import run
 from onceway.topology import ConfigError, format_host_port, loads
+from onceway.trunk_key import TrunkKey, read_trunk_key
 from onceway.trunk_tls import certified_names
 from tests.live import LiveNetwork
 from tests.pki import Pki
@@ -147,6 +151,125 @@ def test_a_router_without_the_right_certificate_is_no_neighbour(
         await certified.deliver(good, "b", b"undisturbed")
 
     certified.play(story, "b", good)
+
+
+KEY = "0123456789abcdef0123456789abcdef"
+
+
+def keyed(tmp_path: Path) -> Certified:
+    """The three routers without TLS, with a key."""
+    certified = Certified(tmp_path)
+    document = certified.network.topology()
+    document["trunks"] = {"tls": "off", "key": "network.key"}
+    certified.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+    (tmp_path / "network.key").write_text(f"{KEY}\n")
+    return certified
+
+
+def test_routers_with_the_networks_key_are_neighbours(tmp_path: Path) -> None:
+    certified = keyed(tmp_path)
+
+    async def story(routers: dict[str, Served]) -> None:
+        await certified.deliver("a", "c", b"hello")
+        for name in "abc":
+            assert KEY not in certified.log(name)
+            assert KEY not in repr(routers[name].server.topology)
+
+    certified.play(story)
+
+
+@pytest.mark.parametrize("bad", ["a", "c"])  # a connects to b, and b to c
+@pytest.mark.parametrize("fault", ["other key", "no key"])
+def test_a_router_without_the_networks_key_is_no_neighbour(tmp_path: Path, bad: str, fault: str) -> None:
+    certified = keyed(tmp_path)
+    good = "c" if bad == "a" else "a"
+    refuses, refused = {
+        ("other key", "a"): ("b", "wrong user or password for 'a'"),
+        ("other key", "c"): ("c", "wrong user or password for 'b'"),
+        ("no key", "a"): ("b", "the peer's protocol header is"),
+        ("no key", "c"): ("c", "the peer's protocol header is"),
+    }[fault, bad]
+
+    async def story(routers: dict[str, Served]) -> None:
+        if fault == "other key":
+            (tmp_path / "network.key").write_text("f" * 32)
+        else:
+            certified.write("off")
+        routers[bad] = Served(certified.network.topology_path, bad, fresh=False)
+        await routers[bad].start()
+        await until(lambda: refused in certified.log(refuses), f"{refuses} says why")
+        told = "b" if refuses != "b" else bad
+        await until(
+            lambda: re.search("the server refused SCRAM|protocol header is", certified.log(told)), f"{told} says why"
+        )
+        for name in ("b", bad):
+            assert f"session with router {bad if name == 'b' else 'b'} up" not in certified.log(name)
+        await certified.deliver("b", good, b"undisturbed")
+
+    certified.play(story, "b", good)
+
+
+def test_a_router_that_is_not_in_the_file_is_no_neighbour_with_the_key_either(tmp_path: Path) -> None:
+    certified = keyed(tmp_path)
+    other = tmp_path / "other"
+    stranger = LiveNetwork(other, ("b", "aa"), [("b", "aa")])
+    stranger.routers["b"].interrouter_port = certified.network["b"].interrouter_port
+    document = stranger.topology()
+    document["links"] = [{"between": ["b", "aa"], "via": certified.network["b"].interrouter_port}]
+    document["trunks"] = {"tls": "off", "key": str(tmp_path / "network.key")}
+    stranger.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    async def story(routers: dict[str, Served]) -> None:
+        routers["aa"] = Served(stranger.topology_path, "aa")
+        await routers["aa"].start()
+        said = "router 'b' has no neighbour 'aa' in its topology file"
+        await until(lambda: said in (other / "aa.log").read_text(), "b says why")
+        await certified.deliver("a", "c", b"undisturbed")
+        assert "session with router aa up" not in certified.log("b")
+
+    certified.play(story)
+
+
+def shown(dials: TrunkKey, dialled: str, server: TrunkKey) -> tuple[str, str]:
+    """Whom the server sees, and whom the router that dials sees, each empty if it refuses; what one says is passed to
+    the other as it is."""
+    client = dials.sasl(dialled)
+    assert isinstance(client, Scram)
+    offer = server.sasl(None)
+    assert isinstance(offer, ServerMechanisms)
+    mechanism = offer.begin("SCRAM-SHA-256")
+    assert mechanism is not None
+    step = mechanism.step(client.start())
+    assert isinstance(step, Challenge)
+    step = mechanism.step(client.step(step.data))
+    if not isinstance(step, Success):
+        return "", ""
+    client.finish(step.additional_data)
+    return step.identity, dialled
+
+
+def test_answers_of_another_router_or_our_own_are_no_answers_of_the_one_that_was_dialled() -> None:
+    """Else whoever sits in between passes a router's questions to another, or back to itself, and is its neighbour."""
+    a, b, c = (TrunkKey(name, KEY) for name in "abc")
+    assert shown(a, "b", b) == ("a", "b")
+    assert shown(a, "b", c) == shown(a, "b", a) == ("", "")
+    assert shown(TrunkKey("a", "f" * 32), "b", b) == ("", "")
+
+
+def test_a_key_is_read_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "network: n\nrouters: {a: {amqp: 5672, interrouter: 7671, admin: 8671}}\ntrunks: {tls: off, key: $K}\n"
+    topology = loads(text, str(tmp_path / "n.yaml"))
+    with pytest.raises(UsageError, match=r"trunks.key: the environment has no K"):
+        read_trunk_key(topology, "a")
+    monkeypatch.setenv("K", "short")
+    with pytest.raises(UsageError, match="a key of 5 characters can be guessed; openssl rand -hex 32 makes one"):
+        read_trunk_key(topology, "a")
+    monkeypatch.setenv("K", KEY)
+    assert read_trunk_key(topology, "a") is not None
+    with pytest.raises(UsageError, match=r"trunks.key: .*none.key cannot be read: No such file"):
+        read_trunk_key(loads(text.replace("$K", "none.key"), str(tmp_path / "n.yaml")), "a")
+    with pytest.raises(ConfigError, match="is no place of a key"):
+        loads(text.replace("$K", "$K/x"))
 
 
 @pytest.mark.parametrize(
