@@ -81,6 +81,7 @@ class Mqtt:
         self._roomy: dict[Session, None] = {}
         self._moved: dict[Session, None] = {}
         self._anew: dict[Session, None] = {}
+        self._deferred: dict[MqttConnection, Connect] = {}
         self._orphans: dict[MqttPublisher, float] = {}  # until when they wait
         self._timers: list[tuple[float, int, Session]] = []
         self._order = count()
@@ -230,6 +231,9 @@ class Mqtt:
     def open_session(self, connection: MqttConnection, connect: Connect, now: float) -> None:
         """The session of a client that has connected, here or taken over from another router. `session_ready` of the
         connection follows."""
+        if not connect.clean_start and (not self.core.booted or self.core.startup.awaited(SESSIONS)):
+            self._deferred[connection] = connect  # others may know the session, and have not said so yet
+            return
         client_id = connect.client_id or f"auto-{self._token() if self._token is not None else self.epoch()}"
         container = owned(connection.identity.user, client_id)
         asked = connect.properties.session_expiry_s or 0
@@ -307,6 +311,10 @@ class Mqtt:
         self._moved[session] = None
 
     def _replace_sessions(self, now: float) -> None:
+        deferred, self._deferred = self._deferred, {}
+        for connection, connect in deferred.items():
+            if not connection.closed:
+                self.open_session(connection, connect, now)
         anew, self._anew = self._anew, {}
         for session in anew:
             self._begin_anew(session, now)
