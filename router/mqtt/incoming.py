@@ -175,6 +175,11 @@ class IncomingMessages:
             unknown = Reason.PACKET_IDENTIFIER_NOT_FOUND if self.session.version == 5 else Reason.SUCCESS
             connection.send(Pubrel(QUESTION, unknown))
 
+    def connected(self) -> None:
+        """CONNACK has been sent. A question that was asked before it has not been."""
+        self._asked_on = None
+        self.ask()
+
     def answered(self, now: float) -> None:
         """The client has answered."""
         asked, self._asked, self._asked_on = self._asked, [], None

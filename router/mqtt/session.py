@@ -167,7 +167,7 @@ class Session:
             if one.state is State.RELEASED:
                 connection.send(Pubrel(packet_id))
         self.send_waiting()
-        self.incoming.ask()
+        self.incoming.connected()
         self.service.has_room(self)
 
     def disconnected(self, now: float, *, with_will: bool) -> None:
