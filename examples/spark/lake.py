@@ -55,8 +55,9 @@ def main():
         for progress in query.recentProgress:
             if progress.batchId > told and progress.numInputRows:
                 told = progress.batchId
-                behind = json.loads(progress.sources[0].latestOffset or "{}").get("lagRows")
-                print(f"batch {told}: {progress.numInputRows} rows, {behind} behind", flush=True)
+                source = json.loads(progress.sources[0].latestOffset or "null")  # null: repeated after a restart
+                behind = f", {source['lagRows']} behind" if source else ""
+                print(f"batch {told}: {progress.numInputRows} rows{behind}", flush=True)
 
 
 if __name__ == "__main__":
