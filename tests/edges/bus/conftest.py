@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.edges.bus.world import Batch, BusNetwork, BusProcess, Sink, new_topic
-from tests.edges.store.conftest import own_server
+from tests.edges.store.conftest import own_server, postgres
 from tests.edges.store.postgres import Server
 from tests.live_fixture import Networks, pytest_runtest_makereport
 
-__all__ = ["own_server", "pytest_runtest_makereport"]
+__all__ = ["own_server", "postgres", "pytest_runtest_makereport"]
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def promote(network: PipeNetwork, store: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("form", ["embedded", "postgresql"])
+@pytest.mark.parametrize("form", ["embedded", pytest.param("postgresql", marks=pytest.mark.long)])
 def test_the_promoted_store_is_the_primary_and_the_old_one_follows(
     pipe_network: PipeNetworks, form: str, request: pytest.FixtureRequest
 ) -> None:
@@ -179,12 +179,12 @@ def test_a_store_recognises_deliveries_of_the_records_that_it_has_read_from_anot
 @pytest.mark.slow
 def test_stores_and_routers_are_killed_under_load(pipe_network: PipeNetworks, tmp_path: Path) -> None:
     network = pipe_network("a", "b", jobs=("s", "t"))
-    asyncio.run(asyncio.wait_for(run(network, tmp_path, ["t", "s", "a", "s", "b", "t", "s"]), 280))
+    asyncio.run(asyncio.wait_for(run(network, tmp_path, ["t", "s", "a", "b"]), 280))
 
 
 @pytest.mark.slow
 def test_promotions_under_load_lose_nothing(pipe_network: PipeNetworks, tmp_path: Path) -> None:
     network = pipe_network("a", "b", jobs=("s", "t"))
-    victims = ["+t", "s", "+s", "t", "+t", "+s"]
+    victims = ["+t", "s", "+s", "t"]
     asyncio.run(asyncio.wait_for(run(network, tmp_path, victims), 280))
-    wait_until(lambda: "jobs: primary, epoch 5" in network.logs(), "the last promoted store leads")
+    wait_until(lambda: "jobs: primary, epoch 3" in network.logs(), "the last promoted store leads")
