@@ -232,7 +232,7 @@ def test_an_edge_that_is_killed_again_and_again_keeps_each_message_once_and_in_o
     publishing = threading.Thread(target=work)
     publishing.start()
     kill(first, 5)
-    for number in range(10 if database is None else 4):
+    for number in range(4):
         process = edge()
         if database is not None and number == 1:
             database.kill_at_once()
