@@ -107,7 +107,8 @@ class Session:
         if self.known is not None:
             self.known = {each.address: each for each in left if self._is_mine(each)}
             for each in self.known.values():
-                self._go_on_with(each, now)
+                if each.address not in self.subscribers:  # the client may have connected twice meanwhile
+                    self._go_on_with(each, now)
         for each in left:
             if each.home is None and each.address not in self.subscribers:  # of a session before this one
                 epoch = self.service.epoch()
