@@ -31,7 +31,7 @@ from mqtt import (
 from router.config import AddressConfig, Limits
 from router.core.ports import SubscriberAnswer
 from router.mqtt.kept import KeptSubscriber
-from router.mqtt.outgoing import UPPER, identifier_of
+from router.mqtt.outgoing import QUESTION, UPPER, identifier_of
 from router.mqtt.session import Session
 from router.policies import Policy
 from tests.router.mqtt_clients import Client, World, answer
@@ -547,10 +547,14 @@ class Roaming:
 
     def send(self, *packets: Packet) -> list[Packet]:
         for packet in packets:
-            self.connection.send(packet)
-            self.network.net.happen(("read", self.network.net.connections.index(self.connection)))
+            self.write(packet)
         self.network.settle()
         return self.take()
+
+    def write(self, packet: Packet) -> None:
+        """Its router reads it, and nothing else happens yet."""
+        self.connection.send(packet)
+        self.network.net.happen(("read", self.network.net.connections.index(self.connection)))
 
     def take(self) -> list[Packet]:
         found = [*self.inbox, *self.connection.to_client]
@@ -635,3 +639,35 @@ def test_drained_router_lets_its_sessions_go_on_elsewhere(network: Network) -> N
     network.net.happen(("wait", 0.1))
     network.settle()
     assert network.connect("s", "C").present
+
+
+def test_client_that_connects_to_a_restarted_router_before_it_knows_sessions_finds_its_own(network: Network) -> None:
+    subscribe(network.connect("s", "B"), "a")  # type: ignore[arg-type]
+    network.crash("B")
+    network.net.happen(("restart", "B"))
+    second = network.connect("s", "B")  # which has read no HELLO
+    assert second.present
+    network.connect("p", "A").send(Publish("a", b"x", 2, packet_id=1))
+    assert texts(answer(second)) == [b"x"]  # type: ignore[arg-type]
+
+
+def test_question_that_is_asked_before_connack_follows_it(network: Network) -> None:
+    network.connect("p", "A").send(Publish("a", b"x", 2, packet_id=1))
+    second = Roaming(network, "p", "A")
+    second.write(Connect("p", clean_start=False, properties=LASTING))
+    network.net.routers["A"].mqtt.sessions["p"].incoming.publishers["topic"].ask()
+    network.settle()
+    assert of(second.take(), Pubrel) == [Pubrel(QUESTION, Reason.PACKET_IDENTIFIER_NOT_FOUND)]
+
+
+def test_client_that_connects_twice_while_its_session_is_fetched_has_it_once(network: Network) -> None:
+    first, publisher = network.connect("s", "B"), network.connect("p", "A")
+    subscribe(first, "a")  # type: ignore[arg-type]
+    publisher.send(Publish("a", b"x", 2, packet_id=1))
+    Roaming(network, "s", "C").write(Connect("s", clean_start=False, properties=LASTING))
+    fetched = network.net.routers["C"].mqtt.sessions["s"].subscribers
+    while not fetched:
+        network.net.happen(next(each for each in network.net.enabled() if each[0] == "msg"))
+    assert not any(each.answered for each in fetched.values())
+    assert texts(answer(network.connect("s", "C"))) == [b"x"]  # type: ignore[arg-type]
+    assert publisher.take() == [Pubrec(1)]
