@@ -7,7 +7,7 @@ the router, and the client imports nothing else of the router.
 from __future__ import annotations
 
 from typing import Final, Literal, get_args
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from amqp10 import errors
 
@@ -68,3 +68,9 @@ def publisher_text(container: str, name: str) -> str:
     """Container-id and link name, percent-encoded, with a slash between them. A list would say it better, but shims and
     clients of JMS know annotations of simple types only."""
     return f"{quote(container, safe='')}/{quote(name, safe='')}"
+
+
+def publisher_named(text: object) -> tuple[str, str] | None:
+    """Container-id and link name that `publisher_text` wrote; None if it did not write this."""
+    parts = text.split("/") if isinstance(text, str) else ()
+    return (unquote(parts[0]), unquote(parts[1])) if len(parts) == 2 else None

@@ -26,7 +26,8 @@ class Delivery {
 
     // [container-id, link name]
     get publisher() {
-        return message.decode(this.payload).message_annotations['x-opt-onceway-publisher'];
+        const named = message.decode(this.payload).message_annotations['x-opt-onceway-publisher'];
+        return named.split('/').map(decodeURIComponent);
     }
 
     accept() {

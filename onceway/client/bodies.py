@@ -14,7 +14,7 @@ from amqp10.codec import encode_value
 from amqp10.errors import EncodeError
 from amqp10.sections import Message, message_annotation
 from onceway.errors import UsageError
-from router.names import PUBLISHER_ANNOTATION
+from router.names import PUBLISHER_ANNOTATION, publisher_named
 
 Body: TypeAlias = bytes | bytearray | memoryview | str | Message
 
@@ -68,7 +68,4 @@ def publisher_of(payload: bytes) -> tuple[str, str] | None:
 
 @lru_cache(maxsize=1024)
 def _publisher_in(payload: bytes) -> tuple[str, str] | None:
-    value = message_annotation(payload, PUBLISHER_ANNOTATION)
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, str) for part in value):
-        return str(value[0]), str(value[1])
-    return None
+    return publisher_named(message_annotation(payload, PUBLISHER_ANNOTATION))

@@ -108,8 +108,7 @@ def read_filters(asked: Mapping[Any, Any] | None, container: str) -> tuple[Mappi
 
 def publisher_of(glance: Glance) -> tuple[str, str] | None:
     """Container-id and link name of the message's publisher, as its router has noted them (protocol 6.1)."""
-    found = glance.annotation(names.PUBLISHER_ANNOTATION)
-    return (str(found[0]), str(found[1])) if isinstance(found, list) and len(found) == 2 else None
+    return names.publisher_named(glance.annotation(names.PUBLISHER_ANNOTATION))
 
 
 def _malformed(key: object, text: str) -> RemoteProtocolError:

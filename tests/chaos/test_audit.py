@@ -124,6 +124,7 @@ def test_a_directory_that_hadoop_does_not_read_is_told(audited: Audited) -> None
     assert str(error) == f"{path}: Hadoop reads no path with a colon; rename the directory"
 
 
+@pytest.mark.long
 def test_the_command_says_what_the_judge_says(spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     CASES[-1].build(tmp_path)
     assert audit_and_say(spark, [str(tmp_path)], as_json=False) == 1

@@ -3,7 +3,7 @@
 Five routers: t in the middle of all best paths, a to d around it in a ring of dearer links.  Two publishers (at a and
 b) and three subscribers (at b, c and d), each able to go to any router; our client with journals, and proton as
 chaos.live.clients uses it.  The judge knows the clients' own histories and nothing else.  `make test` shows each kill
-with one kind of clients, and `make chaos` with both.
+with one kind of clients (all at once: tests/onceway/client), and `make chaos` with both.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def test_killed_routers_come_back_as_new_ones(live_network: LiveNetworks, tmp_pa
     under_load(network, tmp_path, client, strike, count=2 * COUNT)
 
 
-@pytest.mark.parametrize("client", PROTON_FIRST)
+@LONG  # with our client: tests/onceway/client/test_with_router.py
+@pytest.mark.parametrize("client", ["onceway", pytest.param("proton", marks=NEEDED)])
 def test_all_routers_are_killed_at_once_and_restarted(live_network: LiveNetworks, tmp_path: Path, client: str) -> None:
     # Five processes must be up again within the timeout less its margin, 25 s, on a busy machine too; clients that are
     # away for longer rightly report a gap.

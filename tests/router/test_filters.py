@@ -53,8 +53,15 @@ def test_a_selector_sees_application_properties_and_the_headers_of_jms(name: str
     assert not lets_through(name, "missing = 'red'", one), "unknown is not true"
 
 
+@pytest.mark.parametrize("publisher", [("me", "out"), ("shop/7 ä", "a%2Fb"), ("", "/")])
+def test_publisher_is_read_from_its_annotation_as_it_was_written(publisher: tuple[str, str]) -> None:
+    assert names.publisher_named(names.publisher_text(*publisher)) == publisher
+    for other in (None, ["me", "out"], "me", "a/b/c"):
+        assert names.publisher_named(other) is None
+
+
 def test_no_local_keeps_what_the_same_container_has_published_away() -> None:
-    one = message(annotations={names.PUBLISHER_ANNOTATION: ["me", "out"]})
+    one = message(annotations={names.PUBLISHER_ANNOTATION: names.publisher_text("me", "out")})
     for name in ("apache.org:no-local-filter:list", 0x468C00000003):
         assert not lets_through(name, [], one, "me")
         assert lets_through(name, [], one, "you")
@@ -109,14 +116,14 @@ def test_property_filters_compare_each_field() -> None:
 def test_each_message_is_in_exactly_one_partition_and_a_group_stays_in_one() -> None:
     found = set()
     for i in range(64):
-        one = message(Properties(group_id=f"g{i}"), {names.PUBLISHER_ANNOTATION: ["p", "out"]})
+        one = message(Properties(group_id=f"g{i}"), {names.PUBLISHER_ANNOTATION: names.publisher_text("p", "out")})
         inside = [index for index in range(5) if lets_through(names.PARTITION, [index, 5], one)]
         assert len(inside) == 1
         found.add(inside[0])
         keyed = message(Properties(group_id="other"), {"x-opt-partition-key": f"g{i}"})
         assert partition_of(Glance(keyed.encode()), 5) == inside[0], "the key, and not the group"
     assert found == {0, 1, 2, 3, 4}
-    plain = message(annotations={names.PUBLISHER_ANNOTATION: ["p", "out"]})
+    plain = message(annotations={names.PUBLISHER_ANNOTATION: names.publisher_text("p", "out")})
     assert len([index for index in range(5) if lets_through(names.PARTITION, [index, 5], plain)]) == 1
 
 

