@@ -20,10 +20,9 @@ from amqp10.errors import NOT_ALLOWED, NOT_IMPLEMENTED, DecodeError, RemoteProto
 from amqp10.events import Dispositions, Transfers
 from amqp10.outcomes import RELEASED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
-from amqp10.sections import Glance, with_message_annotations
+from amqp10.sections import Glance
 from amqp10.termini import EXPIRE_LINK_DETACH, Target
 from amqp10.types import Symbol
-from router import names
 from router.core.ports import Outcome, PublisherAttach, Term
 from router.core.publisher import NO_SUBSCRIBERS
 from router.core.waiting import Waiting
@@ -93,7 +92,8 @@ class AnonymousLink(PublisherLink):
             try:
                 port = self._port(self._address(payload, event.settled), now)
                 if not message_format:
-                    (payload,) = with_message_annotations([payload], names.PUBLISHER_ANNOTATION, self._publisher)
+                    expires = self.connection.config.address(port.attach.address).expire
+                    (payload,) = self._annotated([payload], expires)
             except RemoteProtocolError as error:
                 self._reject(delivery_id, event.settled, error.condition, error.description)
                 continue

@@ -17,12 +17,16 @@ EXPIRES: Final = "x-opt-onceway-expires"
 
 
 def with_expiry(payloads: list[bytes], now_ms: int) -> list[bytes]:
-    """The payloads of messages, each with a ttl annotated with the time at which it ends."""
+    """The payloads of messages, each with a ttl annotated with the time at which it ends. A header that cannot be read
+    has none."""
     return [_with_expiry(payload, now_ms) for payload in payloads]
 
 
 def _with_expiry(payload: bytes, now_ms: int) -> bytes:
-    ttl_ms = Glance(payload).header.ttl
+    try:
+        ttl_ms = Glance(payload).header.ttl
+    except DecodeError:
+        return payload
     if ttl_ms is None:
         return payload
     return with_message_annotation(payload, EXPIRES, encode_value(Timestamp(now_ms + ttl_ms)))

@@ -175,12 +175,10 @@ class PublisherLink:
         error = None
         if not event.message_format:
             try:
-                payloads = with_message_annotations(payloads, names.PUBLISHER_ANNOTATION, self._publisher)
+                payloads = self._annotated(payloads, self._expires)
             except DecodeError:
                 payloads, error = self._annotate_readable(payloads)
                 tags = tags[: len(payloads)]
-            if self._expires:
-                payloads = with_expiry(payloads, self.connection.core.clock_us() // 1000)
         if tags:
             self.connection.core.transfers(
                 self, event.first_id, tags, payloads, event.settled, event.message_format or 0, now
@@ -308,12 +306,17 @@ class PublisherLink:
             self.proved = True
             self.connection.core.proved(self, now)
 
+    def _annotated(self, payloads: list[bytes], expires: bool) -> list[bytes]:
+        """With what the ingress notes in messages (protocol 6.1.5; expires: 6.4.8, too). DecodeError if one is none."""
+        payloads = with_message_annotations(payloads, names.PUBLISHER_ANNOTATION, self._publisher)
+        return with_expiry(payloads, self.connection.core.clock_us() // 1000) if expires else payloads
+
     def _annotate_readable(self, payloads: list[bytes]) -> tuple[list[bytes], DecodeError | None]:
         """The payloads before the first malformed one, annotated; and what is wrong with that one."""
         annotated: list[bytes] = []
         for payload in payloads:
             try:
-                annotated += with_message_annotations([payload], names.PUBLISHER_ANNOTATION, self._publisher)
+                annotated += self._annotated([payload], self._expires)
             except DecodeError as error:
                 return annotated, error
         return annotated, None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from amqp10.codec import encode_value
 from amqp10.events import Dispositions, Transfers
 from amqp10.outcomes import ACCEPTED
+from amqp10.performatives import RCV_FIRST
 from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
-from amqp10.types import Timestamp
+from amqp10.types import Described, Timestamp, ULong
 from router.config import AddressConfig, RouterConfig
 from router.core.ports import MapState, Outcome
 from router.router import Router
@@ -56,6 +58,35 @@ def test_a_message_whose_time_is_over_before_there_is_credit_is_accepted_in_plac
     clients.exchange()
     told = [each for each in client.seen(Dispositions) if each.state == ACCEPTED]
     assert sum(each.last_id - each.first_id + 1 for each in told) == 6
+
+
+def test_ttl_of_a_message_of_an_anonymous_link_counts_too() -> None:
+    wall_ms = [NOW_MS]
+    config = RouterConfig("a", routers=("a",), defaults=TOPIC)
+    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    client = clients.connect("c")
+    receiver = client.receiver("in", source=Source("t"))
+    sender = client.sender("out", target=Target(), rcv_settle_mode=RCV_FIRST)
+    bodies = [Message(ttl, header=Header(ttl=ttl), properties=Properties(to="t")).encode() for ttl in (50, 200)]
+    sender.send([b"0", b"1"], bodies)
+    clients.exchange()
+    wall_ms[0] += 100
+    receiver.grant(10)
+    clients.exchange()
+    assert [Message.decode(each).value for each in payloads(client.seen(Transfers))] == [200]
+
+
+def test_message_whose_header_cannot_be_read_has_no_ttl() -> None:
+    config = RouterConfig("a", routers=("a",), defaults=TOPIC)
+    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: 0, fresh=True), 1.0)
+    client = clients.connect("c")
+    receiver = client.receiver("in", source=Source("t"))
+    sender = client.sender("out", target=Target("t"))
+    header = encode_value(Described(ULong(0x70), [None, None, "soon"]))
+    sender.send([b"0", b"1"], [header + Message("a").encode(), Message("b").encode()])
+    receiver.grant(10)
+    clients.exchange()
+    assert [payload[-1:] for payload in payloads(client.seen(Transfers))] == [b"a", b"b"]
 
 
 def test_what_is_over_when_it_would_come_again_or_comes_after_an_absence_is_not_sent() -> None:
