@@ -18,7 +18,7 @@ from amqp10.sections import AmqpValue, Data, Header, Message
 from amqp10.sections import Properties as MessageProperties
 from amqp10.types import Symbol, Timestamp, UByte
 from mqtt import Properties, Publish, name_fault
-from router.names import PUBLISHER_ANNOTATION, publisher_text
+from router.names import PUBLISHER_ANNOTATION
 
 PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
 CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
@@ -53,12 +53,12 @@ class Received(NamedTuple):
         return replace(publish, properties=publish.properties._replace(message_expiry_s=left_s))
 
 
-def to_message(publish: Publish, publisher: tuple[str, str] | None = None, now_ms: int | None = None) -> bytes:
+def to_message(publish: Publish, publisher: str | None = None, now_ms: int | None = None) -> bytes:
     """Returns the payload of the transfer that stands for this PUBLISH.
 
     Args:
         publish: What the client has sent.
-        publisher: Container-id and name of the publisher, for the annotation (protocol 6.1.5).
+        publisher: The annotation that names it (protocol 6.1.5).
         now_ms: The time, from which a message expiry counts wherever the message waits.
     """
     given = publish.properties
@@ -68,7 +68,7 @@ def to_message(publish: Publish, publisher: tuple[str, str] | None = None, now_m
         header = Header(ttl=expiry_ms)
     annotations: dict[Any, Any] = {}
     if publisher is not None:
-        annotations[PUBLISHER] = publisher_text(*publisher)
+        annotations[PUBLISHER] = publisher
     if publish.qos == 1:
         annotations[QOS] = UByte(1)
     if given.payload_format is not None:

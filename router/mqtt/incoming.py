@@ -135,7 +135,7 @@ class IncomingMessages:
         """Its identifier is free."""
         if one.released:
             self.by_id.pop(one.packet_id, None)
-            self._send(Pubcomp(one.packet_id))
+            self.session.send_packet(Pubcomp(one.packet_id))
         elif self._tell(one):
             self.by_id.pop(one.packet_id, None)
 
@@ -150,8 +150,7 @@ class IncomingMessages:
             if knows_publisher(session.core, session.container, name, address, True)
         ]
         if not known:
-            unknown = Reason.PACKET_IDENTIFIER_NOT_FOUND if session.version == 5 else Reason.SUCCESS
-            self._send(Pubcomp(packet_id, unknown))
+            session.send_packet(Pubcomp(packet_id, session.unknown))
             return
         self._releasing[packet_id] = set(known)
         for address in known:
@@ -162,7 +161,7 @@ class IncomingMessages:
         missing = self._releasing.get(packet_id, set())
         missing.discard(address)
         if not missing and self._releasing.pop(packet_id, None) is not None:
-            self._send(Pubcomp(packet_id))
+            self.session.send_packet(Pubcomp(packet_id))
 
     # --- whether the client is there
 
@@ -172,8 +171,7 @@ class IncomingMessages:
         asked = [each for each in self.publishers.values() if each.asked]
         if connection is not None and self._asked_on is not connection and asked:
             self._asked, self._asked_on, self._asked_at = asked, connection, self.session.service.now
-            unknown = Reason.PACKET_IDENTIFIER_NOT_FOUND if self.session.version == 5 else Reason.SUCCESS
-            connection.send(Pubrel(QUESTION, unknown))
+            connection.send(Pubrel(QUESTION, self.session.unknown))
 
     def connected(self) -> None:
         """CONNACK has been sent. A question that was asked before it has not been."""
@@ -220,7 +218,3 @@ class IncomingMessages:
                 self.session.service.orphaned(publisher)
             else:
                 publisher.leave(now)
-
-    def _send(self, packet: Pubcomp) -> None:
-        if self.session.connection is not None:
-            self.session.connection.send(packet)

@@ -16,6 +16,7 @@ from mqtt import Publish
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term
 from router.core.waiting import Waiting
 from router.mqtt.conversion import to_message
+from router.names import publisher_text
 
 if TYPE_CHECKING:
     from router.mqtt.incoming import Incoming
@@ -34,7 +35,7 @@ def name_of(incarnation: int) -> str:
 class MqttPublisher:
     """One address's."""
 
-    __slots__ = ("asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled")
+    __slots__ = ("_named", "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled")
 
     def __init__(self, session: Session, address: str) -> None:
         self.session = session
@@ -47,6 +48,7 @@ class MqttPublisher:
             unsettled=UNIQUE_TAGS,
             wants_completion=session.persists,
         )
+        self._named = publisher_text(session.container, LINK)  # in messages
         self.next_id = 0
         self.incoming: dict[int, Incoming] = {}  # by delivery-id
         self.completing: dict[int, Incoming] = {}  # settled, with a tag that may come again; by delivery-id
@@ -60,9 +62,8 @@ class MqttPublisher:
         """Sends application messages of one address, all of QoS 0 or none; those with an identifier are entered in the
         session."""
         session, core = self.session, self.session.core
-        who = self.attach.container, LINK
         now_ms = core.clock_us() // 1000
-        payloads = [to_message(each, who, now_ms) for each in packets]
+        payloads = [to_message(each, self._named, now_ms) for each in packets]
         first_id, settled = self.next_id, packets[0].qos == 0
         self.next_id += len(packets)
         tags: list[bytes] = []

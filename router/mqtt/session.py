@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from mqtt import (
+    Pubcomp,
     Publish,
     Pubrel,
     Reason,
@@ -342,7 +343,7 @@ class Session:
     def _answer(self, asked: _Asked) -> None:
         if not asked.waits and asked in self._asked:
             self._asked.remove(asked)
-            self._send(asked.answer)
+            self.send_packet(asked.answer)
 
     def unsubscribe(self, packet: Unsubscribe, now: float) -> None:
         """UNSUBACK follows when every router knows of it."""
@@ -410,9 +411,8 @@ class Session:
         """PUBREC has come."""
         one = self.identifiers.in_flight.get(packet_id)
         if one is None:
-            unknown = Reason.PACKET_IDENTIFIER_NOT_FOUND if self.version == 5 else Reason.SUCCESS
             if reason < Reason.UNSPECIFIED_ERROR:
-                self._send(Pubrel(packet_id, unknown))
+                self.send_packet(Pubrel(packet_id, self.unknown))
         elif reason >= Reason.UNSPECIFIED_ERROR:
             self.identifiers.free(one)
             one.subscriber.finished(one, Outcome.REJECTED)
@@ -422,12 +422,12 @@ class Session:
             if one.subscriber.accepted(one) or one.subscriber.detached:
                 self.release(one)
         elif one.state is State.RELEASED:
-            self._send(Pubrel(packet_id))
+            self.send_packet(Pubrel(packet_id))
 
     def release(self, one: Outgoing) -> None:
         """The client may forget it."""
         one.state = State.RELEASED
-        self._send(Pubrel(one.packet_id))
+        self.send_packet(Pubrel(one.packet_id))
 
     def completed(self, packet_id: int, now: float) -> None:
         """PUBCOMP has come."""
@@ -444,6 +444,12 @@ class Session:
     def _most_qos(self, address: str) -> int:
         return MOST_QOS[self.service.config.address(address).guarantee]
 
-    def _send(self, packet: Pubrel | Suback | Unsuback) -> None:
+    @property
+    def unknown(self) -> Reason:
+        """Of an answer about an identifier that is not in use."""
+        return Reason.PACKET_IDENTIFIER_NOT_FOUND if self.version == 5 else Reason.SUCCESS
+
+    def send_packet(self, packet: Pubcomp | Pubrel | Suback | Unsuback) -> None:
+        """If the client is there."""
         if self.connection is not None:
             self.connection.send(packet)

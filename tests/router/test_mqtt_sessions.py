@@ -149,16 +149,21 @@ def test_deliveries_that_prefer_the_same_identifier_get_different_ones(world: Wo
     assert texts(answer(subscriber)) == sent
 
 
-def test_rejected_message_is_told_to_its_publisher(world: World) -> None:
-    subscriber, publisher = world.connect("s"), world.connect("p")
+def refused(subscriber: Client, publisher: Client, kind: type[Puback | Pubrec]) -> Puback | Pubrec:
+    """A message is published and its subscriber refuses it. Returns what its publisher is told."""
     subscribe(subscriber, "a")
-    publisher.send(Publish("a", b"x", 1, packet_id=1))
+    publisher.send(Publish("a", b"x", 1 if kind is Puback else 2, packet_id=1))
     (publish,) = subscriber.take()
     assert isinstance(publish, Publish)
-    subscriber.send(Puback(publish.packet_id, Reason.QUOTA_EXCEEDED))
+    subscriber.send(kind(publish.packet_id, Reason.QUOTA_EXCEEDED))
     (told,) = publisher.take()
-    assert isinstance(told, Puback)
+    assert isinstance(told, kind)
     assert told.reason is Reason.UNSPECIFIED_ERROR
+    return told
+
+
+def test_rejected_message_is_told_to_its_publisher(world: World) -> None:
+    told = refused(world.connect("s"), world.connect("p"), Puback)
     assert told.properties.reason_string == "rejected by 1 subscription"
 
 
@@ -485,14 +490,7 @@ def test_identifier_is_the_same_at_every_router() -> None:
 
 def test_publisher_that_is_refused_is_told_when_its_identifier_is_free(world: World) -> None:
     subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p", properties=LASTING)
-    subscribe(subscriber, "a")
-    publisher.send(Publish("a", b"x", 2, packet_id=1))
-    (publish,) = subscriber.take()
-    assert isinstance(publish, Publish)
-    subscriber.send(Pubrec(publish.packet_id, Reason.QUOTA_EXCEEDED))
-    (told,) = publisher.take()
-    assert isinstance(told, Pubrec)
-    assert told.reason is Reason.UNSPECIFIED_ERROR
+    refused(subscriber, publisher, Pubrec)
     publisher.send(Publish("a", b"y", 2, packet_id=1))
     assert texts(answer(subscriber)) == [b"y"]
 
