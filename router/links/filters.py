@@ -17,7 +17,6 @@ from amqp10.sections import Glance
 from amqp10.types import Described, Symbol, ULong
 from router import names
 from router.core.ports import Outcome
-from router.links.selector import SelectorError, compile_selector
 
 Wants = Callable[[Glance], bool]
 
@@ -98,7 +97,7 @@ def read_filters(asked: Mapping[Any, Any] | None, container: str) -> tuple[Mappi
             raise _malformed(key, f"there are more than {MOST_FILTERS} filters")
         try:
             wants.append(make(inner, container))
-        except (SelectorError, ValueError) as error:
+        except ValueError as error:
             raise _malformed(key, str(error)) from None
         applied[Symbol(key)] = value
     if applied and len(encode_value(applied)) > MOST_BYTES:
@@ -122,6 +121,8 @@ def _text(value: Any) -> str:
 
 
 def _selector(value: Any, container: str) -> Wants:
+    from router.links.selector import compile_selector  # lark, 50 ms of every start, and most routers see no selector
+
     selected = compile_selector(_text(value))
 
     def wants(glance: Glance) -> bool:

@@ -83,7 +83,7 @@ _SAID: Final = {
 }
 
 
-class SelectorError(Exception):
+class SelectorError(ValueError):
     """What was written is no selector: the text names line and column, counted from 1."""
 
 
