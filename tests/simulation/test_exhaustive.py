@@ -64,22 +64,12 @@ def figures(text: str) -> list[list[str]]:
     return [line.split()[:7] + line.split()[8:] for line in text.splitlines()[2:-2]]
 
 
-def test_worlds_are_gone_through_in_several_processes_as_in_one(capsys: pytest.CaptureFixture[str]) -> None:
-    said = []
-    for jobs in ("1", "2"):
-        assert main(["--exhaustive", "--world", "trunk-1-one,calm", "--jobs", jobs]) == 0
-        said.append(figures(capsys.readouterr().out))
-    assert said[0] == said[1]
-    assert [words[0] for words in said[1]] == ["trunk-1-one", "calm"]
-
-
-def test_same_worlds_have_the_same_figures_whatever_the_program_has_done_before(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """Here after other tests and twice, and in a new process."""
+def test_same_worlds_have_the_same_figures_in_any_process(capsys: pytest.CaptureFixture[str]) -> None:
+    """Here after other tests and twice, and in a new program that shares the work with another process."""
     worlds = "trunk-1-one,calm"
-    argv = [sys.executable, "-m", "chaos.simulate", "--exhaustive", "--world", worlds]
+    argv = [sys.executable, "-m", "chaos.simulate", "--exhaustive", "--world", worlds, "--jobs", "2"]
     alone = figures(subprocess.run(argv, check=True, capture_output=True, text=True).stdout)
+    assert [words[0] for words in alone] == worlds.split(",")
     explore(11)
     for world in (worlds, worlds.partition(",")[2]):
         assert main(["--exhaustive", "--world", world]) == 0
