@@ -92,6 +92,8 @@ class Ingress:
         attach.unsettled = None  # the port keeps the attach
         if resumes:
             address.counters.publishers_resumed += 1
+        self._steal(publisher, attach.follows)
+        attach.follows = None
         self.proving[publisher] = None
         core.publishers[port] = publisher
         answered = attach.incarnation  # None: not known before the claim
@@ -108,6 +110,21 @@ class Ingress:
         if attach.epoch is not None:
             return (attach.epoch, "")
         return (max(self.core.clock_us(), known[0] + 1 if known else 0), self.core.name)
+
+    def _steal(self, publisher: Publisher, follows: PublisherPort | None) -> None:
+        """Drops older local links of the publisher where its attach is certainly the later one: what is read now may
+        have been written long ago (protocol 5.1.7)."""
+        older = [each for each in self.proving if each.publisher_id == publisher.publisher_id]
+        claimed = self.publishers.get(publisher.publisher_id)
+        for each in [*older, claimed] if claimed else older:
+            known = max(each.incarnation, each.brought_incarnation or 0)
+            goes_back = publisher.brought_incarnation is not None and publisher.brought_incarnation < known
+            if not goes_back and (each.port is follows or self._is_surely_later(publisher, each)):
+                self.drop(each, refused_epoch(publisher.term, each.incarnation))
+                self.core.drain()  # protocol 3.3: messages to oneself go before the rest
+
+    def _is_surely_later(self, publisher: Publisher, older: Publisher) -> bool:
+        return publisher.brought_epoch and older.brought_epoch and publisher.term > older.term
 
     def _refuse_stolen(self, port: PublisherPort, epoch: int) -> None:
         port.refuse(STOLEN, "the publisher has attached with a later epoch", {EPOCH: epoch})

@@ -63,6 +63,7 @@ from router.policies import ANONYMOUS, Direction, Identity, owned
 
 if TYPE_CHECKING:
     from router.core.core import Core
+    from router.core.ports import PublisherAttach
     from router.router import Router
 
 SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no connection
@@ -405,6 +406,7 @@ class ClientConnection:
                 anonymous = publisher.address == ANONYMOUS_TARGET
                 sending = (AnonymousLink if anonymous else PublisherLink)(self, link, publisher, modes)
                 link.context = sending
+                publisher.follows = self._older(publisher)
                 self.ports[sending] = None
                 if self.router.windows_closed:
                     self.router.close_window(link.session)
@@ -492,6 +494,14 @@ class ClientConnection:
         """The router attaches no links of its own to clients."""
 
     # --- helpers
+
+    def _older(self, attach: PublisherAttach) -> PublisherLink | None:
+        """Another link of this publisher on this connection, on which its attach was read before (protocol 5.1.7)."""
+        name, address = attach.name, attach.address
+        for port in self.ports:
+            if isinstance(port, PublisherLink) and port.attach.name == name and port.attach.address == address:
+                return port
+        return None
 
     def _lost(self, port: PublisherLink | SubscriberLink, end: Loss, now: float) -> None:
         self.ports.pop(port, None)

@@ -409,3 +409,29 @@ def test_credit_that_transfers_without_a_message_used_comes_back(clients: Client
         link.resume(tag, settled=settled, aborted=not settled)
         clients.exchange()
     assert link.capacity() > 0
+
+
+@pytest.mark.parametrize(("remembers", "at_once"), [(True, True), (False, False)], ids=["epochs", "plain"])
+def test_a_publisher_is_stolen_by_the_attach_where_its_order_is_certain(
+    clients: Clients, remembers: bool, at_once: bool
+) -> None:
+    properties = [epoch(n, onceway_incarnation=ULong(1)) if remembers else None for n in (1, 2)]
+    first, second = clients.connect("p"), clients.connect("p")
+    link = first.sender(properties=properties[0])
+    second.session.sender("out").attach(target=Target("orders"), source=Source(), properties=properties[1])
+    clients.to_router(second)  # the answer is not read yet, so nothing shows that the client is there
+    assert bool(clients.router.core.addresses["orders"].ingress.publishers) is not at_once
+    clients.exchange()
+    assert first.detached(link).error is not None  # by the answer to the echo at the latest
+
+
+def test_a_publisher_without_epochs_is_stolen_by_an_attach_on_its_connection(clients: Clients) -> None:
+    client = clients.connect("p")
+    link = client.sender()
+    client.connection.begin().sender("out").attach(target=Target("orders"), source=Source())
+    clients.to_router(client)
+    assert not clients.router.core.addresses["orders"].ingress.publishers
+    clients.exchange()
+    error = client.detached(link).error
+    assert error is not None
+    assert error.condition == "amqp:link:stolen"

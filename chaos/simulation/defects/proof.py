@@ -90,6 +90,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "proof_from_before_all_were_together": ([(RollCall, "session_ended", always(None))], "G2"),
     # protocol 5.1, 5.2: the abandoned connection's attach claims P, with a new incarnation: S holds another's
     "attach_read_late_plain": ([(Ingress, "attach", attach_is_the_claim)], "G2"),
+    # protocol 5.1: the router takes the order of reading for that of writing
+    "attach_read_late_steals_nothing": ([(Ingress, "_is_surely_later", always(True))], "G4"),
     # protocol 5.1: the late proof gets a late term, which beats B's; A takes it though it has heard of B's since
     "sign_of_life_read_late_plain": (
         [(Ingress, "_claim", claim_in_the_term_of_the_proof), (Ingress, "overtaken_by_news", always(None))],

@@ -6,6 +6,7 @@ Read `publishers.py` next.
 from __future__ import annotations
 
 from chaos.simulation.scenarios.schedule import PUBLISHER_EXPIRY_S, SHORT, P, S, Schedule, Worlds, half_accepted, wider
+from chaos.simulation.world.checker import Violation
 from chaos.simulation.world.clients import MEMORY, UNIQUE
 from chaos.simulation.world.faulty_world import FaultyWorld
 from router.names import PUBLISHER_EXPIRED
@@ -97,6 +98,19 @@ def attach_read_late_plain(world: Worlds) -> None:
     s.release().hold(("rnotice", old))
     s.step("c2r", old)  # A reads the old attach, which is fresh: a new incarnation, if it claimed
     s.attach("p0@B").finish()
+
+
+def attach_read_late_steals_nothing(world: Worlds) -> None:
+    """The attach frame of an abandoned connection is read at the router at which the publisher is attached since."""
+    s = Schedule(world("AB", [P(kind=MEMORY)], [S()])).up("s0@B")
+    s.hold(("c2r", ("p0", 1))).step("connect", "p0", "A")
+    old = s.drop("p0")
+    s.attach("p0@A").send("p0").run()
+    present = s.cid("p0")
+    s.release().hold(("rnotice", old), ("c2r", present)).run()
+    if s.w.publisher("p0").pipe is None or s.cid("p0") != present:
+        raise Violation("G4 the publisher has lost its link to an attach that it had abandoned")
+    s.finish()
 
 
 def sign_of_life_read_late_plain(world: Worlds) -> None:
