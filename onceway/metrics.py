@@ -73,9 +73,9 @@ COUNTED: Final[tuple[tuple[str, str, str, Mapping[str, str]], ...]] = (
     (
         "onceway_dropped_messages",
         "Messages that this router dropped: pre-settled ones for which there was no room, and those of publishers whose"
-        " link was lost, which send them again",
+        " link was lost, which send them again; and those whose time was over, for each subscription",
         "reason",
-        {"presettled_queue": "presettled_dropped", "publisher_lost": "abandoned"},
+        {"presettled_queue": "presettled_dropped", "publisher_lost": "abandoned", "expired": "expired"},
     ),
     (
         "onceway_recoveries",

@@ -28,6 +28,7 @@ from router.core.tracing import trace
 from router.links.anonymous import AddressPort
 from router.links.client_connection import ClientConnection
 from router.links.draining import Drain, Place
+from router.links.expiry import ends_at
 from router.links.limits import CONNECTIONS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
@@ -68,6 +69,7 @@ class Router:
         self.now = now
         self.incarnation = incarnation
         self.core = Core(config, config.name, incarnation, self._send, now, wall_us, fresh, log, recover_age_s)
+        self.core.ends_at = ends_at
         self.connections: dict[ClientConnection, None] = {}
         self.drain: Drain | None = None
         self._settings = ConnectionSettings(

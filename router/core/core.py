@@ -83,6 +83,8 @@ class Core:
         # the latest birth of a subscription that has expired or been broken here (protocol 2.5, 7.3)
         self.latest_expired_born: Term | None = None
         self.cost: Callable[[str], float] = self._as_if_adjacent  # of the path to a router in session
+        # when the time of a message is over, in ms of the wall clock; None: never (protocol 16.3)
+        self.ends_at: Callable[[bytes], int | None] = _never
         self.payload_bytes = 0  # kept in records and arrival logs
         self.done_bytes = _done_bytes(config)
         self.presettled_bytes = 0  # of pre-settled transfers that wait for subscribers
@@ -469,7 +471,10 @@ class Core:
     def fair_share(self, taken: int) -> int:
         """Returns how much memory one publisher or subscriber may take (protocol 6.8): a part of what is free, so that
         early ones cannot take all of it (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998)."""
-        return min(self.config.window_bytes, (self.config.memory_limit - taken) // SHARE_OF_FREE)
+        return min(self.config.window_bytes, self.free_share(taken))
+
+    def free_share(self, taken: int) -> int:
+        return (self.config.memory_limit - taken) // SHARE_OF_FREE
 
     @property
     def deferred(self) -> int:
@@ -508,6 +513,10 @@ class Core:
             **of_core(self),
             "addresses": {name: address.status() for name, address in sorted(self.addresses.items())},
         }
+
+
+def _never(payload: bytes) -> int | None:
+    return None
 
 
 def _done_bytes(config: RouterConfig) -> int:

@@ -98,6 +98,7 @@ class Counters:
         "delivered",
         "delivered_bytes",
         "delivered_settled",
+        "expired",
         "label",
         "presettled_dropped",
         "publishers_resumed",
@@ -140,6 +141,7 @@ class Counters:
         self.subscriber_settled = 0  # settled to them
         self.redelivered = 0  # transfers of deliveries that had been sent before: after a release, or resumed
         self.presettled_dropped = 0
+        self.expired = 0  # not sent, as their time was over; of a queue also by its publishers' router
         self.subscriptions_resumed = 0  # attaches of subscriptions that were known
 
 

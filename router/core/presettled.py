@@ -45,12 +45,14 @@ class PreSettledQueue:
         self.batches.append(batch)
         self._add(len(batch.tags), sum(map(len, batch.payloads)))
 
-    def keep_within_bounds(self) -> None:
-        """Drops the oldest first, and counts them (protocol 6.9)."""
-        most = self.core.config.presettled_queue
+    def keep_within_bounds(self, credit: int) -> None:
+        """Drops the oldest first, and counts them (protocol 6.9). credit: of the subscription's link, which takes more
+        as soon as what is under way has been written."""
+        core, most = self.core, self.core.config.presettled_queue
+        share = core.free_share if credit > 0 else core.fair_share
         while self.count > most:
             self._drop(self.count - most)
-        while self.count > 1 and self.size > self.core.fair_share(self.core.presettled_bytes):
+        while self.count > 1 and self.size > share(core.presettled_bytes):
             self._drop(max(self.count // 8, 1))
 
     def _drop(self, most: int) -> None:
@@ -99,4 +101,4 @@ def take_presettled(deliveries: Deliveries, publisher: PublisherEntry, message: 
                 continue
         subscriber.presettled.append(Batch(deliveries.log.end, tags, payloads, message_format))
         subscriber.pump()
-        subscriber.presettled.keep_within_bounds()
+        subscriber.presettled.keep_within_bounds(subscriber.port.link_credit())

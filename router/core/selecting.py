@@ -68,6 +68,7 @@ def accept_expired(subscriber: Subscriber, start: int, stop: int, message_format
     n = 1
     while n < len(dead) and dead[n] == n:
         n += 1
+    subscriber.deliveries.counters.expired += n
     subscriber.deliveries.release_tokens(subscriber.owes.remove(start, start + n), subscriber)
     return start
 
@@ -76,6 +77,7 @@ def has_expired(subscriber: Subscriber, delivery: Irregular) -> bool:
     """The same of a delivery that is kept by tag."""
     if not subscriber.expires or not subscriber.port.expired([delivery.payload or b""], delivery.message_format):
         return False
+    subscriber.deliveries.counters.expired += 1
     delivery.state = State.SENT  # only what was sent is decided on
     subscriber.deliveries.accept_irregular(subscriber, delivery, False, False)
     return True

@@ -263,16 +263,24 @@ class Subscriber:
                     tags, payloads = self.presettled.take(room)
                     dead = {*self.port.expired(payloads, batch.message_format)} if self.expires else ()
                     if dead:
+                        self.deliveries.counters.expired += len(dead)
                         tags = [tag for i, tag in enumerate(tags) if i not in dead]
                         payloads = [payload for i, payload in enumerate(payloads) if i not in dead]
                     if tags:
                         self.port.send(tags, payloads, batch.message_format, True, -1, {})
-                    room -= len(tags)
+                    room = self._room_left(room, len(tags))
                     continue
                 limit = batch.at
             if self.cursor >= limit:
                 return
-            room -= self._send_next(limit, room, cache)
+            sent = self._send_next(limit, room, cache)
+            if self.cursor >= end and not presettled:
+                return
+            room = self._room_left(room, sent)
+
+    def _room_left(self, room: int, sent: int) -> int:
+        """Returns how many more may be sent: a message larger than a frame takes more than its own place."""
+        return min(room - sent, self.port.capacity())
 
     def _send_next(self, limit: int, room: int, cache: dict[object, object]) -> int:
         """Sends the next stretch of the log below `limit`, and moves the cursor. Returns how many were sent."""
@@ -343,7 +351,7 @@ class Subscriber:
             # a placeholder lacks payload once its ingress is lost
             if delivery.resume not in (Resume.NOTHING, Resume.PLACEHOLDER):
                 self._resume(delivery)
-                room -= 1
+                room = self._room_left(room, 1)
         if self.to_resume or self.resumes_only:
             return room
         while room > 0 and self.released:
@@ -355,16 +363,16 @@ class Subscriber:
                     delivery.tag, delivery.payload, delivery.message_format, delivery.failures
                 )
                 self.set_delivery_id(delivery, delivery_id)
-                room -= 1
+                room = self._room_left(room, 1)
         while room > 0 and self.sync_queue:
             delivery = self.sync_queue[0]
             if delivery.state is State.QUEUED:
-                room -= self._send_from_sync(room)
+                room = self._room_left(room, self._send_from_sync(room))
                 continue
             self.sync_queue.popleft()
             if delivery.resume is not Resume.NOTHING:
                 self._resume(delivery)
-                room -= 1
+                room = self._room_left(room, 1)
         return room
 
     def _send_from_sync(self, room: int) -> int:

@@ -33,14 +33,18 @@ def _with_expiry(payload: bytes, now_ms: int) -> bytes:
 
 
 def expired(payloads: list[bytes], message_format: int, now_ms: int) -> list[int]:
-    """Returns the indexes of those whose time is over. What cannot be read has none."""
-    return [] if message_format else [i for i, payload in enumerate(payloads) if _has_expired(payload, now_ms)]
+    """Returns the indexes of those whose time is over."""
+    if message_format:
+        return []
+    times = [ends_at(payload) for payload in payloads]
+    return [i for i, time in enumerate(times) if time is not None and time <= now_ms]
 
 
-def _has_expired(payload: bytes, now_ms: int) -> bool:
+def ends_at(payload: bytes) -> int | None:
+    """When the time of a message is over, in ms of the wall clock. What cannot be read has none."""
     try:
         glance = Glance(payload)
         times = glance.properties.absolute_expiry_time, glance.annotation(EXPIRES)
     except DecodeError:
-        return False
-    return any(isinstance(time, int) and time <= now_ms for time in times)
+        return None
+    return min([time for time in times if isinstance(time, int)], default=None)

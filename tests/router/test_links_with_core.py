@@ -435,3 +435,38 @@ def test_a_publisher_without_epochs_is_stolen_by_an_attach_on_its_connection(cli
     error = client.detached(link).error
     assert error is not None
     assert error.condition == "amqp:link:stolen"
+
+
+LARGE = Message(b"x" * 20_000).encode()
+"""Of five frames, where a session may be sent four."""
+
+
+def test_settled_messages_larger_than_a_frame_wait_for_the_sessions_window_and_none_is_dropped() -> None:
+    clients = make(RouterConfig("a", routers=("a",), window_bytes=100_000))
+    p, s = clients.connect("p"), clients.connect("s", max_frame_size=4_096, incoming_window=4)
+    s.receiver(credit=50, snd_settle_mode=SND_SETTLED)
+    out = p.sender(snd_settle_mode=SND_SETTLED, rcv_settle_mode=RCV_FIRST)
+    sent = 0
+    while sent < 20:  # the subscriber reads nothing meanwhile
+        count = min(out.capacity(), 20 - sent)
+        out.send([b"%d" % i for i in range(sent, sent + count)], [LARGE] * count, settled=True)
+        sent += count
+        clients.to_router(p)
+        clients.router.flush(clients.now)
+        p.events += p.connection.receive_data(p.served.data_to_send(), clients.now)
+    clients.exchange()
+    assert len(payloads(s.seen(Transfers))) == 20
+
+
+def test_large_messages_that_come_again_wait_for_the_sessions_window(clients: Clients) -> None:
+    p, s = clients.connect("p"), clients.connect("s", max_frame_size=4_096, incoming_window=4)
+    incoming = s.receiver(credit=50)
+    out = p.sender()
+    out.send([b"1", b"2", b"3"], [LARGE] * 3)
+    clients.exchange()
+    accept(s, incoming, 0, 2, RELEASED)
+    assert len(payloads(s.seen(Transfers))) == 6
+    accept(s, incoming, 3, 5)
+    out.settle(0, 2)
+    clients.exchange()
+    nothing_left(clients)

@@ -29,6 +29,13 @@ class QueueAddress(Address):
         self.egress.forget_nobody()
         return super().is_empty()
 
+    def tick(self) -> None:
+        super().tick()
+        self.records.expiring.tick()
+
+    def deadlines(self) -> list[float]:
+        return [*super().deadlines(), *self.records.expiring.deadlines()]
+
     def flush(self) -> None:
         """Once in a turn: what has come back goes first, then credit, then what waits for it (protocol 16.3)."""
         super().flush()

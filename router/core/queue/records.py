@@ -15,6 +15,7 @@ from router.core.directory import SubscriptionEntry
 from router.core.intervals import IntervalSet, Range, union
 from router.core.publisher import Publisher
 from router.core.queue.consumer import NOBODY, NOBODYS_TERM, Grant
+from router.core.queue.expiring import Expiring
 from router.core.records import Records
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class QueueRecords(Records):
         self.failures: dict[int, int] = {}  # position -> how many consumers have failed with it
         self.elsewhere: dict[int, dict[m.SubscriptionName, Term]] = {}  # position -> who does not get it, as attached
         self.gone: dict[str, SubscriptionEntry] = {}  # router -> its consumers that have gone
+        self.expiring = Expiring(self)
         self._of_replaced: list[Range] = []  # owed to an entry whose successor is entered in the same handler
 
     def handlers(self) -> m.Handlers:
@@ -159,6 +161,8 @@ class QueueRecords(Records):
         """A new record is free. One that is sent again is its holder's, or that of all who may hold it
         (protocol 16.4)."""
         self.core.touch(self.address)
+        if self.address.config.expire and not message_format:
+            self.expiring.note(start, payloads)
         doubt = self.doubts[publisher]
         unknown = publisher.unknown
         if not (unknown or doubt.expected):
@@ -419,6 +423,14 @@ class QueueRecords(Records):
         for table in (self.failures, self.elsewhere):
             for at in [at for at in table if start <= at < stop]:
                 del table[at]
+
+    def expire(self, position: int) -> None:
+        """The time of a free record is over (protocol 16.3.9)."""
+        if position in self.repeated:
+            self.address.accepted_at = self.core.now  # protocol 16.2: an unknown consumer may hold it
+        self.free.remove(position, position + 1)
+        self.counters.expired += 1
+        self._finish([(position, position + 1)])
 
     def on_return(self, sender: str, message: m.Return) -> None:
         """A consumer gives deliveries back: they are free again (protocol 16.5)."""

@@ -1,0 +1,47 @@
+"""What waits in one queue for a consumer until its time is over (protocol 16.3.9)."""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from router.core.queue.records import QueueRecords
+
+AGAIN_MS: Final = 1000  # after which what a consumer holds is looked at again
+
+
+class Expiring:
+    """Records that have a time, those that end first at the front. Only of an address with `expire`."""
+
+    def __init__(self, records: QueueRecords) -> None:
+        self.records = records
+        self.core = records.core
+        self._times: list[tuple[int, int]] = []  # (when it ends, in ms of the wall clock; position)
+
+    def note(self, start: int, payloads: list[bytes]) -> None:
+        """New records of message-format 0."""
+        for position, payload in enumerate(payloads, start):
+            ends_at = self.core.ends_at(payload)
+            if ends_at is not None:
+                heappush(self._times, (ends_at, position))
+                self.core.due(self._due(ends_at))
+
+    def tick(self) -> None:
+        """What is free and over counts as accepted. What a consumer may hold is its own to decide."""
+        now_ms, records = self._now_ms(), self.records
+        while self._times and self._times[0][0] <= now_ms:
+            _, position = heappop(self._times)
+            if position in records.free and self.core.may_accept(records.address):
+                records.expire(position)
+            elif position in records.undone:
+                heappush(self._times, (now_ms + AGAIN_MS, position))
+
+    def deadlines(self) -> list[float]:
+        return [self._due(self._times[0][0])] if self._times else []
+
+    def _due(self, ends_at: int) -> float:
+        return self.core.now + max(ends_at - self._now_ms(), 0) / 1000
+
+    def _now_ms(self) -> int:
+        return self.core.clock_us() // 1000
