@@ -76,11 +76,13 @@ class QueueDeliveries(Deliveries):
             self.homes_changed = False
             self.homes = tuple(sorted({each.home for each in self.publishers.values() if each.home is not None}))
             self._credit_changed = dict.fromkeys(self.subscribers.values())
+        if not self._credit_changed:
+            return
         changed, self._credit_changed = self._credit_changed, {}
         for consumer in changed:
             if self.subscribers.get(consumer.name) is not consumer:
                 continue
-            if consumer.name == NOBODY:
+            if consumer.name == NOBODY or self._has_enough(consumer):
                 continue
             room = consumer.room()
             share = max(1, room // max(1, len(self.homes))) if room else 0
@@ -91,6 +93,13 @@ class QueueDeliveries(Deliveries):
                 if grant.left < share and (grant.left <= share // 2 or not grant.left):
                     grant.limit = grant.used + share
                     self._say_credit(home, consumer, grant)
+
+    def _has_enough(self, consumer: Consumer) -> bool:
+        """Says whether no ingress has used half of the largest share that it could be told now."""
+        if not self.homes or not consumer.answered:
+            return False
+        half = consumer.port.link_credit() // len(self.homes) // 2
+        return all(home in consumer.grants and consumer.grants[home].left > half for home in self.homes)
 
     def _grant(self, consumer: Consumer, ingress: str) -> Grant:
         grant = consumer.grants.get(ingress)
@@ -351,6 +360,8 @@ class QueueDeliveries(Deliveries):
 
     def flush(self) -> None:
         super().flush()
+        if not self._returns:
+            return
         returns, self._returns = self._returns, {}
         for (ingress, name, term), ranges in returns.items():
             consumer = self.subscribers.get(name)

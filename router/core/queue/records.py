@@ -295,11 +295,11 @@ class QueueRecords(Records):
     def distribute(self) -> None:
         """Assigns what is free to consumers with credit: the nearest first, and of these the one that has least
         (protocol 16.3)."""
-        if not (self.free and self.grants and self._may_assign()):
+        if not (self.free.starts and self.grants and self._may_assign()):
             return
-        for entry in list(self.grants):
-            self._grant(entry)
-        ready = {entry: grant for entry, grant in self.grants.items() if grant.left > 0}
+        ready = {entry: grant for entry in list(self.grants) if (grant := self._grant(entry)) and grant.left > 0}
+        if not ready:
+            return
         for start, stop in list(self.free):
             for run, low, high in self.runs.pieces(start, stop):
                 if not ready:
@@ -315,6 +315,8 @@ class QueueRecords(Records):
     def _alike(self, start: int, stop: int) -> list[Range]:
         """Splits a stretch where some of it must not go to all consumers, or not as it is."""
         special = [at for at in (*self.elsewhere, *self.failures) if start <= at < stop]
+        if not special:
+            return [(start, stop)]
         cuts = sorted({start, stop, *special, *[at + 1 for at in special]})
         return list(pairwise(cuts))
 
@@ -331,17 +333,26 @@ class QueueRecords(Records):
             entry for entry in ready if excluded.get(entry.name) != entry.term and self._is_covered(publisher, entry)
         ]
         while start < stop and able:
-            costs = [self.core.cost(each.home or "") for each in able]
-            near = [each for each, cost in zip(able, costs, strict=True) if cost == min(costs)]
-            entry = min(near, key=lambda each: each.syncing.size)
-            most = -(-(stop - start) // len(near))
-            n = min(ready[entry].left, most)
-            self.free.remove(start, start + n)
-            self._assign(publisher, entry, start, start + n, message_format)
-            start += n
-            if ready[entry].left <= 0:
-                del ready[entry]
-                able.remove(entry)
+            near = self._nearest(able)
+            share = -(-(stop - start) // len(near))
+            while start < stop and near:
+                entry = near[0] if len(near) == 1 else min(near, key=lambda each: each.syncing.size)
+                grant = ready[entry]
+                n = min(grant.left, share, stop - start)
+                self.free.remove(start, start + n)
+                self._assign(publisher, entry, start, start + n, message_format)
+                start += n
+                if grant.left <= 0:
+                    del ready[entry]
+                    able.remove(entry)
+                    near.remove(entry)
+
+    def _nearest(self, entries: list[SubscriptionEntry]) -> list[SubscriptionEntry]:
+        if len(entries) == 1:
+            return entries[:]
+        costs = [self.core.cost(each.home or "") for each in entries]
+        least = min(costs)
+        return [each for each, cost in zip(entries, costs, strict=True) if cost == least]
 
     def _assign(
         self,
@@ -410,11 +421,14 @@ class QueueRecords(Records):
     def _finish(self, ranges: list[Range]) -> None:
         for start, stop in ranges:
             for each in list(self.owing):
-                each.owed.remove(start, stop)
-                each.syncing.remove(start, stop)
-                if not each.owed and not each.syncing:
+                if each.owed.starts:
+                    each.owed.remove(start, stop)
+                if each.syncing.starts:
+                    each.syncing.remove(start, stop)
+                if not (each.owed.starts or each.syncing.starts):
                     del self.owing[each]
-            self.repeated.remove(start, stop)
+            if self.repeated.starts:
+                self.repeated.remove(start, stop)
             self._forget_special(start, stop)
         if ranges:
             self._done(ranges)
