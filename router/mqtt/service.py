@@ -231,8 +231,8 @@ class Mqtt:
     def open_session(self, connection: MqttConnection, connect: Connect, now: float) -> None:
         """The session of a client that has connected, here or taken over from another router. `session_ready` of the
         connection follows."""
-        if not connect.clean_start and (not self.core.booted or self.core.startup.awaited(SESSIONS)):
-            self._deferred[connection] = connect  # others may know the session, and have not said so yet
+        if not connect.clean_start and self._may_learn_of_sessions:
+            self._deferred[connection] = connect
             return
         client_id = connect.client_id or f"auto-{self._token() if self._token is not None else self.epoch()}"
         container = owned(connection.identity.user, client_id)
@@ -246,6 +246,9 @@ class Mqtt:
             session = self.sessions.get(container)
         if session is not None and connect.clean_start:
             session.end(now)
+            session = None
+        elif session is not None and session.subscribers and session.expiry_s != expiry_s:
+            session.leave(now)  # it goes on as at another router, with subscriptions that are waited for as long
             session = None
         known = self._known(container)
         if session is not None:
@@ -287,6 +290,14 @@ class Mqtt:
             for each in subscriptions_of(self.core, container)
             if each.name == LINK and each.address in self.topics.addresses
         ]
+
+    @property
+    def _may_learn_of_sessions(self) -> bool:
+        """Whether others may know sessions, and have not said so yet (protocol 4.4)."""
+        core = self.core
+        return not core.startup.is_recovered(SESSIONS) and (
+            not core.members.all_said_hello() or bool(core.startup.awaited(SESSIONS))
+        )
 
     def _known(self, container: str) -> tuple[int, int] | None:
         """The term and birth of the session, as far as this router knows."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from amqp10.sasl import Failure, Success
@@ -242,6 +244,21 @@ def test_session_goes_on_with_what_was_not_acknowledged(world: World) -> None:
     subscriber.inbox += again
     answer(subscriber)
     assert publisher.take() == [Puback(1), Pubrec(2)]
+
+
+@pytest.mark.parametrize("received", [False, True])
+def test_session_with_another_expiry_goes_on_with_what_was_in_flight(world: World, received: bool) -> None:
+    subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p", properties=LASTING)
+    subscribe(subscriber, "a")
+    publisher.send(*(Publish("a", bytes((i,)), 2, packet_id=i + 1) for i in range(3)))
+    sent = of(subscriber.take(), Publish)
+    if received:
+        subscriber.send(Pubrec(sent[0].packet_id))  # type: ignore[attr-defined]
+    again = world.connect("s", properties=Properties(session_expiry_s=20), clean_start=False)
+    assert again.inbox[0] == (Pubrel(sent[0].packet_id) if received else replace(sent[0], dup=True))  # type: ignore
+    assert of(again.inbox, Publish)[-2:] == [replace(each, dup=True) for each in sent[1:]]  # type: ignore
+    answer(again)
+    assert of(publisher.take(), Pubrec) == [Pubrec(1), Pubrec(2), Pubrec(3)]
 
 
 def test_pubrel_is_sent_again_until_pubcomp(world: World) -> None:
@@ -616,6 +633,17 @@ def test_session_that_has_expired_is_not_present(network: Network) -> None:
     assert not network.net.routers["C"].mqtt.sessions["s"].subscribers
 
 
+def test_subscription_is_waited_for_as_long_as_the_latest_connect_has_said(network: Network) -> None:
+    subscribe(network.connect("s", "B", expiry_s=3), "a")  # type: ignore[arg-type]
+    assert network.connect("s", "B", expiry_s=8).present
+    network.crash("B")
+    network.net.happen(("wait", 7.0))  # the margin is 3 s
+    second = network.connect("s", "C", expiry_s=8)
+    assert second.present
+    network.connect("p", "A").send(Publish("a", b"x", 2, packet_id=1))
+    assert texts(answer(second)) == [b"x"]  # type: ignore[arg-type]
+
+
 def test_identifier_that_was_given_up_at_one_address_is_in_use_at_another() -> None:
     """The router that dies does not tell that an identifier is free, only who has it next (protocol 7.9.6)."""
     network = Network()
@@ -647,6 +675,23 @@ def test_client_that_connects_to_a_restarted_router_before_it_knows_sessions_fin
     assert second.present
     network.connect("p", "A").send(Publish("a", b"x", 2, packet_id=1))
     assert texts(answer(second)) == [b"x"]  # type: ignore[arg-type]
+
+
+def test_restarted_router_that_hears_nobody_leaves_connect_unanswered(network: Network) -> None:
+    subscribe(network.connect("s", "B"), "a")  # type: ignore[arg-type]
+    network.crash("B")
+    network.net.do_restart("B")
+    for other in "AC":
+        network.net.happen(("separate", "B", other))
+    network.net.happen(("wait", 2.0))  # longer than a start waits for HELLO
+    client = Roaming(network, "s", "B")
+    assert client.send(Connect("s", 5, clean_start=False, properties=LASTING)) == []
+    network.net.happen(("join", "B", "A"))
+    network.net.happen(("join", "B", "C"))
+    network.settle()
+    (connack,) = client.take()
+    assert isinstance(connack, Connack)
+    assert connack.session_present
 
 
 def test_question_that_is_asked_before_connack_follows_it(network: Network) -> None:

@@ -1,4 +1,4 @@
-"""Deliberate defects: each takes a rule of protocol 6.11 or 7.9 away from the real router. A named schedule catches it.
+"""Deliberate defects: each takes a rule of protocol 5.7.8, 6.11 or 7.9 away from the real router. A named schedule catches it.
 
 Those whose schedule is a short test of two cores are in `tests/router/test_kept_maps.py`.
 """
@@ -11,6 +11,7 @@ from router.core.keeping import Handover, KeptLink
 from router.core.kept_maps import Keeper, Kept
 from router.core.ports import SubscriberAttach
 from router.core.publisher import Publisher
+from router.mqtt.publisher import MqttPublisher
 
 
 def complete_at_once(self: Completion, one: Settlement, routers: list[str]) -> None:
@@ -56,8 +57,26 @@ def kept_or_not(self: KeptLink, waiting: Handover) -> bool:
     return waiting.number >= 0
 
 
+def flush_is_asked(self: MqttPublisher) -> None:
+    self.asked = True
+    self.session.service.to_flush(self)
+
+
+def answered_by_its_router(self: MqttPublisher, now: float) -> None:
+    FLUSH(self, now)
+    self.answered(now)
+
+
+FLUSH = MqttPublisher.flush
+
+
 # name -> what is taken away, the schedule that misses it, and how its violation begins
 DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
+    "5.7.8 the router answers for its client": (
+        [(MqttPublisher, "ask", flush_is_asked), (MqttPublisher, "flush", answered_by_its_router)],
+        "its_client_works_elsewhere",
+        "G2",
+    ),
     "6.11.1 complete at once": (
         [(Completion, "_begin", complete_at_once)],
         "identifier_comes_again_before_all_have_settled",

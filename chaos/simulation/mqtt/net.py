@@ -181,6 +181,14 @@ class Net:
         self._part(a, b)
         self._join(a, b)
 
+    def do_separate(self, a: str, b: str) -> None:
+        """Two routers lose each other."""
+        self._part(a, b)
+
+    def do_join(self, a: str, b: str) -> None:
+        """They have each other again."""
+        self._join(a, b)
+
     def do_wait(self, seconds: float) -> None:
         self.now += seconds
 

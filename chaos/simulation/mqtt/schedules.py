@@ -1,4 +1,4 @@
-"""Named schedules of protocol 6.11 and 7.9: each runs into the failure when its rule is taken away, and holds with it.
+"""Named schedules of protocol 5.7.8, 6.11 and 7.9: each runs into the failure when its rule is taken away, and holds with it.
 
 The name says what happens. Everything is delivered in order but what a schedule holds back; at the end all drains.
 """
@@ -33,12 +33,12 @@ class Script:
             self.publish(publisher)
 
     def run(self, *held: Event) -> None:
-        """What goes on by itself, except these: ("msg", from, to), ("read" or "client", name)."""
+        """What goes on by itself, except these: ("msg", from, to), ("read", "client" or "notice", name)."""
         while events := [each for each in self.net.enabled() if each[0] in GOES_ON and self._named(each) not in held]:
             self.net.happen(events[0])
 
     def _named(self, event: Event) -> Event:
-        if event[0] in ("read", "client"):
+        if event[0] in ("read", "client", "notice"):
             return (event[0], self.net.connections[event[1]].client.name)
         return event
 
@@ -117,6 +117,20 @@ def its_router_dies_before_the_keeper_knows(script: Script) -> None:
     script.connect("s", "C", ("client", "p0"))  # it gets what q has published first
 
 
+def its_client_works_elsewhere(script: Script) -> None:
+    """A has a publisher whose connection is half open, and what that one has published, which s has got through B."""
+    (p,) = script.publishers
+    script.publish(p, ("msg", "A", "B"))
+    script.net.happen(("separate", "A", "B"))
+    script.net.happen(("drop", "p0"))
+    half_open = ("notice", "p0")
+    script.connect("p0", "B", half_open)
+    assert not p.unfinished
+    script.net.happen(("drop", "s"))
+    script.connect("s", "A", half_open)
+    script.net.happen(("join", "A", "B"))
+
+
 # name -> the schedule, routers, the router of each publisher
 SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str]] = {
     each.__name__: (each, names, publishers)
@@ -127,6 +141,7 @@ SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str]] = {
         (released_by_its_client_and_not_settled, "ABC", "C"),
         (a_router_before_has_an_older_map, "ABCD", "DD"),
         (its_router_dies_before_the_keeper_knows, "ABCD", "AC"),
+        (its_client_works_elsewhere, "AB", "A"),
     )
 }
 
