@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -38,6 +39,7 @@ from router.mqtt.session import Session
 from router.policies import Policy
 from tests.router.mqtt_clients import Client, World, answer
 
+P = TypeVar("P")
 LASTING = Properties(session_expiry_s=50)
 
 
@@ -54,7 +56,7 @@ def subscribe(client: Client, *filters: str, qos: int = 2, packet_id: int = 1, *
     return acknowledgement.reasons
 
 
-def of(packets: list[Packet], kind: type) -> list[Packet]:
+def of(packets: list[Packet], kind: type[P]) -> list[P]:
     return [packet for packet in packets if isinstance(packet, kind)]
 
 
@@ -255,8 +257,8 @@ def test_session_with_another_expiry_goes_on_with_what_was_in_flight(world: Worl
     if received:
         subscriber.send(Pubrec(sent[0].packet_id))  # type: ignore[attr-defined]
     again = world.connect("s", properties=Properties(session_expiry_s=20), clean_start=False)
-    assert again.inbox[0] == (Pubrel(sent[0].packet_id) if received else replace(sent[0], dup=True))  # type: ignore
-    assert of(again.inbox, Publish)[-2:] == [replace(each, dup=True) for each in sent[1:]]  # type: ignore
+    assert again.inbox[0] == (Pubrel(sent[0].packet_id) if received else replace(sent[0], dup=True))
+    assert of(again.inbox, Publish)[-2:] == [replace(each, dup=True) for each in sent[1:]]
     answer(again)
     assert of(publisher.take(), Pubrec) == [Pubrec(1), Pubrec(2), Pubrec(3)]
 

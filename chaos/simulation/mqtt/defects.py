@@ -1,4 +1,4 @@
-"""Deliberate defects: each takes a rule of protocol 5.7.8, 6.11 or 7.9 away from the real router. A named schedule catches it.
+"""Defects: each takes a rule of protocol 5.7.8, 6.11 or 7.9 away from the real router. A named schedule catches it.
 
 Those whose schedule is a short test of two cores are in `tests/router/test_kept_maps.py`.
 """

@@ -1,4 +1,4 @@
-"""Named schedules of protocol 5.7.8, 6.11 and 7.9: each runs into the failure when its rule is taken away, and holds with it.
+"""Named schedules of protocol 5.7.8, 6.11 and 7.9: each fails when its rule is taken away, and holds with it.
 
 The name says what happens. Everything is delivered in order but what a schedule holds back; at the end all drains.
 """
