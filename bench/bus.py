@@ -4,7 +4,8 @@
 
 rates    one subscriber with timeout 0, beside Redis streams: XADD with every write on the disk, and a worker that posts
          what it reads to the same subscriber
-hanging  1,000 subscribers, and the same when 10 of them never answer: how long the others wait
+hanging  1,000 subscribers, of which 10 answer and do not answer in turn, for two seconds each: how long the others wait.
+         Neighbouring spells see the same machine, so their ratio says more than two medians
 queued   a million queued events: the edge's memory, and how long it takes to start
 
 Router, edge, Redis and its worker are processes of their own; publisher and subscribers share this one, so that one
@@ -45,6 +46,7 @@ from tests.live import dying_with_us
 CONNECTIONS = 256  # of the publisher
 MOST = 1000  # events in a batch
 SUBSCRIBERS, HANGING = 1000, 10
+SPELL_S = 2.0
 NOT_COUNTED = 1 << 40
 
 Push = Callable[[int], Awaitable[None]]
@@ -54,10 +56,21 @@ class Sink:
     """The subscribers' server: when each event came."""
 
     def __init__(self, count: int, call_backs: int = 0) -> None:
+        self.pushed = [0.0] * count
         self.came: list[list[float]] = [[] for _ in range(count)]
         self._left = call_backs or count
         self.done = asyncio.Event()
-        self._never = asyncio.Event()
+        self._let_go: asyncio.Event | None = None
+
+    def hang(self, hangs: bool) -> None:
+        """Whether the subscribers at /hang answer."""
+        if self._let_go is not None:
+            self._let_go.set()
+        self._let_go = asyncio.Event() if hangs else None
+
+    def waits(self, numbers: range) -> list[float]:
+        """How long these events were under way, to each subscriber."""
+        return [came - self.pushed[number] for number in numbers for came in self.came[number]]
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
@@ -68,7 +81,7 @@ class Sink:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0, backlog=4096).start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
-        self._never.set()
+        self.hang(False)
         await runner.cleanup()
 
     async def _take(self, request: web.Request) -> web.Response:
@@ -83,17 +96,19 @@ class Sink:
         return web.Response(status=204)
 
     async def _hang(self, request: web.Request) -> web.Response:
-        await self._never.wait()
+        if self._let_go is None:
+            return web.Response(status=204)
+        await self._let_go.wait()
         return web.Response(status=503)
 
 
 async def drive(sink: Sink, push: Push, rate: float, processes: Mapping[str, int]) -> str:
     """Pushes at this rate, until the last event has come."""
     count = len(sink.came)
-    pushed, answered = [0.0] * count, [0.0] * count
+    answered = [0.0] * count
 
     async def one(number: int) -> None:
-        pushed[number] = time.perf_counter()
+        sink.pushed[number] = time.perf_counter()
         await push(number)
         answered[number] = time.perf_counter()
 
@@ -109,8 +124,8 @@ async def drive(sink: Sink, push: Push, rate: float, processes: Mapping[str, int
     took = time.perf_counter() - began
     await sink.done.wait()
     used = {name: (cpu_seconds([pid]) - before[name]) / count * 1e6 for name, pid in processes.items()}
-    waits = [came - begin for times, begin in zip(sink.came, pushed, strict=True) for came in times]
-    answers = [end - begin for end, begin in zip(answered, pushed, strict=True)]
+    waits = sink.waits(range(count))
+    answers = [end - begin for end, begin in zip(answered, sink.pushed, strict=True)]
     return (
         f"{rate:g}/s asked, {count / took:,.0f}/s kept; call-back {_shown(waits)}; answer {_shown(answers)}; "
         f"us of CPU each: {', '.join(f'{name} {each:.0f}' for name, each in used.items())}"
@@ -121,6 +136,11 @@ def _shown(waits: list[float]) -> str:
     """Median and 99th percentile."""
     waits.sort()
     return f"{statistics.median(waits) * 1e3:.1f} ms, p99 {waits[len(waits) * 99 // 100] * 1e3:.1f} ms"
+
+
+def _spread(medians: list[float]) -> str:
+    low, middle, high = statistics.quantiles(medians, n=4)
+    return f"{middle * 1e3:.1f} ms ({low * 1e3:.1f} to {high * 1e3:.1f})"
 
 
 class Bus:
@@ -169,24 +189,36 @@ class Bus:
             wish = {"topics": [topic], "callback": callback, "uuid": "u", "timeout": 0}
             await post("/subscription", wish)
 
-    async def hanging(self, rate: int, seconds: float) -> AsyncIterator[str]:
+    async def hanging(self, rate: int, pairs: int) -> AsyncIterator[str]:
         topics = ["many_" + "x" * number for number in range(10)]
         tokens = [self.network.bus.client(f"s{number}") for number in range(SUBSCRIBERS)]
-        count = int(rate * seconds)
-        for hanging in (0, HANGING, 0, HANGING):
-            of_topic = Counter(topics[number % len(topics)] for number in range(hanging, SUBSCRIBERS))
-            sink = Sink(count, sum(of_topic[topics[number % len(topics)]] for number in range(count)))
-            async with self.speaking() as post, sink.serving() as callback:
+        spell = int(rate * SPELL_S)
+        count = 2 * pairs * spell
+        of_topic = Counter(topics[number % len(topics)] for number in range(HANGING, SUBSCRIBERS))
+        sink = Sink(count, sum(of_topic[topics[number % len(topics)]] for number in range(count)))
+        async with self.speaking() as post, sink.serving() as callback:
 
-                async def push(number: int) -> None:
-                    await post(f"/topics/{topics[number % len(topics)]}", event(number))
+            async def push(number: int) -> None:
+                if number % spell == 0:
+                    sink.hang(number // spell % 4 in (1, 2))  # without, with, with, without: a slope cancels, too
+                await post(f"/topics/{topics[number % len(topics)]}", event(number))
 
-                for number in range(len(topics)):
-                    await post(f"/topics/{topics[number]}", event(NOT_COUNTED))
-                for number, token in enumerate(tokens):
-                    where = callback + "hang" * (number < hanging)
-                    await self.subscribe(token, topics[number % len(topics)], where)
-                yield f"{SUBSCRIBERS} subscribers, {hanging} hang: {await drive(sink, push, rate, self.processes)}"
+            for topic in topics:
+                await post(f"/topics/{topic}", event(NOT_COUNTED))
+            for number, token in enumerate(tokens):
+                await self.subscribe(token, topics[number % len(topics)], callback + "hang" * (number < HANGING))
+            yield f"{SUBSCRIBERS} subscribers, of which {HANGING} hang every other time: " + await drive(
+                sink, push, rate, self.processes
+            )
+        medians = [statistics.median(sink.waits(range(at, at + spell))) for at in range(0, count, spell)]
+        well = [each for at, each in enumerate(medians) if at % 4 in (0, 3)]
+        hung = [each for at, each in enumerate(medians) if at % 4 in (1, 2)]
+        ratios = [one / other for one, other in zip(hung, well, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, n=4)
+        yield (
+            f"medians of {len(well)} spells of {SPELL_S:g} s each: {_spread(well)} without, {_spread(hung)} with; "
+            f"with / without, by pairs: median {middle:.3f}, half of them {low:.3f} to {high:.3f}"
+        )
 
     async def queued(self, count: int) -> AsyncIterator[str]:
         """Events for one subscriber that takes none, published by an AMQP client."""
@@ -341,7 +373,7 @@ async def report(bus: Bus, redis: Redis | None, options: argparse.Namespace) -> 
             if redis is not None:
                 print(f"redis  {await redis.rate(topic, rate, options.seconds)}", flush=True)
     if "hanging" in what:
-        async for line in bus.hanging(options.pushes, 2 * options.seconds):
+        async for line in bus.hanging(options.pushes, options.pairs):
             print(line, flush=True)
     if "queued" in what:
         async for line in bus.queued(options.queued):
@@ -354,6 +386,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rates", default="500,5000")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--pushes", type=int, default=5, help="a second, each for 100 subscribers")
+    parser.add_argument("--pairs", type=int, default=20, help="of spells without and with subscribers that hang")
     parser.add_argument("--queued", type=int, default=1_000_000)
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
