@@ -4,8 +4,8 @@
 
 rates    one subscriber with timeout 0, beside Redis streams: XADD with every write on the disk, and a worker that posts
          what it reads to the same subscriber
-hanging  1,000 subscribers, of which 10 answer and do not answer in turn, for two seconds each: how long the others wait.
-         Neighbouring spells see the same machine, so their ratio says more than two medians
+hanging  1,000 subscribers, of which 10 stop answering every other two seconds: how long the others wait. Neighbouring
+         spells see the same machine, so their ratio says more than two medians
 queued   a million queued events: the edge's memory, and how long it takes to start
 
 Router, edge, Redis and its worker are processes of their own; publisher and subscribers share this one, so that one

@@ -94,7 +94,7 @@ class House:
                 continue
             topic = min(oldest)[1]
             dropped = await self._drop(subscriber, topic)
-            edge.metrics.autodropped.labels(subscriber.name).inc(dropped)
+            edge.metrics.autodropped(subscriber.name).inc(dropped)
             self._log.error(
                 "bus_autodrop", "storage is full: dropped {count} events of {topic} for {subscriber}",
                 count=dropped, topic=topic, subscriber=subscriber.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -19,7 +20,6 @@ class BusMetrics:
         self._registry = CollectorRegistry()
         by_subscriber, by_status = ["subscriber"], ["subscriber", "status"]
         self.published = self._counter("events_published", "Events pushed here", ["topic"])
-        self.published_to = lru_cache(1024)(self.published.labels)
         self.added = self._counter("events_added", "Events that came into a subscriber's queue", by_subscriber)
         self.removed = self._counter("events_removed", "Events that left a subscriber's queue, taken", by_subscriber)
         self.autodropped = self._counter("events_autodropped", "Events dropped because storage was full", by_subscriber)
@@ -43,8 +43,9 @@ class BusMetrics:
         self.low_mark = self._gauge("storage_low_mark_bytes", "Autodrop begins when less than this is free", [])
         self.high_mark = self._gauge("storage_high_mark_bytes", "Autodrop ends when this is free", [])
 
-    def _counter(self, name: str, text: str, labels: list[str]) -> Counter:
-        return Counter(f"{PREFIX}_{name}", text, labels, registry=self._registry)
+    def _counter(self, name: str, text: str, labels: list[str]) -> Callable[..., Counter]:
+        """The counter of given labels: to look for it costs more than to count."""
+        return lru_cache(4096)(Counter(f"{PREFIX}_{name}", text, labels, registry=self._registry).labels)
 
     def _gauge(self, name: str, text: str, labels: list[str]) -> Gauge:
         return Gauge(f"{PREFIX}_{name}", text, labels, registry=self._registry)

@@ -173,7 +173,8 @@ class Registry:
             identity: Of its client.
             apply: Changes it in memory; called again where another edge has changed it meanwhile.
             topics: Topics that it is subscribed to by this, and that have to exist.
-            taken: The change is what it has taken: other edges need not know.
+            taken: The change is what it has taken: other edges need not know. While nothing is queued for it, that is
+                written with the next commit: no other batch is sent before there is one.
             fence: A key and its value, which say that this edge serves the subscriber.
 
         Raises:
@@ -198,7 +199,8 @@ class Registry:
                 if fence is not None:
                     batch.expect(*fence)
                 try:
-                    await self._write({key: row}, batch, told=not taken)
+                    idle = subscriber is not None and not self._bus.pending(subscriber)
+                    await self._write({key: row}, batch, told=not taken, with_next=taken and idle)
                 except Conflict as error:
                     await self._reload_now(key, again=True)
                     if fence is not None and error.key == fence[0]:
@@ -220,7 +222,14 @@ class Registry:
         except Conflict:
             await self._reload_now(key)
 
-    async def _write(self, rows: dict[str, bytes | None], batch: Batch | None = None, *, told: bool = True) -> None:
+    async def _write(
+        self,
+        rows: dict[str, bytes | None],
+        batch: Batch | None = None,
+        *,
+        told: bool = True,
+        with_next: bool = False,
+    ) -> None:
         """Conflict if a row is not as memory has it."""
         batch = batch or Batch()
         for key, row in rows.items():
@@ -229,7 +238,7 @@ class Registry:
         if told and self._shared:
             batch.append(CHANGES, [key.encode() for key in rows])
             batch.keep(CHANGES, KEPT)
-        await self._store.commit(batch)
+        await self._store.commit(batch, with_next=with_next)
         for key, row in rows.items():
             self._know(key, row)
 

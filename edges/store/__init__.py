@@ -120,13 +120,21 @@ class Store(Protocol):
 
     place: str
 
-    def commit(self, batch: Batch) -> Awaitable[Committed]:
+    def commit(self, batch: Batch, *, with_next: bool = False) -> Awaitable[Committed]:
         """Done once it is durable. Commits happen in the order of the calls, whether or not they are awaited.
+
+        Args:
+            batch: What is changed.
+            with_next: It has time: it may be written with the next commit, or when `hurry` is called, or after a while.
 
         Raises:
             Conflict: A key was not as expected.
             StoreFull: Nothing was written; the store goes on, and takes again what frees room.
         """
+        ...
+
+    def hurry(self) -> None:
+        """Somebody waits for what was to be written with the next commit."""
         ...
 
     async def read(self, stream: str, first: int, *, records: int = 1000, octets: int = 1 << 20) -> list[Record]:

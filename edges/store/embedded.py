@@ -57,6 +57,7 @@ HELD_BLOCKS: Final = 1000  # removed at most of a stream in a transaction, becau
 HELD_OCTETS: Final = 4 * GROUP_OCTETS  # the same; to remove 64 MiB takes about 70 ms
 LOOKED_AT: Final = 20_000  # blocks, to answer how much is more than somebody wants to keep
 RESERVE_OCTETS: Final = 64 << 20  # what a checkpoint may need at most, and more; half of a small disk
+WITH_NEXT_S: Final = 0.02  # how long a commit that has time waits for another one
 FREE_PART: Final = 16  # of the file, one in so many pages may stay free for what is appended next
 
 
@@ -95,6 +96,7 @@ class EmbeddedStore:
         self._freeing = False  # many pages of the file are free
         self._low = False  # the disk has less room than it is to keep
         self._queue: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
+        self._waiting: list[_Commit] = []  # for the next commit
         self._growing: dict[str, list[tuple[int, asyncio.Future[None]]]] = {}
         self._bounds: dict[str, Bounds] = {}  # replaced as a whole by the writer, once durable
         self._tails = Tails()
@@ -116,13 +118,22 @@ class EmbeddedStore:
 
     # --- the store's methods
 
-    def commit(self, batch: Batch) -> asyncio.Future[Committed]:
+    def commit(self, batch: Batch, *, with_next: bool = False) -> asyncio.Future[Committed]:
         answer: asyncio.Future[Committed] = self._loop.create_future()
         if self._failure is not None or self._closed:
             answer.set_exception(self._failure or StoreError(f"{self.place}: the store is closed"))
         else:
-            self._queue.put(_Commit(batch, answer))
+            self._waiting.append(_Commit(batch, answer))
+            if not with_next:
+                self.hurry()
+            elif len(self._waiting) == 1:
+                self._loop.call_later(WITH_NEXT_S, self.hurry)
         return answer
+
+    def hurry(self) -> None:
+        for each in self._waiting:
+            self._queue.put(each)
+        self._waiting.clear()
 
     async def read(self, stream: str, first: int, *, records: int = 1000, octets: int = 1 << 20) -> list[Record]:
         bounds = self._bounds.get(stream)
@@ -190,6 +201,7 @@ class EmbeddedStore:
     async def close(self) -> None:
         if self._closed:
             return
+        self.hurry()
         self._closed = True
         self._queue.put(None)
         await asyncio.to_thread(self._writer.join)
@@ -482,7 +494,8 @@ class EmbeddedStore:
 
     def _fail(self, group: Iterable[_Commit], error: StoreError) -> None:
         """Whoever waits for the store is told."""
-        waiting: list[asyncio.Future[Any]] = [one.answer for one in group]
+        waiting: list[asyncio.Future[Any]] = [one.answer for one in (*group, *self._waiting)]
+        self._waiting.clear()
         while not self._queue.empty():
             one = self._queue.get()
             if one is not None:

@@ -211,9 +211,12 @@ class RemoteStore:
 
     # --- the store's methods
 
-    def commit(self, batch: Batch) -> asyncio.Future[Committed]:
+    def commit(self, batch: Batch, *, with_next: bool = False) -> asyncio.Future[Committed]:
         self._commits += 1
         return self._ask("commit", self._commits, *_packed(batch), commit=self._commits)
+
+    def hurry(self) -> None:
+        """Nothing waits here."""
 
     async def read(self, stream: str, first: int, *, records: int = 1000, octets: int = 1 << 20) -> list[Record]:
         found = await self._ask("read", stream, first, records, octets)

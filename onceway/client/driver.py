@@ -12,6 +12,7 @@ import logging
 import os
 import random
 import ssl
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Any
@@ -94,6 +95,7 @@ class Driver:
     def open(self, container: str | None, rng: random.Random) -> str:
         """Opens the journal; returns the container-id."""
         self.loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         container = self._journal.open(container, self._journal_moved)
         self.endpoint = Endpoint(container, self._journal, wall_us=clock.wall_us, rng=rng)
         return container
@@ -311,8 +313,10 @@ class Driver:
     # -- the journal
 
     def _journal_moved(self) -> None:
-        """Called in the journal's thread."""
-        if not self.loop.is_closed():
+        """Called in the journal's thread; a journal that has none calls it on the loop, with nothing else under way."""
+        if threading.get_ident() == self._thread:
+            self._journal_advanced()
+        elif not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self._journal_advanced)
 
     def _journal_advanced(self) -> None:

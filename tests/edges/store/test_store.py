@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from edges.store import NAME_OCTETS, Batch, Bounds, Conflict, Retention, Store, StoreError, open_store
+from edges.store import NAME_OCTETS, Batch, Bounds, Conflict, Retention, Store, StoreError, embedded, open_store
 from tests.edges.store.conftest import With, append
 
 
@@ -84,6 +84,32 @@ def test_commits_that_are_not_awaited_happen_in_order_and_a_conflict_spoils_no_o
         assert [result.positions["a"] for result in results if not isinstance(result, BaseException)] == [
             range(at, at + 1) for at in range(len(good))
         ]
+
+    with_store(test)
+
+
+def test_a_commit_that_has_time_is_written_before_the_next_one_or_when_somebody_hurries(
+    with_store: With, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "WITH_NEXT_S", 3600.0)
+
+    async def test(store: Store) -> None:
+        async with asyncio.timeout(30):
+            batch = Batch()
+            batch.append("a", [b"1"])
+            first = asyncio.ensure_future(store.commit(batch, with_next=True))
+            await append(store, "a", b"2")
+            assert (await first).positions == {"a": range(1)}
+            batch = Batch()
+            batch.append("a", [b"3"])
+            third = asyncio.ensure_future(store.commit(batch, with_next=True))
+            store.hurry()
+            assert (await third).positions == {"a": range(2, 3)}
+            batch = Batch()
+            batch.append("a", [b"4"])
+            last = asyncio.ensure_future(store.commit(batch, with_next=True))
+            await store.close()
+            assert (await last).positions == {"a": range(3, 4)}
 
     with_store(test)
 
