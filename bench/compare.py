@@ -1,6 +1,6 @@
 """Onceway beside other brokers: same machine, same run, same load generators.
 
-    python -m bench table|compare|latency|wide|single|bodies [--quick] [--peers onceway,nats] [--skrouterd PATH]
+    python -m bench table|compare|latency|wide|single|bodies|queue [--quick] [--peers onceway,nats] [--skrouterd PATH]
                                                               [--json FILE]
 
 table:   all of them, Onceway and skupper-router.
@@ -9,6 +9,7 @@ latency: one topic at 1,000 messages a second, and 40 topics at 50 each.
 wide:    40 topics with a publisher and a subscriber each; windows of 1, 10, 100 and 1,000 messages.
 single:  the same with one topic.
 bodies:  24 bytes (a stamp) to 1 MB, windows of at most 3 MB.
+queue:   a queue with one consumer beside a topic with one subscriber, by window; skupper-router's is anycast.
 
 Each cell shows the peer's CPU seconds per 100,000 deliveries, deliveries per second, and the median latency then.
 
@@ -31,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import GeneratorsMissing, Load, Result, built, run
-from bench.peers import DEFINITIONS, Broker, Onceway, Peer
+from bench.peers import DEFINITIONS, QUEUE, Broker, Onceway, Peer
 
 READY_S = 60.0
 PEERS = ("onceway", *DEFINITIONS)
@@ -83,6 +84,15 @@ TABLES = {
             for name, size in BODIES.items()
         },
         routers=(1, 2, 3),
+    ),
+    "queue": Table(
+        "A queue beside a topic, by window",
+        {
+            f"{kind}, {n}": {"queue": kind == "queue", "window": n, "deliveries": min(80_000, 10_000 * n)}
+            for n in WINDOWS
+            for kind in ("topic", "queue")
+        },
+        routers=(1, 2),
     ),
 }
 
@@ -206,6 +216,8 @@ def measure(peer: Peer, tables: Sequence[str], args: argparse.Namespace) -> Iter
         for number, (column, fields) in enumerate(TABLES[name].columns.items()):
             if args.columns and column not in args.columns.split(","):
                 continue
+            if fields.get("queue") and not peer.queues:
+                continue
             runs = []
             for repetition in range(args.reps):
                 load = load_for(peer, f"{name}-{number}-{repetition}", fields, args)
@@ -230,6 +242,8 @@ def warm_up(peer: Peer) -> None:
 
 def load_for(peer: Peer, run_id: str, fields: dict[str, Any], args: argparse.Namespace) -> Load:
     fields = dict(fields)
+    if fields.pop("queue", False):
+        run_id = QUEUE + run_id
     deliveries = min(args.count, fields.pop("deliveries", args.count)) // (10 if args.quick else 1)
     count = max(1, deliveries // (fields.get("topics", 1) * fields.get("subscribers", 1)))
     return peer.load(run_id, count=count, **fields)

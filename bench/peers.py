@@ -21,6 +21,9 @@ from bench.processes import family, resident_mb
 from chaos.live.ports import free_port
 from tests.live import LiveNetwork, dying_with_us, wait_until
 
+QUEUE = "queue/"
+"""With this before it, `run` names a queue, where a peer has queues."""
+
 
 def in_line(size: int) -> str:
     return {1: "one router", 2: "two routers", 3: "three in line"}.get(size, f"{size} in line")
@@ -50,6 +53,7 @@ class Definition:
     qos: Callable[[Path], int] = lambda program: 2  # MQTT: the highest that it has
     address: str = "bench-{run}"
     network: bool = False  # whether several of them make a network
+    queues: bool = False
 
     def find(self, path: str | None) -> Path | None:
         if path:
@@ -120,6 +124,7 @@ def _skupper(program: Path, directory: Path, ports: Sequence[int]) -> list[Proce
             ("router", {"mode": mode, "id": f"r{i}", "workerThreads": 2}),
             ("listener", {**host, "port": port, "saslMechanisms": "ANONYMOUS", "authenticatePeer": "no"}),
             ("address", {"prefix": "bench", "distribution": "multicast"}),
+            ("address", {"prefix": f"bench/{QUEUE.rstrip('/')}", "distribution": "balanced"}),
             ("log", {"module": "DEFAULT", "enable": "warning+"}),
         ]
         if len(ports) > 1:
@@ -146,6 +151,7 @@ DEFINITIONS = {
         second=True,
         address="bench/{run}",  # a prefix ends at a slash
         network=True,
+        queues=True,
     ),
     # Through a direct exchange a subscriber has a queue of its own, bound with the address as key.  The shell script
     # on PATH insists on the machine's own account and directories.
@@ -171,6 +177,7 @@ class Peer:
     second = False
     qos = 2
     size = 1
+    queues = False
 
     def pids(self) -> dict[str, Sequence[int]]:
         raise NotImplementedError
@@ -202,6 +209,7 @@ class Broker(Peer):
         self.definition, self.directory, self.size = definition, directory, size
         self.kind, self.second, self.qos = definition.kind, definition.second, definition.qos(program)
         self.label = definition.label
+        self.queues = definition.queues
         if definition.kind == "mqtt":
             self.label += f", QoS {self.qos}"
         elif definition.network:
@@ -267,7 +275,7 @@ class Broker(Peer):
 
 
 class Onceway(Peer):
-    second = True
+    second = queues = True
 
     def __init__(
         self,
@@ -281,7 +289,13 @@ class Onceway(Peer):
         self.label = f"Onceway, {in_line(size)}"
         names = tuple("abcdefgh"[:size])
         links = tuple((names[i], names[i + 1]) for i in range(size - 1))
-        self.network = LiveNetwork(directory, names, links, addresses=addresses, settings=settings or {})
+        self.network = LiveNetwork(
+            directory,
+            names,
+            links,
+            addresses=[{"match": f"bench-{QUEUE}*", "type": "queue"}, *addresses],
+            settings=settings or {},
+        )
 
     def urls(self) -> tuple[str, str]:
         routers = list(self.network)
