@@ -11,6 +11,7 @@ from typing import Any
 
 from chaos.judge.ranges import Deliveries
 from chaos.simulation.world.checker import Checker, Life, Violation
+from chaos.simulation.world.queue_checker import QueueChecker
 
 
 class Found(Exception):
@@ -22,11 +23,11 @@ class Found(Exception):
 
 
 class Checkers:
-    def __init__(self, strict: bool) -> None:
+    def __init__(self, first: Checker) -> None:
         self.numbers: dict[Any, int] = {}
         self.packed: list[bytes] = []
         self.known: dict[tuple[int, Any], int | Found] = {}
-        self.first = self.number(Checker(strict))
+        self.first = self.number(first)
 
     def load(self, number: int) -> Checker:
         checker: Checker = pickle.loads(self.packed[number])  # what we have packed
@@ -43,11 +44,21 @@ class Checkers:
             tuple(sorted((who, found) for who, pairs in checker.deliveries.items() if (found := self._pairs(pairs)))),
             tuple(sorted(checker.excused)),
         )  # fmt: skip
+        if isinstance(checker, QueueChecker):
+            name = (*name, *self._of_queue(checker))
         number = self.numbers.get(name)
         if number is None:
             number = self.numbers[name] = len(self.packed)
             self.packed.append(pickle.dumps(checker))
         return number
+
+    def _of_queue(self, checker: QueueChecker) -> tuple[Any, ...]:
+        held = [
+            tuple(sorted((mid, tuple(sorted(who))) for mid, who in each.items() if who))
+            for each in (checker.holders, checker.acceptors, checker.rejections, checker.declines)
+        ]
+        given_back, ever = tuple(sorted(checker.given_back.items())), tuple(sorted(checker.ever))
+        return (*held, given_back, ever, len(checker.twice))
 
     def _life(self, life: Life) -> tuple[Any, ...]:
         return (life.subscriber, life.ended, tuple(sorted(life.accepted)))

@@ -120,12 +120,16 @@ class Recorder(Checker):
         return lambda *arguments: self.calls.append((name, *arguments))
 
 
+class QueueRecorder(Recorder):
+    competing = True
+
+
 class Outside:
     """In the place of a client's world."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, queue: bool) -> None:
         self.now = now
-        self.checker = Recorder()
+        self.checker = QueueRecorder() if queue else Recorder()
 
 
 class Wire:
@@ -159,6 +163,7 @@ class Locals:
             )
             for name in names
         }
+        self.queue = address.type == "queue"
         self.routers = Snapshots()
         self.clients = Snapshots()
         self.known: dict[tuple[Any, ...], Said] = {}
@@ -219,7 +224,7 @@ class Locals:
         return said
 
     def _of_client(self, client: Any, given: Input, now: float) -> Said:
-        outside = client.world = Outside(now)
+        outside = client.world = Outside(now, self.queue)
         kind, *rest = given
         pipe: Any = Wire(*rest) if kind == "connect" else client.pipe
         before = len(pipe.written) if pipe is not None else 0

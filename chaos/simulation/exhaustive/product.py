@@ -24,11 +24,12 @@ from typing import Any, NamedTuple
 
 from chaos.simulation.exhaustive.checkers import Checkers, Found
 from chaos.simulation.exhaustive.processes import STEP_S, Cid, Locals, Said
-from chaos.simulation.exhaustive.smallest import ADDRESS, FAULTS, TURN_S, Setting, View, incarnation_of
-from chaos.simulation.world.checker import Violation
+from chaos.simulation.exhaustive.smallest import FAULTS, TURN_S, Setting, View, incarnation_of
+from chaos.simulation.world.checker import Checker, Violation
 from chaos.simulation.world.clients import MEMORY, RECOVERING
 from chaos.simulation.world.pipes import kind_of
 from chaos.simulation.world.publishers import Publisher
+from chaos.simulation.world.queue_checker import QueueChecker
 from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.world import Event
 
@@ -66,7 +67,7 @@ class Product:
         self.places = {client.name: place for place, client in enumerate(self.who)}
         self.kinds = [client.kind for client in self.who]
         self.clocked = any(kind != RECOVERING for kind in self.kinds)
-        self.locals = Locals(self.names, ADDRESS, self.who, setting.config)
+        self.locals = Locals(self.names, setting.address, self.who, setting.config)
         self.n, self.m = len(self.names), len(self.who)
         self.pair = {  # (x, y): the place of x's inbox from y
             pair: place for place, pair in enumerate((x, y) for x in range(self.n) for y in range(self.n) if x != y)
@@ -74,7 +75,9 @@ class Product:
         self.pairs = len(self.pair)
         self.values: list[Any] = [None, None]  # places 0 and 1 stand for UP and DOWN in inboxes
         self.pool: dict[Any, int] = {}
-        self.checkers = Checkers(setting.strict)
+        self.checkers = Checkers(
+            QueueChecker(setting.strict, consumers=len(subscribers)) if setting.queue else Checker(setting.strict)
+        )
         self.router_names = {name: place for place, name in enumerate(self.names)}
 
     def one(self, value: Any) -> int:

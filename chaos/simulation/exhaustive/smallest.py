@@ -6,7 +6,7 @@ that `exploration.py` has found can be watched; `View` is what must look the sam
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from chaos.simulation.exhaustive.processes import STEP_S
@@ -48,6 +48,7 @@ class Setting:
     renews: bool = False  # credit is renewed at each message, not when half of it is used, which two messages never do
     names: str = "AB"
     strict: bool = True
+    queue: bool = False
 
     def clients(self) -> tuple[list[Publisher], list[Subscriber]]:
         return (
@@ -57,6 +58,10 @@ class Setting:
                 for i, kind in enumerate(self.subscribers)
             ],
         )
+
+    @property
+    def address(self) -> AddressConfig:
+        return replace(ADDRESS, type="queue") if self.queue else ADDRESS
 
     @property
     def config(self) -> dict[str, Any]:
@@ -79,7 +84,7 @@ class Small(FaultyWorld):
         publishers, subscribers = setting.clients()
         self.clocked = any(c.kind != RECOVERING for c in (*publishers, *subscribers))
         super().__init__(
-            setting.names, publishers, subscribers, strict=setting.strict, address=ADDRESS, **setting.config
+            setting.names, publishers, subscribers, strict=setting.strict, address=setting.address, **setting.config
         )
 
     def draw_incarnation(self, name: str) -> int:
@@ -143,6 +148,14 @@ WORLDS: dict[str, Setting] = {
     "plain-drops-1-one": Setting((UNIQUE,), (PLAIN,), 1, ACROSS, {"cdrop": 1}),
     "memory-drops-1-one": Setting((MEMORY,), (MEMORY,), 1, ACROSS, {"cdrop": 1}),
     "drops-1-one-of-2": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"cdrop": 1}),
+    "queue-calm": Setting(subscribers=TWO, places=BOTH, queue=True),
+    "queue-drops-1-one": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"cdrop": 1}, queue=True),
+    "queue-half-open-1-one": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"rdrop": 1}, queue=True),
+    "queue-restart-1-one": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"srestart": 1}, queue=True),
+    "queue-crash-1-one": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"crash": 1}, queue=True),
+    "queue-crash-drop-one": Setting(
+        subscribers=TWO, messages=1, places=BOTH, faults={"crash": 1, "cdrop": 1}, queue=True
+    ),
     "crash-1-one-here": Setting(messages=1, faults={"crash": 1}),
     "drops-1": Setting(places=ACROSS, faults={"cdrop": 1}),
     "drops-1-here": Setting(faults={"cdrop": 1}),
