@@ -168,6 +168,8 @@ BY_SEED: dict[str, tuple[str, int]] = {
 BY_WORLD: dict[str, str] = {
     "condition_lost_router_covers_nothing": "crash-1-one",
     "condition_orphan_is_covered_nowhere": "restart-1-one",
+    "queue_holder_is_away": "queue-drops-1-one",
+    "queue_holder_is_attached": "queue-drops-1-one",
 }
 assert MUTATIONS.keys() >= BY_SEED.keys() | BY_WORLD.keys()
 
