@@ -12,6 +12,7 @@ from pathlib import Path
 from onceway.actions import Actions
 from onceway.admin import AdminServer
 from onceway.admin_access import Access
+from onceway.amqp_management.node import Node
 from onceway.console import Console, View
 from onceway.control import ControlSocket, socket_path
 from onceway.last_life import Heart
@@ -34,10 +35,12 @@ class Management:
         self._console = Console(self._view, self._address)
         self._admin.more = self._console.routes()
         self.reload = ReloadRouter(server, log, heart, self._admin)
+        actions = Actions(server)
+        self._node = Node(server, self._admin.overview, actions)
         self._control = None if state is None else ControlSocket(socket_path(state, server.name), self._admin.routes())
         if self._control is not None:
             self._control.add_action(PAGE, self.reload.action)
-            Actions(server).add_to(self._control)
+            actions.add_to(self._control)
 
     async def start(self) -> None:
         """Listens. ConfigError if the admin listener's port cannot be bound."""
@@ -49,6 +52,7 @@ class Management:
             await self._admin.start(place, server.admin_tls)
         except OSError as error:
             raise ConfigError([problem(topology, name, "admin", place, error)]) from error
+        self._node.start()
         if self._control is not None:  # last: who has the ports has the name
             try:
                 await self._control.start()
@@ -67,6 +71,7 @@ class Management:
         return {self._server.name: json.loads(f"{{{', '.join(found)}}}").get(name, {})}
 
     async def stop(self) -> None:
+        await self._node.stop()
         self._console.close()
         await self._admin.stop()
         if self._control is not None:

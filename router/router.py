@@ -30,6 +30,7 @@ from router.links.client_connection import ClientConnection
 from router.links.draining import Drain, Place
 from router.links.expiry import ends_at
 from router.links.limits import CONNECTIONS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
+from router.links.management import ManagementNode
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
@@ -99,6 +100,7 @@ class Router:
         self.credits: dict[PublisherLink | AddressPort, None] = {}
         self.draining: dict[SubscriberLink, None] = {}
         self.failed: dict[ClientConnection, None] = {}
+        self.management: ManagementNode | None = None  # its owner sets it
         self.mqtt = Mqtt(self, self.admission, self.count_unread, token)
 
     # --- the topology file

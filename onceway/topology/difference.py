@@ -69,7 +69,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
     "mqtt": dict.fromkeys(MQTT_KEYS, NOW),
     "trunks": dict.fromkeys(TRUNK_KEYS, RESTART),
     "websocket": {"origins": CONNECTIONS},
-    "admin": {"tls": RESTART, "users": NOW, "groups": NOW},
+    "admin": {"tls": RESTART, "users": NOW, "groups": NOW, "act": NOW},
     "links": {"between": NOW, "cost": NOW, "via": NOW},
     "addresses": {
         "match": NOW,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final
 
+from router.core.irregular import State
+
 if TYPE_CHECKING:
     from router.core.address import Address
     from router.core.core import Core
@@ -51,6 +53,34 @@ def of_address(address: Address) -> Generator[None, None, Report]:
         "publishers_known": len(address.publishers.entries),
         "oldest_in_doubt_s": address.publishers.oldest_in_doubt_s(),
     }
+
+
+def in_doubt(address: Address) -> Generator[None, None, list[Report]]:
+    """The deliveries that subscriptions here hold, and whose publisher has no router (protocol 8.4)."""
+    found: list[Report] = []
+    seen = 0
+    for subscriber in list(address.deliveries.subscribers.values()):
+        for publisher_id, known in list(subscriber.irregular.items()):
+            entry = address.publishers.entries.get(publisher_id)
+            for delivery in list(known.values()):
+                seen += 1
+                if not seen % REPORT_PIECE:
+                    yield
+                if delivery.position < 0 and delivery.ingress is None and delivery.state is not State.DECLINED:
+                    found.append(
+                        {
+                            "container": subscriber.name[0],
+                            "name": subscriber.name[1],
+                            "tag": delivery.tag.hex(),
+                            "publisher": publisher_id.hex(),
+                            "state": delivery.state.name.lower(),
+                            "redeliveries": delivery.redeliveries,
+                            "away_s": None if entry is None else round(entry.age(address.core.now), 3),
+                            "timeout_s": None if entry is None else entry.timeout_s,
+                        }
+                    )
+        yield
+    return found
 
 
 def at_once(report: Generator[None, None, Report]) -> Report:

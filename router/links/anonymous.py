@@ -41,6 +41,8 @@ from router.links.publisher_link import PublisherLink, state_of
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
 
+Delivery = tuple[int, bytes, bytes, bool, int]
+"""Delivery-id, tag, payload, settled, message-format."""
 MOST_ADDRESSES = 64
 """Publishers that a link keeps. Beyond it the one without deliveries under way is closed that was unused longest."""
 
@@ -63,21 +65,7 @@ class AnonymousLink(PublisherLink):
 
     def open(self) -> None:
         """Answers the attach."""
-        remote = self.link.remote_attach
-        assert remote is not None
-        answered = self.connection.attach(
-            self.link,
-            source=remote.source,
-            target=Target(expiry_policy=EXPIRE_LINK_DETACH),
-            unsettled={},
-            properties=answer_properties(guarantee=self._modes.guarantee),
-            snd_settle_mode=self._modes.snd,
-            rcv_settle_mode=self._modes.rcv,
-            max_message_size=self.connection.connection.settings.max_message_size,
-        )
-        if answered:
-            self.credit_withheld = False
-            self.connection.credit_changed(self)
+        self._attach(Target(expiry_policy=EXPIRE_LINK_DETACH), self.connection.connection.settings.max_message_size)
 
     # --- the engine's events
 
@@ -100,9 +88,7 @@ class AnonymousLink(PublisherLink):
             except DecodeError as error:
                 self._reject(delivery_id, event.settled, error.condition, f"this is no message: {error}")
                 continue
-            self._open[delivery_id] = port, len(payload)
-            self._bytes += len(payload)
-            port.send((delivery_id, tag, payload, event.settled, message_format), now)
+            self._take(port, (delivery_id, tag, payload, event.settled, message_format), now)
 
     def on_dispositions(self, event: Dispositions, now: float) -> None:
         """Deliveries that it settles before they have an outcome: it does not want to know it."""
@@ -148,10 +134,14 @@ class AnonymousLink(PublisherLink):
         if self.broken is not None and not self.detached:
             self.detach_with_error(*self.broken, self.connection.now)
             return
-        config = self.connection.config
         if not self.paused:
-            self.credit.window(config.window_messages - len(self._open), config.window_bytes - self._bytes)
+            self.credit.window(*self._room())
         super().grant()
+
+    def _room(self) -> tuple[int, int]:
+        """Messages and bytes that it may send."""
+        config = self.connection.config
+        return config.window_messages - len(self._open), config.window_bytes - self._bytes
 
     @property
     def under_way(self) -> int:
@@ -163,6 +153,29 @@ class AnonymousLink(PublisherLink):
         self.connection.credit_changed(self)
 
     # --- helpers
+
+    def _attach(self, target: Target | None, max_message_size: int) -> None:
+        remote = self.link.remote_attach
+        assert remote is not None
+        answered = self.connection.attach(
+            self.link,
+            source=remote.source,
+            target=target,
+            unsettled={},
+            properties=answer_properties(guarantee=self._modes.guarantee),
+            snd_settle_mode=self._modes.snd,
+            rcv_settle_mode=self._modes.rcv,
+            max_message_size=max_message_size,
+        )
+        if answered:
+            self.credit_withheld = False
+            self.connection.credit_changed(self)
+
+    def _take(self, port: AddressPort, delivery: Delivery, now: float) -> None:
+        """One more delivery is under way."""
+        self._open[delivery[0]] = port, len(delivery[2])
+        self._bytes += len(delivery[2])
+        port.send(delivery, now)
 
     def _address(self, payload: bytes, settled: bool) -> str:
         """The address that a message names, if this client may send to it so."""
@@ -229,7 +242,7 @@ class AddressPort:
     def __init__(self, link: AnonymousLink, attach: PublisherAttach) -> None:
         self._link = link
         self.attach = attach
-        self.queue: list[tuple[int, bytes, bytes, bool, int]] = []  # deliveries that came before the core is ready
+        self.queue: list[Delivery] = []  # deliveries that came before the core is ready
         self.under_way = 0  # deliveries without outcome, and those that were sent settled and are queued
         self._claims = False  # its claim is due, or done
         self._answered = False
@@ -238,8 +251,7 @@ class AddressPort:
         self._nobody = False  # is subscribed
         self._refused: DeliveryState | None = None  # what its deliveries are told if the address is none
 
-    def send(self, delivery: tuple[int, bytes, bytes, bool, int], now: float) -> None:
-        """Takes a delivery: delivery-id, tag, payload, settled, message-format."""
+    def send(self, delivery: Delivery, now: float) -> None:
         self.under_way += 1
         if self._refused is not None:
             self._tell(delivery, self._refused)
@@ -263,7 +275,7 @@ class AddressPort:
             for delivery in queue:
                 self._publish(delivery, now)
 
-    def _publish(self, delivery: tuple[int, bytes, bytes, bool, int], now: float) -> None:
+    def _publish(self, delivery: Delivery, now: float) -> None:
         delivery_id, tag, payload, settled, message_format = delivery
         if self._nobody:
             self._tell(delivery, RELEASED)
@@ -272,7 +284,7 @@ class AddressPort:
             self._link.closed(delivery_id)
         self._link.connection.core.transfers(self, delivery_id, [tag], [payload], settled, message_format, now)
 
-    def _tell(self, delivery: tuple[int, bytes, bytes, bool, int], state: DeliveryState) -> None:
+    def _tell(self, delivery: Delivery, state: DeliveryState) -> None:
         """Ends a delivery that is not the core's. Nobody is told of what was sent settled."""
         if delivery[3]:
             self._link.closed(delivery[0])

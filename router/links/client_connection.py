@@ -45,6 +45,7 @@ from router.config import RouterConfig
 from router.links.anonymous import AddressPort, AnonymousLink
 from router.links.client_log import ClientLog
 from router.links.limits import MEMORY, POLICIES, UNREAD
+from router.links.management import ManagementLink, check_may_read, is_management
 from router.links.negotiation import (
     ANONYMOUS_TARGET,
     MAX_NAME,
@@ -52,6 +53,7 @@ from router.links.negotiation import (
     Unauthorized,
     check_allowed,
     check_name,
+    negotiate_modes,
     read_publisher,
     read_subscriber,
     strip,
@@ -398,7 +400,18 @@ class ClientConnection:
             return
         try:
             admission.check_links(self)
-            if isinstance(link, ReceiverLink):
+            terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
+            managed = is_management(getattr(terminus, "address", None), self.config)
+            if managed:
+                check_may_read(self.router, self.identity)
+            if managed and isinstance(link, ReceiverLink):
+                modes = negotiate_modes(remote, "at-least-once", router_sends=False)
+                strip(remote)
+                asking = ManagementLink(self, link, self.container, modes)
+                link.context = asking
+                self.ports[asking] = None
+                asking.open()
+            elif isinstance(link, ReceiverLink):
                 publisher, modes = read_publisher(remote, self.container, self.config, self.identity)
                 publisher.unsettled_window = self.limits.unsettled_window
                 admission.check_map(self, publisher, len(remote.unsettled or ()), now)
@@ -417,7 +430,7 @@ class ClientConnection:
             else:
                 assert isinstance(link, SenderLink)
                 subscriber, modes = read_subscriber(
-                    remote, self.container, self.config, self.router.token, self.identity
+                    remote, self.container, self.config, self.router.token, self.identity, managed=managed
                 )
                 admission.check_map(self, subscriber, len(remote.unsettled or ()), now)
                 strip(remote)

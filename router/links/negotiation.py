@@ -64,6 +64,7 @@ MAX_EPOCH: Final = 1 << 63
 RESERVED: Final = "$"
 """Addresses that begin with it are of other specifications, as `$cbs` and `$management`."""
 
+MANAGEMENT: Final = "$management"
 ANONYMOUS_TARGET: Final = ""
 """In place of the address of a sending link that has none."""
 TOPIC: Final = Symbol("topic")
@@ -211,21 +212,28 @@ def read_subscriber(
     config: RouterConfig,
     token: Callable[[], str] | None = None,
     who: Identity = NOBODY,
+    *,
+    managed: bool = False,
 ) -> tuple[SubscriberAttach, Modes]:
     """The attach of a subscription: a client's receiving link. token: makes the unguessable part of a
-    dynamic node's address; None: there are none."""
+    dynamic node's address; None: there are none. managed: the source is the management node, and this client may read
+    there."""
     check_name(attach.name, "attach.name")
     source = attach.source
     if source is None:
         raise RemoteProtocolError(INVALID_FIELD, "attach.source: is null, name an address")
+    node = None
     if source.dynamic:
-        _make_node(source, config.name, token)
+        source.address = node = _make_node(source, config.name, token)
+    elif managed:  # the answer's source keeps its name: clients look for it
+        node = _make_node(source, config.name, token)
     elif is_dynamic(str(source.address)):
         raise RemoteProtocolError(
             NOT_ALLOWED, "attach.source.address: only the link that made a dynamic node receives from it"
         )
-    address = read_address(source.address, "attach.source.address")
-    check_allowed(config, who, "receive", address)
+    address = node or read_address(source.address, "attach.source.address")
+    if not managed:
+        check_allowed(config, who, "receive", address)
     found = config.address(address)
     if found.stores and (container, attach.name) not in found.subscriptions:
         raise Redirected(found)
@@ -412,14 +420,14 @@ def read_address(value: Any, place: str) -> str:
     return check_name(str(value), place)
 
 
-def _make_node(source: Source, router: str, token: Callable[[], str] | None) -> None:
-    """Give a dynamic source its address. The node ends with the link, and nothing is kept for it (AMQP 3.5.3)."""
+def _make_node(source: Source, router: str, token: Callable[[], str] | None) -> str:
+    """The address of a dynamic source. The node ends with the link, and nothing is kept for it (AMQP 3.5.3)."""
     if token is None:
         raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source: this router makes no dynamic nodes")
-    if source.address is not None:
+    if source.dynamic and source.address is not None:
         raise RemoteProtocolError(INVALID_FIELD, "attach.source.address: must be null where dynamic is true")
-    source.address = f"{DYNAMIC_PREFIX}{router}/{token()}"
     source.timeout, source.expiry_policy = 0, EXPIRE_LINK_DETACH
+    return f"{DYNAMIC_PREFIX}{router}/{token()}"
 
 
 def _check_consumer(source: Source, filtered: bool, most_bytes: int, config: RouterConfig) -> None:
