@@ -66,7 +66,7 @@ def named(*names: str) -> str:
 def connections_of(server: RouterServer) -> Iterator[tuple[str, ClientConnection]]:
     """Connections of AMQP with their identities: the addresses of the clients, as the log has them."""
     for connection in list(server.router.connections):
-        if connection.user is not None:
+        if connection.user is not None and not connection.connection.closing:
             yield connection.log.address, connection
 
 

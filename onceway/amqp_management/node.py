@@ -253,5 +253,5 @@ def _number(given: Mapping[str, Any], key: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Refused(400, f"{key}: {value!r:.60} is no number of entities")
+        raise Refused(400, f"{key}: {value!s:.60} is no number of entities")
     return int(value)
