@@ -85,7 +85,7 @@ class Node:
         while True:
             request = await self._requests.get()
             answer = await self._answer(request.who, request.message)
-            self._server.operate(lambda router, request=request, answer=answer: request.answer(router, answer))  # type: ignore[misc]
+            self._server.operate(lambda router, request=request, answer=answer: request.answer(answer))  # type: ignore[misc]
 
     async def _answer(self, who: Identity, message: Message) -> Message:
         given = message.application_properties or {}

@@ -403,7 +403,7 @@ class ClientConnection:
             terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
             managed = is_management(getattr(terminus, "address", None), self.config)
             if managed:
-                check_may_read(self.router, self.identity)
+                check_may_read(self)
             if managed and isinstance(link, ReceiverLink):
                 modes = negotiate_modes(remote, "at-least-once", router_sends=False)
                 strip(remote)

@@ -31,12 +31,11 @@ if TYPE_CHECKING:
     from amqp10.performatives import Attach
     from router.config import RouterConfig
     from router.links.client_connection import ClientConnection
-    from router.router import Router
 
 MOST_REQUESTS: Final = 16  # of one link, not answered yet
 MAX_REQUEST: Final = 64 << 10  # bytes
 
-Answer = Callable[["Router", Message], None]
+Answer = Callable[[Message], None]
 
 
 class Request(NamedTuple):
@@ -69,8 +68,9 @@ def is_management(address: object, config: RouterConfig) -> bool:
     return address in (MANAGEMENT, f"_topo/0/{config.name}/{MANAGEMENT}")
 
 
-def check_may_read(router: Router, who: Identity) -> None:
+def check_may_read(connection: ClientConnection) -> None:
     """Raises RemoteProtocolError if this client may not use the management node."""
+    router, who = connection.router, connection.identity
     if router.management is None:
         raise RemoteProtocolError(NOT_FOUND, f"{MANAGEMENT}: this router is starting; come again")
     if not router.management.may_read(who):
@@ -126,7 +126,7 @@ class ManagementLink(AnonymousLink):
     def _ask(self, payload: bytes) -> None:
         connection = self.connection
         node = connection.router.management
-        check_may_read(connection.router, connection.identity)
+        check_may_read(connection)
         assert node is not None
         message = Message.decode(payload)
         reply_to = message.properties.reply_to if message.properties is not None else None
@@ -135,10 +135,10 @@ class ManagementLink(AnonymousLink):
         address = self._reply_address(reply_to)
         self._unanswered += 1
 
-        def answer(router: Router, message: Message) -> None:
+        def answer(message: Message) -> None:
             self._unanswered -= 1
             if not self.detached:
-                self._answer(address, message.encode(), router.now)
+                self._answer(address, message.encode(), connection.now)
 
         node.ask(Request(connection.identity, message, answer))
 
