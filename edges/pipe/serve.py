@@ -284,6 +284,7 @@ class StoredPipe:
         epoch = log.state.epoch
         here = Entry(control(epochs=log.state.epochs, next=log.next))
         log.state.replicated = max(log.state.replicated, await log.first())  # what is gone has been shown
+        log.show(log.state.replicated)  # a store that is new reads from here on, before it takes anything
         await self._until_all_have(publisher, [encode_entry(epoch, log.state.replicated, here)])
         while log.state.replicated < log.next:
             chunk = await log.chunk(log.state.replicated)

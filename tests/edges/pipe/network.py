@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+import yaml
+
 from chaos.live.ports import free_port
 from tests.live import PATIENT, ROOT, LiveNetwork, dying_with_us, wait_until
 
@@ -65,6 +67,16 @@ class PipeNetwork(LiveNetwork):
     def _started(self) -> list[str]:
         started: list[str] = self.__dict__.setdefault("started_stores", [])
         return started
+
+    def add_store(self, pipe: str, store: str) -> None:
+        """To the file; who has read it is to be started again."""
+        self.ports[store] = free_port()
+        self.data[store] = str(self.directory / f"data-{store}")
+        topology = self.topology()
+        for address in topology["addresses"]:
+            if address["match"] == pipe:
+                address["stores"][store] = self.ports[store]
+        self.topology_path.write_text(yaml.safe_dump(topology, sort_keys=False))
 
     def start_all(self) -> PipeNetwork:
         self.start()

@@ -151,6 +151,27 @@ def test_a_store_that_joins_with_nothing_reads_what_it_lacks(pipe_network: PipeN
     asyncio.run(go())
 
 
+def test_a_second_store_is_added_to_a_pipe_whose_one_store_has_removed_records(pipe_network: PipeNetworks) -> None:
+    network = pipe_network("a", jobs=("s",))
+
+    async def before() -> None:
+        await push(network.urls(), "jobs", [b"1", b"2"])
+        assert await reset(network.urls(), "jobs") == 2
+
+    async def after() -> None:
+        await push(network.urls(), "jobs", b"3", timeout_s=30)
+        assert await everything(network, "s") == await everything(network, "t") == [(3, b"3")]
+
+    asyncio.run(before())
+    network.kill_store("s")
+    network.kill("a")
+    network.add_store("jobs", "t")
+    network.start("a")
+    for store in ("s", "t"):
+        network.start_store(store)
+    asyncio.run(asyncio.wait_for(after(), 60))
+
+
 def test_a_store_recognises_deliveries_of_the_records_that_it_has_read_from_another(pipe_network: PipeNetworks) -> None:
     network = pipe_network("a", jobs=("s", "t"))
 
