@@ -80,20 +80,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def spark() -> Iterator[Any]:
     """The suite's one Spark session: a JVM costs more than everything that is asked of it."""
     from onceway.spark.session import NoSpark, session
+    from tests.spark.driver import QUICK
 
     try:
         made = session(
             "tests",
             **{
+                **QUICK,
                 "spark.master": "local[2]",
                 "spark.driver.host": "127.0.0.1",
                 "spark.driver.bindAddress": "127.0.0.1",
                 "spark.driver.memory": "1g",
-                "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-                "spark.sql.shuffle.partitions": "1",
-                "spark.sql.adaptive.enabled": "false",
-                "spark.sql.codegen.wholeStage": "false",
-                "spark.sql.codegen.factoryMode": "NO_CODEGEN",
                 "spark.sql.files.openCostInBytes": "1024",
             },
         )

@@ -15,6 +15,14 @@ from typing import Any
 from onceway.spark.session import session
 from tests.running import ROOT
 
+QUICK = {  # for sessions that live for a minute: compiling costs more than it saves
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 def _example() -> ModuleType:
     spec = importlib.util.spec_from_file_location("lake", ROOT / "examples" / "spark" / "lake.py")
@@ -48,8 +56,8 @@ def main(urls: str, topic: str, directory: str) -> None:
     session(
         "driver",
         **{
+            **QUICK,
             "spark.master": "local[1]",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.driver.memory": "512m",
         },
     )

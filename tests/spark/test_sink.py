@@ -221,10 +221,10 @@ DRIVER = """
 import sys
 from pathlib import Path
 from onceway.spark.session import session
+from tests.spark.driver import QUICK
 from tests.spark.test_sink import run
 
-options = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-run(session("killed", **options), Path(sys.argv[1]), sys.argv[2])
+run(session("killed", **QUICK, **{"spark.master": "local[2]"}), Path(sys.argv[1]), sys.argv[2])
 """
 
 
