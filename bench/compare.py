@@ -1,7 +1,7 @@
 """Onceway beside other brokers: same machine, same run, same load generators.
 
     python -m bench table|compare|latency|wide|single|bodies|queue [--quick] [--peers onceway,nats] [--skrouterd PATH]
-                                                              [--json FILE]
+                                                              [--security plain,tls,mutual] [--json FILE]
 
 table:   all of them, Onceway and skupper-router.
 compare: 1 to 200 subscribers of one topic, bodies of 100 bytes, windows of 1,000 messages.
@@ -33,6 +33,7 @@ from typing import Any
 
 from bench.load import GeneratorsMissing, Load, Result, built, run
 from bench.peers import DEFINITIONS, QUEUE, Broker, Onceway, Peer
+from onceway.demo.secure import MODES
 
 READY_S = 60.0
 PEERS = ("onceway", *DEFINITIONS)
@@ -178,7 +179,15 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--settle", type=float, default=1.0, help="seconds between attaching and publishing")
     parser.add_argument("--quick", action="store_true", help="a tenth of the deliveries")
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
+    parser.add_argument(
+        "--security",
+        default="plain",
+        help=f"in which modes Onceway is measured, of {', '.join(MODES)}; others in plain",
+    )
     args = parser.parse_args(argv)
+    args.security = args.security.split(",")
+    if not set(args.security) <= set(MODES):
+        parser.error(f"--security takes some of {', '.join(MODES)}, with commas")
     args.routers = [int(text) for text in args.routers.split(",")]
     args.peers = args.peers.split(",")
     unknown = [name for name in args.peers if name not in PEERS]
@@ -191,7 +200,8 @@ def peers(args: argparse.Namespace, tables: Sequence[str], directory: Path) -> I
     sizes = [size for size in args.routers if any(size in TABLES[name].routers for name in tables)]
     for name in args.peers:
         if name == "onceway":
-            yield from (Onceway(directory / f"onceway{size}", size) for size in sizes)
+            for mode in args.security:
+                yield from (Onceway(directory / f"onceway{size}-{mode}", size, security=mode) for size in sizes)
             continue
         definition = DEFINITIONS[name]
         program = definition.find(getattr(args, name))

@@ -76,6 +76,7 @@ class Load:
     credit: int | None = None  # of each subscriber; None: the window
     rate: float = 0.0  # messages a second of each publisher; 0: as fast as its window allows
     timeout_s: int = TIMEOUT_S
+    login: Sequence[str] = ()  # AMQP only: the generators' options for TLS and a user
 
     def subscribe(self, topic: int = 0) -> list[str]:
         credit = self.window if self.credit is None else self.credit
@@ -88,6 +89,7 @@ class Load:
     def _command(self, role: str, topic: int, options: Mapping[str, object], *more: str) -> list[str]:
         address = f"{self.address}-{topic}" if topic else self.address
         options = {"a": address, "c": self.count, "t": self.timeout_s, "q": self.qos, **options}
+        more = (*self.login, *more)
         if self.second:
             more = ("-2", *more)
         program = str(built(self.kind) / f"{self.kind}_{role}")

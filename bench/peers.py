@@ -16,9 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+import yaml
+
 from bench.load import Load
 from bench.processes import family, resident_mb
 from chaos.live.ports import free_port
+from onceway.demo.secure import Secure
 from tests.live import LiveNetwork, dying_with_us, wait_until
 
 QUEUE = "queue/"
@@ -284,9 +287,10 @@ class Onceway(Peer):
         *,
         settings: Mapping[str, Any] | None = None,
         addresses: Sequence[Mapping[str, Any]] = (),
+        security: str = "plain",  # one of MODES
     ) -> None:
         self.size = size
-        self.label = f"Onceway, {in_line(size)}"
+        self.label = f"Onceway, {in_line(size)}{'' if security == 'plain' else f', {security}'}"
         names = tuple("abcdefgh"[:size])
         links = tuple((names[i], names[i + 1]) for i in range(size - 1))
         self.network = LiveNetwork(
@@ -296,10 +300,32 @@ class Onceway(Peer):
             addresses=[{"match": f"bench-{QUEUE}*", "type": "queue"}, *addresses],
             settings=settings or {},
         )
+        self.ports = [router.amqp_port for router in self.network]
+        self.login: tuple[str, ...] = ()
+        if security != "plain":
+            self._secure(Secure(directory / "pki", security, names, ["bench"], address="bench*"))
+
+    def _secure(self, secure: Secure) -> None:
+        """Clients come through TLS; with mode `mutual` they show a certificate and log in, and a policy lets them."""
+        secure.make()
+        self.ports = [free_port() for _ in self.ports]
+        document = self.network.topology()
+        document["routers"] = {
+            name: {**place, "amqp": port}
+            for (name, place), port in zip(document["routers"].items(), self.ports, strict=True)
+        }
+        document = secure.secured(document, [router.amqp_port for router in self.network])
+        self.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+        self.login = ("-A", str(secure.ca))
+        certificate = secure.certificate("bench")
+        if certificate is not None:
+            self.login += ("-C", str(certificate), "-U", "bench", "-P", str(secure.password_file("bench")))
 
     def urls(self) -> tuple[str, str]:
-        routers = list(self.network)
-        return routers[0].address, routers[-1].address
+        return f"127.0.0.1:{self.ports[0]}", f"127.0.0.1:{self.ports[-1]}"
+
+    def load(self, run: object, **more: Any) -> Load:
+        return super().load(run, login=self.login, **more)
 
     def pids(self) -> dict[str, Sequence[int]]:
         return {router.name: [router.pid] for router in self.network}

@@ -81,9 +81,14 @@ class Tls:
                 early, self._early = self._early, []
                 for waiting in early:
                     self._session.write(waiting)
-            while part := self._session.read(RECORD):
+            # A read takes one record and leaves the others in _in. To read until there is none would cost an exception
+            # for each read of the socket, as much as the rest of it.
+            while self._in.pending:
+                part = self._session.read(RECORD)
+                if not part:
+                    self.over = True  # it has said that it ends
+                    break
                 parts.append(part)
-            self.over = True  # it has said that it ends
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,8 +12,8 @@ import pytest
 import yaml
 
 import onceway
+from chaos.live.ports import free_port
 from onceway.errors import AuthenticationFailed
-from onceway.listeners import free_ports
 from onceway.loop import run
 from onceway.users import User, Users, store_users, with_password
 from tests.live import LiveNetwork
@@ -34,7 +33,7 @@ class Guarded:
         self.users = directory / "users.json"
         store_users(self.users, Users({"alice": User(with_password(PASSWORD), ("ops",))}))
         self.network = LiveNetwork(directory, ("a", "b"), [("a", "b")])
-        ports = dict(zip("ab", free_ports(2, random.Random()), strict=True))
+        ports = {name: free_port() for name in "ab"}
         document = self.network.topology()
         document["tls"] = {"outside": {"certificate": "pki/router.pem", "ca": "pki/ca.pem", "clients": "optional"}}
         document["sasl"] = {"users": "users.json", **sasl}

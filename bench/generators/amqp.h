@@ -10,16 +10,43 @@
 #include <proton/proactor.h>
 #include <proton/sasl.h>
 #include <proton/session.h>
+#include <proton/ssl.h>
 #include <proton/transport.h>
 
 static pn_proactor_t *proactor;
 static bool finished; /* measured: all that is left is to close */
 static bool closed;
 
+/* The first line of a file. */
+static inline char *first_line(const char *path) {
+    static char line[256];
+    FILE *file = fopen(path, "r");
+    if (!file || !fgets(line, sizeof line, file)) fail("%s cannot be read", path);
+    fclose(file);
+    line[strcspn(line, "\n")] = 0;
+    return line;
+}
+
+/* With -A through TLS: the certificate must be of this authority, and name localhost. -C: shows a certificate; its key is
+ * in the same file. -U, -P: logs in with the password in the file. */
 static inline void dial(const char *url, pn_connection_t *connection, const char *container_id) {
     pn_connection_set_container(connection, container_id);
     pn_transport_t *transport = pn_transport();
-    pn_sasl_allowed_mechs(pn_sasl(transport), "ANONYMOUS");
+    if (user) {
+        pn_connection_set_user(connection, user);
+        pn_connection_set_password(connection, first_line(password_file));
+    }
+    pn_sasl_allowed_mechs(pn_sasl(transport), user ? "PLAIN" : "ANONYMOUS");
+    if (authority) {
+        pn_ssl_domain_t *domain = pn_ssl_domain(PN_SSL_MODE_CLIENT);
+        if (pn_ssl_domain_set_trusted_ca_db(domain, authority) ||
+            (certificate && pn_ssl_domain_set_credentials(domain, certificate, certificate, NULL)) ||
+            pn_ssl_domain_set_peer_authentication(domain, PN_SSL_VERIFY_PEER_NAME, NULL) ||
+            pn_ssl_init(pn_ssl(transport), domain, NULL))
+            fail("%s cannot be used for TLS", certificate ? certificate : authority);
+        pn_ssl_set_peer_hostname(pn_ssl(transport), "localhost");
+        pn_ssl_domain_free(domain);
+    }
     pn_proactor_connect2(proactor, connection, transport, url);
 }
 

@@ -1,6 +1,7 @@
 /* One AMQP 1.0 publisher: measures the time from each transfer to its outcome, and the rate of outcomes.
  *
  *   amqp_pub -u HOST:PORT -a ADDRESS -c COUNT -t TIMEOUT_S -s BODY_BYTES -w WINDOW [-r MESSAGES_PER_S] [-2] [-k]
+ *            [-A AUTHORITY_PEM [-C CERTIFICATE_PEM]] [-U USER -P PASSWORD_FILE]
  *
  * Every message is sent unsettled, at most WINDOW of them without an outcome, and settled when its outcome comes.
  * -2: rcv-settle-mode second.  -k: settle nothing, print HELD when all are accepted, and stay until killed; subscribers

@@ -2,6 +2,7 @@
  * messages lost, duplicate or out of order.
  *
  *   amqp_sub -u HOST:PORT -a ADDRESS -c COUNT -t TIMEOUT_S -n SUBSCRIBERS -i IDLE_S -w CREDIT [-2]
+ *            [-A AUTHORITY_PEM [-C CERTIFICATE_PEM]] [-U USER -P PASSWORD_FILE]
  *
  * Prints READY when every attach is answered.  Accepts each of COUNT messages and settles it; with -2 (rcv-settle-mode
  * second) it settles after the peer.  Credit is topped up to CREDIT when half is used; with 0 it grants none.

@@ -39,13 +39,14 @@ __attribute__((noreturn, format(printf, 1, 2))) static inline void fail(const ch
 
 /* What all programs take; each uses what it needs (bench/load.py). */
 static UNUSED const char *url, *address;
+static UNUSED const char *authority, *certificate, *user, *password_file; /* null: no TLS, nobody */
 static UNUSED uint32_t count, subscribers, timeout_s, idle_s, window; /* window: of publishers; credit of subscribers */
 static UNUSED uint32_t body_bytes, qos;
 static UNUSED double rate; /* messages a second; 0: as fast as window and peer allow */
 static UNUSED bool second, keep;
 
 static inline void read_options(int argc, char **argv) {
-    for (int option; (option = getopt(argc, argv, "u:a:c:n:t:i:w:s:q:r:2k")) != -1;) switch (option) {
+    for (int option; (option = getopt(argc, argv, "u:a:c:n:t:i:w:s:q:r:A:C:U:P:2k")) != -1;) switch (option) {
         case 'u': url = optarg; break;
         case 'a': address = optarg; break;
         case 'c': count = atoi(optarg); break;
@@ -56,10 +57,15 @@ static inline void read_options(int argc, char **argv) {
         case 's': body_bytes = atoi(optarg); break;
         case 'q': qos = atoi(optarg); break;
         case 'r': rate = atof(optarg); break;
+        case 'A': authority = optarg; break;
+        case 'C': certificate = optarg; break;
+        case 'U': user = optarg; break;
+        case 'P': password_file = optarg; break;
         case '2': second = true; break;
         case 'k': keep = true; break;
         default: _exit(2);
         }
+    if (user && !password_file) fail("a user needs -P FILE");
     if (!url || !address || !count || !timeout_s) fail("needed: -u HOST:PORT -a ADDRESS -c COUNT -t SECONDS");
     if (body_bytes < STAMP_BYTES) body_bytes = STAMP_BYTES;
 }

@@ -87,7 +87,15 @@ class Secure:
             with_tls["sasl"] = {"users": str(self.directory / "users.json")}
             everyone = {"users": list(self.clients), "send": [self.address], "receive": [self.address]}
             with_tls["policies"] = [everyone]
+            if "addresses" in document:
+                with_tls["addresses"] = [self._owned(each) for each in document["addresses"]]
         return with_tls
+
+    def _owned(self, address: dict[str, Any]) -> dict[str, Any]:
+        """With declared subscriptions that are of the client whose container-id they name."""
+        if "subscriptions" not in address:
+            return address
+        return {**address, "subscriptions": [{**each, "user": each["container"]} for each in address["subscriptions"]]}
 
     @property
     def ca(self) -> Path:
