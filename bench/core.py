@@ -52,7 +52,9 @@ class PublisherEnd:
     def __init__(self) -> None:
         self.told = 0
 
-    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+    def outcome(
+        self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
+    ) -> None:
         self.told += last_id - first_id + 1
 
 

@@ -35,6 +35,7 @@ TRUNK: Final = "onceway:trunk"
 
 # Conditions.
 REJECTED: Final = "onceway:rejected"
+REASON: Final = "onceway:reason"
 """Of a rejected publication, and the key in its info map: how many subscriptions rejected it."""
 PUBLISHER_UNKNOWN: Final = "onceway:publisher-unknown"
 PUBLISHER_EXPIRED: Final = "onceway:publisher-expired"

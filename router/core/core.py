@@ -26,6 +26,7 @@ from router.core.membership import Membership
 from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.core.publisher import Phase, Publisher
 from router.core.queue.address import QueueAddress
+from router.core.reasons import tell_why
 from router.core.reports import of_core
 from router.core.roll_call import RollCall
 from router.core.startup import Startup
@@ -199,14 +200,23 @@ class Core:
             self.drain()
 
     def subscriber_disposition(
-        self, port: SubscriberPort, first_id: int, last_id: int, outcome: Outcome, settled: bool, now: float
+        self,
+        port: SubscriberPort,
+        first_id: int,
+        last_id: int,
+        outcome: Outcome,
+        settled: bool,
+        now: float,
+        why: bytes = b"",
     ) -> None:
         """A subscriber has sent an outcome (protocol 6.3, 6.4). If it settles without a state, the link passes the
-        source's default outcome, else RELEASED."""
+        source's default outcome, else RELEASED. why: what it says beside it (protocol 6.4.9)."""
         assert first_id <= last_id
         self.now = now
         subscriber = self.subscribers.get(port)
         if subscriber:
+            if why:
+                tell_why(subscriber.deliveries, subscriber, first_id, last_id, why)
             subscriber.deliveries.disposition(subscriber, first_id, last_id, outcome, settled)
             self.drain()
 

@@ -227,10 +227,10 @@ class Deliveries:
                 self.counters.subscriber_accepted += count(accepted)
             self.release_tokens(accepted, subscriber)
         if subscriber.by_delivery_id:
-            for delivery in self._irregular_between(subscriber, first, last):
+            for delivery in self.irregular_between(subscriber, first, last):
                 self.accept_irregular(subscriber, delivery, outcome is Outcome.REJECTED, settled)
 
-    def _irregular_between(self, subscriber: Subscriber, first: int, last: int) -> list[Irregular]:
+    def irregular_between(self, subscriber: Subscriber, first: int, last: int) -> list[Irregular]:
         if last - first < len(subscriber.by_delivery_id):
             return [subscriber.by_delivery_id[i] for i in range(first, last + 1) if i in subscriber.by_delivery_id]
         return [subscriber.by_delivery_id[i] for i in sorted(subscriber.by_delivery_id) if first <= i <= last]
@@ -279,7 +279,7 @@ class Deliveries:
         if failed and not self.address.config.max_redeliveries:
             self.disposition(subscriber, first, last, Outcome.REJECTED, settled)
             return
-        singles = self._irregular_between(subscriber, first, last) if subscriber.by_delivery_id else []
+        singles = self.irregular_between(subscriber, first, last) if subscriber.by_delivery_id else []
         for run, low, high in subscriber.sent_ids.pieces(first, last + 1):
             for a, b in subscriber.unsettled.overlap(run.start + low, run.start + high):
                 for start, stop in subscriber.owes.overlap(a, b):

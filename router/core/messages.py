@@ -475,6 +475,19 @@ class Hold:
     unproven: bool
 
 
+MOST_REASON: Final = 1024
+"""Bytes of a REASON."""
+
+
+@dataclass(slots=True)
+class Reason:
+    """Why a subscription does not take these: read by links only (protocol 6.4.9)."""
+
+    address: str
+    ranges: list[Range]
+    why: bytes
+
+
 AddressMessage = (
     Pub
     | PubAck
@@ -503,6 +516,7 @@ AddressMessage = (
     | Assign
     | Return
     | Hold
+    | Reason
 )
 RouterMessage = Draining | Call | Called
 Message = Hello | RouterMessage | AddressMessage

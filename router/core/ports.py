@@ -210,11 +210,13 @@ class PublisherPort(Protocol):
         When the link sees the answer it calls `core.question_answered`. No other question is asked before that.
         """
 
-    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+    def outcome(
+        self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
+    ) -> None:
         """Tells the outcome of the deliveries first..last (protocol 6.5).
 
-        REJECTED: `rejected` is how many subscriptions did, for the error's info map. settled: they are forgotten here
-        already, as the link is in rcv-settle-mode first.
+        REJECTED: `rejected` is how many subscriptions did, for the error's info map, and `why` what the last has said.
+        settled: they are forgotten here already, as the link is in rcv-settle-mode first.
         """
 
     def answer_map_part(self) -> None:

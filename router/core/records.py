@@ -37,6 +37,7 @@ class Records:
         self.owing: dict[SubscriptionEntry, None] = {}  # subscriptions with something owed or syncing
         self.blocker = IntervalSet()  # the first set that held something back when records were last checked
         self.rejected: dict[int, int] = {}  # position -> subscriptions that rejected it
+        self.reasons: dict[int, bytes] = {}  # position -> what the last subscription that did not take it has said
         self.settled = IntervalSet()  # to be told by SETTLE
         self.reached: tuple[str, ...] = ()  # routers that a record may have reached
         self.kept = IntervalSet()  # done and not settled, with their payload
@@ -45,7 +46,7 @@ class Records:
         self.taken_at = Timeline()
 
     def handlers(self) -> m.Handlers:
-        return {m.Accept: self.on_accept, m.AcceptSync: self.on_accept_sync}
+        return {m.Accept: self.on_accept, m.AcceptSync: self.on_accept_sync, m.Reason: self.on_reason}
 
     # -------------------------------------------------------------------------------------------------------- transfers
 
@@ -167,7 +168,9 @@ class Records:
             else:
                 rejected = self.rejected.get(position, 0)
                 outcome = Outcome.REJECTED if rejected else Outcome.ACCEPTED
-                publisher.port.outcome(first_id + i, first_id + i, outcome, rejected, publisher.mode_first)
+                publisher.port.outcome(
+                    first_id + i, first_id + i, outcome, rejected, publisher.mode_first, self.reasons.get(position, b"")
+                )
 
     def find(self, publisher: Publisher, tag: bytes) -> int | None:
         for first, last in publisher.live:
@@ -204,6 +207,12 @@ class Records:
                 self._reject(found, rejected)
             removed += found
         self.check(removed)
+
+    def on_reason(self, sender: str, message: m.Reason) -> None:
+        """A subscription says why it does not take these; its outcome follows (protocol 6.4.9)."""
+        if len(message.why) <= m.MOST_REASON:
+            for low, high in self.undone.among(message.ranges):
+                self.reasons.update(dict.fromkeys(range(low, high), message.why))
 
     def _reject(self, ranges: list[Range], rejected: int) -> None:
         for start, stop in ranges:
@@ -288,7 +297,7 @@ class Records:
             else:
                 self.counters.accepted += 1
             for each in (delivery_id, *publisher.repeats.pop(position, ())):
-                publisher.port.outcome(each, each, outcome, rejected, settled)
+                publisher.port.outcome(each, each, outcome, rejected, settled, self.reasons.get(position, b""))
             position += 1
 
     def _release(self, ranges: list[Range]) -> None:
@@ -358,9 +367,10 @@ class Records:
             self.core.touch(self.address)
         if publisher.tags:
             publisher.forget_tags(self.log.tags(start, stop))
-        if self.rejected or publisher.repeats:
+        if self.rejected or publisher.repeats or self.reasons:
             for position in range(start, stop):
                 self.rejected.pop(position, None)
+                self.reasons.pop(position, None)
                 publisher.repeats.pop(position, None)
         self.core.payload_bytes -= self.log.forget(start, stop)
         run.live -= stop - start

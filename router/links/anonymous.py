@@ -311,9 +311,11 @@ class AddressPort:
         self._asked = True
         self._link.connection.credit_changed(self)
 
-    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+    def outcome(
+        self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
+    ) -> None:
         link = self._link
-        state = state_of(outcome, rejected, self.attach.address)
+        state = state_of(outcome, rejected, self.attach.address, why)
         for delivery_id in _ids(first_id, last_id):
             link.settle(delivery_id, state)
 

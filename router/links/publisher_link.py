@@ -29,6 +29,7 @@ from router.links.limits import MEMORY
 from router.links.negotiation import Modes, answer_properties, answer_target, publisher_annotation
 from router.links.outcomes import is_unknown
 from router.links.proof import Proof
+from router.links.reasons import rejection
 from router.names import GONE
 
 if TYPE_CHECKING:
@@ -132,10 +133,12 @@ class PublisherLink:
         self.connection.watch(self)
         self.connection.output_ready()
 
-    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+    def outcome(
+        self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
+    ) -> None:
         if self.link.detached:
             return
-        self.link.dispose(first_id, last_id, state_of(outcome, rejected, self.attach.address), settled)
+        self.link.dispose(first_id, last_id, state_of(outcome, rejected, self.attach.address, why), settled)
         self.proof.outcome(first_id, last_id)
         self.connection.output_ready()
 
@@ -334,11 +337,10 @@ class PublisherLink:
         self.connection.unwatch(self)
 
 
-def state_of(outcome: Outcome, rejected: int, address: str) -> DeliveryState:
-    """What a publisher is told. rejected: by how many subscriptions."""
+def state_of(outcome: Outcome, rejected: int, address: str, why: bytes = b"") -> DeliveryState:
+    """What a publisher is told. rejected: by how many subscriptions; why: what the last of them has said."""
     if outcome is Outcome.REJECTED:
-        text = f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}"
-        return Rejected(Error(Symbol(names.REJECTED), text, {Symbol(names.REJECTED): UInt(rejected)}))
+        return rejection(rejected, why)
     if outcome is Outcome.RELEASED and is_dynamic(address):  # a node does not come back
         return Rejected(Error(Symbol(NOT_FOUND), GONE))
     return _STATES[outcome]

@@ -16,10 +16,11 @@ from amqp10.events import Dispositions, LinkFlow
 from amqp10.sections import with_failures
 from amqp10.sender import SenderLink
 from amqp10.session import Session
-from router.core.ports import MapState, SubscriberAnswer, SubscriberAttach, Term
+from router.core.ports import MapState, Outcome, SubscriberAnswer, SubscriberAttach, Term
 from router.links.expiry import expired
 from router.links.negotiation import Modes, answer_properties, answer_source
 from router.links.outcomes import MAP_STATES, default_outcome, is_unknown, terminal_outcome
+from router.links.reasons import reason_of
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
@@ -280,7 +281,10 @@ class SubscriberLink:
             if not event.settled:
                 return  # protocol 6.4: `received` changes nothing
             outcome = self.default_outcome
-        self.connection.core.subscriber_disposition(self, event.first_id, event.last_id, outcome, event.settled, now)
+        why = b"" if outcome is Outcome.ACCEPTED else reason_of(event.state)
+        self.connection.core.subscriber_disposition(
+            self, event.first_id, event.last_id, outcome, event.settled, now, why
+        )
 
     def lost(self, end: Loss, now: float) -> Term | None:
         """The link has ended, and not at the core's request. Returns the term if the subscription's timeout is to begin

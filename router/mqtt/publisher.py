@@ -142,7 +142,9 @@ class MqttPublisher:
     def tag_completed(self, tag: bytes) -> None:
         self.session.incoming.tag_complete(tag, self.attach.address)
 
-    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+    def outcome(
+        self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
+    ) -> None:
         for delivery_id in range(first_id, last_id + 1):
             one = self.incoming.get(delivery_id)
             if one is not None and one.done is None:

@@ -47,6 +47,7 @@ from router.core.messages import (
     PubClose,
     PubDown,
     PublisherNews,
+    Reason,
     Recall,
     Recalled,
     Return,
@@ -254,6 +255,7 @@ _SECONDS: Final[FieldType] = (F64.pack, Reader.seconds)
 _FLAG: Final[FieldType] = (lambda value: b"\1" if value else b"\0", Reader.flag)
 _TAGS: Final[FieldType] = (write_tags, Reader.tags)
 _BINARY: Final[FieldType] = (write_binary, Reader.binary)
+_RANGES: Final[FieldType] = (write_ranges, Reader.ranges)
 _KEPT: Final[FieldType] = (write_kept, Reader.kept)
 _EXPECTED: Final[FieldType] = (write_expected, Reader.expected)
 _REJECTIONS: Final[FieldType] = (write_rejections, Reader.rejections)
@@ -320,6 +322,7 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Return, _NAME, _TERM, _U64, _REJECTIONS),
     _in_order(Stopped, _NAME, _TERM, _U64),
     _in_order(Hold, _PUBLISHER, _TERM, _NAME, _TERM, _TAGS, _TAGS, _FLAG),
+    _in_order(Reason, _RANGES, _BINARY),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]

@@ -57,6 +57,7 @@ class PublisherEnd(End):
         self.answers = True
         self.questions = 0
         self.outcomes: dict[int, tuple[Outcome, int, bool]] = {}
+        self.reasons: dict[int, bytes] = {}
         self.told: list[int] = []
         self.complete: list[int] = []
         self.complete_tags: list[bytes] = []
@@ -93,11 +94,14 @@ class PublisherEnd(End):
     def answer_question(self) -> None:
         self.core.question_answered(self, self.mesh.now)
 
-    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+    def outcome(
+        self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
+    ) -> None:
         assert self.ended is None
         for delivery_id in range(first_id, last_id + 1):
             assert delivery_id not in self.outcomes, "one outcome for each delivery"
             self.outcomes[delivery_id] = (outcome, rejected, settled)
+            self.reasons[delivery_id] = why
             self.told.append(delivery_id)
 
     def send(self, *bodies: str, tags: list[bytes] | None = None, settled: bool = False, code: int = 0) -> list[int]:
@@ -217,8 +221,11 @@ class SubscriberEnd(End):
         if self.ended is None:
             self.core.subscriber_disposition(self, delivery_id, delivery_id, outcome, self.settles, self.mesh.now)
 
-    def dispose(self, outcome: Outcome, first: int, last: int | None = None, settled: bool = False) -> None:
-        self.core.subscriber_disposition(self, first, first if last is None else last, outcome, settled, self.mesh.now)
+    def dispose(
+        self, outcome: Outcome, first: int, last: int | None = None, settled: bool = False, why: bytes = b""
+    ) -> None:
+        last = first if last is None else last
+        self.core.subscriber_disposition(self, first, last, outcome, settled, self.mesh.now, why)
         self.mesh.run()
 
     def accept(self, first: int, last: int | None = None) -> None:

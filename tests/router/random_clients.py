@@ -68,7 +68,9 @@ class PublisherLink(Link):
 
         self.down(self.tell(reply))
 
-    def outcome(self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool) -> None:
+    def outcome(
+        self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
+    ) -> None:
         for delivery_id in range(first_id, last_id + 1):
             self.down(self.tell(lambda client, i=delivery_id: client.told(i, rejected)))  # type: ignore[misc]
 

@@ -165,7 +165,7 @@ def test_dispositions_reach_the_core_as_ranges(clients: Clients, core: Any) -> N
     for delivery in range(10):
         link.dispose(delivery, delivery, ACCEPTED, False)
     clients.exchange()
-    assert core.named("subscriber_disposition") == [(port, 0, 9, Outcome.ACCEPTED, False, clients.now)]
+    assert core.named("subscriber_disposition") == [(port, 0, 9, Outcome.ACCEPTED, False, clients.now, b"")]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_states_become_outcomes(clients: Clients, core: Any, state: Any, settled
     clients.exchange()
     link.dispose(0, 0, state, settled)
     clients.exchange()
-    assert core.named("subscriber_disposition") == [(port, 0, 0, outcome, settled, clients.now)]
+    assert core.named("subscriber_disposition") == [(port, 0, 0, outcome, settled, clients.now, b"")]
 
 
 def test_received_changes_nothing(clients: Clients, core: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from amqp10.events import Dispositions, LinkAttached, LinkDetached, ResumedTransfer, Transfers
-from amqp10.outcomes import ACCEPTED, RELEASED, Modified, Received, Rejected
+from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Received, Rejected
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
 from amqp10.sections import Header, Message
 from amqp10.termini import Source, Target
@@ -469,4 +469,29 @@ def test_large_messages_that_come_again_wait_for_the_sessions_window(clients: Cl
     accept(s, incoming, 3, 5)
     out.settle(0, 2)
     clients.exchange()
+    nothing_left(clients)
+
+
+@pytest.mark.parametrize("kind", ["topic", "queue"])
+def test_a_publisher_is_told_why_its_message_was_not_taken(kind: Any) -> None:
+    clients = network(type=kind, max_redeliveries=0)
+    p, s = clients.connect("p"), clients.connect("s")
+    incoming = s.receiver(credit=10)
+    out = p.sender()
+    publish(p, out, 1, 4)
+    error = Error(Symbol("shop:no-such-item"), "item 7", {Symbol("item"): 7})
+    accept(s, incoming, 0, 0, Rejected(error))
+    accept(s, incoming, 1, 1, Modified(delivery_failed=True, message_annotations={Symbol("x-opt-try"): 1}))
+    accept(s, incoming, 2, 2, Rejected())
+    accept(s, incoming, 3, 3, Rejected(Error(Symbol("shop:long"), "y" * 5_000)))
+    told = {each.first_id: each.state.error for each in p.seen(Dispositions)}
+    item = {"condition": "shop:no-such-item", "description": "item 7", "info": {"item": 7}}
+    assert told[0].info == {"onceway:rejected": 1, "onceway:reason": item}
+    assert told[0].description == "rejected by 1 subscription: shop:no-such-item: item 7"
+    assert told[1].info == {"onceway:rejected": 1, "onceway:reason": {"annotations": {"x-opt-try": 1}}}
+    assert told[2].info == {"onceway:rejected": 1}
+    assert told[3].info["onceway:reason"] == {"condition": "shop:long", "description": "y" * 200}
+    out.settle(0, 3)
+    clients.exchange()
+    assert not clients.router.core.addresses["orders"].records.reasons
     nothing_left(clients)

@@ -109,6 +109,10 @@ MESSAGE = st.one_of(
     st.builds(m.Recalled, ADDRESS, NAME, TERM, st.none() | TERM, U64, KEPT),
     st.builds(m.Keep, ADDRESS, NAME, TERM, U64, st.booleans(), KEPT, st.lists(TAG.filter(bool), max_size=4)),
     st.builds(m.Kept, ADDRESS, NAME, TERM, U64),
+    st.builds(m.Credit, ADDRESS, NAME, TERM, U64, U64),
+    st.builds(m.Stopped, ADDRESS, NAME, TERM, U64),
+    st.builds(m.Return, ADDRESS, NAME, TERM, U64, st.lists(REJECTION, max_size=4)),
+    st.builds(m.Reason, ADDRESS, st.lists(RANGE, max_size=4), st.binary(max_size=9)),
 )
 
 

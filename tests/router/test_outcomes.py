@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import pytest
+
 from router.config import AddressConfig
 from router.core.ports import UNIQUE_TAGS, Outcome
-from tests.router.harness import TOPIC, Mesh
+from tests.router.harness import TOPIC, Mesh, undecided
 
 # -------------------------------------------------------------------------------------------- outcomes (protocol 6.4)
 
@@ -261,4 +265,26 @@ def test_presettled_transfers_held_at_the_barrier_are_forwarded_though_the_link_
     mesh.held.clear()
     mesh.run()
     assert subscriber.bodies() == ["m0"]
+    mesh.assert_settled()
+
+
+# --------------------------------------------------------------------------------------------- reasons (protocol 6.4.9)
+
+
+@pytest.mark.parametrize("kind", ["topic", "queue"])
+def test_why_it_was_not_taken_is_told_across_routers_and_after_a_failover(kind: Literal["topic", "queue"]) -> None:
+    mesh = Mesh("abc", address=AddressConfig(type=kind))
+    subscriber = mesh.subscriber("b", accepts=False)
+    publisher = mesh.publisher("a", epoch=1, incarnation=1, unsettled={})
+    publisher.send("m0", "m1", "m2")
+    subscriber.dispose(Outcome.REJECTED, subscriber.got[0].id, why=b"first")
+    assert publisher.reasons == {0: b"first"}
+    mesh.crash("a")
+    subscriber.dispose(Outcome.REJECTED, subscriber.got[1].id, why=b"to nobody")
+    publisher = mesh.publisher("c", epoch=2, incarnation=1, unsettled=undecided("m0", "m1", "m2"))
+    publisher.send("m0", "m1", "m2")
+    subscriber.dispose(Outcome.REJECTED, subscriber.got[2].id, why=b"known by tag")
+    assert publisher.reasons == {0: b"", 1: b"", 2: b"known by tag"}
+    publisher.settle(0, 2)
+    assert not mesh.cores["c"].addresses[TOPIC].records.reasons
     mesh.assert_settled()

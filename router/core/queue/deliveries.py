@@ -275,7 +275,7 @@ class QueueDeliveries(Deliveries):
                     self._give_back(subscriber, start, stop, why, settled)
         subscriber.trim()
         if subscriber.by_delivery_id:
-            for delivery in self._irregular_between(subscriber, first, last):
+            for delivery in self.irregular_between(subscriber, first, last):
                 if delivery.state is State.SENT:
                     self._give_irregular_back(subscriber, delivery, why, settled)
         subscriber.pump()

@@ -67,6 +67,7 @@ class QueueRecords(Records):
     def handlers(self) -> m.Handlers:
         return {
             m.AcceptSync: self.on_accept_sync,
+            m.Reason: self.on_reason,
             m.Credit: self.on_credit,
             m.Return: self.on_return,
             m.Hold: self.on_hold,
