@@ -41,7 +41,7 @@ def reason_of(state: DeliveryState | None) -> bytes:
 def rejection(rejected: int, reason: bytes) -> Rejected:
     """What a publisher is told: by how many subscriptions, and what the last of them has said."""
     text = f"rejected by {rejected} subscription{'s' if rejected != 1 else ''}"
-    info: dict[Symbol, object] = {Symbol(names.REJECTED): UInt(rejected)}
+    info: dict[Any, Any] = {Symbol(names.REJECTED): UInt(rejected)}
     told = _read(reason)
     if told:
         info[Symbol(names.REASON)] = told
