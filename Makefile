@@ -9,7 +9,7 @@ SEEDS ?= 0-99999
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check unit sim sim-long chaos chaos-long compiled bench docs wheel wheel-compiled image lock audit clean venv runtime tools fuzz
+.PHONY: help demo test check unit sim sim-long chaos chaos-long compiled bench docs wheel wheel-compiled image lock audit clean venv runtime tools fuzz interop
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -42,6 +42,9 @@ chaos: tools ## live networks under faults: every short schedule of chaos/live/s
 	@for mode in plain tls mutual; do $(BIN)/onceway chaos all --security $$mode $(ARGS) || exit; done
 	@$(PYTEST) -m long --timeout 600
 	@BUS_KILLS=100 $(PYTEST) tests/edges/bus/test_several.py -m slow -s --timeout 3600
+
+interop: tools ## clients of others (pip, npm and apt-get install them), and docs/interop.md from what they have shown
+	@scripts/interop.sh $(ARGS)
 
 chaos-long: tools ## 200 kills of routers under load in one run
 	@$(BIN)/onceway chaos run two_hundred_kills $(ARGS)

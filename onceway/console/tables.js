@@ -2,6 +2,8 @@
 
 const MOST = 200; // rows that are shown; a line says how many more there are
 
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 }); // toLocaleString makes one each time
+
 /** A cell is a text, a number (shown with few digits), or an element. */
 export class Table {
   /** columns: [title, ...]; one that ends in # has numbers. nothing: what is said where there is no row. */
@@ -51,10 +53,10 @@ export class Table {
   }
 
   #say(known, index, cell) {
-    const place = known.row.cells[index];
     const said = cell instanceof Cell ? `${cell.text}\n${cell.look}` : figure(cell);
     if (known.said[index] === said) return;
     known.said[index] = said;
+    const place = known.row.cells[index];
     if (!(cell instanceof Cell)) place.textContent = said;
     else place.replaceChildren(cell.element());
   }
@@ -80,7 +82,7 @@ export class Cell {
 
 export function figure(value) {
   if (typeof value !== "number") return value ?? "";
-  if (value >= 100 || Number.isInteger(value)) return Math.round(value).toLocaleString("en");
+  if (value >= 100 || Number.isInteger(value)) return WHOLE.format(value);
   return value.toFixed(value < 10 ? 2 : 1);
 }
 
