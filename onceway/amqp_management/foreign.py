@@ -140,6 +140,7 @@ TYPES: Final[Mapping[str, Foreign]] = {
             "linkType": Fixed("endpoint"),
             "linkDir": lambda entity: "in" if entity["role"] == "sender" else "out",
             "connectionId": "connection",
+            "peer": _NOTHING,
             "linkName": "link",
             "owningAddr": lambda entity: _owner(entity["address"]),
             "capacity": "credit",
@@ -187,5 +188,12 @@ TYPES: Final[Mapping[str, Foreign]] = {
         },
     ),
 }  # fmt: skip
-NONE: Final = ("allocator", "vhost", "vhostStats", "router.config.autoLink", "router.config.address")
+NONE: Final = (
+    "allocator",
+    "vhost",
+    "vhostStats",
+    "router.config.autoLink",
+    "router.config.linkRoute",
+    "router.config.address",
+)
 """Their types of which we have no entities."""

@@ -53,18 +53,17 @@ class Node:
         self._server = server
         self._entities = Entities(server, overview)
         self._actions = actions
-        self._requests: asyncio.Queue[Request] = asyncio.Queue()  # each link has a bound
-        self._answering: asyncio.Task[None] | None = None
+        self._turn = asyncio.Lock()
+        self._answering: set[asyncio.Task[None]] = set()  # each link has a bound
 
     def start(self) -> None:
         self._server.router.management = self
-        self._answering = asyncio.create_task(self._answer_all())
 
     async def stop(self) -> None:
         self._server.router.management = None
-        if self._answering is not None:
-            self._answering.cancel()
-            await asyncio.gather(self._answering, return_exceptions=True)
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
 
     # --- ManagementNode
 
@@ -77,15 +76,16 @@ class Node:
         return not rules.closed and self._server.config.policies is None
 
     def ask(self, request: Request) -> None:
-        self._requests.put_nowait(request)
+        task = asyncio.create_task(self._answer_in_turn(request))  # of its own: the next is answered if this one fails
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
 
     # --- requests
 
-    async def _answer_all(self) -> None:
-        while True:
-            request = await self._requests.get()
+    async def _answer_in_turn(self, request: Request) -> None:
+        async with self._turn:
             answer = await self._answer(request.who, request.message)
-            self._server.operate(lambda router, request=request, answer=answer: request.answer(answer))  # type: ignore[misc]
+            self._server.operate(lambda router: request.answer(answer))
 
     async def _answer(self, who: Identity, message: Message) -> Message:
         given = message.application_properties or {}
@@ -230,8 +230,7 @@ def _theirs(kind: str) -> str | None:
 
 
 def _known(kind: Any) -> str:
-    name = _theirs(kind) if isinstance(kind, str) else None
-    if kind in _OURS or name in TYPES or name in NONE:
+    if isinstance(kind, str) and (kind in _OURS or (name := _theirs(kind)) in TYPES or name in NONE):
         return str(kind)
     raise Refused(404, f"type {kind!r:.100} is not known; GET-TYPES lists them")
 

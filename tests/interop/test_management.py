@@ -151,6 +151,7 @@ def test_what_cannot_be_done_says_why(one_router: Any) -> None:
         assert says(call(operation, type="onceway.address", name="x"), 501, "settings stand in the topology file")
     assert says(call("DANCE"), 501, "'DANCE' is none of QUERY")
     assert says(call("QUERY", entityType="onceway.thing"), 404, "GET-TYPES lists them")
+    assert says(call("QUERY", entityType=["onceway.link"]), 404, "type ['onceway.link'] is not known")
     assert says(call("QUERY", entityType="onceway.link", count=-1), 400, "count: -1 is no number")
     assert says(call("QUERY", {"attributeNames": "name"}, entityType="onceway.link"), 400, "no list of strings")
     assert says(call("READ", type="onceway.link"), 400, "identity or name is missing")
