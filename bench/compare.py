@@ -32,11 +32,12 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import GeneratorsMissing, Load, Result, built, run
-from bench.peers import DEFINITIONS, QUEUE, Broker, Onceway, Peer
+from bench.peers import DEFINITIONS, QUEUE, Broker, Onceway, OncewayMqtt, Peer
 from onceway.demo.secure import MODES
 
 READY_S = 60.0
 PEERS = ("onceway", *DEFINITIONS)
+MQTT = "onceway-mqtt"  # only where it is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def main(argv: Sequence[str] | None = None, tables: Sequence[str] = ("compare",)
 
 def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"which of {', '.join(PEERS)}")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"which of {', '.join((*PEERS, MQTT))}")
     for name, definition in DEFINITIONS.items():
         parser.add_argument(f"--{name}", metavar="PATH", help=f"the program {Path(definition.program).name}")
     parser.add_argument("--routers", default="1,2,3", help="sizes of the networks, as far as a table has them")
@@ -190,9 +191,9 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--security takes some of {', '.join(MODES)}, with commas")
     args.routers = [int(text) for text in args.routers.split(",")]
     args.peers = args.peers.split(",")
-    unknown = [name for name in args.peers if name not in PEERS]
+    unknown = [name for name in args.peers if name not in (*PEERS, MQTT)]
     if unknown:
-        parser.error(f"no peer {', '.join(unknown)}; there are {', '.join(PEERS)}")
+        parser.error(f"no peer {', '.join(unknown)}; there are {', '.join((*PEERS, MQTT))}")
     return args
 
 
@@ -202,6 +203,10 @@ def peers(args: argparse.Namespace, tables: Sequence[str], directory: Path) -> I
         if name == "onceway":
             for mode in args.security:
                 yield from (Onceway(directory / f"onceway{size}-{mode}", size, security=mode) for size in sizes)
+            continue
+        if name == MQTT:
+            built("mqtt")
+            yield OncewayMqtt(directory / name)
             continue
         definition = DEFINITIONS[name]
         program = definition.find(getattr(args, name))

@@ -336,3 +336,23 @@ class Onceway(Peer):
 
     def __exit__(self, *exc: object) -> None:
         self.network.close()
+
+
+class OncewayMqtt(Onceway):
+    """One router's MQTT listener."""
+
+    kind = "mqtt"
+    second = False
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, addresses=[{"match": "*", "no_subscribers": "accept"}])
+        self.label = f"Onceway, MQTT QoS {self.qos}"
+        self.port = free_port()
+        document = self.network.topology()
+        document["mqtt"] = {"topics": {"#": "bench"}}
+        for router in document["routers"].values():
+            router["mqtt"] = self.port
+        self.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
+
+    def urls(self) -> tuple[str, str]:
+        return (f"127.0.0.1:{self.port}",) * 2

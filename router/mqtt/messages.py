@@ -1,4 +1,5 @@
-"""The messages of addresses as MQTT has them, read once for all sessions of a router.
+"""The messages of addresses as MQTT has them, read once for all sessions of a router, and not at all if a session of the
+router has published them without properties, which is the usual case.
 
 A transfer's payload is the same object for every subscription of a router, so what was read of it is kept for a while,
 by its identity. Read `router.mqtt.filters` next.
@@ -6,24 +7,49 @@ by its identity. Read `router.mqtt.filters` next.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from router.mqtt.conversion import Received, Unfit, to_publish
+from amqp10.encoder import encode_value
+from mqtt import NO_PROPERTIES, Publish
+from router.mqtt.conversion import Received, Unfit, to_message, to_publish
 from router.mqtt.topic_map import TopicMap
 
 KEPT: Final = 8_192  # messages: some times what the windows of a few publishers let through at once
+NO_OCTETS: Final = encode_value(b"")
 
 
 class Messages:
     """One router's."""
 
-    __slots__ = ("_read", "topics")
+    __slots__ = ("_heads", "_read", "topics")
 
     def __init__(self, topics: TopicMap) -> None:
         self.topics = topics
         # id of the payload -> the payload, which keeps the id its own; the address; what was read
         self._read: dict[int, tuple[bytes, str, Received | Unfit]] = {}
+        # (topic, publisher, whether of QoS 1) -> what is before the octets in a message without properties
+        self._heads: dict[tuple[str, str, bool], bytes] = {}
+
+    def written(self, packets: Sequence[Publish], address: str, publisher: str, now_ms: int) -> list[bytes]:
+        """Returns the payloads of the transfers that stand for what a session publishes to this address."""
+        found: list[bytes] = []
+        for each in packets:
+            if each.properties != NO_PROPERTIES:
+                found.append(to_message(each, publisher, now_ms))
+                continue
+            key = each.topic, publisher, each.qos == 1
+            head = self._heads.get(key)
+            if head is None:
+                if len(self._heads) >= KEPT:
+                    self._heads.clear()
+                empty = to_message(Publish(each.topic, b"", each.qos), publisher)
+                head = self._heads[key] = empty.removesuffix(NO_OCTETS)
+            payload = head + encode_value(each.payload)
+            self._keep(payload, address, Received(Publish(each.topic, each.payload), 1 if each.qos == 1 else 2, None))
+            found.append(payload)
+        return found
 
     def read(self, payload: bytes, message_format: int, address: str) -> Received | Unfit:
         """Returns what a transfer's payload says. A subject that is no topic name of this address is none: clients of
@@ -35,8 +61,11 @@ class Messages:
         found = to_publish(payload, message_format, topic)
         if isinstance(found, Received) and self.topics.address_of(found.publish.topic) != address:
             found = found._replace(publish=replace(found.publish, topic=topic))
+        self._keep(payload, address, found)
+        return found
+
+    def _keep(self, payload: bytes, address: str, found: Received | Unfit) -> None:
         if len(self._read) >= KEPT:
             for key in list(self._read)[: KEPT // 4]:
                 del self._read[key]
         self._read[id(payload)] = payload, address, found
-        return found

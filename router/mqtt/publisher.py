@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from mqtt import Publish
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term
 from router.core.waiting import Waiting
-from router.mqtt.conversion import to_message
 from router.names import publisher_text
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class MqttPublisher:
         session."""
         session, core = self.session, self.session.core
         now_ms = core.clock_us() // 1000
-        payloads = [to_message(each, self._named, now_ms) for each in packets]
+        payloads = session.service.messages.written(packets, self.attach.address, self._named, now_ms)
         first_id, settled = self.next_id, packets[0].qos == 0
         self.next_id += len(packets)
         tags: list[bytes] = []

@@ -12,12 +12,13 @@ from typing import Final
 from mqtt import name_fault
 
 DEFAULT: Final = "#"
+KEPT: Final = 4_096  # topic names whose address is kept
 
 
 class TopicMap:
     """The mapping of one router. `prefixes`: prefix or `#` -> address."""
 
-    __slots__ = ("_by_levels", "_names", "addresses", "prefixes")
+    __slots__ = ("_by_levels", "_found", "_names", "addresses", "prefixes")
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
         assert all(prefix == DEFAULT or name_fault(prefix) is None for prefix in prefixes)
@@ -29,6 +30,7 @@ class TopicMap:
         for prefix, address in prefixes.items():
             self._names.setdefault(address, address if prefix == DEFAULT else prefix)
         self.addresses = tuple(self._names)
+        self._found: dict[str, str | None] = {}
 
     def name_of(self, address: str) -> str:
         """Returns the topic name of messages of this address that say none: its first prefix, or the address itself
@@ -37,6 +39,14 @@ class TopicMap:
 
     def address_of(self, name: str) -> str | None:
         """Returns the address of a topic name; None where no prefix has one."""
+        if name in self._found:
+            return self._found[name]
+        if len(self._found) >= KEPT:
+            self._found.clear()
+        found = self._found[name] = self._look_up(name)
+        return found
+
+    def _look_up(self, name: str) -> str | None:
         levels = tuple(name.split("/"))
         for count in range(len(levels), -1, -1):
             address = self._by_levels.get(levels[:count])

@@ -14,6 +14,8 @@ from amqp10.sections import Properties as MessageProperties
 from amqp10.types import Symbol, UByte
 from mqtt import Properties, Publish, encode
 from router.mqtt.conversion import Received, Unfit, to_message, to_publish
+from router.mqtt.messages import Messages
+from router.mqtt.topic_map import TopicMap
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
 NAMES = st.sampled_from(["a", "a/b", "/ü", "$x/y"])
@@ -158,3 +160,15 @@ def test_application_properties_of_other_types_come_as_text_or_not_at_all() -> N
     assert publish.properties.user_properties == (
         ("t", "true"), ("i", "-5"), ("f", "0.5"), ("u", "00000000-0000-0000-0000-000000000001"),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("size", [0, 255, 256])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_written_without_properties_is_what_is_read(size: int, qos: int) -> None:
+    """It is not read, as its router knows it: so it must be what reading says."""
+    messages = Messages(TopicMap({"#": "all"}))
+    publish = Publish("a/b", b"x" * size, qos, packet_id=qos)
+    for _ in range(2):
+        (payload,) = messages.written([publish], "all", "p:mqtt", 1_000)
+        assert payload == to_message(publish, "p:mqtt", 1_000)
+        assert messages.read(payload, 0, "all") == to_publish(payload, 0, "all")
