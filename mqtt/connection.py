@@ -293,7 +293,9 @@ class ServerConnection:
     @staticmethod
     def _explained(packet: Packet) -> bool:
         properties = getattr(packet, "properties", NO_PROPERTIES)
-        return properties.reason_string is not None or properties.user_properties != ()
+        return properties is not NO_PROPERTIES and (
+            properties.reason_string is not None or properties.user_properties != ()
+        )
 
     @staticmethod
     def _plain(packet: Any) -> Packet:

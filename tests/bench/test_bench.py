@@ -44,6 +44,15 @@ def test_every_subscriber_gets_every_message(tmp_path: Path, capsys: pytest.Capt
     assert [line.split("|")[1].strip() for line in table[2:]] == ["Onceway, one router"]
 
 
+def test_mqtt_listener_is_measured_as_brokers_are(tmp_path: Path) -> None:
+    try:
+        built("mqtt")
+    except GeneratorsMissing as problem:
+        pytest.skip(str(problem))
+    row = measured(tmp_path, "compare", "--peers", "onceway-mqtt", "--columns", "4", "--count", "80")["4"]
+    assert (row["peer"], row["received"], row["faults"]) == ("Onceway, MQTT QoS 2", 80, {})
+
+
 def test_every_topic_has_a_publisher_and_a_subscriber(tmp_path: Path) -> None:
     row = measured(tmp_path, "wide", "--columns", "10", "--count", "400")["10"]
     assert (row["load"]["topics"], row["load"]["count"], row["received"]) == (40, 10, 400)
