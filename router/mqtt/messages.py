@@ -1,5 +1,5 @@
-"""The messages of addresses as MQTT has them, read once for all sessions of a router, and not at all if a session of the
-router has published them without properties, which is the usual case.
+"""The messages of addresses as MQTT has them, read once for all sessions of a router. What a session of this router has
+published without properties, which is the usual case, is not read at all.
 
 A transfer's payload is the same object for every subscription of a router, so what was read of it is kept for a while,
 by its identity. Read `router.mqtt.filters` next.
