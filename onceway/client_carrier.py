@@ -192,6 +192,11 @@ class ClientCarrier(Carrier):
         self._only_tls = False
         cast("RouterServer", self._server).handshake_failed(self.peer, kind, reason)
 
+    @property
+    def has_token(self) -> bool:
+        """Whether user and groups are what a token says, and not the file of users."""
+        return self._ends is not None
+
     def end_after(self, seconds: float) -> None:
         """What the client has shown holds for so long."""
         assert self.carried is not None

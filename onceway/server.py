@@ -173,12 +173,14 @@ class RouterServer:
         self.neighbours.tls = trunk_tls or self.neighbours.tls
         before, self.authentication = self.authentication, authentication
         gone = users_gone(before, authentication)
+        carriers = self._carriers.values()
+        with_token = {each.carried for each in carriers if isinstance(each, ClientCarrier) and each.has_token}
         clients: list[ClientConnection | MqttConnection] = [*self.router.connections, *self.router.mqtt.connections]
-        for connection in [each for each in clients if each.user in gone]:
+        for connection in [each for each in clients if each.user in gone and each not in with_token]:
             self.close_client(connection, f"user {connection.user!r:.60} was removed")
-        for each in self.router.connections:
-            if authentication is not None and each.user is not None and each.user in authentication.users.by_name:
-                each.connection.groups = authentication.users.groups(each.user)
+        if authentication is not None:
+            users = authentication.users
+            self.router.regroup({name: users.groups(name) for name in users.by_name}, with_token)
         self.topology = topology
         self.config = config = topology.router_config(self.name)
         now = self.time()

@@ -8,7 +8,7 @@ writes what the handlers have left: credit, outcomes, settlements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -104,6 +104,14 @@ class Router:
         self.mqtt = Mqtt(self, self.admission, self.count_unread, token)
 
     # --- the topology file
+
+    def regroup(self, groups: Mapping[str, tuple[str, ...]], keep: Collection[object]) -> None:
+        """The groups of users have changed; call `reconfigure` then. Users that are not there keep theirs, as do the
+        connections to keep."""
+        for connection in self.connections:
+            if connection not in keep and (user := connection.identity.user) in groups:
+                connection.connection.groups = groups[user]
+        self.mqtt.regroup(groups, keep)
 
     def reconfigure(self, config: RouterConfig, now: float) -> None:
         """The topology file has changed. What a client was told in an open or attach holds as long as that connection

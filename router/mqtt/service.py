@@ -6,7 +6,7 @@ Read `router.mqtt.session` for one session, `router.mqtt.lease` for how a sessio
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -127,6 +127,14 @@ class Mqtt:
         connection = MqttConnection(self, now, address, secure, authenticate)
         self.connections[connection] = None
         return connection
+
+    def regroup(self, groups: Mapping[str, tuple[str, ...]], keep: Collection[object]) -> None:
+        """The groups of users have changed: of clients, and of sessions whose client is away."""
+        known: list[MqttConnection | Session] = [*self.connections, *self.sessions.values()]
+        for each in known:
+            client = each.connection if isinstance(each, Session) else each
+            if client not in keep and each.identity.user in groups:
+                each.identity = Identity(each.identity.user, groups[each.identity.user])
 
     def reconfigure(self, now: float) -> None:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""

@@ -211,10 +211,10 @@ def test_clients_come_in_with_tokens_and_stay_until_they_expire(
     url, there = published
     there.jwks = issuer.jwks()
     guarded = Guarded(tmp_path, tokens={"keys": url, "issuer": ISSUER, "audience": AUDIENCE, "groups": "groups"})
-    policies = [{"groups": ["ops"], "send": ["orders"]}]
+    policies = [{"groups": ["shop"], "send": ["orders"]}]  # the file of users has alice in ops
     document = yaml.safe_load(guarded.network.topology_path.read_text())
     guarded.network.topology_path.write_text(yaml.safe_dump({**document, "policies": policies}, sort_keys=False))
-    long = issuer.token(groups=["ops"], text="x" * 8_000)
+    long = issuer.token(groups=["shop"], text="x" * 8_000)
 
     def connect(token: str, **more: Any) -> onceway.Connection:
         credentials = onceway.Credentials(token=lambda: token)
@@ -227,6 +227,8 @@ def test_clients_come_in_with_tokens_and_stay_until_they_expire(
             await connection.publisher("orders")
             with pytest.raises(onceway.LinkRefused, match="user 'alice' may not receive from 'orders'"):
                 await connection.subscriber("orders")
+            assert guarded.reload() == ""  # the token holds, not the file of users
+            await connection.publisher("orders", name="another")
             for wrong in (issuer.token(lasts_s=-60), issuer.token(aud="shop"), Issuer().token(), "x"):
                 began = time.monotonic()
                 with pytest.raises(AuthenticationFailed, match="the server refused OAUTHBEARER"):

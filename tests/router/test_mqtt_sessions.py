@@ -455,6 +455,23 @@ def test_topics_that_are_refused() -> None:
     assert old.connection.closed  # [MQTT-3.3.5-2]
 
 
+def test_groups_that_a_reload_takes_away_are_gone_for_clients_and_for_those_that_are_away() -> None:
+    policies = (Policy(groups=("staff",), receive=("all",), send=("all",)),)
+    world = World(policies=policies)
+    names = ("bob", "away", "token")
+    clients = {name: world.connect(name, step=Success(name, groups=("staff",)), properties=LASTING) for name in names}
+    for client in clients.values():
+        assert subscribe(client, "a") == [Reason.GRANTED_QOS_2]
+    clients["away"].lose()
+    world.router.regroup(dict.fromkeys(names, ()), {clients["token"].connection})
+    world.router.reconfigure(world.router.config, world.now)
+    world.settle()
+    (disconnect,) = of(clients["bob"].take(), Disconnect)
+    assert disconnect.reason is Reason.NOT_AUTHORIZED
+    assert [session.client_id for session in world.router.mqtt.sessions.values()] == ["token"]
+    assert subscribe(clients["token"], "b") == [Reason.GRANTED_QOS_2]
+
+
 def test_limit_of_connections() -> None:
     world = World(limits=Limits(connections=1))
     world.connect("one")
