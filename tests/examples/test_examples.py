@@ -26,7 +26,7 @@ ALONE = {
         "busy: released, for later",
         "busy: accepted",
         "nonsense: rejected",
-        "nonsense was rejected: rejected by 1 subscription",
+        "nonsense was rejected: rejected by 1 subscription: shop:unreadable: this is no order",
     ],
     "request_and_reply": ["once -> ONCE", "and -> AND", "only -> ONLY", "once -> ONCE"],
     "several_topics": [
