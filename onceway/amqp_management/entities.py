@@ -168,7 +168,7 @@ class Entities:
     def _sessions(self) -> Steps:
         found = []
         for connection, one in connections_of(self._server):
-            for session in one.connection.sessions:
+            for session in list(one.connection.sessions):
                 identity = f"{connection}/{session.channel}"
                 found.append(
                     {
