@@ -16,6 +16,7 @@ from chaos.simulation.world.checker import Checker, Violation
 from chaos.simulation.world.clients import UNIQUE
 from chaos.simulation.world.faulty_world import FaultyWorld
 from chaos.simulation.world.publishers import Publisher
+from chaos.simulation.world.queue_checker import QueueChecker
 from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.trace import Trace
 from router.config import AddressConfig
@@ -441,3 +442,16 @@ def test_publisher_whose_attach_was_only_answered_has_not_been_there() -> None:
     schedule.run()
     schedule.attach("p0@A")
     assert world.checker.told == [("p0", "undecided")]
+
+
+def test_a_consumer_that_was_told_may_accept_what_it_had_and_nobody_else_has_to() -> None:
+    """The application accepts after the detach, and its router takes that from the next attach's map."""
+    queue, late, never = QueueChecker(strict=False), ("p0", 0), ("p0", 1)
+    for mid in (late, never):
+        queue.sent(mid)
+        queue.handed("s0", mid)
+    queue.let_go("s0")
+    queue.accepted("s0", late)
+    queue.told_accepted(late, ("A", 1))
+    with pytest.raises(Violation, match="nobody has accepted it"):
+        queue.told_accepted(never, ("A", 1))

@@ -24,6 +24,8 @@ class QueueChecker(Checker):
     holders: dict[Mid, dict[str, Life | None]] = field(default_factory=dict)
     """Message -> consumers that have it in hand, undecided."""
     acceptors: dict[Mid, dict[str, Life | None]] = field(default_factory=dict)
+    late: dict[Mid, None] = field(default_factory=dict)
+    """Accepted by a consumer that was told before that it holds this no more: its router may take that, or not."""
     given_back: dict[Mid, int] = field(default_factory=dict)
     ever: dict[Mid, None] = field(default_factory=dict)  # handed to anybody
     highest: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -38,7 +40,7 @@ class QueueChecker(Checker):
         self.required[mid] = []
 
     def told_accepted(self, mid: Mid, at: tuple[str, int]) -> None:
-        if mid not in self.acceptors:
+        if mid not in self.acceptors and mid not in self.late:
             raise Violation(f"G1 {mid} is accepted but nobody has accepted it")
 
     def told_rejected(self, mid: Mid, at: tuple[str, int]) -> None:
@@ -90,7 +92,8 @@ class QueueChecker(Checker):
     def accepted(self, name: str, mid: Mid) -> None:
         holders = self.holders.get(mid, {})
         if name not in holders and not self.strict:
-            return  # it was told since that it holds this no more
+            self.late[mid] = None
+            return
         holders.pop(name, None)
         if name in self.acceptors.get(mid, ()) and not self._may_repeat(name, mid):
             raise Violation(f"G2 {name} processed {mid} twice")
