@@ -14,7 +14,7 @@ address (the address's `no_subscribers: hold`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import NOT_ALLOWED, NOT_IMPLEMENTED, DecodeError, RemoteProtocolError
 from amqp10.events import Dispositions, Transfers
@@ -180,16 +180,21 @@ class AnonymousLink(PublisherLink):
     def _address(self, payload: bytes, settled: bool) -> str:
         """The address that a message names, if this client may send to it so."""
         config = self.connection.config
-        address = read_address(Glance(payload).properties.to, "properties.to")
-        try:
-            check_allowed(config, self.connection.identity, "send", address)
-        except Unauthorized:
-            self.connection.router.admission.count_refusal(POLICIES)
-            raise
+        address = self._allowed(Glance(payload).properties.to, "properties.to")
         if not settled and config.address(address).guarantee == "at-most-once":
             raise RemoteProtocolError(NOT_ALLOWED, f"{address!r:.80} is configured for at-most-once: send it settled")
         if settled and config.address(address).type == "queue":
             raise RemoteProtocolError(NOT_IMPLEMENTED, f"{address!r:.80}: {SETTLED_TO_A_QUEUE}")
+        return address
+
+    def _allowed(self, value: Any, place: str) -> str:
+        """The address that a message names at this place, if this client may send there."""
+        address = read_address(value, place)
+        try:
+            check_allowed(self.connection.config, self.connection.identity, "send", address)
+        except Unauthorized:
+            self.connection.router.admission.count_refusal(POLICIES)
+            raise
         return address
 
     def _port(self, address: str, now: float) -> AddressPort:

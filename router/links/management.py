@@ -23,7 +23,7 @@ from amqp10.types import Symbol
 from router.core.ports import PublisherAttach
 from router.links.anonymous import AnonymousLink
 from router.links.limits import POLICIES
-from router.links.negotiation import MANAGEMENT, Modes, Unauthorized, check_allowed, read_address
+from router.links.negotiation import MANAGEMENT, Modes
 from router.links.subscriber_link import SubscriberLink
 from router.policies import Identity
 
@@ -147,13 +147,7 @@ class ManagementLink(AnonymousLink):
             remote = port.link.remote_attach
             if isinstance(port, SubscriberLink) and remote is not None and _receives_at(remote, reply_to):
                 return port.attach.address
-        address = read_address(reply_to, "properties.reply-to")
-        try:
-            check_allowed(self.connection.config, self.connection.identity, "send", address)
-        except Unauthorized:
-            self.connection.router.admission.count_refusal(POLICIES)
-            raise
-        return address
+        return self._allowed(reply_to, "properties.reply-to")
 
     def _answer(self, address: str, payload: bytes, now: float) -> None:
         (payload,) = self._annotated([payload], expires=False)
