@@ -10,6 +10,7 @@ from router.core.irregular import Irregular
 from router.core.publisher import Publisher
 from router.core.queue.consumer import Consumer, Nobody
 from router.core.queue.deliveries import QueueDeliveries
+from router.core.queue.expiring import Expiring
 from router.core.queue.records import Doubt, QueueRecords
 from router.core.subscriber import Subscriber
 
@@ -35,6 +36,10 @@ def forget_declined(self: QueueDeliveries, subscriber: Subscriber, delivery: Irr
     self._forget(subscriber, delivery)
 
 
+def expire_what_is_held(self: Expiring, position: int) -> bool:
+    return position in self.records.undone
+
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # The new ingress takes m0 for free.
     "queue_orphan_may_hold_it": ([(QueueRecords, "note_claim", everybody_is_heard)], "G2"),
@@ -45,6 +50,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_settled_where_a_consumer_has_gone": ([(QueueRecords, "_reach", say_nothing)], "G4"),
     "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "_may_assign", always(True))], "G2"),
     "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),
+    "queue_expires_where_nobody_has_credit": ([(Expiring, "_may_go", always(False))], "G4"),
+    "queue_expired_in_a_consumers_hands": ([(Expiring, "_may_go", expire_what_is_held)], "G1"),
     "queue_round_that_is_over": ([(QueueDeliveries, "_end_round", say_nothing)], "G3"),
 }
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds
 from chaos.simulation.world.clients import MEMORY
+from chaos.simulation.world.publishers import Publisher
 from router.config import AddressConfig
 
 QUEUE = AddressConfig(type="queue")
+EXPIRING = AddressConfig(type="queue", expire=True)
+TTL_S = 2.0
 M0 = ("p0", 0)
 
 
@@ -132,4 +135,28 @@ def queue_undeliverable_at_a_link(world: Worlds) -> None:
     assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [M0]
     s.attach("s1@C").release().run()
     assert s.accepted("s1") == {("p0", 1)}
+    s.finish()
+
+
+def _passing(name: str = "p0") -> Publisher:
+    """A publisher whose messages have a ttl."""
+    publisher = P(name)
+    publisher.ttl_ms = int(TTL_S * 1000)
+    return publisher
+
+
+def queue_expires_where_nobody_has_credit(world: Worlds) -> None:
+    """No consumer gives credit. When the time of m0 is over, P is told."""
+    s = Schedule(world("AB", [_passing()], [S("s0", credit=0)], address=EXPIRING)).up("s0@B", "p0@A").send("p0").run()
+    assert s.w.publisher("p0").unsettled
+    s.pass_time(TTL_S + 1).finish()
+
+
+def queue_expired_in_a_consumers_hands(world: Worlds) -> None:
+    """s0 has m0 in hand, and loses its connection. The time of m0 is over. s0 comes back and rejects it: P is not told
+    anything before."""
+    s = Schedule(world("AB", [_passing()], [S("s0")], address=EXPIRING)).up("s0@B", "p0@A")
+    s.hold(("accept",)).send("p0").run().lose("s0").run().pass_time(TTL_S + 1).run()
+    s.attach("s0@A").step("reject", "s0", 0).release().run()
+    assert s.w.checker.rejections[M0]
     s.finish()

@@ -34,6 +34,7 @@ class Publisher(Client):
         self.holding = False  # accepted deliveries are settled one `settle` at a time
         self.snd = SND_UNSETTLED
         self.size = 0  # bytes of a message
+        self.ttl_ms: int | None = None
         self.connections = 0
         self.gives_up_s = math.inf  # seconds of silence after which the network may have forgotten what it has sent
         self.claimed = True  # as far as it knows; only asked if it ever abandons
@@ -145,7 +146,7 @@ class Publisher(Client):
             super().flush()
 
     def _transfer(self, tag: bytes) -> None:
-        first = self.link.send([tag], [body_of(self.unsettled[tag][1], self.size)])
+        first = self.link.send([tag], [body_of(self.unsettled[tag][1], self.size, self.ttl_ms)])
         self.ids[first] = tag
 
     def sends_settled(self) -> bool:
@@ -169,6 +170,8 @@ class Publisher(Client):
             return
         self.unsettled[tag] = ["undecided", mid]
         self.world.checker.sent(mid)
+        if self.ttl_ms is not None:
+            self.world.checker.may_expire[mid] = None
         self._transfer(tag)
         self.flush()
 

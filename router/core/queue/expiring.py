@@ -32,10 +32,14 @@ class Expiring:
         now_ms, records = self._now_ms(), self.records
         while self._times and self._times[0][0] <= now_ms:
             _, position = heappop(self._times)
-            if position in records.free and self.core.may_accept(records.address):
+            if self._may_go(position):
                 records.expire(position)
             elif position in records.undone:
                 heappush(self._times, (now_ms + AGAIN_MS, position))
+
+    def _may_go(self, position: int) -> bool:
+        """Says whether no consumer can hold it."""
+        return position in self.records.free and self.core.may_accept(self.records.address)
 
     def deadlines(self) -> list[float]:
         return [self._due(self._times[0][0])] if self._times else []
