@@ -6,6 +6,7 @@ publisher's state is in `router.core.publisher`.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from router.config import is_dynamic
@@ -36,11 +37,14 @@ class Ingress:
         self.address = address
         self.core = address.core
         self.publishers: dict[bytes, Publisher] = {}  # those that have claimed
-        self.proving: dict[Publisher, None] = {}  # attached, without a sign of life yet
+        self.proving: dict[bytes, list[Publisher]] = {}  # attached, without a sign of life yet
         self.waiting = WaitingPublishers(address)
 
     def handlers(self) -> m.Handlers:
         return {m.PubAck: self.on_puback}
+
+    def attached(self) -> list[Publisher]:
+        return [*self.publishers.values(), *chain.from_iterable(self.proving.values())]
 
     # -------------------------------------------------------------------------------------------------------- attaching
 
@@ -92,9 +96,8 @@ class Ingress:
         attach.unsettled = None  # the port keeps the attach
         if resumes:
             address.counters.publishers_resumed += 1
-        self._steal(publisher, attach.follows)
-        attach.follows = None
-        self.proving[publisher] = None
+        self._steal(publisher)
+        self.proving.setdefault(publisher_id, []).append(publisher)
         core.publishers[port] = publisher
         answered = attach.incarnation  # None: not known before the claim
         if unique:
@@ -111,19 +114,21 @@ class Ingress:
             return (attach.epoch, "")
         return (max(self.core.clock_us(), known[0] + 1 if known else 0), self.core.name)
 
-    def _steal(self, publisher: Publisher, follows: PublisherPort | None) -> None:
+    def _steal(self, publisher: Publisher) -> None:
         """Drops older local links of the publisher where its attach is certainly the later one: what is read now may
         have been written long ago (protocol 5.1.7)."""
-        older = [each for each in self.proving if each.publisher_id == publisher.publisher_id]
+        older = list(self.proving.get(publisher.publisher_id, ()))
         claimed = self.publishers.get(publisher.publisher_id)
         for each in [*older, claimed] if claimed else older:
             known = max(each.incarnation, each.brought_incarnation or 0)
             goes_back = publisher.brought_incarnation is not None and publisher.brought_incarnation < known
-            if not goes_back and (each.port is follows or self._is_surely_later(publisher, each)):
+            if not goes_back and self._is_surely_later(publisher, each):
                 self.drop(each, refused_epoch(publisher.term, each.incarnation))
                 self.core.drain()  # protocol 3.3: messages to oneself go before the rest
 
     def _is_surely_later(self, publisher: Publisher, older: Publisher) -> bool:
+        if publisher.connection is not None and publisher.connection is older.connection:
+            return True
         return publisher.brought_epoch and older.brought_epoch and publisher.term > older.term
 
     def _refuse_stolen(self, port: PublisherPort, epoch: int) -> None:
@@ -220,7 +225,7 @@ class Ingress:
         publisher.unknown = publisher.unique
         publisher.tags = set() if publisher.unique else None
         publisher.phase = Phase.CLAIMING
-        del self.proving[publisher]
+        self._stop_proving(publisher)
         self.publishers[publisher.publisher_id] = publisher
         for entry in address.subscriptions.entries.values():
             if entry.home is not None:
@@ -240,9 +245,8 @@ class Ingress:
     def note_known_publisher(self, publisher_id: bytes) -> None:
         """A subscriber's map or another router names the publisher, which was unknown here when it attached
         (protocol 5.4)."""
-        for publisher in self.proving:
-            if publisher.publisher_id == publisher_id:
-                publisher.was_known = publisher.may_resend
+        for publisher in self.proving.get(publisher_id, ()):
+            publisher.was_known = publisher.may_resend
 
     def overtaken_by_news(self, publisher_id: bytes) -> None:
         """Another attachment becomes known after a term was chosen here by our clock (protocol 5.1).
@@ -250,8 +254,8 @@ class Ingress:
         No clock can tell which of the two is later, whatever their terms. A later sign of life of the publisher can,
         and so can epochs that the client chose.
         """
-        for publisher in self.proving:
-            if publisher.publisher_id == publisher_id and not publisher.brought_epoch:
+        for publisher in self.proving.get(publisher_id, ()):
+            if not publisher.brought_epoch:
                 publisher.proof_outdated = publisher.overtaken = True
 
     def _is_too_late(self, publisher: Publisher, known: PublisherEntry | None) -> bool:
@@ -413,7 +417,7 @@ class Ingress:
             self.core.drain()
             if publisher.dropped:
                 return
-        publisher.port = DETACHED_PORT
+        publisher.port, publisher.connection = DETACHED_PORT, None
         if publisher.phase is Phase.CLAIMING and publisher.keep_presettled():
             publisher.link_gone = closed
             return
@@ -459,10 +463,16 @@ class Ingress:
 
     def _discard(self, publisher: Publisher) -> None:
         """Forgets a publisher that has claimed nothing."""
-        self.proving.pop(publisher, None)
+        self._stop_proving(publisher)
         self.core.publishers.pop(publisher.port, None)
         publisher.phase = Phase.DROPPED
         self.core.touch(self.address)  # the address may be empty now
+
+    def _stop_proving(self, publisher: Publisher) -> None:
+        proving = self.proving[publisher.publisher_id]
+        proving.remove(publisher)
+        if not proving:
+            del self.proving[publisher.publisher_id]
 
     def _drop_records(self, publisher: Publisher) -> None:
         """The publisher's unsettled map is now the only authority (protocol 8.4)."""
@@ -477,7 +487,7 @@ class Ingress:
     # ---------------------------------------------------------------------------------------------------------- windows
 
     def all_windows_changed(self) -> None:
-        for publisher in (*self.publishers.values(), *self.proving):
+        for publisher in self.attached():
             self.core.window_changed(publisher)
 
     def tell_window(self, publisher: Publisher) -> None:
@@ -511,6 +521,9 @@ class Ingress:
             assert publisher.publisher_id == publisher_id
             assert publisher.phase in (Phase.CLAIMING, Phase.READY)
             publisher.check_invariants()
-        for publisher in self.proving:
-            assert publisher.phase is Phase.PROVING
-            publisher.check_invariants()
+        for publisher_id, proving in self.proving.items():
+            assert proving
+            for publisher in proving:
+                assert publisher.publisher_id == publisher_id
+                assert publisher.phase is Phase.PROVING
+                publisher.check_invariants()

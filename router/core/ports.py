@@ -85,7 +85,7 @@ class PublisherAttach:
     mode_first: bool = False  # rcv-settle-mode first was negotiated
     unsettled_window: int | None = None  # of its user; None: the network's
     wants_completion: bool = False  # the port is a CompletionPort
-    follows: PublisherPort | None = None  # an older link of it, on the same connection
+    connection: object = None  # where it was read: of two attaches on one connection, it is known which is later
 
 
 @dataclass(slots=True)

@@ -67,6 +67,7 @@ class Publisher:
         "brought_incarnation",
         "brought_map",
         "claim_call",
+        "connection",
         "container",
         "covered",
         "credit_withheld",
@@ -134,6 +135,7 @@ class Publisher:
         self.brought_map = attach.unsettled is not None and not unique
         self.mode_first = attach.mode_first
         self.wants_completion = attach.wants_completion
+        self.connection = attach.connection
         self.unsettled_window = attach.unsettled_window or address.core.config.unsettled_window
         self.publisher_id = publisher_id
         self.unique = unique

@@ -207,8 +207,7 @@ class PublisherDirectory:
 
     def attached_at(self, entry: PublisherEntry) -> str | None:
         """Returns the router where it is attached, as far as is known here, also before its claim."""
-        proving = any(publisher.publisher_id == entry.publisher_id for publisher in self.address.ingress.proving)
-        return self.core.name if proving else entry.home
+        return self.core.name if entry.publisher_id in self.address.ingress.proving else entry.home
 
     def status_of(self, entries: list[PublisherEntry]) -> dict[str, object]:
         """Returns what would become of these publishers' deliveries if they did not come back: how many the

@@ -33,7 +33,7 @@ def of_core(core: Core) -> Report:
 def of_address(address: Address) -> Generator[None, None, Report]:
     """One address; yields after each link and subscription. Links may come and go meanwhile."""
     publishers = []
-    for publisher in (*address.ingress.publishers.values(), *address.ingress.proving):
+    for publisher in address.ingress.attached():
         publishers.append(publisher.status())
         yield
     subscribers = []

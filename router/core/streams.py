@@ -7,6 +7,7 @@ works elsewhere (protocol 5.7). FLUSH, by which an ingress says that nothing is 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
@@ -89,7 +90,7 @@ class Streams:
         """
         ingress = self.address.ingress
         if history:
-            for publisher in ingress.proving:
+            for publisher in chain.from_iterable(ingress.proving.values()):
                 publisher.proof_outdated = True
         for publisher in list(ingress.publishers.values()):
             publisher.uncovered[entry] = None

@@ -38,7 +38,7 @@ def trace(core: Core, name: str, container: str, link: str, tag: bytes) -> Trace
         entry = address.publishers.entries.get(publisher_id)
         publisher = address.ingress.publishers.get(publisher_id)
         if publisher is None:
-            publisher = next((one for one in address.ingress.proving if one.publisher_id == publisher_id), None)
+            publisher = next(iter(address.ingress.proving.get(publisher_id, ())), None)
         if publisher is None and entry is None:
             continue
         found.append(

@@ -65,7 +65,6 @@ from router.policies import ANONYMOUS, Direction, Identity, owned
 
 if TYPE_CHECKING:
     from router.core.core import Core
-    from router.core.ports import PublisherAttach
     from router.router import Router
 
 SMALL_FRAME: Final = 64 << 10  # an incomplete frame up to this size closes no connection
@@ -413,13 +412,12 @@ class ClientConnection:
                 asking.open()
             elif isinstance(link, ReceiverLink):
                 publisher, modes = read_publisher(remote, self.container, self.config, self.identity)
-                publisher.unsettled_window = self.limits.unsettled_window
+                publisher.connection, publisher.unsettled_window = self, self.limits.unsettled_window
                 admission.check_map(self, publisher, len(remote.unsettled or ()), now)
                 strip(remote)
                 anonymous = publisher.address == ANONYMOUS_TARGET
                 sending = (AnonymousLink if anonymous else PublisherLink)(self, link, publisher, modes)
                 link.context = sending
-                publisher.follows = self._older(publisher)
                 self.ports[sending] = None
                 if self.router.windows_closed:
                     self.router.close_window(link.session)
@@ -507,14 +505,6 @@ class ClientConnection:
         """The router attaches no links of its own to clients."""
 
     # --- helpers
-
-    def _older(self, attach: PublisherAttach) -> PublisherLink | None:
-        """Another link of this publisher on this connection, on which its attach was read before (protocol 5.1.7)."""
-        name, address = attach.name, attach.address
-        for port in self.ports:
-            if isinstance(port, PublisherLink) and port.attach.name == name and port.attach.address == address:
-                return port
-        return None
 
     def _lost(self, port: PublisherLink | SubscriberLink, end: Loss, now: float) -> None:
         self.ports.pop(port, None)

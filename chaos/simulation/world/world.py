@@ -309,10 +309,7 @@ class World(Routers):
         left += [f"{size} {what}" for what, size in sizes.items() if size]
         for name, address in sorted(core.addresses.items()):  # all of `core.status()` would take longer
             records, deliveries = address.records.status(), address.deliveries.status()
-            ingress = address.ingress
-            publishers: list[dict[str, Any]] = [
-                each.status() for each in (*ingress.publishers.values(), *ingress.proving)
-            ]
+            publishers: list[dict[str, Any]] = [each.status() for each in address.ingress.attached()]
             subscribers: list[dict[str, Any]] = [each.status() for each in address.deliveries.subscribers.values()]
             left += [f"{name} {records[key]} {key}" for key in ("undone", "unsettled", "awaited") if records[key]]
             left += [f"{name} {deliveries[key]} {key}" for key in ("arrived", "open") if deliveries[key]]
