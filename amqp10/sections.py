@@ -308,9 +308,12 @@ def sections(payload: bytes) -> list[tuple[int, int, int]]:
 def with_message_annotation(payload: bytes, key: str, encoded_value: bytes) -> bytes:
     """The payload with this message annotation added or replaced; all other bytes are unchanged.
 
-    encoded_value: from codec.encode_value. DecodeError if the payload has no sections up to where it must go.
+    encoded_value: from codec.encode_value. DecodeError if the payload has no sections up to where it must go, or may
+    have the annotation at a second place.
     """
     start, stop = _find_annotations(payload)
+    if payload.find(key.encode(), stop) >= 0:
+        _check_no_annotations(payload, stop)
     if start == stop:
         return payload[:start] + _annotations(key, encoded_value) + payload[start:]
     entries: list[bytes] = []
@@ -324,16 +327,30 @@ def with_message_annotation(payload: bytes, key: str, encoded_value: bytes) -> b
 def with_message_annotations(payloads: list[bytes], key: str, encoded_value: bytes) -> list[bytes]:
     """with_message_annotation for a run of payloads."""
     section = _annotations(key, encoded_value)
-    behind = _BEHIND_ANNOTATIONS
+    behind, named = _BEHIND_ANNOTATIONS, key.encode()
     annotated = []
     for payload in payloads:
-        if payload[:3] in behind:
+        if named in payload:
+            annotated.append(with_message_annotation(payload, key, encoded_value))
+        elif payload[:3] in behind:
             annotated.append(section + payload)
         elif payload[:4] == _EMPTY_HEADER and payload[4:7] in behind:
             annotated.append(_EMPTY_HEADER + section + payload[4:])
         else:
             annotated.append(with_message_annotation(payload, key, encoded_value))
     return annotated
+
+
+def with_true_annotation(payload: bytes, key: str, encoded_value: bytes) -> bytes:
+    """The payload of a message of any format with this message annotation replaced where it has one. DecodeError if it
+    has message-annotations at a wrong place."""
+    if key.encode() not in payload:
+        return payload
+    try:
+        codes = [code for code, _, _ in sections(payload)]
+    except DecodeError:  # nobody reads annotations in it
+        return payload
+    return with_message_annotation(payload, key, encoded_value) if MESSAGE_ANNOTATIONS in codes else payload
 
 
 def with_failures(payload: bytes, failures: int) -> bytes:
@@ -453,6 +470,16 @@ def _find_annotations(payload: bytes) -> tuple[int, int]:
             return offset, stop
         offset = stop
     return offset, offset
+
+
+def _check_no_annotations(payload: bytes, offset: int) -> None:
+    """3.2: sections have an order. Readers such as proton's and rhea's take the last annotations, wherever they are."""
+    end = len(payload)
+    while offset < end:
+        code, value_at = _read_section(payload, offset, end)
+        if code <= MESSAGE_ANNOTATIONS:
+            raise DecodeError(DECODE_ERROR, "header and annotations come once each, and before other sections", offset)
+        offset = skip(payload, value_at, end)
 
 
 def _annotation_entries(payload: bytes, start: int, stop: int) -> list[tuple[Any, int, int, int]]:

@@ -300,9 +300,11 @@ def user_of(certificate: Mapping[str, Any], rules: Sequence[CertificateRule]) ->
             if match is None:
                 continue
             try:
-                return prepare(match.expand(rule.user))
+                user = prepare(match.expand(rule.user))
             except EncodeError:
                 continue
+            if user != NOBODY.user:
+                return user
     return None
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from amqp10.encoder import encode_symbol
-from amqp10.errors import DecodeError
+from amqp10.errors import DECODE_ERROR, DecodeError
 from amqp10.sections import Message, message_annotation, with_message_annotation
 from onceway.client.bodies import decode_body, encode_body
 from router.names import PUBLISHER_ANNOTATION
@@ -123,9 +123,15 @@ def control_message(record: bytes, position: int) -> bytes:
     return with_position(Message(None, application_properties={CONTROL: what}).encode(), position)
 
 
+def has_no_publisher(payload: bytes) -> bool:
+    """Whether readers may take it for a control record. Routers name the publisher in what clients send, but for
+    messages of other formats than AMQP's."""
+    return _CONTROL_BYTES in payload and message_annotation(payload, PUBLISHER_ANNOTATION) is None
+
+
 def control_in(payload: bytes) -> dict[str, Any] | None:
     """What `control_message` has made; None for a message."""
-    if _CONTROL_BYTES not in payload or message_annotation(payload, PUBLISHER_ANNOTATION) is not None:
+    if not has_no_publisher(payload):
         return None
     found = (Message.decode(payload).application_properties or {}).get(CONTROL)
     if not isinstance(found, str):
@@ -151,8 +157,10 @@ def encode_entry(epoch: int, position: int, entry: Entry) -> bytes:
 
 
 def decode_entry(payload: bytes) -> tuple[int, int, Entry]:
-    """(epoch, position, entry) of a payload of the topic NAME.log."""
-    data: bytes = decode_body(payload)
+    """(epoch, position, entry) of a payload of the topic NAME.log. DecodeError if no store has written it."""
+    data = decode_body(payload)
+    if not isinstance(data, bytes) or len(data) < _ENTRY.size or len(data) < _ENTRY.size + data[_ENTRY.size - 1]:
+        raise DecodeError(DECODE_ERROR, "this is no entry of a pipe's log", 0)
     epoch, position, check, size = _ENTRY.unpack_from(data)
     start = _ENTRY.size + size
     return epoch, position, Entry(data[start:], data[_ENTRY.size : start], check)

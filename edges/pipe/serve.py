@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import onceway
-from amqp10.errors import DecodeError
+from amqp10.errors import DECODE_ERROR, DecodeError
 from edges.pipe.listener import Listener
 from edges.pipe.log import UNKNOWN, PipeLog, apply, open_log, parted
 from edges.pipe.messages import (
@@ -31,6 +31,7 @@ from edges.pipe.messages import (
     control,
     decode_entry,
     encode_entry,
+    has_no_publisher,
     number_of,
     read_control,
     reset_id,
@@ -53,6 +54,7 @@ FILL_S: Final = 5.0  # before it looks at the log's topic again: a later promoti
 T = TypeVar("T")
 KEEP_ALL: Final = Retention()
 DROP_EVERY_S: Final = 1.0  # how often the primary looks for what is more than is to be kept
+NO_ENTRY: Final = (0, 0, Entry(b""))
 AGAIN_S: Final = 1.0  # between attempts to become what the state says
 
 
@@ -337,6 +339,8 @@ class StoredPipe:
                 continue
             identity = reset_id(payload)
             try:
+                if has_no_publisher(payload):
+                    raise DecodeError(DECODE_ERROR, "a message of another format that is like a record of the pipe", 0)
                 if identity is None:
                     record = with_position(payload, position)
                 else:
@@ -371,13 +375,21 @@ class StoredPipe:
     async def read_log(self, batch: Batch) -> None:
         """Writes what the primary has published, and accepts it."""
         log = self._log
-        received = [decode_entry(payload) for payload in batch.payloads]
+        received: list[tuple[int, int, Entry]] = []
+        for index, payload in enumerate(batch.payloads):
+            try:
+                received.append(decode_entry(payload))
+            except DecodeError as error:  # of somebody who is no store, and may send there
+                batch[index].reject(error.condition, error.description)
+                received.append(NO_ENTRY)
         async with self._writing:
             latest = max((epoch for epoch, _, _ in received), default=0)
             if latest > log.state.fence:  # what older primaries said may wait for stores that are gone
                 await log.change(fence=latest)
             new: list[Entry] = []
             for index, (epoch, position, entry) in enumerate(received):
+                if entry is NO_ENTRY[2]:
+                    continue
                 if epoch < log.state.fence:
                     batch[index].reject(FENCED, f"epoch {number_of(epoch)} is over")
                     continue

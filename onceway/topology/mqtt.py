@@ -64,6 +64,6 @@ def _read_topics(entry: Entry) -> Iterator[tuple[str, Entry, str]]:
 
 
 def _read_address(text: str) -> str:
-    if not text or text.endswith("*"):
-        raise ValueError(f'"{text}" is no address', "write the name of one address")
+    if not text or text.endswith("*") or text == SESSIONS:
+        raise ValueError(f'"{text}" is no address of clients', "write the name of one address")
     return text

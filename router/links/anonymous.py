@@ -79,9 +79,8 @@ class AnonymousLink(PublisherLink):
             delivery_id = (event.first_id + number) & 0xFFFFFFFF
             try:
                 port = self._port(self._address(payload, event.settled), now)
-                if not message_format:
-                    expires = self.connection.config.address(port.attach.address).expire
-                    (payload,) = self._annotated([payload], expires)
+                expires = self.connection.config.address(port.attach.address).expire
+                (payload,) = self._annotated([payload], message_format, expires)
             except RemoteProtocolError as error:
                 self._reject(delivery_id, event.settled, error.condition, error.description)
                 continue

@@ -61,8 +61,9 @@ SETTLED_TO_A_QUEUE: Final = "a queue takes no settled transfers: send them unset
 MAX_NAME: Final = 1024
 """Bytes of a container-id, link name or address."""
 MAX_EPOCH: Final = 1 << 63
-RESERVED: Final = "$"
-"""Addresses that begin with it are of other specifications, as `$cbs` and `$management`."""
+RESERVED: Final = ("$", "_mqtt/")
+"""Addresses that begin so are of other specifications, as `$cbs` and `$management`, or of routers, as the one by which
+they know where sessions of MQTT are (`router.mqtt.lease`)."""
 
 MANAGEMENT: Final = "$management"
 ANONYMOUS_TARGET: Final = ""
@@ -416,7 +417,8 @@ def read_address(value: Any, place: str) -> str:
     if not isinstance(value, str) or not value:
         raise RemoteProtocolError(INVALID_FIELD, f"{place}: must be a string, not {value!r:.60}")
     if value.startswith(RESERVED):
-        raise RemoteProtocolError(NOT_FOUND, f"{place}: {value!r:.60} is reserved; no topic begins with {RESERVED!r}")
+        text = f"{place}: {value!r:.60} is reserved; no topic begins with {' or '.join(map(repr, RESERVED))}"
+        raise RemoteProtocolError(NOT_FOUND, text)
     return check_name(str(value), place)
 
 

@@ -17,7 +17,7 @@ from amqp10.events import Dispositions, LinkFlow, ResumedTransfer, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
 from amqp10.receiver import ReceiverLink
-from amqp10.sections import with_message_annotations
+from amqp10.sections import with_message_annotations, with_true_annotation
 from amqp10.types import Symbol, UInt
 from router import names
 from router.config import is_dynamic
@@ -176,16 +176,14 @@ class PublisherLink:
         if self.detach_over_memory(now):
             return
         error = None
-        if not event.message_format:
-            try:
-                payloads = self._annotated(payloads, self._expires)
-            except DecodeError:
-                payloads, error = self._annotate_readable(payloads)
-                tags = tags[: len(payloads)]
+        message_format = event.message_format or 0
+        try:
+            payloads = self._annotated(payloads, message_format, self._expires)
+        except DecodeError:
+            payloads, error = self._annotate_readable(payloads, message_format)
+            tags = tags[: len(payloads)]
         if tags:
-            self.connection.core.transfers(
-                self, event.first_id, tags, payloads, event.settled, event.message_format or 0, now
-            )
+            self.connection.core.transfers(self, event.first_id, tags, payloads, event.settled, message_format, now)
         if error is not None and not self.detached:
             tag = event.tags[len(tags)].hex()
             self.detach_with_error(error.condition, f"delivery {tag} is no message: {error}", now)
@@ -309,17 +307,19 @@ class PublisherLink:
             self.proved = True
             self.connection.core.proved(self, now)
 
-    def _annotated(self, payloads: list[bytes], expires: bool) -> list[bytes]:
+    def _annotated(self, payloads: list[bytes], message_format: int, expires: bool) -> list[bytes]:
         """With what the ingress notes in messages (protocol 6.1.5; expires: 6.4.8, too). DecodeError if one is none."""
+        if message_format:
+            return [with_true_annotation(each, names.PUBLISHER_ANNOTATION, self._publisher) for each in payloads]
         payloads = with_message_annotations(payloads, names.PUBLISHER_ANNOTATION, self._publisher)
         return with_expiry(payloads, self.connection.core.clock_us() // 1000) if expires else payloads
 
-    def _annotate_readable(self, payloads: list[bytes]) -> tuple[list[bytes], DecodeError | None]:
+    def _annotate_readable(self, payloads: list[bytes], message_format: int) -> tuple[list[bytes], DecodeError | None]:
         """The payloads before the first malformed one, annotated; and what is wrong with that one."""
         annotated: list[bytes] = []
         for payload in payloads:
             try:
-                annotated += self._annotated([payload], self._expires)
+                annotated += self._annotated([payload], message_format, self._expires)
             except DecodeError as error:
                 return annotated, error
         return annotated, None

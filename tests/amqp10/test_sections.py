@@ -20,6 +20,7 @@ from amqp10.sections import (
     sections,
     with_message_annotation,
     with_message_annotations,
+    with_true_annotation,
 )
 from amqp10.types import Array, Described, Symbol, Timestamp, ULong
 from tests.amqp10.values import NO_FORM, SYMBOLS, TEXT, VALUES, attempt
@@ -376,3 +377,47 @@ def test_large_body_is_only_looked_at_from_outside() -> None:
     payload = Message(b"\x00" * 10_000_000, properties=Properties(subject="s")).encode()
     assert [code for code, _, _ in sections(payload)] == [0x73, 0x75]
     assert with_message_annotation(payload, KEY, VALUE) == ANNOTATION + payload
+
+
+# --- an annotation that a client claims
+
+FORGED, TRUE = described(0x72, {Symbol(KEY): "alice/p"}), encode_value("mallory/p")
+PROPERTIES_, BODY_ = Properties(subject="s").encode(), described(0x77, "x")
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        PROPERTIES_ + FORGED + BODY_,
+        FORGED + FORGED + BODY_,
+        BODY_ + FORGED,
+        FORGED + PROPERTIES_ + FORGED + BODY_,
+        Header().encode() + PROPERTIES_ + FORGED + BODY_,
+        b"\x00\x80" + bytes(7) + b"\x73\x45" + FORGED + BODY_,
+    ],
+)
+def test_annotations_at_a_second_or_wrong_place_are_refused(payload: bytes) -> None:
+    """proton and rhea read the last ones."""
+    with pytest.raises(DecodeError, match="header and annotations come once each, and before other sections"):
+        with_message_annotations([payload], KEY, TRUE)
+    with pytest.raises(DecodeError):
+        with_true_annotation(payload, KEY, TRUE)
+
+
+@pytest.mark.parametrize("key", [Symbol(KEY), KEY])
+def test_an_annotation_is_replaced_wherever_its_name_occurs_otherwise(key: str) -> None:
+    payload = described(0x72, {key: "alice/p"}) + PROPERTIES_ + described(0x77, f"{KEY} is the annotation")
+    for annotated in (
+        *with_message_annotations([payload, payload], KEY, TRUE),
+        with_true_annotation(payload, KEY, TRUE),
+    ):
+        assert message_annotation(annotated, KEY) == "mallory/p"
+        assert b"alice" not in annotated
+        assert annotated.endswith(payload[-20:])
+
+
+@pytest.mark.parametrize(
+    "payload", [b"whatever", b"what " + KEY.encode(), PROPERTIES_ + BODY_, described(0x77, KEY), b""]
+)
+def test_a_message_of_another_format_that_claims_nothing_is_not_touched(payload: bytes) -> None:
+    assert with_true_annotation(payload, KEY, TRUE) == payload

@@ -249,6 +249,8 @@ def test_mechanisms_are_those_that_the_file_makes_possible() -> None:
         ([("uri", ".*", r"\g<0>")], "spiffe://n/alice"),
         ([("dns", "host", "x")], None),
         ([("common_name", "Al(x)?ice", r"\1")], None),
+        ([("dns", "host", "anonymous")], None),
+        ([("dns", ".*", "anonymous"), ("common_name", ".*", "last")], "last"),
         ([], None),
     ],
 )

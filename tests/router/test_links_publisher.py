@@ -9,9 +9,10 @@ import pytest
 from amqp10.events import Dispositions
 from amqp10.outcomes import ACCEPTED, Rejected
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED
-from amqp10.sections import message_annotation
+from amqp10.sections import Message, message_annotation
 from amqp10.termini import Coordinator, Source, Target
 from amqp10.types import Symbol, ULong
+from router import names
 from router.config import RouterConfig
 from router.core.ports import UNIQUE_TAGS, Outcome
 from tests.router.links import BODY, MIB, Clients, send, symbols
@@ -168,6 +169,16 @@ def test_a_message_of_another_format_is_not_touched(clients: Clients, core: Any)
     clients.exchange()
     call = core.named("transfers")[0]
     assert (call[3], call[5]) == ([b"whatever"], 7)
+
+
+def test_a_message_of_another_format_cannot_claim_another_publisher(clients: Clients, core: Any) -> None:
+    client = clients.connect("mallory")
+    link = client.sender("p")
+    claims = Message("x", message_annotations={Symbol(names.PUBLISHER_ANNOTATION): "alice/p"}).encode()
+    link.send([b"1"], [claims], message_format=7)
+    clients.exchange()
+    ((payload,), message_format) = core.named("transfers")[0][3:6:2]
+    assert (message_annotation(payload, names.PUBLISHER_ANNOTATION), message_format) == ("mallory/p", 7)
 
 
 def test_a_payload_that_is_no_message_detaches_after_what_came_before_it(clients: Clients, core: Any) -> None:

@@ -329,6 +329,37 @@ def test_sessions_of_different_users_have_nothing_to_do_with_each_other(world: W
     assert set(world.router.mqtt.sessions) == {"alice|s", "bob|s"}
 
 
+def test_an_identifier_of_another_user_is_answered_like_one_that_nobody_has(world: World) -> None:
+    alice = world.connect("s", step=Success("alice"), properties=LASTING)
+    subscribe(alice, "a")
+    alice.lose()
+    mallory = [world.client(step=Success("mallory")) for _ in range(2)]
+    names = ("s", "nobodys")
+    answers = [
+        client.send(Connect(name, 5, clean_start=False, properties=LASTING))
+        for client, name in zip(mallory, names, strict=True)
+    ]
+    assert answers[0] == answers[1]
+    assert not answers[0][0].session_present  # type: ignore[union-attr]
+    publisher = world.connect("p")
+    publisher.send(Publish("a", b"1", 1, packet_id=1))
+    assert [each.take() for each in mallory] == [[], []]
+    alice = world.connect("s", step=Success("alice"), properties=LASTING, clean_start=False)
+    assert texts(answer(alice)) == [b"1"]
+
+
+def test_a_will_goes_only_where_its_user_may_send() -> None:
+    policies = (Policy(("*",), receive=("*",)), Policy(("alice",), send=("other",)))
+    world = World({"a": "all", "b": "other"}, policies=policies)
+    subscriber = world.connect("s")
+    subscribe(subscriber, "#")
+    for user in ("mallory", "alice"):
+        for topic in "ab":
+            will = Will(topic, f"{user} {topic}".encode(), 1)
+            world.connect(f"{user}{topic}", step=Success(user), will=will).lose()
+    assert texts(answer(subscriber)) == [b"alice b"]
+
+
 def test_what_a_client_published_before_it_left_still_comes(world: World) -> None:
     subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p")
     subscribe(subscriber, "a")

@@ -10,15 +10,18 @@ from typing import Any
 
 import pytest
 
+from amqp10.errors import NOT_FOUND
 from amqp10.events import Dispositions, Transfers
 from amqp10.link import Link
-from amqp10.outcomes import ACCEPTED
-from amqp10.performatives import Attach
-from amqp10.sections import Message
+from amqp10.outcomes import ACCEPTED, Rejected
+from amqp10.performatives import RCV_FIRST, Attach
+from amqp10.sections import Message, Properties, message_annotation
 from amqp10.termini import Source, Target
-from amqp10.types import ULong
+from amqp10.types import Symbol, ULong
 from router.config import AddressConfig
-from router.policies import Policy
+from router.links.management import Request
+from router.names import PUBLISHER_ANNOTATION
+from router.policies import Identity, Policy
 from tests.router.links import BODY, Client, Clients, payloads, send, symbols
 from tests.router.test_policies import REFUSED, connect, error, network
 
@@ -208,3 +211,111 @@ def test_queues_are_used_by_whom_an_entry_lets(direction: str) -> None:
     )
     assert not mallory.sender("l", target=Target("jobs")).attached
     assert not mallory.receiver("m", source=Source("jobs")).attached
+
+
+@pytest.mark.parametrize("container", FORGED)
+def test_what_a_consumer_of_a_queue_holds_is_its_users_only(container: str) -> None:
+    clients = network(restricted=False, addresses=(AddressConfig("jobs", type="queue"),))
+    bob, alice = connect(clients, "bob"), connect(clients, "alice")
+    jobs: dict[str, Any] = {"source": Source("jobs", timeout=60)}
+    hers = alice.receiver("s", credit=1, **jobs)
+    bob.sender(target=Target("jobs")).send([b"1"], [Message("one").encode()])
+    clients.exchange()
+    tag = alice.seen(Transfers)[0].tags[0]
+    mallory = connect(clients, "mallory", container)
+    theirs, new = (mallory.receiver(name, credit=5, unsettled={tag: None}, **jobs) for name in ("s", "new"))
+    assert answer_to(mallory, theirs) == answer_to(mallory, new)
+    assert (got(mallory), hers.detached) == ([], False)
+    theirs.detach(closed=True)
+    clients.exchange()
+    assert not hers.detached
+
+
+# --- addresses that are nobody's
+
+
+@pytest.mark.parametrize("address", ["$management", "$cbs", "_mqtt/sessions", "_mqtt/x"])
+def test_reserved_addresses_are_no_topics_whatever_policies_allow(address: str) -> None:
+    """Where sessions of MQTT are is known by a subscription: no client of AMQP takes one, or sends there."""
+    clients = network(Policy(("*",), send=("*",), receive=("*",)))
+    mallory = connect(clients, "mallory")
+    anonymous = mallory.sender("anonymous", target=Target(), rcv_settle_mode=RCV_FIRST)
+    anonymous.send([b"1"], [Message("x", properties=Properties(to=address)).encode()])
+    clients.exchange()
+    (refused,) = mallory.seen(Dispositions, anonymous)
+    assert (type(refused.state), str(refused.state.error.condition)) == (Rejected, NOT_FOUND)
+    for link in (
+        mallory.sender("to", target=Target(address)),
+        mallory.receiver("session", source=Source(address, timeout=60)),
+    ):
+        assert error(mallory, link)[0] == NOT_FOUND
+
+
+# --- messages and requests that claim what is not theirs
+
+
+def test_nobody_publishes_as_another_publisher() -> None:
+    clients = network(restricted=False)
+    bob, mallory = connect(clients, "bob"), connect(clients, "mallory")
+    bob.receiver("s", credit=10, source=Source("orders"))
+    claims = Message("x", message_annotations={Symbol(PUBLISHER_ANNOTATION): "alice|c/p"}).encode()
+    twice = claims[: claims.index(b"\x00\x53\x77")] + claims
+    anonymous = mallory.sender("anonymous", target=Target(), rcv_settle_mode=RCV_FIRST)
+    to = Properties(to="orders")
+    named = Message("x", properties=to, message_annotations={Symbol(PUBLISHER_ANNOTATION): "alice|c/p"}).encode()
+    anonymous.send([b"1", b"2"], [named, to.encode() + claims])
+    mallory.sender("p").send([b"1", b"2"], [claims, claims], message_format=9)
+    link = mallory.sender("q")
+    link.send([b"1", b"2"], [claims, twice])
+    clients.exchange()
+    publishers = [message_annotation(each, PUBLISHER_ANNOTATION) for each in payloads(bob.seen(Transfers))]
+    assert len(publishers) == 4
+    assert all(each.startswith("mallory%7Cc/") for each in publishers)
+    assert "header and annotations come once each" in error(mallory, link)[1]
+
+
+class Asked:
+    """In place of the management node: keeps requests."""
+
+    def __init__(self, *readers: str) -> None:
+        self.readers = readers
+        self.requests: list[Request] = []
+
+    def may_read(self, who: Identity) -> bool:
+        return who.user in self.readers
+
+    def ask(self, request: Request) -> None:
+        self.requests.append(request)
+
+
+def test_an_answer_goes_only_where_the_one_who_asks_may_send() -> None:
+    clients = network(Policy(("alice", "mallory"), send=("mine",), receive=("mine",)))
+    asked = clients.router.management = Asked("alice", "mallory")
+    alice, mallory = connect(clients, "alice"), connect(clients, "mallory")
+    box = {"source": Source("$management"), "target": Target("answers"), "rcv_settle_mode": RCV_FIRST}
+    hers = alice.receiver("box", credit=5, **box)
+    asks = mallory.sender("asks", target=Target("$management"), rcv_settle_mode=RCV_FIRST)
+    places = ("mine", "answers", "orders", "_dynamic/a/1", "$management", "_mqtt/sessions", None)
+    for number, place in enumerate(places):
+        asks.send([b"%d" % number], [Message("x", properties=Properties(reply_to=place)).encode()])
+        clients.exchange()
+    states = [each.state for each in mallory.seen(Dispositions, asks)]
+    conditions = [str(each.error.condition) if isinstance(each, Rejected) else "accepted" for each in states]
+    assert conditions == ["accepted", REFUSED, REFUSED, REFUSED, NOT_FOUND, NOT_FOUND, "amqp:invalid-field"]
+    assert [each.who.user for each in asked.requests] == ["mallory"]
+    assert not payloads(alice.seen(Transfers, hers))
+
+
+def test_whoever_may_not_read_cannot_ask_or_listen_at_the_management_node() -> None:
+    clients = network(Policy(("*",), send=("*",), receive=("*",), dynamic=True))
+    clients.router.management = Asked("alice")
+    mallory = connect(clients, "mallory")
+    links = [
+        mallory.sender("asks", target=Target("$management"), rcv_settle_mode=RCV_FIRST),
+        mallory.receiver("box", source=Source("$management"), target=Target("answers")),
+        mallory.sender("asks here", target=Target("_topo/0/a/$management"), rcv_settle_mode=RCV_FIRST),
+    ]
+    assert {error(mallory, each) for each in links} == {
+        (REFUSED, "user 'mallory' may not read here: neither users nor groups of admin name them")
+    }
+    assert clients.router.status()["limits"]["refused"] == {"policies": 3}
