@@ -20,10 +20,12 @@ demo: runtime ## three routers, one killed in mid-stream, and the ledger
 test: check ## make check, the whole test suite, and beside it 2,000 random schedules
 	@scripts/test.sh $(ARGS)
 
-check: tools ## ruff, mypy --strict, import-linter
+check: tools ## ruff, mypy --strict, import-linter, requirements.lock
 	@echo "ruff" && $(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@echo "mypy --strict" && $(BIN)/mypy
 	@echo "import-linter" && $(BIN)/lint-imports
+	@echo "requirements.lock" && $(PYTEST) -q -k lock tests/onceway/test_packaging.py
+	@scripts/audit.sh --if-reachable
 
 unit: tools ## the tests that take a moment: no processes, no interop
 	@$(PYTEST) tests/amqp10 tests/mqtt tests/router tests/interrouter tests/onceway -m "not slow and not long" $(ARGS)
@@ -63,7 +65,7 @@ wheel: venv $(TOOLS)/python ## dist/onceway-*-py3-none-any.whl, and beside it wh
 	@rm -rf dist build/lib
 	@$(BIN)/python -m pip wheel -q --no-deps -w dist .
 	@$(TOOLS)/python -m pip install -q cyclonedx-bom
-	@$(TOOLS)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible \
+	@$(TOOLS)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible --validate \
 		-o $$(ls dist/onceway-*-py3-none-any.whl | sed 's/-py3.*/.cdx.json/') 2>/dev/null
 
 # Programs about packages, apart from what is tested.
@@ -76,9 +78,8 @@ lock: $(TOOLS)/python ## requirements.lock: what a wheel needs to run, each with
 	@$(TOOLS)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header \
 		--extra postgresql --extra metadata --extra oauth pyproject.toml -o requirements.lock
 
-audit: $(TOOLS)/python ## known vulnerabilities of what requirements.lock names (asks pypi.org)
-	@$(TOOLS)/python -m pip install -q pip-audit
-	@$(TOOLS)/pip-audit --strict --require-hashes --disable-pip -r requirements.lock
+audit: venv ## known vulnerabilities of what requirements.lock names (asks pypi.org)
+	@scripts/audit.sh
 
 wheel-compiled: venv ## the same with compiled modules, for this Python and this kind of machine: half the CPU (wants a C compiler)
 	@ONCEWAY_COMPILED=1 $(BIN)/python -m pip wheel -q --no-deps -w dist .

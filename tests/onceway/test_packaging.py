@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,26 @@ def test_every_version_of_the_lock_has_its_hashes() -> None:
     assert len(entries) == len(locked()) > 10
     for entry in entries:
         assert re.search(r"--hash=sha256:[0-9a-f]{64}\b", entry), entry.splitlines()[0]
+
+
+def test_the_lock_holds_what_its_packages_need() -> None:
+    """As far as they are installed here in the version of the lock."""
+    versions, checked = locked(), 0
+    wanted = {"pyjwt": {"crypto"}, "psycopg": {"binary"}}  # extras, as pyproject.toml names them
+    for name, version in versions.items():
+        try:
+            installed = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        if installed.version != version:
+            continue
+        checked += 1
+        for requirement in map(Requirement, installed.requires or ()):
+            extras = ("", *wanted.get(name, ()))
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+                found = versions.get(canonicalize_name(requirement.name), "0")
+                assert found in requirement.specifier, f"{name} needs {requirement}, the lock has {found}: make lock"
+    assert checked > 5
 
 
 def test_make_lock_takes_those_extras() -> None:
