@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from amqp10.link import Link
+from amqp10.termini import Source, Target
 from onceway import topology
 from onceway.topology.difference import difference
+from onceway.topology.policies import POLICY_KEYS
 from router.policies import Policy
+from tests.router.test_policies import connect, error, network
 
 BASE = """\
 network: shop
@@ -108,3 +112,48 @@ def test_a_changed_entry_is_named(tmp_path: Path) -> None:
         "removed policy {users: [anonymous], send: [x]}",
         "added policy {users: [anonymous], receive: [x]}",
     ]
+
+
+# --- what each key lets through at a router, and what not: (entry, (user, groups, direction, address) let in, refused)
+LANGUAGE = {
+    "users": ("users: [alice], send: [x]", ("alice", (), "send", "x"), ("bob", ("alice",), "send", "x")),
+    "groups": ("groups: [ops], send: [x]", ("bob", ("ops",), "send", "x"), ("ops", ("dev",), "send", "x")),
+    "send": ("users: [alice], send: [x]", ("alice", (), "send", "x"), ("alice", (), "receive", "x")),
+    "receive": ("users: [alice], receive: [x]", ("alice", (), "receive", "x"), ("alice", (), "send", "x")),
+    "dynamic": ("users: [a], dynamic: true", ("a", (), "receive", None), ("b", (), "receive", None)),
+    "dynamic: false": (
+        "users: ['*'], send: ['*'], receive: ['*'], dynamic: false",
+        ("a", (), "receive", "x"),
+        ("a", (), "receive", None),
+    ),
+    "users: ['*']": ("users: ['*'], send: [x]", ("bob", (), "send", "x"), ("bob", (), "send", "y")),
+    "send: ['x*']": ("users: [a], send: ['x*']", ("a", (), "send", "xy"), ("a", (), "send", "yx")),
+    "send: ['*']": ("users: [a], send: ['*']", ("a", (), "send", "y"), ("a", (), "receive", "y")),
+    "${user}": (
+        "users: ['*'], receive: ['b/${user}/*']",
+        ("a", (), "receive", "b/a/1"),
+        ("a", (), "receive", "b/ab/1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("key", LANGUAGE)
+def test_each_word_of_an_entry_lets_in_and_refuses(key: str, tmp_path: Path) -> None:
+    entry, let_in, refused = LANGUAGE[key]
+    config = load(tmp_path, f"{USERS}policies: [{{{entry}}}]\n").router_config("a")
+    assert config.policies is not None
+    for (user, groups, direction, address), allowed in ((let_in, True), (refused, False)):
+        clients = network(*config.policies)
+        client = connect(clients, user)
+        client.served.connection.groups = groups
+        if direction == "send":
+            link: Link = client.sender(target=Target(address))
+        else:
+            link = client.receiver(source=Source(address, dynamic=address is None))
+        assert link.attached is allowed
+        if not allowed:
+            assert error(client, link)[0] == "amqp:unauthorized-access"
+
+
+def test_each_key_of_an_entry_is_among_them() -> None:
+    assert set(POLICY_KEYS) <= set(LANGUAGE)
