@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -25,15 +26,16 @@ PASSWORD = "wonderland"
 
 
 class Guarded:
-    """Two routers that let in alice, with TLS at `url` and without it at `plain`."""
+    """Two routers that let in alice, with TLS at `url` and without it at `plain`; `routers` may be more, in a
+    row."""
 
-    def __init__(self, directory: Path, **sasl: Any) -> None:
+    def __init__(self, directory: Path, routers: str = "ab", **sasl: Any) -> None:
         self.pki = Pki(directory / "pki")
         self.pki.certificate("router", "127.0.0.1", "localhost")
         self.users = directory / "users.json"
         store_users(self.users, Users({"alice": User(with_password(PASSWORD), ("ops",))}))
-        self.network = LiveNetwork(directory, ("a", "b"), [("a", "b")])
-        ports = {name: free_port() for name in "ab"}
+        self.network = LiveNetwork(directory, tuple(routers), list(itertools.pairwise(routers)))
+        ports = {name: free_port() for name in routers}
         document = self.network.topology()
         document["tls"] = {"outside": {"certificate": "pki/router.pem", "ca": "pki/ca.pem", "clients": "optional"}}
         document["sasl"] = {"users": "users.json", **sasl}
@@ -42,7 +44,7 @@ class Guarded:
         self.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
         self.routers: dict[str, Served] = {}
         self.url = [f"amqps://127.0.0.1:{port}" for port in ports.values()]
-        self.plain = [self.network.routers[name].url for name in "ab"]
+        self.plain = [self.network.routers[name].url for name in routers]
 
     def tls(self, certificate: Path | None = None) -> ssl.SSLContext:
         return onceway.tls_context(self.pki.ca, certificate)

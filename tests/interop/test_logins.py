@@ -1,7 +1,8 @@
 """Who is let in through TLS, and what who is not is told, judged by proton, rhea and our client.
 
-Each failure is known on both sides within a second (more than a login takes), and disturbs nobody else. Proton knows SCRAM where it was compiled
-with cyrus-sasl (Debian: libsasl2-dev); rhea does not know it.
+Each failure is known on both sides within a second (more than a login takes), and disturbs nobody else. Proton knows SCRAM
+where it was compiled with cyrus-sasl (Debian: libsasl2-dev); rhea does not know it. Nobody has OAUTHBEARER ready: rhea has
+it from ten lines that are written from RFC 7628.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from proton import SASL, ConnectionException, SSLDomain
 from proton.utils import BlockingConnection, LinkDetached
 
 import onceway
 from tests.guarded import PASSWORD, Guarded
 from tests.onceway.test_authentication import undisturbed
+from tests.onceway.test_tokens import AUDIENCE, ISSUER, Issuer
 from tests.pki import Pki
 
 LOGIN = Path(__file__).parent / "rhea" / "login.js"
 WITHIN_S = 1.0
+STALE_ROUTER = "c"  # its certificate has expired
 CONNECTED = "connected to a"
 SCRAM = ("SCRAM-SHA-512-PLUS", "SCRAM-SHA-256-PLUS", "SCRAM-SHA-512", "SCRAM-SHA-256")
 CYRUS = tuple(name for name in SCRAM[2:] if SASL.extended())
@@ -35,14 +39,16 @@ CYRUS = tuple(name for name in SCRAM[2:] if SASL.extended())
 
 @dataclass(frozen=True)
 class Case:
-    """What a client comes with. Files are named without .pem."""
+    """What a client comes with, and to which router. Files are named without .pem."""
 
     mechanism: str
     user: str = ""
     password: str = ""
     certificate: str = ""
+    token: str = ""
     ca: str = "ca"
     servername: str = "localhost"
+    router: str = "a"
 
 
 @dataclass(frozen=True)
@@ -58,27 +64,46 @@ RIGHT: dict[str, Any] = {"user": "alice", "password": PASSWORD}
 REFUSED = r"Authentication failed|Failed to authenticate|the server refused \S+: code 1"
 UNTRUSTED = "certificate verify failed|self-signed certificate|certificate is not accepted: self-signed"
 ELSEWHERE = "certificate verify failed|does not match certificate|certificate is not accepted: Hostname mismatch"
+STALE = "certificate verify failed|certificate has expired"
 CLIENTS_FAULT = "no TLS with .*: (TLS failed: .*alert|the client has left without a word)"  # proton says why
+# (what is wrong with TLS, what the client is told, what the router logs)
+TLS_FAULTS: list[tuple[dict[str, str], str, str]] = [
+    ({"ca": "stranger"}, UNTRUSTED, CLIENTS_FAULT),
+    ({"servername": "elsewhere.example"}, ELSEWHERE, CLIENTS_FAULT),
+    ({"router": STALE_ROUTER}, STALE, CLIENTS_FAULT),
+    ({"certificate": "expired"}, "certificate expired", "no TLS .*: certificate has expired"),
+    ({"certificate": "gone"}, "certificate revoked", "no TLS .*: certificate revoked"),
+    ({"certificate": "foreign"}, "unknown ca", "no TLS .*: unable to get local issuer"),
+]
 
 
-def cases(mechanisms: Sequence[str]) -> list[tuple[Case, str, str]]:
+def cases(mechanisms: Sequence[str], issuer: Issuer) -> list[tuple[Case, str, str]]:
     """(what comes, what the client is told, what the router logs), as patterns."""
     let_in = r"client alice\|.* connected"
-    made = [
-        (Case("EXTERNAL", certificate="alice"), CONNECTED, let_in),
-        (Case("EXTERNAL", certificate="nobody"), REFUSED, "EXTERNAL without a certificate that .* has a rule for"),
-        (Case("EXTERNAL", certificate="expired"), "certificate expired", "no TLS .*: certificate has expired"),
-        (Case("EXTERNAL", certificate="gone"), "certificate revoked", "no TLS .*: certificate revoked"),
-        (Case("EXTERNAL", certificate="foreign"), "unknown ca", "no TLS .*: unable to get local issuer"),
-        *((Case(mechanism, **RIGHT), CONNECTED, let_in) for mechanism in mechanisms),
-    ]
-    for mechanism in mechanisms[:2]:  # four failures of one address are not answered later than within a second
-        for user, password in (("alice", "x"), ("bob", PASSWORD)):
-            made.append((Case(mechanism, user, password), REFUSED, f"refused: wrong user or password for '{user}'"))
-    made += [
-        (Case("PLAIN", **RIGHT, ca="stranger"), UNTRUSTED, CLIENTS_FAULT),
-        (Case("PLAIN", **RIGHT, servername="elsewhere.example"), ELSEWHERE, CLIENTS_FAULT),
-    ]
+    made: list[tuple[Case, str, str]] = []
+    for mechanism in mechanisms:
+        wrong: list[tuple[dict[str, str], str]]
+        if mechanism == "EXTERNAL":
+            right = {"certificate": "alice"}
+            wrong = [({"certificate": "nobody"}, "EXTERNAL without a certificate that .* has a rule for")]
+        elif mechanism == "OAUTHBEARER":
+            right = {"token": issuer.token()}
+            wrong = [
+                ({"token": Issuer().token()}, "a token that does not count: Signature verification failed"),
+                ({"token": issuer.token(lasts_s=-60)}, "a token that does not count: Signature has expired"),
+                ({"token": issuer.token(aud="others")}, "a token that does not count: Audience doesn't match"),
+                ({"token": issuer.token(sub="anonymous")}, "a token for 'anonymous', which can be nobody's name"),
+            ]
+        else:
+            right = RIGHT
+            wrong = [
+                ({"user": user, "password": password}, f"refused: wrong user or password for '{user}'")
+                for user, password in (("alice", "x"), ("bob", PASSWORD))
+            ]
+        made.append((Case(mechanism, **right), CONNECTED, let_in))
+        made += [(Case(mechanism, **each), REFUSED, logs) for each, logs in wrong]
+        if mechanism not in SCRAM or mechanism == next(each for each in mechanisms if each in SCRAM):  # TLS comes first
+            made += [(Case(mechanism, **{**right, **fault}), says, logs) for fault, says, logs in TLS_FAULTS]
     return made
 
 
@@ -99,7 +124,7 @@ async def proton(guarded: Guarded, tries: list[Case]) -> list[Told]:
         who: dict[str, Any] = {"user": case.user, "password": case.password} if case.user else {}
         try:
             connection = BlockingConnection(
-                guarded.url[0],
+                at(guarded, case),
                 timeout=5.0,
                 ssl_domain=domain,
                 reconnect=False,
@@ -123,9 +148,9 @@ async def ours(guarded: Guarded, tries: list[Case]) -> list[Told]:
         certificate = directory / f"{case.certificate}.pem" if case.certificate else None
         lost: asyncio.Queue[str] = asyncio.Queue()
         connecting = onceway.connect(
-            guarded.url[0].replace("127.0.0.1", "localhost" if case.servername == "localhost" else "127.1"),
+            at(guarded, case).replace("127.0.0.1", "localhost" if case.servername == "localhost" else "127.1"),
             tls=onceway.tls_context(directory / f"{case.ca}.pem", certificate),
-            credentials=onceway.Credentials(case.user, case.password, case.mechanism),
+            credentials=onceway.Credentials(case.user, case.password, case.mechanism, case.token or None),
             on_report=lambda report: lost.put_nowait(report.reason) if isinstance(report, onceway.RouterLost) else None,
         )
         opened = asyncio.ensure_future(connecting.__aenter__())
@@ -147,16 +172,28 @@ async def ours(guarded: Guarded, tries: list[Case]) -> list[Told]:
     return [await timed(login(case)) for case in tries]
 
 
+def at(guarded: Guarded, case: Case) -> str:
+    return guarded.url["abc".index(case.router)]
+
+
 async def timed(login: Awaitable[str]) -> Told:
     began, start = time.time(), time.monotonic()
     said = await login
     return Told(said, began, time.monotonic() - start)
 
 
+@pytest.fixture(scope="module")
+def issuer() -> Issuer:
+    return Issuer()
+
+
 @pytest.fixture
-def guarded(tmp_path: Path) -> Guarded:
-    guarded = Guarded(tmp_path, certificates=[{"from": "common_name", "match": "alice"}])
+def guarded(tmp_path: Path, issuer: Issuer) -> Guarded:
+    (tmp_path / "keys.json").write_bytes(issuer.jwks())
+    tokens = {"keys": "keys.json", "issuer": ISSUER, "audience": AUDIENCE}
+    guarded = Guarded(tmp_path, "abc", certificates=[{"from": "common_name", "match": "alice"}], tokens=tokens)
     pki = guarded.pki
+    pki.certificate("stale", "127.0.0.1", "localhost", days=-1)
     for name in ("alice", "nobody", "gone"):
         pki.certificate(name)
     pki.certificate("expired", days=-1)
@@ -164,18 +201,26 @@ def guarded(tmp_path: Path) -> Guarded:
     (pki.directory / "stranger.pem").write_bytes(Pki(tmp_path / "stranger").ca.read_bytes())
     lists = pki.revoked(pki.directory / "gone.pem")
     path = guarded.network.topology_path
-    path.write_text(path.read_text().replace("clients: optional", f"clients: optional\n    revoked: {lists}"))
+    document = yaml.safe_load(path.read_text())
+    document["tls"]["outside"]["revoked"] = str(lists)
+    document["tls"]["stale"] = {**document["tls"]["outside"], "certificate": "pki/stale.pem"}
+    document["routers"][STALE_ROUTER]["tls"] = "stale"
+    path.write_text(yaml.safe_dump(document, sort_keys=False))
     return guarded
 
 
 @pytest.mark.parametrize("judge", ["proton", "rhea", "ours"])
 def test_each_mechanism_and_each_reason_to_be_refused(
-    judge: str, guarded: Guarded, request: pytest.FixtureRequest
+    judge: str, guarded: Guarded, issuer: Issuer, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for bound in ("FREE", "MOST_OF_ADDRESS", "MOST_OF_USER"):  # guessing is late and then refused in other tests
+        monkeypatch.setattr(f"onceway.guesses.{bound}", 1_000)
+
     async def rhea(guarded: Guarded, tries: list[Case]) -> list[Told]:
         installed = request.getfixturevalue("rhea")
-        given: list[dict[str, str]] = [
+        given: list[dict[str, Any]] = [
             {
+                "port": int(at(guarded, case).rpartition(":")[2]),
                 **{key: value for key, value in vars(case).items() if value},
                 **{
                     key: str(guarded.pki.directory / f"{name}.pem")
@@ -188,7 +233,6 @@ def test_each_mechanism_and_each_reason_to_be_refused(
         program = await asyncio.create_subprocess_exec(
             "node",
             str(LOGIN),
-            guarded.url[0].rpartition(":")[2],
             json.dumps(given),
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, "NODE_PATH": str(installed / "node_modules")},
@@ -198,22 +242,23 @@ def test_each_mechanism_and_each_reason_to_be_refused(
         return [Told(each["said"], each["began"] / 1000, each["took"] / 1000) for each in answers]
 
     play, mechanisms = {
-        "proton": (proton, ("PLAIN", *CYRUS)),
-        "rhea": (rhea, ("PLAIN",)),
-        "ours": (ours, ("PLAIN", *SCRAM)),
+        "proton": (proton, ("EXTERNAL", "PLAIN", *CYRUS)),
+        "rhea": (rhea, ("EXTERNAL", "PLAIN", "OAUTHBEARER")),
+        "ours": (ours, ("EXTERNAL", "PLAIN", "OAUTHBEARER", *SCRAM)),
     }[judge]
-    table = cases(mechanisms)
+    table = cases(mechanisms, issuer)
 
     async def story() -> None:
         async with undisturbed(guarded):
             told = await play(guarded, [case for case, _, _ in table])
         # On a busy machine a login that succeeds takes long, too.
         within_s = WITHIN_S + max(each.took_s for each in told if each.said == CONNECTED)
-        log = guarded.log().splitlines()
+        logs_of = {name: guarded.log(name).splitlines() for name in ("a", STALE_ROUTER)}
         for (case, says, logs), each in zip(table, told, strict=True):
             assert re.search(says, each.said), f"{case}: {each}"
             assert each.took_s < within_s, f"{case}: {each}"
             # Lines come in the order of the cases: each is looked for behind the one before.
+            log = logs_of[case.router]
             place = next((n for n, line in enumerate(log) if re.search(logs, line)), None)
             assert place is not None, f"{case}: no {logs} in the router's log in {log}"
             assert when(log[place]) - each.began < within_s, f"{case}: {each}: {log[place]}"
