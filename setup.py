@@ -34,6 +34,7 @@ INTERPRETED = {
     "router/core/waiting.py",
     "router/links/negotiation.py",
     # A transformer of lark with closures in its methods: mypyc stops with an internal error.
+    "router/links/predicate.py",
     "router/links/selector.py",
     # A protocol, and methods that are one function under several names.
     "router/reporting.py",

@@ -22,9 +22,9 @@ from bench.processes import cpu_seconds
 from chaos.live.ports import free_port
 from edges.metadata.client import Change, Client, Message
 from edges.metadata.exchange import LocalPublishers, NetworkPublishers
-from edges.metadata.predicate import Predicate, Value
 from edges.metadata.registry import Diffs, Registry
 from onceway.loop import run
+from router.links.predicate import Predicate, Value
 from tests.live import LiveNetwork
 
 MANY = 100_000

@@ -56,6 +56,8 @@ GONE: Final = "there is no such dynamic node: it ends with the link that made it
 
 PARTITION: Final = "onceway:partition"
 """Filter of a source: list [index, count]. Of count links each message goes to one."""
+PREDICATE: Final = "onceway:predicate"
+"""Filter of a source: a predicate on application properties (docs/metadata.md)."""
 
 # Of pipes (docs/pipe.md).
 STORES: Final = "onceway:stores"

@@ -33,10 +33,11 @@ class Cache:
         assert depth is None or depth >= 1
         self._depth = depth
         self._samples: dict[str, deque[Sample]] = {}
+        self._size = 0
         self._unread: dict[str, int] = {}  # key: how many of the newest were never read
 
     def __len__(self) -> int:
-        return sum(map(len, self._samples.values()))
+        return self._size
 
     @property
     def unread(self) -> bool:
@@ -46,6 +47,7 @@ class Cache:
     def add(self, sample: Sample) -> None:
         """A sample has come: with keep-last it may push out the oldest of its key."""
         kept = self._samples.setdefault(sample.key, deque(maxlen=self._depth))
+        self._size += len(kept) != self._depth
         kept.append(sample)
         self._unread[sample.key] = min(self._unread.get(sample.key, 0) + 1, len(kept))
 
@@ -62,5 +64,5 @@ class Cache:
         """The samples of this key, or of all keys; they are removed."""
         taken = self.read(key)
         for each in list(self._samples) if key is None else [key]:
-            self._samples.pop(each, None)
+            self._size -= len(self._samples.pop(each, ()))
         return taken

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import msgpack
 
-from edges.metadata.predicate import Value
 from edges.metadata.wire import DIFF, ERROR, PUBLISH, QUERY, Changes
 from onceway.errors import OncewayError
+from router.links.predicate import Value
 
 PORT: Final = 4444
 _READ_BYTES: Final = 64 << 10

@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from edges.metadata.predicate import Metadata, Value
 from edges.metadata.registry import Diffs, Query, Registry
 from edges.metadata.wire import Changes
+from router.links.predicate import Metadata, Value
 
 ALIVE_S: Final = 2.0  # an edge with nothing to say says so
 SILENCE_S: Final = 12.0  # after which an edge's publishers have gone

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Final
 
-from edges.metadata.predicate import Metadata, Predicate
+from router.links.predicate import Metadata, Predicate
 
 
 class Query:

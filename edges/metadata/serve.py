@@ -15,7 +15,6 @@ from typing import Any, Final, cast
 
 import onceway
 from edges.metadata.exchange import Asked, Deliver, LocalPublishers, Lost, NetworkPublishers, Output, TooManyKeys
-from edges.metadata.predicate import Predicate, PredicateError
 from edges.metadata.registry import Query
 from edges.metadata.wire import Decoder, Dialect, Fault, Publish
 from onceway.client.delivery import Delivery
@@ -25,6 +24,7 @@ from onceway.client.signals import Changes
 from onceway.client.subscriber import Subscriber
 from onceway.errors import DeliveryNotAccepted, DeliveryUndecided
 from onceway.logs import Log, logger
+from router.links.predicate import Predicate, PredicateError
 
 TICK_S: Final = 0.5
 SUBSCRIPTION_TIMEOUT_S: Final = 20.0  # for so long an edge that died holds up whoever publishes

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgpack
 
-from edges.metadata.predicate import Value
+from router.links.predicate import Value
 
 PUBLISH: Final = 0
 QUERY: Final = 1

@@ -135,6 +135,18 @@ def _selector(value: Any, container: str) -> Wants:
     return wants
 
 
+def _predicate(value: Any, container: str) -> Wants:
+    """A predicate of the metadata edge, on application properties: a null one is one that is not there."""
+    from router.links.predicate import Predicate  # as for selectors
+
+    matches = Predicate(_text(value)).matches
+
+    def wants(glance: Glance) -> bool:
+        return matches({key: each for key, each in glance.application_properties.items() if each is not None})
+
+    return wants
+
+
 def _header_of(glance: Glance, name: str) -> Any:
     """A value that is no application property: one of JMS's headers, or `amqp.` with the name of a field."""
     if name == "JMSPriority":
@@ -257,6 +269,7 @@ def _known() -> dict[int | str, Callable[[Any, str], Wants]]:
     ):
         found[code] = found[name] = make
     found[names.PARTITION] = _partition
+    found[names.PREDICATE] = _predicate
     return found
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
 from amqp10.errors import RemoteProtocolError
 from amqp10.sections import Glance, Header, Message, Properties
-from amqp10.types import Described, Symbol, ULong
+from amqp10.types import Described, Symbol, Timestamp, ULong
 from router import names
 from router.core.ports import Outcome
 from router.links.filters import Selection, matches_words, partition_of, read_filters
+from router.links.predicate import _re2
 
 SELECTOR = "apache.org:selector-filter:string"
 
@@ -127,6 +129,35 @@ def test_each_message_is_in_exactly_one_partition_and_a_group_stays_in_one() -> 
     assert len([index for index in range(5) if lets_through(names.PARTITION, [index, 5], plain)]) == 1
 
 
+@pytest.mark.parametrize(
+    ("predicate", "matches"),
+    [
+        ('has Metadata/System and Properties/UnitofTime = "s"', True),
+        ("Metadata/System like '^HV' and n = '5' and f = '0.5' and on in ('true')", True),
+        ("symbol = 'x' and time = '7'", True),
+        ("has data and not data = 'x'", True),  # a value of a type that metadata do not have
+        ("has null or has absent", False),  # nil deletes a key
+        ("Metadata/System = 'light'", False),
+    ],
+)
+def test_a_predicate_of_the_metadata_edge_sees_application_properties(predicate: str, matches: bool) -> None:
+    properties = {"Metadata/System": "HVAC", "Properties/UnitofTime": "s", "n": ULong(5), "f": 0.5, "on": True}
+    properties |= {"symbol": Symbol("x"), "time": Timestamp(7), "data": b"x", "null": None}
+    assert lets_through(names.PREDICATE, predicate, message(**properties)) is matches
+    asked = {Symbol(names.PREDICATE): predicate}  # not described: by its key
+    applied, wants = read_filters(asked, "me")
+    assert applied == asked
+    assert bool(Selection(wants, 0).unwanted([message(**properties).encode()], 0)) is not matches
+
+
+def test_a_router_without_re2_refuses_like_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "re2", None)
+    _re2.cache_clear()
+    assert lets_through(names.PREDICATE, "has a", message(a=1))
+    with pytest.raises(RemoteProtocolError, match="line 1, column 8: `like` needs google-re2"):
+        lets_through(names.PREDICATE, "a like 'x'", message(a=1))
+
+
 def test_the_filters_of_one_link_all_have_to_let_a_message_through() -> None:
     asked = {
         Symbol("s"): described(SELECTOR, "colour = 'blue'"),
@@ -178,6 +209,9 @@ def test_unknown_filters_are_not_in_the_answer() -> None:
         ("amqp:properties-filter", {"colour": 1}, "colour"),
         ("amqp:properties-filter", "x", "a map"),
         ("amqp:application-properties-filter", {"a": "&x"}, "&p:"),
+        (names.PREDICATE, "has a and\nhas", "line 2, column 4: expected a key"),
+        (names.PREDICATE, "a like '('", "line 1, column 8"),
+        (names.PREDICATE, b"has a", "a string"),
         (names.PARTITION, [3, 3], "below"),
         (names.PARTITION, [True, 3], "index and count"),
         (names.PARTITION, [0, 1 << 20], "at most"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from amqp10.events import Dispositions, LinkAttached, Transfers
 from amqp10.outcomes import ACCEPTED, Rejected
 from amqp10.sections import Message
@@ -131,10 +133,11 @@ def receiver(client: Any, name: str, **attach: Any) -> Any:
     return link, event.link.remote_attach
 
 
-def test_a_receiver_with_a_selector_gets_what_it_selects_and_its_answer_has_the_filter() -> None:
+@pytest.mark.parametrize("filter_name", ["apache.org:selector-filter:string", "onceway:predicate"])
+def test_a_receiver_gets_what_its_filter_selects_and_its_answer_has_the_filter(filter_name: str) -> None:
     clients = make(RouterConfig("a", routers=("a",), addresses=(AddressConfig("orders"),)))
     p, s = clients.connect("p"), clients.connect("s")
-    selector = Described(Symbol("apache.org:selector-filter:string"), "colour = 'blue'")
+    selector = Described(Symbol(filter_name), "colour = 'blue'")
     asked = {Symbol("sel"): selector, Symbol("unknown"): Described(Symbol("example:x"), "y")}
     link, answer = receiver(s, "in", source=Source("orders", filter=asked))
     assert answer.source.filter == {"sel": selector}
@@ -148,10 +151,11 @@ def test_a_receiver_with_a_selector_gets_what_it_selects_and_its_answer_has_the_
     assert [(each.first_id, each.last_id, each.state) for each in p.seen(Dispositions)] == [(1, 1, ACCEPTED)]
 
 
-def test_a_selector_that_is_none_is_refused_with_its_place() -> None:
+@pytest.mark.parametrize("filter_name", ["apache.org:selector-filter:string", "onceway:predicate"])
+def test_a_selector_or_predicate_that_is_none_is_refused_with_its_place(filter_name: str) -> None:
     clients = make(RouterConfig("a", routers=("a",), addresses=(AddressConfig("orders"),)))
     s = clients.connect("s")
-    asked = {Symbol("sel"): Described(Symbol("apache.org:selector-filter:string"), "colour = ")}
+    asked = {Symbol("sel"): Described(Symbol(filter_name), "colour = ")}
     link = s.receiver(source=Source("orders", filter=asked))
     error = s.detached(link).error
     assert error.condition == "amqp:invalid-field"

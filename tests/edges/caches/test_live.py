@@ -180,6 +180,26 @@ def test_no_sample_is_lost_or_repeated_when_a_router_is_killed(network: LiveNetw
     play(story())
 
 
+def test_a_reader_that_comes_late_gets_what_follows_and_counts_what_the_network_says_it_missed(
+    network: LiveNetwork,
+) -> None:
+    async def story() -> None:
+        async with (
+            Reader(network.urls("b"), "late", "there", depth=None) as there,
+            Writer(network.urls("b"), "late", "w") as writer,
+        ):
+            await writer.write("k", 0)
+            await writer.flush()
+            async with Reader(network.urls("a"), "late", "late", depth=None) as late:
+                await writer.write("k", 1)
+                await writer.flush()
+                assert (values(there.take()), values(late.take())) == ([0, 1], [1])
+                late._on_gap(None)  # what the client calls: tests/onceway/client/test_breaking.py
+                assert late.missed == 1
+
+    play(story())
+
+
 def test_what_is_none_of_ours_is_refused_and_disturbs_nobody(network: LiveNetwork) -> None:
     async def story() -> None:
         async with (

@@ -158,9 +158,11 @@ def test_keep_last_keeps_the_newest_of_each_key_and_read_leaves_them() -> None:
     cache.add(Sample("w", 4, "other", None))
     assert [sample.number for sample in cache.read("k")] == [2, 3]
     assert [sample.number for sample in cache.read()] == [2, 3, 4]
+    assert len(cache) == 3
     assert [sample.number for sample in cache.take("k")] == [2, 3]
     assert [sample.number for sample in cache.take()] == [4]
     assert cache.read() == [] == cache.take("k")
+    assert len(cache) == 0
 
 
 def test_new_values_are_read_once() -> None:

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 
+import onceway
 from edges.metadata import serve
 from edges.metadata.serve import Edge
 from tests.edges.metadata.conftest import BOUND_S, Raw, edge, play
@@ -74,6 +75,89 @@ def test_a_predicate_that_cannot_be_read_is_answered_with_its_place(
             assert "UUID" in text
             client.publish(p := str(uuid4()), {"Room": 1}, 1)
             assert await client.receive() == ("diff", {p}, set())
+
+    play(story())
+
+
+def test_every_operator_selects_publishers_over_tcp(network: LiveNetwork) -> None:
+    """What a predicate means is in tests/router/test_predicate.py; here are each operator and form of a key once."""
+
+    async def story() -> None:
+        one, other = str(uuid4()), str(uuid4())
+        both, neither = {one, other}, set[str]()
+        async with edge(network, "e") as served, Raw(served.port, "a", "msgpack") as client:
+            client.publish(one, {"~a/b%_-1": 'quo"te', "n": 5, "on": True, "Room": "410"}, 0)
+            client.publish(other, {"$a": "back\\slash", "n": 0.5, "_": "x"}, 0)
+            await known(served, 2)
+            for predicate, matching in (
+                (r'~a/b%_-1 = "quo\"te"', {one}),
+                (r"$a = 'back\\slash'", {other}),
+                ("n = '5' or n = '0.5'", both),
+                ("on != 'true'", {other}),
+                ("Room like '^4'", {one}),
+                ("Room like '1'", {one}),
+                ("n in ('4', '5')", {one}),
+                ("has _ and not has Room", {other}),
+                ("has _ or has Room and has absent", {other}),
+                ("(has _ or has Room) and has absent", neither),
+                ("not has absent", both),
+            ):
+                client.subscribe(predicate)
+                assert await client.receive() == ("diff", matching, set()), predicate
+
+    play(story())
+
+
+@EACH
+def test_what_an_edge_cannot_take_is_answered_and_the_connection_goes_on(
+    network: LiveNetwork, dialect: str, library: str
+) -> None:
+    async def story() -> None:
+        p = str(uuid4())
+        async with edge(network, "e") as served, Raw(served.port, dialect, library) as client:
+            client.subscribe("has a")
+            assert (await client.receive())[0] == "diff"
+            for metadata, said in (
+                ({"a": ["list"]}, "a string, a number, a boolean, or nil"),
+                ({f"k{number}": number for number in range(1025)}, "1024 at most"),
+            ):
+                client.publish(p, metadata, 1)
+                kind, text, *_ = await client.receive()
+                assert kind == "error"
+                assert said in text
+            client.publish(p, {"a": "1"}, 2)
+            assert await client.receive() == ("diff", {p}, set())
+            assert await client.receive() == ("message", p, {"a": "1"}, 2)
+
+    play(story())
+
+
+def test_a_publisher_is_there_as_long_as_one_connection_is(network: LiveNetwork) -> None:
+    async def story() -> None:
+        p = str(uuid4())
+        async with (
+            edge(network, "e") as served,
+            Raw(served.port, "b", "msgpack") as subscriber,
+            Raw(served.port, "a", "msgpack") as first,
+            Raw(served.port, "b", "second") as second,
+        ):
+            subscriber.subscribe("has a")
+            await subscriber.receive()
+            first.publish(p, {"a": "1"}, 1)
+            assert [(await subscriber.receive())[0] for _ in range(2)] == ["diff", "message"]
+            second.publish(p, {}, 2)
+            assert await subscriber.receive() == ("message", p, {}, 2)
+            first.writer.close()
+            second.publish(p, {}, 3)
+            assert await subscriber.receive() == ("message", p, {}, 3)  # no Del: it is there
+            second.writer.close()
+            assert await subscriber.receive() == ("diff", set(), {p})
+            async with Raw(served.port, "a", "msgpack") as again:
+                again.publish(p, {"b": "1"}, 4)  # of `a` nothing is left
+                await known(served, 1)
+                again.publish(p, {"a": "2"}, 5)
+                assert await subscriber.receive() == ("diff", {p}, set())
+                assert await subscriber.receive() == ("message", p, {"a": "2"}, 5)
 
     play(story())
 
@@ -237,6 +321,44 @@ def test_subscribers_hear_that_messages_may_have_been_missed(
                 assert await client.receive() == ("message", p, {}, "publishers have stayed")
 
     play(story())
+
+
+def test_an_amqp_link_with_a_predicate_gets_what_matches_once_and_in_order_when_its_router_is_killed(
+    network: LiveNetwork,
+) -> None:
+    async def story() -> None:
+        predicate = "has Metadata/System and Room like '^4' and not Unit in ('F')"
+        async with (
+            onceway.connect(network.urls("a"), container="amqp-out") as there,
+            onceway.connect(network.urls("b", "a"), container="amqp-in") as here,
+        ):
+            with pytest.raises(onceway.LinkRefused, match="line 1, column 13: expected") as refused:
+                await here.subscriber("rooms", name="wrong", filters={"onceway:predicate": "has Room and"})
+            assert refused.value.condition == "amqp:invalid-field"
+            subscriber = await here.subscriber("rooms", filters={"onceway:predicate": predicate})
+            publisher = await there.publisher("rooms")
+            got: list[bytes] = []
+
+            async def read() -> None:
+                async for delivery in subscriber:
+                    got.append(delivery.body)
+                    delivery.accept()
+
+            reading = asyncio.create_task(read())
+            for number in range(400):
+                if number == 200:
+                    await until(lambda: got)
+                    await asyncio.to_thread(network.kill, "b")
+                metadata = {"Metadata/System": "HVAC", "Room": 400 + number % 2 * 100, "Unit": "FC"[number % 4 // 2]}
+                await publisher.put(onceway.Message(b"%d" % number, application_properties=metadata))
+            await publisher.drain()
+            wanted = [b"%d" % number for number in range(400) if number % 4 == 2]
+            await until(lambda: len(got) >= len(wanted))
+            assert got == wanted
+            reading.cancel()
+
+    play(story())
+    network.start("b")
 
 
 def test_nothing_is_lost_or_repeated_when_the_router_of_an_edge_is_killed(network: LiveNetwork) -> None:

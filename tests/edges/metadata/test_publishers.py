@@ -21,8 +21,8 @@ from edges.metadata.exchange import (
     NetworkPublishers,
     TooManyKeys,
 )
-from edges.metadata.predicate import Predicate
 from edges.metadata.registry import Registry
+from router.links.predicate import Predicate
 
 TEXTS = [
     "has a",

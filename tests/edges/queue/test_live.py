@@ -3,37 +3,66 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from edges.queue.group import Event, Failed, Joined, Left, NewEpoch, NewLeader
 from edges.queue.member import Member
 from tests.live import LiveNetwork
+from tests.running import module
 
 BOUND_S = 60.0
 
 
-@pytest.mark.parametrize("protocol", ["paxos", "lamport"])
-def test_four_members_dequeue_each_element_once_when_a_router_is_killed(tmp_path: Path, protocol: str) -> None:
-    network = LiveNetwork(tmp_path / "network", ("a", "b"), [("a", "b")])
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
+    network = LiveNetwork(tmp_path_factory.mktemp("network"), ("a", "b"), [("a", "b")])
     try:
         network.start()
-        asyncio.run(asyncio.wait_for(dequeue_all(network, tmp_path if protocol == "paxos" else None), 3 * BOUND_S))
+        yield network
     finally:
         network.close()
 
 
-async def dequeue_all(network: LiveNetwork, directory: Path | None) -> None:
-    names = [f"m{number}" for number in range(4)]
+@pytest.mark.parametrize("protocol", ["paxos", "lamport"])
+def test_members_dequeue_each_element_once_when_a_router_is_killed(
+    network: LiveNetwork, tmp_path: Path, protocol: str
+) -> None:
+    directory = tmp_path if protocol == "paxos" else None
+    asyncio.run(asyncio.wait_for(dequeue_all(network, protocol, 4, directory), 3 * BOUND_S))
+    network.start("b")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["paxos", "lamport"])
+def test_sixteen_members_on_four_routers(tmp_path: Path, protocol: str) -> None:
+    names = ("a", "b", "c", "d")
+    network = LiveNetwork(tmp_path / "network", names, list(zip(names, names[1:] + names[:1], strict=True)))
+    try:
+        network.start()
+        directory = tmp_path if protocol == "paxos" else None
+        asyncio.run(asyncio.wait_for(dequeue_all(network, protocol, 16, directory), 3 * BOUND_S))
+    finally:
+        network.close()
+
+
+async def dequeue_all(network: LiveNetwork, queue: str, size: int, directory: Path | None) -> None:
+    """Members at all routers in turn; router b is killed while they dequeue."""
+    names = [f"m{number:02}" for number in range(size)]
+    routers = list(network.names)
     elements = [b"%s %d" % (name.encode(), number) for name in names for number in range(5)]
     got: list[bytes] = []
     async with AsyncExitStack() as stack:
-        members = [
-            await stack.enter_async_context(Member(network.urls(), "jobs", name, names, directory=directory))
-            for name in names
-        ]
-        await asyncio.gather(*(member.wait_for_view_size(4, BOUND_S) for member in members))
+        members = []
+        for at, name in enumerate(names):
+            first = at % len(routers)
+            urls = network.urls(*routers[first:], *routers[:first])
+            members.append(await stack.enter_async_context(Member(urls, queue, name, names, directory=directory)))
+        await asyncio.gather(*(member.wait_for_view_size(size, BOUND_S) for member in members))
 
         async def work(member: Member) -> None:
             for number in range(5):
@@ -45,3 +74,49 @@ async def dequeue_all(network: LiveNetwork, directory: Path | None) -> None:
         await asyncio.gather(*map(work, members))
         assert sorted(got) == sorted(elements)
         assert await members[0].dequeue() is None
+
+
+def test_members_come_fail_leave_and_take_the_lead(network: LiveNetwork, tmp_path: Path) -> None:
+    """a leads and leaves; c is a process that is killed: then b alone dequeues nothing until c is back."""
+
+    async def story() -> None:
+        happened: list[Event] = []
+        names = ["a", "b", "c"]
+
+        async def hears(*events: Event) -> None:
+            async with asyncio.timeout(BOUND_S):
+                while not set(events) <= set(happened):  # noqa: ASYNC110 events come by a callback
+                    await asyncio.sleep(0.01)
+
+        def member(name: str) -> Member:
+            listen = happened.append if name == "b" else None
+            return Member(network.urls(), "jobs", name, names, directory=tmp_path, on_event=listen)
+
+        serve = ("onceway", "queue", "serve", "jobs", "--members", "a,b,c", "--name", "c")
+        serve = (*serve, "--data", str(tmp_path), "--url", network.urls())
+        async with member("b") as b:
+            assert b.is_empty
+            assert await b.dequeue() is None
+            async with member("a") as a:
+                await hears(Joined("b"), Joined("a"), NewLeader("a"))
+                with module(*serve) as c:
+                    await asyncio.gather(*(each.wait_for_view_size(3, BOUND_S) for each in (a, b)))
+                    assert (a.view, a.leader, b.leader) == (("a", "b", "c"), "a", "a")
+                    await a.enqueue(b"one")
+                    await a.enqueue(b"two")
+                    assert (b.length, b.is_empty) == (2, False)
+                    first = await b.sdequeue()
+                    c.process.send_signal(signal.SIGKILL)
+                    c.process.wait()
+                epoch = b.epoch
+            await hears(Left("a"), NewLeader("b"))
+            assert b.epoch > epoch
+            waiting = asyncio.create_task(b.sdequeue())
+            done, _ = await asyncio.wait([waiting], timeout=0.5)
+            assert not done  # one of three is no majority
+            with module(*serve):
+                assert {first, await waiting} == {b"one", b"two"}
+                assert await b.dequeue() is None
+                await hears(Failed("c"), Joined("c"), NewEpoch(b.epoch, ("b", "c")))
+
+    asyncio.run(asyncio.wait_for(story(), 3 * BOUND_S))

@@ -1,18 +1,19 @@
-"""The language of predicates, and their evaluation on the metadata of a publisher.
+"""Predicates on metadata: of a publisher at the metadata edge, and of a message where a receiving link has this filter.
 
     has Metadata/System and (Properties/UnitofTime = "s" or not Site in ("a", "b"))
 
 The parser is lark's, LALR(1). The regular expression of `like` is searched for by RE2, which takes time proportional to
-the value; with Python's own, whoever may subscribe could keep the edge busy for ever.
+the value; with Python's own, whoever may subscribe could keep its router or edge busy for ever. RE2 is an extra:
+without it, `like` is refused and everything else works.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from functools import cache
+from typing import Any, Final, NamedTuple
 
-import re2
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 
 Value = str | int | float | bool
@@ -49,7 +50,7 @@ _SAID: Final = {
 _ESCAPED: Final = re.compile(r"\\([\"'\\])")
 
 
-class PredicateError(Exception):
+class PredicateError(ValueError):
     """What was written is no predicate.
 
     Attributes:
@@ -90,13 +91,15 @@ class Predicate:
         self.matches_nothing = node.matches({})
 
 
-def as_text(value: Value | None) -> str | None:
-    """A value as predicates see it: numbers and booleans are compared as JSON writes them."""
-    if isinstance(value, str) or value is None:
-        return value
+def as_text(value: object) -> str | None:
+    """A value as predicates see it: numbers and booleans as JSON writes them; None for values of other types."""
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    return repr(value)
+    if isinstance(value, int):
+        return repr(int(value))
+    return repr(float(value)) if isinstance(value, float) else None
 
 
 class _Node(NamedTuple):
@@ -142,7 +145,12 @@ class _Builder(Transformer[Token, _Node]):
     def like(self, key: Token, value: Token) -> _Node:
         name = str(key)
         try:
-            search = re2.compile(_unquoted(value), _OPTIONS).search
+            re2, options = _re2()
+        except ImportError:
+            missing = "`like` needs google-re2 here, at the router or edge: pip install 'onceway[metadata]'"
+            raise PredicateError(missing, *_place(value)) from None
+        try:
+            search = re2.compile(_unquoted(value), options).search
         except re2.error as error:
             reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
             raise PredicateError(f"{value} is no regular expression: {reason}", *_place(value)) from None
@@ -188,7 +196,15 @@ def _unexpected(error: UnexpectedInput, text: str) -> PredicateError:
     return PredicateError(f"expected {expected}, found {str(error.token)!r:.60}", *_place(error.token))
 
 
-_OPTIONS: Final = re2.Options()
-_OPTIONS.log_errors = False
-_OPTIONS.max_mem = 1 << 20
+@cache
+def _re2() -> tuple[Any, Any]:
+    """The library and its options."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 20
+    return re2, options
+
+
 _PARSER: Final = Lark(_GRAMMAR, parser="lalr", start="either", propagate_positions=False, transformer=_Builder())

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edges.metadata.predicate import MOST_CHARACTERS, MOST_DEPTH, Predicate, PredicateError
+from router.links.predicate import MOST_CHARACTERS, MOST_DEPTH, Predicate, PredicateError
 
 METADATA = {"Metadata/System": "HVAC", "Properties/UnitofTime": "s", "n": 5, "f": 0.5, "on": True, "empty": ""}
 
