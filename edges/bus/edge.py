@@ -451,9 +451,14 @@ class Edge:
             self._counts[status] = int(await self.store.get(self._process(status)) or b"0")
             self.metrics.process(status, "edge").inc(self._counts[status])
         await self._count_process("start")
+        bus, place = self.bus, self.store.place
+        if not (bus.ends or bus.topics or bus.subscribers or self.registry.tokens):
+            self._log.info("bus_new", "{place}: new, nothing was in it", place=place)
+            return
         self._log.info(
-            "bus_loaded", "{topics} topics, {subscribers} subscribers", topics=len(self.bus.topics),
-            subscribers=len(self.bus.subscribers), took=time.monotonic() - now,
+            "bus_loaded", "{place}: {topics} topics, the longest up to position {next}, {subscribers} subscribers",
+            place=place, topics=len(bus.topics), next=max(bus.ends.values(), default=0), subscribers=len(bus.subscribers),
+            tokens=len(self.registry.tokens), took=time.monotonic() - now,
         )  # fmt: skip
 
     async def _count_process(self, status: str) -> None:

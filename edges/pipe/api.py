@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
 
 import onceway
 from amqp10.sections import Message
 from edges.pipe.messages import RESET, control_in
 from edges.pipe.reader import IfGone, Reader, Received, Start
 from onceway.client.bodies import Body
-from onceway.errors import OncewayError
+from onceway.errors import ConnectionFailed, OncewayError
 
 URLs = str | Sequence[str]
+Say = Callable[[str], None]
+TELL_AFTER_S: Final = 1.0  # without an outcome
+LOOK_EVERY_S: Final = 0.1
 
 __all__ = ["Received", "pull", "push", "reset"]
 
 
-async def push(routers: URLs, topic: str, messages: Body | Iterable[Body], *, timeout_s: float = 30.0) -> None:
+async def push(
+    routers: URLs,
+    topic: str,
+    messages: Body | Iterable[Body],
+    *,
+    stores: URLs = (),
+    timeout_s: float = 30.0,
+    on_wait: Say | None = None,
+) -> None:
     """Writes messages to the pipe; returns when every participant can read them.
 
     A program that pushes often opens `onceway.connect` and a publisher itself: a push is a publication.
@@ -26,16 +41,91 @@ async def push(routers: URLs, topic: str, messages: Body | Iterable[Body], *, ti
         routers: URLs of routers.
         topic: The pipe.
         messages: bytes, str or a `Message`, or several of them, which get their positions in this order.
+        stores: URLs of its stores, to say which are away; empty: the routers name them.
         timeout_s: How long the first router may take to answer.
+        on_wait: Told, after a second, what the push waits for, and then that it goes on. None: the log is told.
 
     Raises:
         ConnectionFailed: No router answered in time.
         DeliveryRejected: A message is not AMQP.
     """
     bodies = [messages] if isinstance(messages, bytes | bytearray | memoryview | str | Message) else messages
-    async with onceway.connect(routers, connect_timeout_s=timeout_s, close_timeout_s=None) as connection:
-        publisher = await connection.publisher(topic)
+    async with publishing(routers, topic, stores=stores, timeout_s=timeout_s, on_wait=on_wait) as publisher:
         await (await publisher.put_many(bodies))
+
+
+@asynccontextmanager
+async def publishing(
+    routers: URLs, topic: str, *, stores: URLs = (), timeout_s: float = 30.0, on_wait: Say | None = None
+) -> AsyncIterator[onceway.Publisher]:
+    """A publisher of the pipe, which says what it waits for; parameters as of `push`."""
+    waits = _Waits(routers, topic, stores, on_wait or logging.getLogger("onceway").warning)
+    watching = asyncio.create_task(waits.watch())
+    try:
+        async with onceway.connect(
+            routers, connect_timeout_s=timeout_s, close_timeout_s=None, on_report=waits.report
+        ) as connection:
+            waits.publisher = await connection.publisher(topic)
+            yield waits.publisher
+        waits.over()
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+
+
+class _Waits:
+    """Says what a publisher waits for, once nothing has had an outcome for TELL_AFTER_S, and that it goes on."""
+
+    def __init__(self, routers: URLs, topic: str, stores: URLs, say: Say) -> None:
+        self.publisher: onceway.Publisher | None = None
+        self._reader = Reader(topic, stores=stores, routers=routers)
+        self._topic = topic
+        self._say = say
+        self._lost = ""  # why there is no router
+        self._told = False
+
+    def report(self, report: onceway.Report) -> None:
+        if isinstance(report, onceway.RouterLost):
+            self._lost = f"{report.url}: {report.reason}"
+        elif isinstance(report, onceway.RouterConnected):
+            self._lost = ""
+
+    async def watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        moved, seen = loop.time(), -1
+        while True:
+            publisher = self.publisher
+            decided = 0 if publisher is None else publisher.accepted + publisher.rejected
+            if decided != seen or (publisher is not None and not publisher.unsettled and not publisher.waits):
+                moved, seen = loop.time(), decided
+                self.over()
+            elif not self._told and loop.time() >= moved + TELL_AFTER_S:
+                why = await self._why()
+                if publisher is None or decided == publisher.accepted + publisher.rejected:
+                    self._told = True
+                    self._say(f"{self._topic}: waits {why}")
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def over(self) -> None:
+        """It waits no more."""
+        if self._told:
+            self._told = False
+            self._say(f"{self._topic}: goes on")
+
+    async def _why(self) -> str:
+        if self._lost:
+            return f"for a router: {self._lost}"
+        publisher = self.publisher
+        if publisher is None:
+            return "for the router, which answers once its network has recovered"
+        try:
+            away = await self._reader.away()
+        except ConnectionFailed:
+            return "for a store: no file names this pipe, and no store takes what is pushed; is the name right?"
+        if away:
+            return f"for {', '.join(f'store {url} ({why})' for url, why in away.items())}"
+        more = "" if publisher.waiting is None else f": {publisher.waiting.why}"
+        return f"until every store has what was pushed{more}"
 
 
 async def pull(
@@ -84,7 +174,9 @@ async def pull(
                         return
 
 
-async def reset(routers: URLs, topic: str, *, stores: URLs = (), timeout_s: float = 30.0) -> int:
+async def reset(
+    routers: URLs, topic: str, *, stores: URLs = (), timeout_s: float = 30.0, on_wait: Say | None = None
+) -> int:
     """Removes all messages of the pipe; returns how many, when that is done.
 
     Args:
@@ -92,6 +184,7 @@ async def reset(routers: URLs, topic: str, *, stores: URLs = (), timeout_s: floa
         topic: The pipe.
         stores: URLs of its stores; empty: the routers name them.
         timeout_s: How long the first router and store may take to answer.
+        on_wait: As of `push`.
 
     Raises:
         ConnectionFailed: Nobody answered in time.
@@ -99,7 +192,7 @@ async def reset(routers: URLs, topic: str, *, stores: URLs = (), timeout_s: floa
     identity = secrets.token_hex(16)
     async with Reader(topic, stores=stores, routers=routers, start="end", control=True, timeout_s=timeout_s) as reader:
         request = Message(b"", application_properties={RESET: identity})
-        await push(routers, topic, request, timeout_s=timeout_s)
+        await push(routers, topic, request, stores=stores, timeout_s=timeout_s, on_wait=on_wait)
         async for batch in reader.batches():
             for each in batch:
                 what = control_in(each.payload)

@@ -59,17 +59,18 @@ def command() -> None:
 def push_command(topic: str, message: str | None, urls: str, stores: str, connect_timeout: float) -> None:
     """Write MESSAGE to the pipe TOPIC, or each line of standard input.
 
-    Returns when every participant can read what was written. On a terminal there is a prompt, and the line RESET
+    Returns when every participant can read what was written. After a second without that a line on stderr says what it
+    waits for, and another one when it goes on. On a terminal there is a prompt, and the line RESET
     removes all messages of the pipe.
     """
     run_to_exit(_push(topic, message, urls, stores, connect_timeout))
 
 
 async def _push(topic: str, message: str | None, urls: str, stores: str, connect_timeout: float) -> int:
-    import onceway
+    from edges.pipe.api import publishing
 
-    async with onceway.connect(urls, connect_timeout_s=connect_timeout, close_timeout_s=None) as connection:
-        publisher = await connection.publisher(topic)
+    waits = _waits("push")
+    async with publishing(urls, topic, stores=stores, timeout_s=connect_timeout, on_wait=waits) as publisher:
         if message is not None:
             await publisher.send(message)
         elif sys.stdin.isatty():
@@ -86,6 +87,10 @@ async def _push(topic: str, message: str | None, urls: str, stores: str, connect
     return 0
 
 
+def _waits(what: str) -> Callable[[str], None]:
+    return lambda text: say(f"[{what}] {text}")
+
+
 async def _prompt(topic: str, publisher: Publisher, urls: str, stores: str, connect_timeout: float) -> None:
     from edges.pipe.api import reset
 
@@ -97,7 +102,8 @@ async def _prompt(topic: str, publisher: Publisher, urls: str, stores: str, conn
             return
         text = line.removesuffix("\n")
         if text == RESET_LINE:
-            say(f"[reset] {await reset(urls, topic, stores=stores, timeout_s=connect_timeout)} messages removed")
+            removed = await reset(urls, topic, stores=stores, timeout_s=connect_timeout, on_wait=_waits("reset"))
+            say(f"[reset] {removed} messages removed")
         else:
             await publisher.send(text)
 
@@ -197,7 +203,7 @@ def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) ->
     async def go() -> int:
         from edges.pipe.api import reset
 
-        removed = await reset(urls, topic, stores=stores, timeout_s=connect_timeout)
+        removed = await reset(urls, topic, stores=stores, timeout_s=connect_timeout, on_wait=_waits("reset"))
         write_out(f"{removed}\n")
         return 0
 

@@ -359,14 +359,28 @@ def apply(state: State, record: bytes, position: int) -> None:
         state.epochs = [*state.epochs, [what["epoch"], position]]
 
 
+async def found(store: Store) -> dict[str, tuple[int, int]]:
+    """The pipes that a store holds: how many messages of each, and the position that comes next."""
+    pipes = {}
+    for stream in await store.streams("pipe/"):
+        name, _, life = stream.removeprefix("pipe/").rpartition("/")
+        state = _read(await store.get(f"pipe/{name}")) or State()
+        if int(life) == state.life:
+            end = (await store.bounds(stream)).next + state.base
+            pipes[name] = (end - state.start - len(state.controls), end)
+    return pipes
+
+
+def _read(kept: bytes | None) -> State | None:
+    return None if kept is None else State(**json.loads(kept))
+
+
 async def open_log(store: Store, name: str, store_name: str, primary: str, log: Log) -> PipeLog:
     """Opens a pipe in a store; `primary` is the store that the file names first, for a pipe that is new here."""
-    kept = await store.get(f"pipe/{name}")
-    if kept is not None:
-        state = State(**json.loads(kept))
-    elif primary == store_name:
+    state = _read(await store.get(f"pipe/{name}"))
+    if state is None and primary == store_name:
         state = State(epoch=epoch_of(1, primary), fence=epoch_of(1, primary), primary=primary)
-    else:
+    elif state is None:
         state = State(wanted=UNKNOWN)
     pipe = PipeLog(store, name, state, log)
     await pipe.load()

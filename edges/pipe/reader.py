@@ -46,6 +46,7 @@ from edges.pipe.messages import (
 )
 from onceway.client.bodies import decode_body
 from onceway.client.clock import now_s
+from onceway.client.driver import why_failed
 from onceway.client.protocol.contact import backoff_s
 from onceway.client.signals import Changes
 from onceway.client.transport import Wire
@@ -252,6 +253,19 @@ class Reader:
             properties[Symbol(FROM)] = Symbol(END)
         return properties
 
+    async def away(self) -> dict[str, str]:
+        """The stores that do not answer, and why. ConnectionFailed: no router knows the pipe."""
+        if not self._stores:
+            await self._ask_routers()
+        found = {}
+        for url in self._stores:
+            link = _Attachment(url, self.topic, self._name, {})
+            why = await link.open(ANSWER_S, credit=0)
+            await link.close()
+            if why is not None:
+                found[str(url)] = why
+        return found
+
     async def _ask_routers(self) -> None:
         """The stores of the pipe, as a router knows them."""
         self._rng.shuffle(self._routers)
@@ -317,7 +331,7 @@ class _Attachment:
         except TimeoutError:
             return "no answer"
         except OSError as error:
-            return error.strerror or str(error)
+            return why_failed(error)
         if self.over is None and credit:
             link.grant(credit)
             self._write()

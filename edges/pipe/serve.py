@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 import onceway
 from amqp10.errors import DECODE_ERROR, DecodeError
 from edges.pipe.listener import Listener
-from edges.pipe.log import UNKNOWN, PipeLog, apply, open_log, parted
+from edges.pipe.log import UNKNOWN, PipeLog, apply, found, open_log, parted
 from edges.pipe.messages import (
     Entry,
     checksum,
@@ -112,6 +112,7 @@ class StoreProcess:
         """StoreError if the data cannot be opened, OSError if a port cannot be bound."""
         self.failed = asyncio.get_running_loop().create_future()
         store = self._store = open_store(_place(self._data))
+        self._say_what_is_there(store.place, await found(store))
         for plan in self._plans:
             log = self._logs[plan.name] = await open_log(store, plan.name, self.name, plan.stores[0][0], self._log)
             self._pipes[plan.name] = StoredPipe(self.name, plan, log, self._routers, self._listener, self._log)
@@ -125,6 +126,18 @@ class StoreProcess:
                 task = asyncio.create_task(work)
                 task.add_done_callback(self._done)
                 self._tasks.append(task)
+
+    def _say_what_is_there(self, place: str, pipes: dict[str, tuple[int, int]]) -> None:
+        known = "; ".join(
+            f"{name}, {messages} messages, next position {end}" for name, (messages, end) in pipes.items()
+        )
+        self._log.info(
+            "pipe_store_opened",
+            "{place}: {pipes}",
+            place=place,
+            pipes=known or "new, nothing was in it",
+            count=len(pipes),
+        )
 
     async def stop(self) -> None:
         if self._stop_metrics is not None:

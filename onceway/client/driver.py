@@ -126,7 +126,7 @@ class Driver:
         except TimeoutError:
             return f"no answer within {connect_timeout_s:g} s"
         except OSError as error:
-            return _why(error)
+            return why_failed(error)
         self._wire = wire
         ours = settings(url, _end_point(transport))
         self.pipelines = False  # until this one is open
@@ -192,7 +192,7 @@ class Driver:
 
     def wire_lost(self, wire: Wire, error: Exception | None) -> None:
         if wire is self._wire:
-            self._give_up("the connection was lost" if error is None else _why(error))
+            self._give_up("the connection was lost" if error is None else why_failed(error))
 
     def _ended(self, closed: EngineClosed | None) -> None:
         if closed is None:
@@ -424,8 +424,11 @@ def _place(info: Mapping[Any, Any]) -> tuple[str, int] | None:
     return (host, port) if isinstance(host, str) and host and isinstance(port, int) and port else None
 
 
-def _why(error: Exception) -> str:
+def why_failed(error: Exception) -> str:
     """What to say of an error of the socket, or of TLS."""
     if isinstance(error, ssl.SSLError):
         return reason(error)
-    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+    if not isinstance(error, OSError):
+        return str(error)
+    known = (error.errno or 0) > 0  # else a name that is not known; asyncio's own texts differ from loop to loop
+    return os.strerror(error.errno or 0) if known else error.strerror or str(error)

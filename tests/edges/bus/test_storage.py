@@ -40,7 +40,10 @@ def test_a_restarted_bus_goes_on_with_what_it_holds(bus_network: BusNetworks, ma
     for number in range(1, 4):
         assert bus.push(token, "orders", number) == 204
     assert bus.stop() == 0
+    place = f"{bus.directory / 'data-a'}/store"
+    assert f"{place}: new, nothing was in it  event=bus_new" in bus.said()
     bus.start()
+    assert f"{place}: 1 topics, the longest up to position 4, 1 subscribers  event=bus_loaded" in bus.said()
     assert bus.metric("onceway_bus_process_total", status="start") == 2
     assert bus.metric("onceway_bus_process_total", status="stop") == 1
     well.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import subprocess
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from chaos.live.ports import free_port
+from edges.pipe import push
 from tests.cli.conftest import onceway
 from tests.edges.pipe.network import PipeNetwork
 from tests.live import ROOT, wait_until
 from tests.running import module
+from tests.serving import until
 
 
 def test_lines_go_in_and_come_out(network: PipeNetwork, pipe: str) -> None:
@@ -74,6 +77,42 @@ def test_nobody_there_ends_with_1() -> None:
     done = onceway("pipe", "pull", "x", "--store", "127.0.0.1:1", "--connect-timeout", "0.2")
     assert done.returncode == 1
     assert "no store of pipe 'x' reached within 0.2 s" in done.stderr
+
+
+def test_a_push_that_waits_for_a_router_says_so() -> None:
+    done = onceway("pipe", "push", "x", "one", "--url", "127.0.0.1:1", "--connect-timeout", 1.5)
+    told = "[push] x: waits for a router: amqp://127.0.0.1:1: Connection refused"
+    assert (done.returncode, done.stderr.splitlines()[0]) == (1, told)
+
+
+def test_a_push_that_waits_for_a_store_says_so_once_and_that_it_goes_on(network: PipeNetwork, pipe: str) -> None:
+    assert onceway("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
+    network.kill_store("s")
+    place = network.store_url()
+    told = [f"{pipe}: waits for store {place} (Connection refused)", f"{pipe}: goes on"]
+    lines: list[str] = []
+
+    async def push_until_told() -> None:
+        pushing = asyncio.create_task(push(network.urls(), pipe, ["two", "three"], on_wait=lines.append))
+        await until(lambda: lines, "the caller is told")
+        assert not pushing.done()
+        network.start_store("s")
+        await pushing
+
+    with module("onceway", "pipe", "push", pipe, "four", "--url", network.urls()) as pushed:
+        wait_until(lambda: "waits" in pushed.errors, "the program says that it waits")
+        asyncio.run(push_until_told())
+        pushed.rest()
+        assert pushed.errors.splitlines() == [f"[push] {line}" for line in told]
+    assert lines == told
+    said = (network.directory / "store-s.log").read_text()
+    assert f"{network.data['s']}/store: new, nothing was in it  event=pipe_store_opened" in said
+    assert f"; {pipe}, 1 messages, next position 1  event=pipe_store_opened" in f"; {said.rpartition('/store: ')[2]}"
+
+
+def test_a_push_into_a_pipe_that_nobody_knows_asks_for_its_name(network: PipeNetwork) -> None:
+    with module("onceway", "pipe", "push", "nosuch", "one", "--url", network.urls()) as pushed:
+        wait_until(lambda: "waits for a store: no file names this pipe" in pushed.errors, "the program says so")
 
 
 @pytest.mark.parametrize("what", ["pull", "reset"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import onceway
 from amqp10.events import Dispositions, Event, LinkAttaching, Transfers
+from onceway.client.driver import why_failed
 from onceway.errors import (
     AttachTimeout,
     AuthenticationFailed,
@@ -130,6 +132,12 @@ def test_nobody_there_is_an_error_with_the_reason_of_each_url() -> None:
         assert "refused" in caught.value.reasons[url].lower()
 
     play(scene)
+
+
+def test_why_a_connection_failed_is_said_in_the_systems_words() -> None:
+    assert why_failed(socket.gaierror(-2, "Name or service not known")) == "Name or service not known"
+    assert why_failed(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)")) == "Connection refused"
+    assert why_failed(OSError("nothing is listening")) == "nothing is listening"
 
 
 def test_a_password_is_checked() -> None:
