@@ -457,8 +457,8 @@ class Edge:
             return
         self._log.info(
             "bus_loaded", "{place}: {topics} topics, the longest up to position {next}, {subscribers} subscribers",
-            place=place, topics=len(bus.topics), next=max(bus.ends.values(), default=0), subscribers=len(bus.subscribers),
-            tokens=len(self.registry.tokens), took=time.monotonic() - now,
+            place=place, topics=len(bus.topics), next=max(bus.ends.values(), default=0),
+            subscribers=len(bus.subscribers), tokens=len(self.registry.tokens), took=time.monotonic() - now,
         )  # fmt: skip
 
     async def _count_process(self, status: str) -> None:
