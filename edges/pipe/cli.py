@@ -287,9 +287,12 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> _Plan:
     from edges.pipe.serve import PipePlan
     from edges.store import Retention
     from onceway import topology
+    from onceway.client.urls import parse_urls
     from onceway.errors import UsageError
     from onceway.topology.values import format_host_port
 
+    if urls is not None:
+        parse_urls(urls)  # what cannot be read is said before anything is opened
     if urls is not None and not Path(what).exists():
         return _Plan(name or "a", urls, *_read_place("--listen", listen), [PipePlan(what, ((name or "a", ""),))])
     if urls is None and not Path(what).suffix and not Path(what).exists():
@@ -300,7 +303,7 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> _Plan:
     if name is None and len(names) == 1:
         name = names[0]
     if name is None or name not in names:
-        raise UsageError(f"--store: one of {', '.join(names) or 'none: the file has no pipe with stores'}")
+        raise UsageError(f"--store: one of {', '.join(names)}" if names else f"{what}: no pipe in it has stores")
     places = {(host, port) for pipe in pipes for store, host, port in pipe.stores if store == name}
     kept = {place for pipe in pipes for store, place in pipe.store_data if store == name}
     measured = {(host, port) for pipe in pipes for store, host, port in pipe.store_metrics if store == name}
@@ -323,6 +326,7 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> _Plan:
 
 async def _serve(plan: _Plan, data: str) -> int:
     from edges.pipe.serve import StoreProcess
+    from onceway.client.driver import why_failed
     from onceway.logs import logger
     from onceway.loop import on_stop_signals
 
@@ -334,7 +338,7 @@ async def _serve(plan: _Plan, data: str) -> int:
     try:
         await process.start()
     except OSError as error:
-        say(f"[{plan.name}] {error.filename or f'{plan.host}:{plan.port}'}: {error.strerror or error}")
+        say(f"[{plan.name}] {error.filename or f'{plan.host}:{plan.port}'}: {why_failed(error)}")
         return 2
     shown = ", ".join(each.name for each in plan.pipes)
     logger("pipe", store=plan.name).info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=plan.host,

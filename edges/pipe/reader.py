@@ -51,7 +51,8 @@ from onceway.client.protocol.contact import backoff_s
 from onceway.client.signals import Changes
 from onceway.client.transport import Wire
 from onceway.client.urls import RouterUrl, parse_urls
-from onceway.errors import ConnectionFailed, OncewayError
+from onceway.errors import ConnectionFailed, OncewayError, UsageError
+from onceway.tls import tls_context
 from router.names import STORES
 
 CREDIT: Final = 8192
@@ -123,6 +124,10 @@ class Reader:
         command: str | None = None,
         timeout_s: float = 30.0,
     ) -> None:
+        if isinstance(start, int) and not 0 <= start < 1 << 63:
+            raise UsageError(f"position {start}: positions count from 0")
+        if isinstance(start, datetime) and start.year < 1970:
+            start = None  # all is later
         self.topic = topic
         self.next: int | None = None
         self.end = 0
@@ -131,6 +136,9 @@ class Reader:
         self.fence = 0
         self._stores = parse_urls(stores) if stores else []
         self._routers = parse_urls(routers) if routers else []
+        for url in (*self._stores, *self._routers):
+            if url.in_websocket:
+                raise UsageError(f"{url}: pipes are read at amqp:// and amqps://")
         self._start = start
         self._control = control
         self._if_gone = if_gone
@@ -278,8 +286,12 @@ class Reader:
             if error is not None and error.condition == LINK_REDIRECT:
                 self._stores = parse_urls([str(each) for each in (error.info or {}).get(STORES, ())])
                 return
+            if NEXT in link.properties:
+                self._stores.append(url)  # it is a store
             self._reasons[str(url)] = why or "no such pipe"
             unknown += why is None
+        if self._stores:
+            return
         if unknown == len(self._routers) and self.next is None:
             routers = ", ".join(map(str, self._routers))
             text = f"no pipe {self.topic!r} at {routers}; is the name right? A pipe that no file has needs --store"
@@ -313,7 +325,8 @@ class _Attachment:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                await loop.create_connection(lambda: self._wire, self.url.host, self.url.port)
+                tls = tls_context() if self.url.secure else None
+                await loop.create_connection(lambda: self._wire, self.url.host, self.url.port, ssl=tls)
                 connection = self._connection
                 connection.open()
                 session = connection.begin()

@@ -42,7 +42,7 @@ from edges.store import Retention, Store, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
-from onceway.errors import DeliveryRejected, OncewayError
+from onceway.errors import DeliveryRejected, OncewayError, UsageError
 from onceway.logs import Log, logger
 from onceway.topology.pipes import log_name, log_subscription, primary_subscription
 
@@ -163,6 +163,8 @@ class StoreProcess:
 def _place(data: Path | str) -> str:
     """Of a database, its URL; of a directory, which is made, the file in it."""
     if "://" in str(data):
+        if not str(data).startswith(("postgresql://", "postgres://")):
+            raise UsageError(f"{data}: a store keeps its data in a directory or in postgresql://...")
         return str(data)
     directory = Path(data)
     directory.mkdir(parents=True, exist_ok=True)

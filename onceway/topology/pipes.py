@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onceway.topology.document import Bounds, Entry, Form, Item, read_quantity
-from onceway.topology.values import read_host_port, read_name
+from onceway.topology.values import format_host_port, read_host_port, read_name
 from router.config import AddressConfig
 from router.policies import NOBODY, owned
 
@@ -103,6 +103,9 @@ def _places(entry: Entry, expected: str, names: Sequence[str] = ()) -> tuple[tup
             place.problem(f'no store "{name}"', f"stores are {', '.join(names)}")
         address = place.scalar(lambda text: read_host_port(text, "127.0.0.1"), "a port, or host:port")
         if address is not None:
+            other = next((each for each, *taken in found if (*taken,) == address), None)
+            if other is not None:
+                place.problem(f"{format_host_port(address)} is taken by {other}", "give each store a port of its own")
             found.append((name, *address))
     return tuple(found)
 

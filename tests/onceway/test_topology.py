@@ -256,6 +256,10 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
             't.yaml:7: addresses[0].match: a pipe "x*", which matches many addresses; give each pipe',
         ),
         (
+            "addresses: [{match: x, type: pipe, stores: {a: 1, b: 1}}]\n",
+            "t.yaml:7: addresses[0].stores.b: 127.0.0.1:1 is taken by a; give each store a port of its own",
+        ),
+        (
             "addresses: [{match: x, type: pipe, stores: {a: 1}, subscriptions: [y]}]\n",
             "t.yaml:7: addresses[0].subscriptions: subscriptions of a pipe; leave the line out",
         ),

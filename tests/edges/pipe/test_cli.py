@@ -58,11 +58,15 @@ def test_a_terminal_has_a_prompt_and_the_line_reset(network: PipeNetwork, pipe: 
     [
         (["pull"], "Usage: onceway pipe pull"),
         (["pull", "x", "--from", "yesterday"], "no position, no time"),
+        (["pull", "x", "--from", "9" * 30], "positions count from 0"),
         (["pull", "x", "--count", "0"], "Usage: onceway pipe pull"),
         (["push"], "Usage: onceway pipe push"),
         (["shove", "x"], "Usage: onceway pipe"),
         (["reset"], "Usage: onceway pipe reset"),
         (["serve", "x"], "a pipe without a file needs --url"),
+        (["serve", "x", "--url", "http://x"], "the scheme must be amqp"),
+        (["serve", "x", "--url", "127.0.0.1:1", "--data", "http://x"], "in a directory or in postgresql://"),
+        (["pull", "x", "--url", "ws://x"], "pipes are read at amqp:// and amqps://"),
         (["pull", "x", "--url", "http://x"], "the scheme must be amqp"),
     ],
 )
@@ -128,6 +132,22 @@ def test_a_store_that_the_file_does_not_have_is_named(network: PipeNetwork) -> N
     done = onceway("pipe", "promote", network.topology_path, "nothing", "s")
     assert done.returncode == 2
     assert 'no pipe "nothing"' in done.stderr
+
+
+def test_a_url_with_tls_is_never_read_without(network: PipeNetwork, pipe: str) -> None:
+    done = onceway("pipe", "pull", pipe, "--store", f"amqps://127.0.0.1:{network.ports['s']}", "--connect-timeout", 2)
+    assert done.returncode == 1
+    assert "TLS" in done.stderr
+
+
+def test_a_time_before_all_times_is_the_beginning(network: PipeNetwork, pipe: str) -> None:
+    assert onceway("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
+    assert onceway("pipe", "pull", pipe, "--from", "0001-01-01", "--store", network.store_url()).stdout == "one\n"
+
+
+def test_a_store_that_is_given_as_a_router_is_read(network: PipeNetwork, pipe: str) -> None:
+    assert onceway("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
+    assert onceway("pipe", "pull", pipe, "--url", network.store_url()).stdout == "one\n"
 
 
 def test_a_pipe_needs_no_file(network: PipeNetwork, tmp_path: Path) -> None:
