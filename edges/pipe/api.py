@@ -43,7 +43,8 @@ async def push(
         messages: bytes, str or a `Message`, or several of them, which get their positions in this order.
         stores: URLs of its stores, to say which are away; empty: the routers name them.
         timeout_s: How long the first router may take to answer.
-        on_wait: Told, after a second, what the push waits for, and then that it goes on. None: the log is told.
+        on_wait: Told, after a second, what the push waits for, and then that it goes on. None: the log is told,
+            which is stderr where nothing else is configured.
 
     Raises:
         ConnectionFailed: No router answered in time.
@@ -59,7 +60,7 @@ async def publishing(
     routers: URLs, topic: str, *, stores: URLs = (), timeout_s: float = 30.0, on_wait: Say | None = None
 ) -> AsyncIterator[onceway.Publisher]:
     """A publisher of the pipe, which says what it waits for; parameters as of `push`."""
-    waits = _Waits(routers, topic, stores, on_wait or logging.getLogger("onceway").warning)
+    waits = _Waits(routers, topic, stores, on_wait or logging.getLogger(__name__).warning)
     watching = asyncio.create_task(waits.watch())
     try:
         async with onceway.connect(

@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from base64 import b64encode
 
-URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8080"
+URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8443"
 TOPIC = sys.argv[2] if len(sys.argv) > 2 else "orders"
 
 

@@ -18,7 +18,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from onceway.bus import Drain
 
-URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8080"
+URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8443"
 TOPIC = sys.argv[2] if len(sys.argv) > 2 else "orders"
 COUNT = int(sys.argv[3]) if len(sys.argv) > 3 else 3
 seen = []

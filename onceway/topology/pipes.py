@@ -93,7 +93,7 @@ def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item
 
 def _places(entry: Entry, expected: str, names: Sequence[str] = ()) -> tuple[tuple[str, str, int], ...]:
     """Name of a store, host and port; `names` are those that the file has."""
-    found = []
+    found: list[tuple[str, str, int]] = []
     for name, place in (entry.entries(expected) or {}).items():
         try:
             read_name(name)
