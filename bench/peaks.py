@@ -23,7 +23,7 @@ import onceway
 from amqp10.frames import AMQP_HEADER
 from amqp10.performatives import Begin, Open
 from chaos.fuzz.targets import frame
-from onceway.topology.values import read_size
+from onceway.values import read_size
 from tests.live import LiveNetwork, LiveRouter, wait_until
 
 MIB = 1 << 20

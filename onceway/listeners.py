@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from onceway.topology import ConfigError, HostPort, Problem, Topology, format_host_port
 from onceway.topology.model import SCHEMES
-from onceway.topology.values import is_unspecified
+from onceway.values import is_unspecified
 
 KINDS = ("amqp", "interrouter", "admin")  # of every router
 

@@ -30,9 +30,9 @@ from onceway.neighbours import NeighbourCarrier, Neighbours
 from onceway.overview import Measured
 from onceway.topology import Topology
 from onceway.topology.model import SECURE
-from onceway.topology.values import is_unspecified
 from onceway.transport import Carried, Carrier
 from onceway.trunk_key import read_trunk_key
+from onceway.values import is_unspecified
 from onceway.websocket import ListenerWebSocket
 from router.core.counters import Histogram
 from router.core.messages import PeerProtocolError

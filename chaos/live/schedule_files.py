@@ -30,7 +30,7 @@ from chaos.live.schedule import (
 from onceway.topology import ConfigError, Link, Problem, load, shipped
 from onceway.topology.document import Entry, Item, Problems, compose, suggest
 from onceway.topology.sections import read_addresses, read_links, read_settings
-from onceway.topology.values import format_duration, read_count, read_duration, read_name, read_size
+from onceway.values import format_duration, read_count, read_duration, read_name, read_size
 
 SCHEDULES: Final = Path(__file__).resolve().parent / "schedules"
 _WHATS: Final = ("router", "trunk", "link", "client")

@@ -146,7 +146,7 @@ def serve_command(
 
 
 def _host_port(option: str, value: str) -> tuple[str, int]:
-    from onceway.topology.values import read_host_port
+    from onceway.values import read_host_port
 
     try:
         return read_host_port(value, "127.0.0.1")

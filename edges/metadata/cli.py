@@ -67,7 +67,7 @@ def _needed(missing: ImportError) -> NoReturn:
 def serve_command(**options: Any) -> None:
     """Run an edge, in the foreground: clients with MessagePack on TCP, their messages on the network."""
     from onceway import logs
-    from onceway.topology.values import read_host_port
+    from onceway.values import read_host_port
 
     try:
         host, port = read_host_port(options["listen"], "127.0.0.1")

@@ -275,7 +275,7 @@ class _Plan:
 
 
 def _read_place(option: str, text: str) -> tuple[str, int]:
-    from onceway.topology.values import read_host_port
+    from onceway.values import read_host_port
 
     try:
         return read_host_port(text, "127.0.0.1")
@@ -289,7 +289,7 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> _Plan:
     from onceway import topology
     from onceway.client.urls import parse_urls
     from onceway.errors import UsageError
-    from onceway.topology.values import format_host_port
+    from onceway.values import format_host_port
 
     if urls is not None:
         parse_urls(urls)  # what cannot be read is said before anything is opened

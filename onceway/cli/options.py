@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
 import click
 
-from onceway.topology.values import read_size
+from onceway.values import read_size
 from router.names import GUARANTEES
 
 if TYPE_CHECKING:

@@ -1,18 +1,19 @@
 """How source and sink come to the network: what TLS asks for and shows, and who they are.
 
-Files name secrets: options are shown on Spark's pages and in its logs.
+Files name secrets: options are shown on Spark's pages and in its logs.  Spark starts Python processes all the time that
+only look at the options, so the client is imported where it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from onceway.cli.secrets import secret_of
-from onceway.client.credentials import Credentials
 from onceway.errors import UsageError
-from onceway.tls import tls_context
+
+if TYPE_CHECKING:
+    from onceway.client.credentials import Credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Access:
 
     def arguments(self) -> dict[str, Any]:
         """`tls` and `credentials` of `onceway.connect`, the files read now. UsageError if one cannot be used."""
+        from onceway.tls import tls_context
+
         given = self.ca or self.certificate or self.key
         return {
             "tls": tls_context(self.ca, self.certificate, self.key) if given else None,
@@ -36,6 +39,9 @@ class Access:
         }
 
     def _credentials(self) -> Credentials | None:
+        from onceway.cli.secrets import secret_of
+        from onceway.client.credentials import Credentials
+
         token_file = self.token_file
         if token_file is not None:
             if self.user is not None or self.password_file is not None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 
+from onceway.spark.errors import OptionError, first_line
 from onceway.spark.options import source_options
 
 if TYPE_CHECKING:
@@ -28,7 +29,11 @@ COLUMNS = (
     "received_at timestamp, message_id string, correlation_id string, subject string, content_type string, "
     "reply_to string, group_id string, delivery_tag binary"
 )
-HEADERS = "headers map<string, string>"
+HEADERS = {  # by includeHeaders
+    "false": "",
+    "true": ", headers map<string, string>",
+    "binary": ", headers array<struct<key:string,value:binary>>",
+}
 
 
 class OncewayDataSource(DataSource):  # type: ignore[misc]
@@ -38,26 +43,33 @@ class OncewayDataSource(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return NAME
 
+    @first_line()
     def schema(self) -> str:
         """The schema where the user gives none.  Raises OptionError: this is the first call with the options."""
         options = source_options(self.options, "either")
-        return f"{COLUMNS}, {HEADERS}" if options.include_headers else COLUMNS
+        return COLUMNS + HEADERS[options.include_headers]
 
     def streamReader(self, schema: StructType) -> Any:  # noqa: N802
-        from onceway.spark.reader import StreamReader
+        from onceway.spark.reader import RefusedReader, StreamReader
 
-        return StreamReader(source_options(self.options, "stream"), schema)
+        try:
+            return StreamReader(source_options(self.options, "stream"), schema)
+        except OptionError as error:
+            return RefusedReader(error)
 
+    @first_line()
     def reader(self, schema: StructType) -> Any:
         from onceway.spark.reader import BatchReader
 
         return BatchReader(source_options(self.options, "batch"), schema)
 
+    @first_line()
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
         from onceway.spark.writer import StreamWriter, checked
 
         return StreamWriter(checked(self.options, schema, overwrite, "stream"))
 
+    @first_line()
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         from onceway.spark.writer import BatchWriter, checked
 

@@ -1,6 +1,7 @@
 """What goes wrong between Spark and the network.  Every message names the place and a remedy.
 
-Spark shows such an error at the end of a Python traceback, so the message has to stand by itself.
+PySpark shows an error at the end of the worker's traceback, whose first line says nothing.  Where Spark calls us, our
+own errors leave the traceback out (`first_line`): then their text ends the first line that a user sees.
 """
 
 from __future__ import annotations
@@ -12,6 +13,22 @@ from collections.abc import Iterator
 from typing import Final
 
 from onceway.errors import JournalError, OncewayError
+
+HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"  # PySpark's
+
+
+@contextlib.contextmanager
+def first_line() -> Iterator[None]:
+    """Around, or as a decorator of, what Spark calls: lets PySpark report an error of ours without its traceback.
+
+    PySpark reads the variable when it reports; the process ends with that.
+    """
+    try:
+        yield
+    except OncewayError:
+        os.environ[HIDE_TRACEBACK] = "1"
+        raise
+
 
 # -- the source
 

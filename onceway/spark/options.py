@@ -20,7 +20,7 @@ from onceway.errors import UsageError
 from onceway.spark.access import NO_ACCESS, Access, take_access
 from onceway.spark.errors import OffsetError, OptionError, SinkOptionError
 from onceway.spark.files import is_bucket, local_path
-from onceway.topology.values import format_duration, read_count, read_duration, read_size
+from onceway.values import format_duration, read_count, read_duration, read_size
 
 Form = Literal["text", "file", "url", "topics", "topic", "path", "log", "count", "size", "duration", "retention",
                "word", "boolean", "offsets", "time", "write id"]  # fmt: skip
@@ -81,7 +81,7 @@ OPTIONS: Final = (
     Option("adopt", "adopt", "boolean", "false"),
     Option("onNewCheckpoint", "on_new_checkpoint", "word", "fail", words=("fail", "accept")),
     Option("failOnDataLoss", "fail_on_data_loss", "boolean", "true"),
-    Option("includeHeaders", "include_headers", "boolean", "false"),
+    Option("includeHeaders", "include_headers", "word", "false", words=("false", "true", "binary")),
     Option("transport", "transport", "word", "file", words=("file", "inline")),
     Option("lockTimeout", "lock_timeout_s", "duration", "10s"),
     Option("leaseTimeout", "lease_s", "duration", "10s", 1),
@@ -131,7 +131,7 @@ class SourceOptions:
     adopt: bool = False
     on_new_checkpoint: Literal["fail", "accept"] = "fail"
     fail_on_data_loss: bool = True
-    include_headers: bool = False
+    include_headers: Literal["false", "true", "binary"] = "false"
     transport: Literal["file", "inline"] = "file"
     lock_timeout_s: float = 10.0
     lease_s: float = 10.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -24,7 +24,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from onceway.spark.columns import COLUMNS, decode
-from onceway.spark.errors import OptionError
+from onceway.spark.columns.fields import BINARY_HEADERS
+from onceway.spark.columns.pieces import BINARY_HEADERS_TYPE
+from onceway.spark.errors import OptionError, first_line
 from onceway.spark.options import SourceOptions
 from onceway.spark.source.stream import Range, Stream, batch_ranges, offset_of
 from onceway.spark.wal.frames import SCHEMA
@@ -72,8 +74,8 @@ class _Reading:
 
         self.options = options
         self.schema = to_arrow_schema(schema, timezone="UTC")
-        self.names = list(schema.fieldNames())
         _check_columns(self.schema)
+        self.names = [BINARY_HEADERS if _bytes(field) else field.name for field in self.schema]
 
     def partition(self, rows: Range) -> Rows:
         return Rows(rows) if self.options.transport == "file" else InlineRows(rows)
@@ -82,8 +84,9 @@ class _Reading:
         """On an executor.  In exactly Spark's schema, since it checks the first batch only."""
         if not isinstance(partition, Rows):
             return  # Spark's placeholder where a batch read has no partitions
-        for batch in partition.batches(self.names):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
+        with first_line():
+            for batch in partition.batches(self.names):
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=self.schema)
 
 
 class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -107,6 +110,7 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
         self.stop()
         os._exit(0)  # Spark's loop would log an error that nobody reads
 
+    @first_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         return self.stream.initial().as_dict()
 
@@ -121,18 +125,23 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             return ReadMinRows(options.min_rows)
         return ReadAllAvailable()
 
+    @first_line()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         return self.stream.latest(offset_of(start), limited=not isinstance(limit, ReadAllAvailable)).as_dict()
 
+    @first_line()
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         return self.stream.report()
 
+    @first_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self.stream.freeze()
 
+    @first_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [self.partition(rows) for rows in self.stream.ranges(offset_of(start), offset_of(end))]
 
+    @first_line()
     def commit(self, end: dict[str, Any]) -> None:
         self.stream.commit(offset_of(end))
 
@@ -141,9 +150,28 @@ class StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow
             self._stream.stop()
 
 
+class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """In place of a reader whose options or schema are wrong.  It says so when it is asked for anything: where making
+    a reader raises an error, PySpark of Spark 4.3 stumbles over it and reports an UnboundLocalError."""
+
+    def __init__(self, error: OptionError) -> None:
+        self.error = error
+
+    @first_line()
+    def _refuse(self, *_: object) -> NoReturn:
+        raise self.error
+
+    initialOffset = getDefaultReadLimit = prepareForTriggerAvailableNow = _refuse  # noqa: N815
+    partitions = commit = read = _refuse
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> NoReturn:  # noqa: N802
+        self._refuse()
+
+
 class BatchReader(_Reading, DataSourceReader):  # type: ignore[misc]
     """`spark.read.format("onceway")`: the rows of a log, for replays and inspection.  Needs no network."""
 
+    @first_line()
     def partitions(self) -> Sequence[InputPartition]:
         return [self.partition(rows) for rows in batch_ranges(self.options)]
 
@@ -155,9 +183,14 @@ def _check_columns(schema: Any) -> None:
     for field in schema:
         if field.name not in types:
             problems.append(f"schema: no column {field.name!r}; there are {', '.join(types)}")
-        elif not field.type.equals(types[field.name]):
+        elif not field.type.equals(types[field.name]) and not _bytes(field):
             problems.append(
                 f"schema: column {field.name!r} is {types[field.name]}, not {field.type}; read it so and cast it"
             )
     if problems:
         raise OptionError("\n".join(problems))
+
+
+def _bytes(field: Any) -> bool:
+    """Headers as an array of keys and bytes."""
+    return bool(field.name == "headers" and field.type.equals(BINARY_HEADERS_TYPE))

@@ -17,10 +17,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from onceway.spark.columns.encoding import check_columns
-from onceway.spark.errors import SinkError, SinkOptionError
+from onceway.spark.errors import SinkError, SinkOptionError, first_line
 from onceway.spark.options import SinkOptions, sink_options
 from onceway.spark.sink.outbox import IDENTIFIED, WRITES, Outbox
-from onceway.spark.sink.publishing import commit_batch
 from onceway.spark.sink.staging import StagedFile, stage
 
 if TYPE_CHECKING:
@@ -79,6 +78,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
 
+    @first_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """On an executor."""
         context = TaskContext.get()
@@ -88,14 +88,18 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             raise SinkError(f"Spark has not said which batch this is ({_BATCH_ID}, {_QUERY_ID}); PySpark 4.3 does")
         return _stage(self.options, f"batch-{batch}", query, iterator)
 
+    @first_line()
     def commit(self, messages: list[Staged | None], batchId: int) -> None:  # noqa: N803
         """On the driver.  Returns when every row has its outcome; the module describes repeats."""
         query = next((message.query for message in messages if message is not None), None)
         if query is None:
             return  # no task: no rows, and no query id
+        from onceway.spark.sink.publishing import commit_batch  # the client: executors do without it
+
         outbox = Outbox(self.options.location)
         commit_batch(outbox, f"query {query}", f"batch-{batchId}", _files(messages), self.options.terms)
 
+    @first_line()
     def abort(self, messages: list[Staged | None], batchId: int) -> None:  # noqa: N803
         """On the driver, also after a commit that failed."""
         Outbox(self.options.location).discard(f"batch-{batchId}", _files(messages))
@@ -108,14 +112,19 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self.options = options
         self.name = f"{IDENTIFIED}{options.write_id}" if options.write_id else f"job-{secrets.token_hex(8)}"
 
+    @first_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """On an executor."""
         return _stage(self.options, self.name, None, iterator)
 
+    @first_line()
     def commit(self, messages: list[Staged | None]) -> None:
         """On the driver.  Returns when every row has its outcome."""
+        from onceway.spark.sink.publishing import commit_batch  # as above
+
         commit_batch(Outbox(self.options.location), WRITES, self.name, _files(messages), self.options.terms)
 
+    @first_line()
     def abort(self, messages: list[Staged | None]) -> None:
         """On the driver, also after a commit that failed."""
         Outbox(self.options.location).discard(self.name, _files(messages))

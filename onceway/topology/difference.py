@@ -20,7 +20,7 @@ from onceway.topology.policies import POLICY_KEYS
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_SETTINGS, SETTINGS
 from onceway.topology.tls import TLS_KEYS, TRUNK_KEYS
-from onceway.topology.values import format_duration, format_host_port, format_size
+from onceway.values import format_duration, format_host_port, format_size
 from router.config import AddressConfig, Limits, UserLimits
 
 NOW: Final = "at once"

@@ -14,7 +14,7 @@ from typing import Final, Literal, TypeVar
 import yaml
 
 from onceway.errors import OncewayError
-from onceway.topology.values import format_duration, read_count, read_duration, read_size, read_switch
+from onceway.values import format_duration, read_count, read_duration, read_size, read_switch
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from onceway.topology.admin import AdminRules
 from onceway.topology.document import Problem
 from onceway.topology.sasl import Sasl
 from onceway.topology.tls import TlsProfile
-from onceway.topology.values import format_host_port
+from onceway.values import format_host_port
 from router.config import AddressConfig, Limits, RouterConfig
 
 HostPort = tuple[str, int]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onceway.topology.document import Bounds, Entry, Form, Item, read_quantity
-from onceway.topology.values import format_host_port, read_host_port, read_name
+from onceway.values import format_host_port, read_host_port, read_name
 from router.config import AddressConfig
 from router.policies import NOBODY, owned
 

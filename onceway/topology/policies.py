@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from onceway.topology.document import Entry, Item
-from onceway.topology.values import read_switch
+from onceway.values import read_switch
 from router.policies import EVERYONE, NOBODY, USER, Policy
 
 POLICY_KEYS: Final = ("users", "groups", "send", "receive", "dynamic")

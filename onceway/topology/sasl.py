@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from amqp10.scram import HASHES
 from onceway.topology.document import Entry, Item
-from onceway.topology.values import read_switch
+from onceway.values import read_switch
 
 SASL_KEYS: Final = ("mechanisms", "users", "plain_without_tls", "certificates", "tokens")
 RULE_KEYS: Final = ("from", "match", "user")

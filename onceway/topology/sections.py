@@ -26,7 +26,8 @@ from onceway.topology.subscriptions import (
     read_subscriptions,
 )
 from onceway.topology.tls import TlsProfile, check_trunks_stay, read_profile_name, read_tls, read_trunks
-from onceway.topology.values import (
+from onceway.topology.websocket import read_websocket
+from onceway.values import (
     format_duration,
     format_host_port,
     is_unspecified,
@@ -35,7 +36,6 @@ from onceway.topology.values import (
     read_name,
     read_switch,
 )
-from onceway.topology.websocket import read_websocket
 from router.config import AddressConfig, Limits, NoSubscribers, OtherSubscriptions, RouterConfig, UserLimits
 from router.names import GUARANTEES, Guarantee
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from onceway.topology.document import Entry, Item, suggest
-from onceway.topology.values import format_host_port
+from onceway.values import format_host_port
 
 TLS_KEYS: Final = ("certificate", "key", "names", "ca", "clients", "revoked", "minimum", "ciphers")
 PAIR_KEYS: Final = ("certificate", "key")

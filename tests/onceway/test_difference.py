@@ -13,7 +13,7 @@ from onceway.topology.limits import LIMITS
 from onceway.topology.sasl import SASL_KEYS
 from onceway.topology.sections import ADDRESS_KEYS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
 from onceway.topology.tls import TLS_KEYS, TRUNK_KEYS
-from onceway.topology.values import format_size, read_size
+from onceway.values import format_size, read_size
 
 OLD = """
 network: n

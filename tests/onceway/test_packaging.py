@@ -61,7 +61,8 @@ def locked() -> dict[str, str]:
 
 # Extras that routers and edges run with. The others are Spark's, which has an installation of its own, and for building.
 RUNNING = sorted(
-    set(project()["project"]["optional-dependencies"]) - {"check", "docs", "proton", "spark", "spark-s3", "test"}
+    set(project()["project"]["optional-dependencies"])
+    - {"check", "docs", "proton", "spark", "spark-connect", "spark-s3", "test"}
 )
 
 
@@ -121,7 +122,7 @@ def test_links_in_the_documents_lead_somewhere(document: Path) -> None:
 
 def test_the_reference_names_every_key_and_default_of_a_topology() -> None:
     from onceway.topology.sections import ADDRESS_KEYS, ADDRESS_SETTINGS, LINK_KEYS, ROUTER_KEYS, SETTINGS, TOP_KEYS
-    from onceway.topology.values import format_duration
+    from onceway.values import format_duration
     from router.config import RouterConfig
 
     guide = (ROOT / "docs" / "topology.md").read_text()

@@ -8,7 +8,7 @@ import pytest
 
 from onceway import topology
 from onceway.topology import ConfigError
-from onceway.topology.values import format_duration, read_duration, read_size
+from onceway.values import format_duration, read_duration, read_size
 
 HEAD = """\
 network: test

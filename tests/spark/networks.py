@@ -34,7 +34,10 @@ def bodies(count: int, first: int = 0, *, size: int = 0) -> list[bytes]:
 class Publishing:
     """A thread with a publisher that has outlived every router when `join` returns."""
 
-    def __init__(self, urls: str, topic: str, messages: Sequence[onceway.Body], *, pace_s: float = 0.0) -> None:
+    def __init__(
+        self, urls: str, topic: str, messages: Sequence[onceway.Body], *, pace_s: float = 0.0, name: str = ""
+    ) -> None:
+        self._name = name or f"publisher of {topic}"
         self.accepted = 0
         self.wanted = len(messages)
         self._over: Future[None] = Future()
@@ -49,7 +52,7 @@ class Publishing:
             self._over.set_exception(error)
 
     async def _publish(self, urls: str, topic: str, messages: list[Any], pace_s: float) -> None:
-        async with onceway.connect(urls, container=f"publisher of {topic}") as connection:
+        async with onceway.connect(urls, container=self._name) as connection:
             publisher = await connection.publisher(topic)
             for start in range(0, len(messages), 100):
                 await publisher.put_many(messages[start : start + 100])

@@ -19,7 +19,7 @@ from onceway.spark.columns.layouts import layout_of
 from onceway.spark.columns.pieces import Payloads
 from tests.amqp10.test_sections import messages
 
-NEEDED = [name for name, _ in columns.COLUMNS if name in columns._OF_THE_MESSAGE]
+NEEDED = [name for name in columns._TYPES if name in columns._OF_THE_MESSAGE]
 
 
 def as_list(found: dict[str, Any]) -> list[dict[str, Any]]:
@@ -31,8 +31,8 @@ def as_list(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def one_by_one(payloads: Sequence[bytes]) -> list[dict[str, Any]]:
-    found = [fields.read(payload)._asdict() for payload in payloads]
-    return [{name: row["timestamp_us" if name == "timestamp" else name] for name in NEEDED} for row in found]
+    found = [fields.read(payload) for payload in payloads]
+    return [{name: columns._cell(row, name) for name in NEEDED} for row in found]
 
 
 def check(payloads: Sequence[bytes]) -> int:

@@ -14,6 +14,7 @@ if find_spec("pyspark") is None:
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     LongType,
     MapType,
@@ -23,7 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from onceway.spark.datasource import OncewayDataSource
+from onceway.spark.columns.fields import BINARY_HEADERS
+from onceway.spark.datasource import HEADERS, OncewayDataSource
 from onceway.spark.errors import OptionError
 from onceway.spark.options import source_options
 from onceway.spark.reader import BatchReader, InlineRows, Rows, StreamReader
@@ -62,6 +64,9 @@ def test_spark_is_told_of_a_limit_where_there_is_any(options: dict[str, str], li
 
 def test_a_schema_may_leave_columns_out_and_no_more() -> None:
     reader(struct(headers=MapType(StringType(), StringType()), timestamp=TimestampType()))
+    as_bytes = ArrayType(struct(key=StringType(), value=BinaryType()))
+    assert f", headers {as_bytes.simpleString()}" == HEADERS["binary"]
+    assert reader(struct(headers=as_bytes)).names == [BINARY_HEADERS]
     with pytest.raises(OptionError) as caught:
         reader(struct(value=StringType(), colour=StringType(), offset=LongType()))
     assert str(caught.value).split("\n") == [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -81,3 +83,14 @@ def test_the_module_that_spark_looks_for_leads_to_the_source() -> None:
     import pyspark_onceway
 
     assert pyspark_onceway.DefaultSource is OncewayDataSource
+
+
+def test_what_spark_starts_all_the_time_does_without_the_client() -> None:
+    """Each load() and each batch are processes that only look at the options, on a driver that may have much to do."""
+    source = (
+        "import pyspark.sql.datasource, sys; before = set(sys.modules)\nimport onceway.spark.writer, pyspark_onceway\n"
+    )
+    source += "print(*sorted({name.split('.')[0] for name in set(sys.modules) - before} & {'yaml', 'click', 'ssl'}))\n"
+    source += "print('onceway.topology' in sys.modules, 'onceway.client.connection' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "\nFalse False\n"

@@ -133,6 +133,36 @@ def test_headers_that_are_said_anew_stay_out() -> None:
     assert Message.decode(payload).application_properties == {encoding.KEY: "k"}
 
 
+def as_bytes(headers: list[list[tuple[str | None, bytes | None]] | None]) -> Any:
+    cells = [row if row is None else [{"key": key, "value": value} for key, value in row] for row in headers]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.record_batch({"value": pa.array([b""] * len(cells), pa.binary()), "headers": pa.array(cells, kind)})
+
+
+def test_headers_as_bytes_become_binary_properties_and_come_back() -> None:
+    rows: list[Any] = [[("a", b"\xff"), ("b", b"x" * 300)], None, [], [("a", None)]]
+    payloads = encoding.payloads(as_bytes([[("in", b"front")], *rows]).slice(1))
+    found = [Message.decode(payload).application_properties for payload in payloads.to_pylist()]
+    assert found == [{"a": b"\xff", "b": b"x" * 300}, None, None, {"a": None}]
+    received = pa.array(range(4), pa.int64())
+    payloads = payloads.cast(pa.binary())
+    name = columns.fields.BINARY_HEADERS
+    read = columns.decode(payloads, payloads, received, topic="t", partition=0, first=0, columns=[name])
+    assert read.column(0).to_pylist() == [
+        None if not row else [{"key": key, "value": value} for key, value in row] for row in rows
+    ]
+
+
+def test_headers_that_no_map_can_hold_are_refused() -> None:
+    encoding.check_columns(
+        [("value", "string"), ("headers", "array<struct<key:string,value:binary>>")], topic_given=True
+    )
+    with pytest.raises(SinkOptionError, match="a row has key 'a' twice; AMQP takes each key once"):
+        encoding.payloads(as_bytes([[("a", b"1")], [("b", b""), ("a", b"1"), ("a", b"2")]]))
+    with pytest.raises(SinkOptionError, match="a key is null"):
+        encoding.payloads(as_bytes([[(None, b"1")]]))
+
+
 def test_dictionaries_and_large_columns_are_taken_as_well() -> None:
     batch = pa.record_batch(
         {

@@ -17,9 +17,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from onceway.spark.columns.fields import Fields, constant_part, read
+from onceway.spark.columns.fields import BINARY_HEADERS, Fields, constant_part, read
 from onceway.spark.columns.layouts import layout_of
-from onceway.spark.columns.pieces import numbers
+from onceway.spark.columns.pieces import BINARY_HEADERS_TYPE, numbers
 
 TIMESTAMP: Final[Any] = pa.timestamp("us", tz="UTC")
 COLUMNS: Final[tuple[tuple[str, Any], ...]] = (
@@ -39,8 +39,8 @@ COLUMNS: Final[tuple[tuple[str, Any], ...]] = (
     ("delivery_tag", pa.binary()),
     ("headers", pa.map_(pa.string(), pa.string())),
 )
-_TYPES: Final[dict[str, Any]] = dict(COLUMNS)
-_OF_THE_MESSAGE: Final = ("key", "value", "timestamp", *(name for name, _ in COLUMNS[7:13]), "headers")
+_TYPES: Final[dict[str, Any]] = {**dict(COLUMNS), BINARY_HEADERS: BINARY_HEADERS_TYPE}
+_OF_THE_MESSAGE: Final = ("key", "value", "timestamp", *(name for name, _ in COLUMNS[7:13]), "headers", BINARY_HEADERS)
 _SHAPES: Final = 64  # tried in one batch, at most
 _SAMPLES: Final = 4
 _WORTH: Final = 64  # a shape of fewer rows costs more than reading them one by one
@@ -54,7 +54,7 @@ Columns = dict[str, Any]
 
 def schema(columns: Sequence[str] | None = None) -> Any:
     """The Arrow schema of these columns, in this order; all of them, headers last, where none are named."""
-    return pa.schema([(name, _TYPES[name]) for name in (columns if columns is not None else _TYPES)])
+    return pa.schema([(name, _TYPES[name]) for name in (columns if columns is not None else dict(COLUMNS))])
 
 
 def decode(
@@ -157,11 +157,11 @@ def _beginning_alike(payloads: Any, sample: bytes, needed: list[str], like: byte
         if name == "value":
             made[name] = pc.binary_slice(payloads, body, _LONGEST)
             continue
-        constant = fields.timestamp_us if name == "timestamp" else getattr(fields, name)
+        constant = _cell(fields, name)
         rows, kind = len(payloads), _TYPES[name]
         if constant is None:
             made[name] = pa.nulls(rows, kind)
-        elif name == "headers":  # `repeat` would build each map again
+        elif isinstance(constant, list):  # headers: `repeat` would build each of them again
             made[name] = pa.array([constant], kind).take(pa.repeat(pa.scalar(0, pa.int64()), rows))
         else:
             made[name] = pa.repeat(pa.scalar(constant, kind), rows)
@@ -173,7 +173,20 @@ def _one_by_one(payloads: Any, needed: list[str]) -> Columns:
     # some at a time: the garbage collector would scan all of them again and again
     for start in range(0, len(payloads), _AT_ONCE):
         found = [read(payload) for payload in payloads.slice(start, _AT_ONCE).to_pylist()]
-        columns = dict(zip(Fields._fields, zip(*found, strict=True), strict=True))
-        columns["timestamp"] = columns["timestamp_us"]
-        pieces.append({name: pa.array(columns[name], _TYPES[name]) for name in needed})
+        pieces.append({name: pa.array([_cell(fields, name) for fields in found], _TYPES[name]) for name in needed})
     return {name: pa.concat_arrays([piece[name] for piece in pieces]) for name in needed}
+
+
+def _cell(fields: Fields, name: str) -> Any:
+    """As `pa.array` takes it."""
+    if name == "timestamp":
+        return fields.timestamp_us
+    if name == BINARY_HEADERS:
+        return fields.headers and [
+            {"key": key, "value": value.encode() if isinstance(value, str) else value} for key, value in fields.headers
+        ]
+    if name == "headers":
+        return fields.headers and [
+            (key, value.hex() if isinstance(value, bytes) else value) for key, value in fields.headers
+        ]
+    return getattr(fields, name)

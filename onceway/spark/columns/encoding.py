@@ -37,7 +37,7 @@ _TYPES: Final[dict[str, tuple[str, ...]]] = {
     "value": ("string", "binary"),
     "topic": _TEXT,
     "key": _TEXT,
-    "headers": ("map<string,string>",),
+    "headers": ("map<string,string>", "array<struct<key:string,value:binary>>"),
     **dict.fromkeys(_PROPERTIES, _TEXT),
     "timestamp": ("timestamp",),
 }
@@ -61,6 +61,7 @@ _DATA: Final = b"\x00\x53\x75"
 _SHORT_DATA: Final = _heads(_DATA, 0xA0)
 _SHORT_STRING: Final = _heads(b"", 0xA1)
 _SHORT_SYMBOL: Final = _heads(b"", 0xA3)
+_SHORT_BINARY: Final = _heads(b"", 0xA0)
 _BYTES: Final = pa.array([bytes((value,)) for value in range(256)], _BINARY)
 
 
@@ -151,8 +152,14 @@ def _application_properties(headers: pa.Array, *, has_key: bool) -> pa.Array:
     """
     offsets = headers.offsets
     first, last = offsets[0].as_py(), offsets[-1].as_py()  # a slice keeps the whole child
-    names = headers.keys.slice(first, last - first)
-    pairs = _join(_strings(_binary(names)), _strings(_binary(headers.items.slice(first, last - first))))
+    if pa.types.is_map(headers.type):
+        names = headers.keys.slice(first, last - first)
+        values = _strings(_binary(headers.items.slice(first, last - first)))
+    else:
+        names, octets = headers.values.slice(first, last - first).flatten()
+        _check_names(names, headers)
+        values = pc.fill_null(_with_heads(_binary(octets), _SHORT_BINARY, b"\xb0"), _NULL)
+    pairs = _join(_strings(_binary(names)), values)
     bounds = pc.subtract(offsets, offsets[0]).cast(pa.int64())
     written_again = pc.starts_with(names, OURS)
     if has_key:
@@ -162,6 +169,17 @@ def _application_properties(headers: pa.Array, *, has_key: bool) -> pa.Array:
     kept = pa.concat_arrays([pa.array([0], pa.int64()), kept]).take(bounds)  # before each bound
     count = pc.multiply(pc.subtract(kept[1:], kept[:-1]), pa.scalar(2))
     return _compound(pc.binary_join(pa.LargeListArray.from_arrays(bounds, pairs), _NOTHING), 0x74, 0xC1, count, empty=0)
+
+
+def _check_names(names: pa.Array, headers: pa.Array) -> None:
+    """An array may hold what a map of AMQP may not (1.6.23).  Raises SinkOptionError."""
+    if names.null_count:
+        raise SinkOptionError("column headers: a key is null; leave such headers out")
+    pairs = pa.table({"row": pc.list_parent_indices(headers), "key": names}).group_by(["row", "key"])
+    counts = pairs.aggregate([([], "count_all")])
+    if counts.num_rows < len(names):
+        twice = counts.filter(pc.greater(counts["count_all"], 1))["key"][0]
+        raise SinkOptionError(f"column headers: a row has key {twice.as_py()!r} twice; AMQP takes each key once")
 
 
 def _compound(content: pa.Array, section: int, constructor: int, count: Any, *, empty: int) -> pa.Array:

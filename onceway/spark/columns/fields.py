@@ -15,7 +15,8 @@ headers         application-properties under their names.  Also, unless one of t
 
 Values of headers are text: strings and symbols as they are, numbers in decimal, `true` and `false`, times as ISO 8601
 in UTC, uuids in their usual form, binary (and decimals, which are only carried) in hex, null as null; lists, maps,
-arrays and described values as JSON, in which the same holds.
+arrays and described values as JSON, in which the same holds.  Where headers are asked for as bytes, binary values stay
+as they are, and all others are their text in UTF-8.
 
 A payload that is not an AMQP message is still a row: its value is the payload as received, every other column of the
 message is null, and headers has `onceway-undecodable` with the reason.
@@ -64,7 +65,7 @@ from amqp10.types import (
     UShort,
 )
 
-Headers = list[tuple[str, str | None]]
+Headers = list[tuple[str, str | bytes | None]]
 Properties = list[Any]  # in the order of AMQP 3.2.4; all but the two times as text
 
 FIRST_MS: Final = -62_135_596_800_000  # year 1, the earliest in Spark and Python
@@ -85,13 +86,15 @@ FORMS: Final = (  # the usual constructors of each
     *(_ID, frozenset((0x40, 0xA0)), _STRING, _STRING, _STRING, _ID, _SYMBOL, _SYMBOL, _TIME, _TIME),
     *(_STRING, _COUNT, _STRING),
 )
+BINARY_HEADERS: Final = "headers as bytes"  # is asked for in place of `headers`
 UNDECODABLE: Final = "onceway-undecodable"
 KEYS: Final = ("x-opt-partition-key", "x-opt-bridge.key")
 
 _DEFAULT_HEADER: Final = Header()
 EXPIRY: Final = "amqp.absolute-expiry-time"
+_USER: Final = "amqp.user-id"
 RARE: Final = {  # headers, and the properties that they show
-    "amqp.user-id": "user_id",
+    _USER: "user_id",
     "amqp.to": "to",
     "amqp.content-encoding": "content_encoding",
     EXPIRY: "absolute_expiry_time",
@@ -160,7 +163,7 @@ def _read(payload: bytes) -> Fields:
     if rare != _NONE:
         for name, value in zip(RARE, rare, strict=True):
             if value is not None:
-                headers.setdefault(name, as_time(value) if name == EXPIRY else str(value))
+                headers.setdefault(name, _SHOWN.get(name, str)(value))
     return Fields(
         key if key is not None else group_id,
         _value(payload, bodies),
@@ -222,7 +225,7 @@ def headers_of(header: bytes, annotations: bytes) -> tuple[str | None, Headers]:
     if annotations:
         values = Message.decode(annotations).message_annotations or {}
         key = next((text(values[name]) for name in KEYS if values.get(name) is not None), None)
-        found = [(str(name), text(value)) for name, value in values.items()]
+        found = [(str(name), _header(value)) for name, value in values.items()]
     if header:
         fields = Message.decode(header).header
         for name in ("durable", "priority", "ttl", "first_acquirer", "delivery_count"):
@@ -360,7 +363,11 @@ def read_properties(payload: bytes, start: int, stop: int) -> Properties:
 def _application(part: bytes) -> Headers:
     """The whole section.  Raises DecodeError."""
     values = Message.decode(part).application_properties or {}
-    return [(str(name), text(value)) for name, value in values.items()]
+    return [(str(name), _header(value)) for name, value in values.items()]
+
+
+def _header(value: Any) -> str | bytes | None:
+    return value if type(value) is bytes else text(value)
 
 
 # -- values as text
@@ -414,3 +421,6 @@ def as_time(milliseconds: int) -> str:
         return str(int(milliseconds))
     moment = _EPOCH + timedelta(milliseconds=int(milliseconds))
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_SHOWN: Final[dict[str, Any]] = {EXPIRY: as_time, _USER: bytes.fromhex}  # properties among the headers that are no text

@@ -30,6 +30,7 @@ from amqp10.sections import (
     PROPERTIES,
 )
 from onceway.spark.columns.fields import (
+    BINARY_HEADERS,
     FIELDS,
     FIRST_MS,
     FORMS,
@@ -42,6 +43,7 @@ from onceway.spark.columns.fields import (
     valid_sections,
 )
 from onceway.spark.columns.pieces import (
+    BINARY_HEADERS_TYPE,
     Malformed,
     Payloads,
     Texts,
@@ -204,6 +206,11 @@ class Layout:
                 known[origin] = origin.texts(payloads.pieces(*places[origin]))
             return known[origin]
 
+        def octets(origin: Origin) -> Any:
+            if isinstance(origin, Piece) and origin.texts is hexadecimal:
+                return payloads.pieces(*places[origin])
+            return texts(origin).cast(pa.binary())
+
         for piece in places:
             if piece.checked:
                 texts(piece)
@@ -214,7 +221,9 @@ class Layout:
             elif name == "timestamp":
                 made[name] = self._timestamps(payloads, places, rows)
             elif name == "headers":
-                made[name] = _maps(self.headers, texts, rows)
+                made[name] = _headers(self.headers, texts, rows, pa.string())
+            elif name == BINARY_HEADERS:
+                made[name] = _headers(self.headers, octets, rows, pa.binary())
             else:
                 made[name] = texts(self.columns.get(name))
         return made
@@ -228,20 +237,20 @@ class Layout:
         return pc.if_else(known, pc.multiply(times, int64(1000)), pa.scalar(None, pa.int64())).view(kind)
 
 
-def _maps(headers: Sequence[tuple[str, Origin]], texts: Callable[[Origin], Any], rows: int) -> Any:
-    kind = pa.map_(pa.string(), pa.string())
+def _headers(headers: Sequence[tuple[str, Origin]], made: Callable[[Origin], Any], rows: int, kind: Any) -> Any:
+    """A map of texts, or (kind: binary) a list of keys and bytes; made: the values of one of them."""
     width = len(headers)
     if not width:
-        return pa.nulls(rows, kind)
+        return pa.nulls(rows, pa.map_(pa.string(), kind) if kind == pa.string() else BINARY_HEADERS_TYPE)
     index = numbers(0, rows * width)
     row = pc.divide(index, int64(width))
     name = pc.subtract(index, pc.multiply(row, int64(width)))
-    values = pa.concat_arrays([texts(origin) for _, origin in headers])
-    return pa.MapArray.from_arrays(
-        pc.multiply(numbers(0, rows + 1), int64(width)).cast(pa.int32()),
-        pa.array([name for name, _ in headers], pa.string()).take(name),
-        values.take(pc.add(row, pc.multiply(name, int64(rows)))),
-    )
+    values = pa.concat_arrays([made(origin) for _, origin in headers]).take(pc.add(row, pc.multiply(name, int64(rows))))
+    names = pa.array([name for name, _ in headers], pa.string()).take(name)
+    bounds = pc.multiply(numbers(0, rows + 1), int64(width)).cast(pa.int32())
+    if kind == pa.string():
+        return pa.MapArray.from_arrays(bounds, names, values)
+    return pa.ListArray.from_arrays(bounds, pa.StructArray.from_arrays([names, values], ["key", "value"]))
 
 
 # -- the layout of a message
@@ -290,7 +299,8 @@ class _Reading:
             elif code in (HEADER, DELIVERY_ANNOTATIONS):
                 self._at = stop
                 if code == HEADER:
-                    origin += headers_of(payload[start:stop], b"")[1]
+                    shown = headers_of(payload[start:stop], b"")[1]
+                    origin += [(name, value) for name, value in shown if not isinstance(value, bytes)]  # none is
             elif (code, start, stop) == found[-1]:
                 self._body(code, stop)
             else:

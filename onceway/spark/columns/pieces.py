@@ -19,6 +19,7 @@ from amqp10.errors import DecodeError
 Texts: TypeAlias = Callable[[Any], Any]  # of pieces, a binary array; gives a string array, or raises Malformed
 
 _LITTLE: Final = sys.byteorder == "little"
+BINARY_HEADERS_TYPE: Final[Any] = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))  # as Kafka's
 _SIGNED: Final = {1: ("b", pa.int8()), 2: ("h", pa.int16()), 4: ("i", pa.int32()), 8: ("q", pa.int64())}
 _UNSIGNED: Final = {1: ("B", pa.uint8()), 2: ("H", pa.uint16()), 4: ("I", pa.uint32()), 8: ("Q", pa.uint64())}
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from onceway.client.urls import parse_urls
 from onceway.spark.errors import CheckpointIsNew, DataLoss, OffsetError, OptionError
 from onceway.spark.options import MIB, SourceOptions
 from onceway.spark.source.apart import Apart
@@ -284,6 +285,8 @@ class Stream:
         self._ingests = (ingests or (Ingests if options.ingest == "driver" else Apart))(options, self.wal)
         self._progress = Progress(self.wal, options.reader)
         self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered, self._progress)
+        topics, routers = ", ".join(options.topics), ", ".join(map(str, parse_urls(options.url)))  # without a password
+        self._description = f"{topics} from {routers} by subscription {options.subscription}, log {self.wal.location}"
         self._initial: Offset | None = None
         self._frozen: dict[int, int] | None = None
         self._planned = clock()  # when the last batch was planned
@@ -391,6 +394,7 @@ class Stream:
         ends = self._log.ends()
         at = {slot: min(self._at.get(slot, end), end) for slot, end in ends.items()}
         return {
+            "source": self._description,
             **Offset(self.wal.uuid, ends).as_dict(),
             "lagRows": sum(ends[slot] - at[slot] for slot in ends),
             "backlogBytes": sum(self._log.bytes_between(slot, at[slot], end) for slot, end in ends.items()),
