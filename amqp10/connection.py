@@ -7,7 +7,7 @@ found, session.py for what they cause.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from amqp10.errors import (
@@ -20,7 +20,18 @@ from amqp10.errors import (
     RemoteProtocolError,
 )
 from amqp10.events import ConnectionClosed, ConnectionOpened, Event, SessionBegun
-from amqp10.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEAD_SIZE, MIN_MAX_FRAME_SIZE, Body, encode_frame
+from amqp10.frames import (
+    AMQP_FRAME,
+    EMPTY_FRAME,
+    FRAME_HEAD_SIZE,
+    LARGE,
+    MIN_MAX_FRAME_SIZE,
+    Body,
+    Part,
+    encode_frame,
+    encode_frame_head,
+    gathered,
+)
 from amqp10.handshake import Handshake, HandshakeFailed
 from amqp10.outcomes import shortened
 from amqp10.performatives import (
@@ -92,7 +103,7 @@ class Connection:
         """512 until the peer's open has come."""
         self.reader = Reader(self)
         """For the owner: `frames`, `buffered` and `frame_completed_by`."""
-        self._out: list[bytes] = []
+        self._out: list[Part] = []
         self._with_output: dict[Session, None] = {}
 
     @property
@@ -120,11 +131,14 @@ class Connection:
             return events
         self._now = self.last_read = self._silent_since = now
         reader = self.reader
+        offset = 0
         if reader.buffered:
-            data = reader.join(data)
+            if state is not HANDSHAKE and reader.completes_large_frame(len(data)):
+                offset = reader.read_large(data, events)
+            else:
+                data = reader.join(data)
         if reader.unreadable or not data:
             return events
-        offset = 0
         if state is HANDSHAKE:
             try:
                 offset = self._handshake.receive(data)
@@ -174,8 +188,13 @@ class Connection:
         return events
 
     def data_to_send(self) -> bytes:
-        """All output up to now, b"" if there is none. Call it after each receive_data, each handle_timer, and whatever
-        was called on sessions and links."""
+        """All output up to now, b"" if there is none. Call it, or `buffers_to_send`, after each receive_data, each
+        handle_timer, and whatever was called on sessions and links."""
+        buffers = self.buffers_to_send()
+        return bytes(buffers[0]) if len(buffers) == 1 else b"".join(buffers)
+
+    def buffers_to_send(self) -> Sequence[Part]:
+        """All output up to now, for a transport that gathers: large payloads are not copied."""
         if self._with_output:
             touched, self._with_output = self._with_output, {}
             self.flow_due = False
@@ -188,14 +207,16 @@ class Connection:
             handshake.output.clear()
             if not handshake.ready:  # what follows waits for our AMQP header
                 self._last_written = self._now
-                return b"".join(first)
+                return first
             out[:0] = first
         if not out or not handshake.ready:
-            return b""
+            return ()
         self._out = []
-        self.output_size = 0
+        size, self.output_size = self.output_size, 0
         self._last_written = self._now
-        return out[0] if len(out) == 1 else b"".join(out)
+        if len(out) == 1:
+            return out
+        return [b"".join(out)] if size < LARGE else gathered(out)
 
     def next_deadline(self) -> float | None:
         """When to call handle_timer; None: not before the next input or output."""
@@ -466,12 +487,20 @@ class Connection:
         return body
 
     def _write_frame(self, channel: int, body: Body) -> None:
-        self._append(encode_frame(AMQP_FRAME, channel, body))
+        if isinstance(body, bytes) or len(body[-1]) < LARGE:
+            self._append(encode_frame(AMQP_FRAME, channel, body))
+        else:
+            self._append_parts([encode_frame_head(AMQP_FRAME, channel, sum(map(len, body))), *body])
 
     def _append(self, data: bytes) -> None:
         """Whole frames, as they are."""
         self._out.append(data)
         self.output_size += len(data)
+
+    def _append_parts(self, parts: Sequence[Part]) -> None:
+        """The same in parts."""
+        self._out += parts
+        self.output_size += sum(map(len, parts))
 
 
 _HANDLERS: Final[dict[type, Callable[[Connection, Any, int, list[Event]], None]]] = {

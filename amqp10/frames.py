@@ -29,18 +29,45 @@ _pack_head = _HEAD.pack
 _unpack_head = _HEAD.unpack_from
 
 
-Body = bytes | Sequence[bytes | memoryview]
+Part = bytes | memoryview
+Body = bytes | Sequence[Part]
 """Of a frame: whole, or in parts, which are joined once."""
+
+LARGE: Final = 16 * 1024
+"""Bytes from which on a part of a frame is written as it is. Smaller ones are copied together, which costs less than a
+part of its own."""
 
 
 def encode_frame(frame_type: int, channel: int, body: Body) -> bytes:
     """One frame."""
-    size = FRAME_HEAD_SIZE + (len(body) if isinstance(body, bytes) else sum(map(len, body)))
+    if isinstance(body, bytes):
+        return encode_frame_head(frame_type, channel, len(body)) + body
+    return b"".join([encode_frame_head(frame_type, channel, sum(map(len, body))), *body])
+
+
+def encode_frame_head(frame_type: int, channel: int, size: int) -> bytes:
+    """What precedes a body of this size."""
     try:
-        head = _pack_head(size, 2, frame_type, channel)
+        return _pack_head(FRAME_HEAD_SIZE + size, 2, frame_type, channel)
     except error:
         raise EncodeError(f"no frame can hold {size} bytes on channel {channel}") from None
-    return head + body if isinstance(body, bytes) else b"".join([head, *body])
+
+
+def gathered(parts: Sequence[Part]) -> list[Part]:
+    """The same bytes: large parts as they are, and what lies between them joined."""
+    found: list[Part] = []
+    small: list[Part] = []
+    for part in parts:
+        if len(part) < LARGE:
+            small.append(part)
+            continue
+        if small:
+            found.append(b"".join(small))
+            small = []
+        found.append(part)
+    if small:
+        found.append(b"".join(small))
+    return found
 
 
 def parse_frame_header(buf: bytes, offset: int = 0) -> tuple[int, int, int, int]:

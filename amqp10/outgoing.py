@@ -7,6 +7,7 @@ window wait here, and nothing overtakes them. Next: incoming.py, the other half.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from amqp10.dispositions import PendingDispositions
@@ -14,7 +15,7 @@ from amqp10.serial import difference
 from amqp10.unsettled import UnsettledRanges
 
 if TYPE_CHECKING:
-    from amqp10.frames import Body
+    from amqp10.frames import Body, Part
     from amqp10.link import Link
     from amqp10.outcomes import DeliveryState
     from amqp10.performatives import Flow
@@ -77,6 +78,12 @@ class Outgoing:
         self.window -= frames
         self.next_transfer_id += frames
         self._session.connection._append(block)
+
+    def send_parts(self, parts: Sequence[Part]) -> None:
+        """The same of one message, in parts."""
+        self.window -= 1
+        self.next_transfer_id += 1
+        self._session.connection._append_parts(parts)
 
     def send_frame(self, link: SenderLink, delivery_id: int, begins: bool, body: Body) -> None:
         """Write one frame of a message now, or when the window admits it."""

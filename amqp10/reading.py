@@ -19,7 +19,7 @@ from amqp10.dispositions import (
     take_dispositions,
 )
 from amqp10.errors import DECODE_ERROR, FRAMING_ERROR, DecodeError, LinkViolation, RemoteProtocolError, SessionViolation
-from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, parse_frame_header
+from amqp10.frames import AMQP_FRAME, FRAME_HEAD_SIZE, LARGE, Part, parse_frame_header
 from amqp10.pairs import PAIRS_FROM
 from amqp10.performatives import Disposition, Transfer, decode_performative
 from amqp10.transfers import TRANSFER_START, Shape, learn_shape, shape_key
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _FIRST_FRAME = 64 * 1024  # before the peer's open; AMQP 2.4.1 says 512, but some clients' opens are larger
 _PIECE = 4096  # smaller pieces of input are joined, as each costs some forty bytes to hold
 _SHAPES = 1024  # remembered per connection, at most
+_LEAST_HEAD = 512  # bytes in which a transfer's performative is looked for
 _SMALLEST_SHAPED = 18  # bytes of a frame that is looked up by its shape
 _SHAPED = (TRANSFER_START[2], DISPOSITION_START[2])  # the last byte of their descriptors
 _unpack_size = Struct(">I").unpack_from
@@ -71,6 +72,21 @@ class Reader:
         self._chunks = []
         self.buffered = 0
         return data
+
+    def completes_large_frame(self, size: int) -> bool:
+        """Whether so many bytes more complete the frame that is held, and copying it twice would cost."""
+        return LARGE < self._wanted <= self.buffered + size
+
+    def read_large(self, data: bytes, events: list[Event]) -> int:
+        """Process the large frame that these bytes complete; return where the next one begins. What follows it is not
+        copied, and the payload of a transfer only once."""
+        needed = self._wanted - self.buffered
+        parts: list[Part] = [*self._chunks, memoryview(data)[:needed]]
+        self._chunks = []
+        self.buffered = 0
+        if not self._take_large(parts, events):
+            self.read(b"".join(parts), 0, events)
+        return len(data) if self.unreadable or self._connection.closed else needed
 
     def keep(self, data: bytes, offset: int) -> None:
         """Hold the beginning of a frame until the rest of it arrives."""
@@ -121,6 +137,31 @@ class Reader:
             if self.unreadable or self._connection.closed:
                 return end
         return offset
+
+    def _take_large(self, parts: list[Part], events: list[Event]) -> bool:
+        """Process a transfer frame in parts. False, and nothing done, if it is another frame."""
+        first = bytes(parts[0])
+        if len(first) < _LEAST_HEAD or first[4] != 2 or first[5] != AMQP_FRAME or first[8:11] != TRANSFER_START:
+            return False
+        try:
+            performative, payload = decode_performative(first, FRAME_HEAD_SIZE, len(first))
+        except DecodeError:  # it goes on in the next part, or is malformed
+            return False
+        if performative.__class__ is not Transfer:
+            return False
+        self.frames += 1
+        parts[0] = memoryview(first)[payload:]
+        try:
+            session = self._connection._mapped_session(performative, first[6] << 8 | first[7])
+            if session is not None:
+                session._received_transfer(performative, b"".join(parts), events)
+        except LinkViolation as of_link:
+            of_link.link.session._link_violated(of_link, events)
+        except SessionViolation as of_session:
+            of_session.session._violated(of_session, events)
+        except RemoteProtocolError as violation:
+            self._connection._violated(violation, events)
+        return True
 
     def _take_shaped(self, buf: bytes, offset: int, end: int, stop: int, events: list[Event]) -> int:
         """Process frames of known shapes; return the end of the last one."""

@@ -7,15 +7,16 @@ window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import LocalProtocolError
-from amqp10.frames import FRAME_HEAD_SIZE
+from amqp10.frames import FRAME_HEAD_SIZE, LARGE, Part
 from amqp10.link import ATTACHED, Link
 from amqp10.outcomes import shortened_state
 from amqp10.performatives import Transfer
 from amqp10.serial import WRAP, unwrap
-from amqp10.transfers import encode_block
+from amqp10.transfers import encode_block, encode_lead
 
 if TYPE_CHECKING:
     from amqp10.performatives import Attach, DeliveryState, Flow
@@ -82,6 +83,13 @@ class SenderLink(Link):
             block, largest = cache.get(key, (None, 0))
             if block is None:
                 largest = max(map(len, payloads))
+        if largest >= LARGE:  # payloads are not copied
+            if largest + _OVERHEAD > room:
+                self._send_split(first, tags, payloads, settled, message_format)
+            else:
+                for delivery_id, tag, payload in zip(range(first, first + count), tags, payloads, strict=True):
+                    self._send_parts(delivery_id, tag, (payload,), len(payload), settled, message_format)
+            return first
         if largest + _OVERHEAD > room:
             self._send_split(first, tags, payloads, settled, message_format)
             return first
@@ -91,6 +99,15 @@ class SenderLink(Link):
                 cache[key] = (block, largest)
         session.outgoing.send_block(block, count)
         return first
+
+    def send_settled(self, tag: bytes, parts: Sequence[Part]) -> None:
+        """Send one settled delivery whose payload is in parts; it has to fit into a frame, and into `capacity()`."""
+        size = sum(map(len, parts))
+        if self.capacity() < 1 or size + _OVERHEAD > self.session.connection.remote_max_frame_size:
+            raise LocalProtocolError(f"{self!r}: no capacity for a delivery of {size} bytes")
+        self.credit -= 1
+        self.delivery_count += 1
+        self._send_parts(self.session.outgoing.take_delivery_ids(1, None), tag, parts, size, True, 0)
 
     def resume(
         self,
@@ -162,6 +179,14 @@ class SenderLink(Link):
         assert not (self.credit and self.detached), f"{self!r}: credit after detach"
 
     # For the session --------------------------------------------------------------------------------------------
+
+    def _send_parts(
+        self, delivery_id: int, tag: bytes, parts: Sequence[Part], size: int, settled: bool, message_format: int
+    ) -> None:
+        session, handle = self.session, self.handle
+        assert handle is not None
+        lead = encode_lead(session.channel, handle, delivery_id & WRAP, tag, size, settled, message_format)
+        session.outgoing.send_parts((lead, *parts))
 
     def _send_split(
         self, first: int, tags: list[bytes], payloads: list[bytes], settled: bool, message_format: int

@@ -241,10 +241,8 @@ def encode_block(
     tag_size = len(tags[0])
     first_id &= WRAP
     if count == 1:
-        layout = _layout(channel, handle, tag_size, settled, message_format)
         payload = payloads[0]
-        head = layout.pack(layout.overhead + len(payload), layout.before_id, first_id, layout.after_id)
-        return b"".join((head, tags[0], layout.after_tag, payload))
+        return encode_lead(channel, handle, first_id, tags[0], len(payload), settled, message_format) + payload
     tag_sizes = set(map(len, tags))
     if len(tag_sizes) > 1:
         return b"".join(
@@ -261,3 +259,12 @@ def encode_block(
     sizes = [overhead + size for size in map(len, payloads)]
     heads = map(layout.pack, sizes, repeat(layout.before_id), ids, repeat(layout.after_id))
     return b"".join(chain.from_iterable(zip(heads, tags, repeat(layout.after_tag), payloads)))
+
+
+def encode_lead(
+    channel: int, handle: int, delivery_id: int, tag: bytes, size: int, settled: bool, message_format: int
+) -> bytes:
+    """All of a transfer frame but its payload of `size` bytes; the id is wrapped."""
+    layout = _layout(channel, handle, len(tag), settled, message_format)
+    head = layout.pack(layout.overhead + size, layout.before_id, delivery_id, layout.after_id)
+    return head + tag + layout.after_tag

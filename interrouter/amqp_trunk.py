@@ -11,6 +11,7 @@ Any fault of the neighbour ends in a close with an error. Knows AMQP, and no pac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
@@ -89,6 +90,9 @@ class AmqpTrunk(Trunk):
     def data_to_send(self) -> bytes:
         return self.connection.data_to_send()
 
+    def buffers_to_send(self) -> Sequence[bytes | memoryview]:
+        return self.connection.buffers_to_send()
+
     def next_deadline(self) -> float | None:
         return self.connection.next_deadline()
 
@@ -106,9 +110,10 @@ class AmqpTrunk(Trunk):
     def _capacity(self) -> int:
         return 0 if self._sender is None else self._sender.capacity()
 
-    def _transmit(self, payloads: list[bytes]) -> None:
+    def _transmit(self, payloads: list[list[bytes | memoryview]]) -> None:
         assert self._sender is not None
-        self._sender.send([_TAG] * len(payloads), payloads, settled=True)
+        for parts in payloads:
+            self._sender.send_settled(_TAG, parts)
 
     def _handle(self, events: list[Event], now: float) -> None:
         network = self.network

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
+from interrouter.stream import Received
+
 
 @dataclass(slots=True)
 class PeerUp:
@@ -32,10 +34,10 @@ class PeerDown:
 
 @dataclass(slots=True)
 class PeerMessage:
-    """The next message of the session, as the peer's owner handed it to `send`."""
+    """The next message of the session, as the peer's owner handed it to `send`. A large one may come in parts."""
 
     peer: str
-    data: bytes
+    data: Received
 
 
 NetworkEvent = PeerUp | PeerDown | PeerMessage

@@ -45,6 +45,7 @@ from interrouter.packets import (
     split,
 )
 from interrouter.session import PROBE_AFTER, Sessions
+from interrouter.stream import Parts
 from interrouter.trunk import Hello, Login, Refused, Trunk
 from router.reporting import NO_LOG, Log
 
@@ -165,7 +166,7 @@ class Network:
 
     # Messages ----------------------------------------------------------------------------------------------------
 
-    def send(self, peers: tuple[str, ...], message: bytes) -> None:
+    def send(self, peers: tuple[str, ...], message: Parts) -> None:
         """Send to each of these peers whose PeerUp has been taken; others miss it. Written at the next `flush`, one
         copy per branch of the paths."""
         self.sessions.send(peers, message, self._now)

@@ -211,7 +211,8 @@ def forwarded(payload: bytes, start: int, end: int) -> bytes | None:
     hops = payload[start + 1]
     if not hops:
         return None
-    return b"".join((payload[start - 4 : start + 1], _BYTES[hops - 1], payload[start + 2 : end]))
+    view = memoryview(payload)
+    return b"".join((view[start - 4 : start + 1], _BYTES[hops - 1], view[start + 2 : end]))
 
 
 def branch(payload: bytes, start: int, end: int, body: int, indices: Sequence[int]) -> bytes | None:
@@ -222,7 +223,7 @@ def branch(payload: bytes, start: int, end: int, body: int, indices: Sequence[in
     first = start + ENTRIES_AT
     head = _HEAD.pack(ENTRIES_AT + len(indices) * ENTRY_SIZE + end - body, payload[start], hops - 1, len(indices))
     entries = [payload[first + i * ENTRY_SIZE : first + (i + 1) * ENTRY_SIZE] for i in indices]
-    return b"".join((head, *entries, payload[body:end]))
+    return b"".join((head, *entries, memoryview(payload)[body:end]))
 
 
 def decode_body(payload: bytes, body: int, end: int) -> tuple[tuple[int, ...], int]:

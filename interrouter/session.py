@@ -34,7 +34,7 @@ from interrouter.packets import (
     decode_body,
     encode_stream,
 )
-from interrouter.stream import IncomingStream, Item, OutgoingStream, StreamError, fragments
+from interrouter.stream import IncomingStream, Item, OutgoingStream, Parts, StreamError, fragments
 
 if TYPE_CHECKING:
     from interrouter.trunk import Trunk
@@ -145,9 +145,9 @@ class Sessions:
         self.events = []
         return events
 
-    def send(self, peers: tuple[str, ...], message: bytes, now: float) -> None:
+    def send(self, peers: tuple[str, ...], message: Parts, now: float) -> None:
         items = fragments(message)
-        size = len(message)
+        size = sum([len(body) for body, _ in items])
         for peer in peers:
             session = self.by_peer.get(peer)
             if session is not None and session.announced and session.up:
@@ -474,7 +474,7 @@ class Sessions:
         for index, length in enumerate(lengths):
             stop = offset + (length & ~MORE)
             if index >= known:
-                message = incoming.receive(payload[offset:stop], length >= MORE)
+                message = incoming.receive(payload, offset, stop, length >= MORE)
                 if message is not None:
                     events.append(PeerMessage(session.peer, message))
             offset = stop

@@ -15,6 +15,7 @@ Knows no packets, paths or clocks. Read session.py next.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 FRAGMENT: Final = 64 * 1024
@@ -27,12 +28,38 @@ Item = tuple[bytes | memoryview, bool]
 """A message or a fragment; whether more fragments follow. The streams of all destinations share its bytes."""
 
 
-def fragments(message: bytes) -> list[Item]:
-    if len(message) <= FRAGMENT:
-        return [(message, False)]
-    last = len(message) - 1
-    view = memoryview(message)  # copied once, into the transfer
-    return [(view[at : at + FRAGMENT], at + FRAGMENT <= last) for at in range(0, len(message), FRAGMENT)]
+Parts = bytes | Sequence[bytes]
+"""A message, whole or in parts, of which none is empty. How it is cut means nothing to streams."""
+
+
+def fragments(message: Parts) -> list[Item]:
+    """A message as items. Its bytes are not copied."""
+    if isinstance(message, bytes):
+        if len(message) <= FRAGMENT:
+            return [(message, False)]
+        message = (message,)
+    found: list[Item] = []
+    for part in message:
+        if len(part) <= FRAGMENT:
+            found.append((part, True))
+        else:
+            view = memoryview(part)
+            found += [(view[at : at + FRAGMENT], True) for at in range(0, len(part), FRAGMENT)]
+    found[-1] = (found[-1][0], False)
+    return found
+
+
+KEPT_WHOLE: Final = FRAGMENT // 2
+"""Bytes from which on a fragment that waits for the others is not copied out of its transfer's payload: it is about all
+of that."""
+
+Received = bytes | list[bytes | memoryview]
+"""A message as it has arrived: whole, or in its fragments."""
+
+
+def whole(message: Received) -> bytes:
+    """The message in one piece."""
+    return message if isinstance(message, bytes) else b"".join(message)
 
 
 class StreamError(Exception):
@@ -147,7 +174,7 @@ class IncomingStream:
         self.gap: int | None = None
         """The round in which `expected` was found missing, until it has been reported."""
         self._reported: int | None = None
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._parts_size = 0
 
     def missing(self, first: int, round_: int, probe: bool) -> bool:
@@ -158,19 +185,18 @@ class IncomingStream:
             self.gap = self._reported = round_
         return True
 
-    def receive(self, body: bytes, more: bool) -> bytes | None:
-        """The next item has arrived. Returns the message that it completes, if it does."""
+    def receive(self, payload: bytes, start: int, stop: int, more: bool) -> Received | None:
+        """The next item has arrived, as these bytes of a payload. Returns the message that it completes, if it does."""
         self.expected += 1
         if not more and not self._parts:
-            return body
-        self._parts.append(body)
-        self._parts_size += len(body)
+            return payload[start:stop]
+        self._parts.append(memoryview(payload)[start:stop] if stop - start >= KEPT_WHOLE else payload[start:stop])
+        self._parts_size += stop - start
         if self._parts_size > MAX_MESSAGE:
             raise StreamError(f"a message of more than {MAX_MESSAGE} bytes")
         if more:
             return None
-        message = b"".join(self._parts)
-        self._parts = []
+        message, self._parts = self._parts, []
         self._parts_size = 0
         return message
 

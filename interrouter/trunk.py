@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -110,6 +111,10 @@ class Trunk(ABC):
     @abstractmethod
     def data_to_send(self) -> bytes: ...
 
+    def buffers_to_send(self) -> Sequence[bytes | memoryview]:
+        """The same, for a transport that gathers."""
+        return (self.data_to_send(),)
+
     @abstractmethod
     def next_deadline(self) -> float | None: ...
 
@@ -130,7 +135,8 @@ class Trunk(ABC):
         """How many transfers may be sent now."""
 
     @abstractmethod
-    def _transmit(self, payloads: list[bytes]) -> None: ...
+    def _transmit(self, payloads: list[list[bytes | memoryview]]) -> None:
+        """Send transfers; each payload is in parts."""
 
     # What the network queues -------------------------------------------------------------------------------------
 
@@ -159,7 +165,7 @@ class Trunk(ABC):
     def pump(self, now: float) -> None:
         """Send what credit admits."""
         room = self._capacity()
-        payloads: list[bytes] = []
+        payloads: list[list[bytes | memoryview]] = []
         while room > 0:
             parts: list[bytes | memoryview] = []
             if room > RESERVE and (self._transit or self.ready):
@@ -171,7 +177,7 @@ class Trunk(ABC):
                 parts = urgent + parts
             if not parts:
                 break
-            payloads.append(b"".join(parts))
+            payloads.append(parts)
             room -= 1
         if payloads:
             self.last_sent = now

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
+from collections.abc import Sequence
 from typing import Any, Final, Protocol, cast
 
 from onceway.listener_tls import Tls
@@ -33,7 +34,7 @@ class Carried(Protocol):
     def closed(self) -> bool: ...
     def receive_data(self, data: bytes, now: float) -> object: ...
     def receive_eof(self, now: float) -> object: ...
-    def data_to_send(self) -> bytes: ...
+    def buffers_to_send(self) -> Sequence[bytes | memoryview]: ...
     def next_deadline(self) -> float | None: ...
     def handle_timer(self, now: float) -> object: ...
 
@@ -153,9 +154,12 @@ class Carrier(asyncio.BufferedProtocol):
         carried, transport = self.carried, self.transport
         if carried is None or transport is None:
             return
-        data = carried.data_to_send()
+        buffers = carried.buffers_to_send()
         closes = carried.closed and not self._closing
-        self._send(data, closes)
+        if self.layers or len(buffers) < 2:
+            self._send(b"".join(buffers), closes)
+        elif not transport.is_closing():
+            transport.writelines(buffers)  # gathers, with uvloop
         if closes:
             self._closing = True
             self.end(transport)

@@ -36,7 +36,7 @@ from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
 from router.mqtt.connection import Authenticate, MqttConnection
 from router.mqtt.service import Mqtt
-from router.peers.wire import decode, encode
+from router.peers.wire import Encoded, decode, encode_parts
 from router.policies import ANONYMOUS
 from router.reporting import NO_LOG, Log
 
@@ -88,7 +88,7 @@ class Router:
         self._places: list[Place] = []  # of other routers
         self.incomplete_bytes = 0  # of messages whose last frame has not arrived
         self.incomplete_limit = _incomplete_limit(config)
-        self._messages: list[tuple[tuple[str, ...], bytes]] = []
+        self._messages: list[tuple[tuple[str, ...], Encoded]] = []
         self._writable: dict[ClientConnection, None] = {}
         self.windows_closed = False  # the payload held here has reached memory_limit
         self._paused: dict[Session, None] = {}  # whose incoming windows are closed
@@ -278,13 +278,13 @@ class Router:
         self.enter(now)
         self.core.peer_down(peer, now)
 
-    def peer_message(self, peer: str, data: bytes, now: float) -> None:
+    def peer_message(self, peer: str, data: bytes | Sequence[bytes | memoryview], now: float) -> None:
         """Process a peer's message. Raises PeerProtocolError if it is malformed; the owner then resets that session."""
         self.enter(now)
         if peer in self.core.up:
             self.core.peer_message(peer, decode(data), now)
 
-    def take_messages(self) -> list[tuple[tuple[str, ...], bytes]]:
+    def take_messages(self) -> list[tuple[tuple[str, ...], Encoded]]:
         """(peers, message) in the order in which they were sent."""
         messages, self._messages = self._messages, []
         return messages
@@ -447,7 +447,7 @@ class Router:
         return name if name in self.admission.users else ""
 
     def _send(self, peers: tuple[str, ...], message: Message) -> None:
-        self._messages.append((peers, encode(message)))
+        self._messages.append((peers, encode_parts(message)))
 
     def _close_windows(self) -> None:
         # protocol 6.8: at the memory limit the sessions' incoming windows close

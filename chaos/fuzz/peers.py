@@ -93,7 +93,7 @@ class Peered:
         for _ in range(TURNS):
             self.router.flush(self.now)
             messages = [message for peers, message in self.router.take_messages() if self.peer in peers]
-            self.said += messages
+            self.said += [b"".join(each) if isinstance(each, list) else each for each in messages]
             dirty = self.router.take_dirty()
             for connection in dirty:
                 check_output(connection.data_to_send())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from amqp10.connection import Connection
@@ -175,6 +175,9 @@ class _Session:
 
     def handle_timer(self, now: float) -> None:
         self._handle(self.connection.handle_timer(now))
+
+    def buffers_to_send(self) -> Sequence[bytes]:
+        return (self.data_to_send(),)
 
     def data_to_send(self) -> bytes:
         return self.connection.data_to_send()

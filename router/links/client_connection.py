@@ -7,7 +7,7 @@ the simulator). Read `router.router` next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.connection import Connection
@@ -170,8 +170,11 @@ class ClientConnection:
         return self.connection.next_deadline()
 
     def data_to_send(self) -> bytes:
+        return b"".join(self.buffers_to_send())
+
+    def buffers_to_send(self) -> Sequence[bytes | memoryview]:
         self.router.deferred_output.pop(self, None)
-        data = self.connection.data_to_send()
+        data = self.connection.buffers_to_send()
         if data:
             self.writes += 1
             for port in self.watched:

@@ -6,7 +6,7 @@ time: who the client is, whether the router takes it, and the session's lease. R
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqp10.sasl import Failure, Step, Success
@@ -98,6 +98,9 @@ class MqttConnection:
 
     def next_deadline(self) -> float | None:
         return self._engine.deadline()
+
+    def buffers_to_send(self) -> Sequence[bytes]:
+        return (self.data_to_send(),)
 
     def data_to_send(self) -> bytes:
         data = self._engine.data_to_send()

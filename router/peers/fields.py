@@ -8,6 +8,7 @@ that are left before anything is built. `router.peers.wire` says which fields a 
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final
 
@@ -200,10 +201,13 @@ class Reader:
             if not length:
                 return [b""] * n
             return [joined[i : i + length] for i in range(0, n * length, length)]
-        lengths = struct.unpack(f">{n}I", self.take(4 * n))
+        lengths = self._lengths(n)
         ends = list(accumulate(lengths))
         joined = self.take(ends[-1] if ends else 0)
         return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+
+    def _lengths(self, n: int) -> tuple[int, ...]:
+        return struct.unpack(f">{n}I", self.take(4 * n))
 
     def kept(self) -> list[KeptItem]:
         tags = self.tags()
@@ -246,6 +250,38 @@ class Reader:
     def end(self) -> None:
         if self.at != len(self.data):
             raise PeerProtocolError(f"{len(self.data) - self.at} bytes behind the message")
+
+
+class PartsReader(Reader):
+    """Reads a message with payloads that has come in parts: all but the payloads lies in the first one."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, parts: Sequence[bytes | memoryview]) -> None:
+        super().__init__(bytes(parts[0]))
+        self._rest = parts[1:]
+
+    def payloads(self, n: int) -> list[bytes]:
+        lengths = [self.u32()] * n if self.flag() else self._lengths(n)
+        rest = [memoryview(self.data)[self.at :], *[memoryview(part) for part in self._rest]]
+        there = sum(map(len, rest))
+        if there != sum(lengths):
+            raise PeerProtocolError(f"payloads of {sum(lengths)} bytes, {there} are there")
+        self.at = len(self.data)
+        rest.reverse()
+        return [self._next(rest, length) for length in lengths]
+
+    def _next(self, rest: list[memoryview], length: int) -> bytes:
+        """The next bytes of the rest, which is in reverse order; copied once."""
+        taken: list[memoryview] = []
+        while length:
+            piece = rest.pop()
+            if len(piece) > length:
+                rest.append(piece[length:])
+                piece = piece[:length]
+            taken.append(piece)
+            length -= len(piece)
+        return b"".join(taken)
 
 
 def _checked(start: int, stop: int) -> Range:

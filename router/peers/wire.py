@@ -8,7 +8,8 @@ the owner of the session resets it. The form is one byte for the kind, the addre
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
@@ -62,6 +63,7 @@ from router.peers.fields import (
     U16,
     U32,
     U64,
+    PartsReader,
     Reader,
     write_binary,
     write_expected,
@@ -77,6 +79,7 @@ from router.peers.fields import (
     write_term,
 )
 
+LARGE: Final = 16 * 1024  # bytes of a payload that is a part of its own
 _ASSIGN = struct.Struct(">Q?IQI")  # round, held, failures, position, message format
 _DATA = struct.Struct(">QI?I")  # position, message format, settled, how many
 
@@ -242,6 +245,8 @@ def _decode_settle(r: Reader, address: str) -> Settle:
     return Settle(address, r.ranges())
 
 
+Encoded = bytes | list[bytes]
+"""A message whole, or in parts, of which none is empty."""
 FieldType = tuple[Callable[[Any], bytes], Callable[[Reader], Any]]
 """How a field is written and read."""
 Kind = tuple[type[Message], Callable[[Any], bytes | list[bytes]], Callable[[Reader, str], Message]]
@@ -325,19 +330,40 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Reason, _RANGES, _BINARY),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
+_WITH_PAYLOADS: Final = [bytes([kind]) for kind, (cls, _, _) in enumerate(_KINDS) if cls in (Data, Assign)]
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]
 
 
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
+    parts = encode_parts(message)
+    return parts if isinstance(parts, bytes) else b"".join(parts)
+
+
+def encode_parts(message: Message) -> Encoded:
+    """The same, in parts if there are large payloads: these are not copied."""
     kind, encoder = _ENCODERS[message.__class__]
     body = encoder(message)
-    return kind + body if isinstance(body, bytes) else b"".join([kind, *body])  # payloads are copied once
+    if isinstance(body, bytes):
+        return kind + body
+    assert isinstance(message, Data | Assign)
+    if max(map(len, message.payloads), default=0) < LARGE:
+        return b"".join([kind, *body])
+    first = len(body) - len(message.payloads)
+    return [b"".join([kind, *body[:first]]), *filter(None, body[first:])]
 
 
-def decode(data: bytes) -> Message:
-    """The message of these bytes, all of them.  Raises PeerProtocolError."""
-    reader = Reader(data)
+def decode(data: bytes | Sequence[bytes | memoryview]) -> Message:
+    """The message of these bytes, all of them, whole or in parts.  Raises PeerProtocolError."""
+    if not isinstance(data, bytes):
+        if data[0][:1] in _WITH_PAYLOADS:
+            with suppress(PeerProtocolError):  # it may have been cut elsewhere
+                return _decode(PartsReader(data))
+        data = b"".join(data)
+    return _decode(Reader(data))
+
+
+def _decode(reader: Reader) -> Message:
     message = _DECODERS[reader.u8(len(_DECODERS) - 1)](reader, reader.string())
     reader.end()
     return message

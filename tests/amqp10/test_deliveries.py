@@ -17,7 +17,8 @@ from amqp10 import (
     ResumedTransfer,
     Transfers,
 )
-from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED
+from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED
+from amqp10.frames import LARGE
 from amqp10.performatives import Disposition, Transfer
 from tests.amqp10.pair import Pair, Wire, detached_with, frames, kinds, only, transfer
 
@@ -250,3 +251,65 @@ def test_a_tag_above_32_octets_is_our_error() -> None:
     sender, _ = pair.publishing()
     with pytest.raises(LocalProtocolError):
         sender.send([b"x" * 33], [b""])
+
+
+# Large payloads -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [None, 1000, 40_000, 65_536, 200_000])
+def test_large_frames_are_the_same_however_their_bytes_arrive(chunk: int | None) -> None:
+    pair = Pair(chunk=chunk)
+    sender, receiver = pair.publishing()
+    payloads = [bytes([65 + i]) * size for i, size in enumerate((LARGE, 300_000, 5, 70_000, LARGE - 60, 90_000))]
+    sender.send([b"%d" % i for i in range(3)], payloads[:3])
+    sender.send([b"%d" % i for i in range(3, 6)], payloads[3:])
+    sender.flow(echo=True)
+    _, at_server = pair.pump()
+    runs = [event for event in at_server if isinstance(event, Transfers)]
+    assert [payload for run in runs for payload in run.payloads] == payloads
+    assert [tag for run in runs for tag in run.tags] == [b"%d" % i for i in range(6)]
+    assert kinds(at_server)[-1] == "LinkFlow"
+    assert pair.server.reader.buffered == 0
+    receiver.dispose(0, 5, ACCEPTED, True)
+    at_client, _ = pair.pump()
+    assert [(event.first_id, event.last_id) for event in at_client if isinstance(event, Dispositions)] == [(0, 5)]
+
+
+def test_large_payloads_are_handed_to_the_transport_as_they_are() -> None:
+    pair = Pair()
+    sender, _ = pair.publishing()
+    small, large, split = b"s" * 100, bytes(LARGE), bytes(3 * sender.session.connection.remote_max_frame_size)
+    sender.send([b"1", b"2", b"3"], [small, large, small])
+    sender.send([b"4"], [split])
+    output = pair.client.buffers_to_send()
+    whole = [part for part in output if part is large]
+    views = [part for part in output if isinstance(part, memoryview) and part.obj is split]
+    assert len(whole) == 1
+    assert sum(map(len, views)) > len(split) - LARGE
+    assert sum(map(len, output)) - sum(map(len, views)) - LARGE < LARGE, "what is left is frames' heads"
+    events = pair.server.receive_data(b"".join(output), 0.0)
+    assert [p for e in events if isinstance(e, Transfers) for p in e.payloads] == [small, large, small, split]
+
+
+@pytest.mark.parametrize("chunk", [None, 30_000])
+def test_a_fault_in_a_large_frame_ends_what_a_small_one_would(chunk: int | None) -> None:
+    pair = Pair(server={"max_message_size": 50_000}, chunk=chunk)
+    sender, _ = pair.publishing()
+    sender.send([b"1"], [bytes(60_000)])
+    _, at_server = pair.pump()
+    detached_with(at_server, MESSAGE_SIZE_EXCEEDED)
+    sender, _ = pair.publishing(name="another")
+    sender.credit = 101
+    sender.send([b"t"] * 101, [bytes(LARGE)] * 101)
+    _, at_server = pair.pump()
+    detached_with(at_server, TRANSFER_LIMIT_EXCEEDED)
+
+
+def test_a_settled_delivery_in_parts_arrives_as_one() -> None:
+    pair = Pair()
+    sender, receiver = pair.publishing()
+    sender.send_settled(b"t", [b"head", memoryview(bytes(LARGE)), b"tail"])
+    _, at_server = pair.pump()
+    assert only(at_server, Transfers) == Transfers(receiver, 0, [b"t"], [b"head" + bytes(LARGE) + b"tail"], True, 0)
+    with pytest.raises(LocalProtocolError):
+        sender.send_settled(b"t", [bytes(sender.session.connection.remote_max_frame_size)])

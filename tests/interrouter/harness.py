@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from interrouter.network import Network, PeerDown, PeerMessage, PeerUp
+from interrouter.stream import whole
 from interrouter.trunk import Trunk
 from tests.interrouter.transports import Broken, Connection, Link, LinkName, PlainTrunk
 
@@ -275,10 +276,11 @@ class Net:
         else:
             if peer not in site.up:
                 raise Broken(f"{site.name}: a message of {peer}, which is not up")
-            if event.data[:4] == MAGIC and self.check:
-                self._judge(site, peer, event.data)
+            data = whole(event.data)
+            if data[:4] == MAGIC and self.check:
+                self._judge(site, peer, data)
             else:
-                site.received.setdefault(peer, []).append(event.data)
+                site.received.setdefault(peer, []).append(data)
 
     def _judge(self, site: Site, peer: str, data: bytes) -> None:
         _, incarnation, number, place, size = CHATTER.unpack_from(data)

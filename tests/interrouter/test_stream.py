@@ -9,6 +9,12 @@ import pytest
 from interrouter.stream import FRAGMENT, ITEM_OVERHEAD, IncomingStream, OutgoingStream, StreamError, fragments
 
 
+def received(incoming: IncomingStream, body: bytes | memoryview, more: bool) -> bytes | None:
+    """The message that an item completes, joined."""
+    message = incoming.receive(b"<" + body + b">", 1, 1 + len(body), more)
+    return b"".join(message) if isinstance(message, list) else message
+
+
 def put(out: OutgoingStream, *messages: bytes) -> None:
     for message in messages:
         out.put(fragments(message), len(message))
@@ -116,9 +122,30 @@ def test_fragments_are_joined_again(size: int) -> None:
     parts = fragments(message)
     assert [more for _, more in parts] == [True] * (len(parts) - 1) + [False]
     assert all(0 < len(body) <= FRAGMENT for body, _ in parts) or size == 0
-    results = [incoming.receive(bytes(body), more) for body, more in parts]
+    results = [received(incoming, body, more) for body, more in parts]
     assert results[:-1] == [None] * (len(parts) - 1)
     assert results[-1] == message
+
+
+def test_a_message_in_parts_is_joined_with_none_of_them_copied_before() -> None:
+    message = [b"head", bytes(range(256)) * (FRAGMENT // 128), b"tail"]
+    incoming = IncomingStream()
+    parts = fragments(message)
+    assert [more for _, more in parts] == [True] * (len(parts) - 1) + [False]
+    assert {id(memoryview(body).obj) for body, _ in parts} == {id(part) for part in message}
+    assert [received(incoming, body, more) for body, more in parts][-1] == b"".join(message)
+
+
+def test_a_large_fragment_that_waits_for_others_is_not_copied() -> None:
+    incoming = IncomingStream()
+    payload = bytes(FRAGMENT + 8)
+    assert incoming.receive(payload, 8, len(payload), True) is None
+    message = incoming.receive(b"the rest", 0, 3, False)
+    assert isinstance(message, list)
+    assert [len(part) for part in message] == [FRAGMENT, 3]
+    first = message[0]
+    assert isinstance(first, memoryview)
+    assert first.obj is payload
 
 
 def test_the_fragments_of_a_message_share_its_bytes() -> None:
@@ -146,7 +173,7 @@ def test_any_losses_and_delays_end_in_everything_once_and_in_order() -> None:
             if not incoming.missing(first, round_, probe):
                 for item in items[incoming.expected - first :]:
                     assert item is not None
-                    message = incoming.receive(*item)
+                    message = received(incoming, *item)
                     assert message is not None
                     read.append(message)
             gap, incoming.gap = incoming.gap, None

@@ -125,11 +125,12 @@ class PlainTrunk(Trunk):
     def _capacity(self) -> int:
         return self.credit
 
-    def _transmit(self, payloads: list[bytes]) -> None:
+    def _transmit(self, payloads: list[list[bytes | memoryview]]) -> None:
         assert len(payloads) <= self.credit
         self.credit -= len(payloads)
-        self.sent_payloads += payloads
-        for payload in payloads:
+        for parts in payloads:
+            payload = b"".join(parts)
+            self.sent_payloads.append(payload)
             self._write(self.TRANSFER, payload)
 
     def _write(self, kind: int, body: bytes) -> None:

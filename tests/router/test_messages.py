@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from router.core import messages as m
 from router.core.intervals import OPEN
-from router.peers.wire import decode, encode
+from router.peers.wire import LARGE, decode, encode, encode_parts
 
 TERM = st.tuples(st.integers(0, 2**64 - 1), st.text(max_size=4))
 NAME = st.tuples(st.text(max_size=4), st.text(max_size=4))
@@ -129,6 +130,33 @@ def without_empty_tags(message: m.Message) -> bool:
 @settings(max_examples=400)
 def test_a_message_comes_back_as_it_was(message: m.Message) -> None:
     assert decode(encode(message)) == message
+
+
+@pytest.mark.parametrize("sizes", [(LARGE,), (LARGE, LARGE), (3, LARGE, 0, LARGE + 7), (0, LARGE)])
+def test_large_payloads_are_parts_of_their_own(sizes: tuple[int, ...]) -> None:
+    payloads = [bytes([i]) * size for i, size in enumerate(sizes)]
+    tags = [b"%d" % i for i in range(len(sizes))]
+    message = m.Data("a", b"12345678", (1, "a"), 7, 0, False, tags, payloads)
+    assign = m.Assign("a", b"12345678", (1, "a"), ("c", "n"), (2, "a"), 1, False, 0, 7, 0, tags, payloads)
+    for each in (message, assign):
+        parts = encode_parts(each)
+        assert isinstance(parts, list)
+        assert b"".join(parts) == encode(each)
+        assert [part for part in parts if any(part is payload for payload in payloads)] == [p for p in payloads if p]
+        assert decode(list(parts)) == each
+
+
+@given(MESSAGE.filter(without_empty_tags), st.lists(st.integers(0, 100), max_size=4))
+@settings(max_examples=200)
+def test_a_message_may_be_cut_into_parts_anywhere(message: m.Message, places: list[int]) -> None:
+    encoded = encode(message)
+    ends = [0, *sorted(min(place, len(encoded)) for place in places), len(encoded)]
+    parts = [memoryview(encoded)[a:b] for a, b in pairwise(ends)]
+    assert decode(list(parts)) == message
+    with pytest.raises(m.PeerProtocolError):
+        decode([*parts, b"\0"])
+    with pytest.raises(m.PeerProtocolError):
+        decode([encoded[:1], encoded[1:-1]])
 
 
 @given(MESSAGE.filter(without_empty_tags), st.integers(0, 2**32))

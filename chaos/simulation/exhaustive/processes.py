@@ -22,6 +22,7 @@ from chaos.simulation.world.routers import LONG, START_US
 from chaos.simulation.world.subscribers import Subscriber
 from chaos.simulation.world.world import DEEDS, World
 from router.config import AddressConfig, RouterConfig
+from router.peers.wire import Encoded
 from router.router import Router
 
 Cid = tuple[str, int]
@@ -33,7 +34,7 @@ class Said(NamedTuple):
     """What came of one input. number: the situation now."""
 
     number: int
-    messages: tuple[tuple[tuple[str, ...], bytes], ...] = ()  # a router's: (peers, data), in order
+    messages: tuple[tuple[tuple[str, ...], Encoded], ...] = ()  # a router's: (peers, data), in order
     frames: tuple[tuple[Cid, tuple[bytes, ...]], ...] = ()  # by connection, in order
     closed: tuple[Cid, ...] = ()  # connections of which the process has closed its end
     told: tuple[tuple[Any, ...], ...] = ()  # what a client's application did or learnt: calls of the checker
@@ -87,7 +88,9 @@ class RouterProcess:
             if deadline is not None and deadline <= now:
                 server.handle_timer(now)
 
-    def say(self, now: float, frames: dict[Cid, list[bytes]], closed: list[Cid]) -> list[tuple[tuple[str, ...], bytes]]:
+    def say(
+        self, now: float, frames: dict[Cid, list[bytes]], closed: list[Cid]
+    ) -> list[tuple[tuple[str, ...], Encoded]]:
         router = self.router
         while router.flush(now):
             pass
@@ -191,7 +194,7 @@ class Locals:
 
     def _of_router(self, process: RouterProcess, given: Input, now: float, clock: int) -> Said:
         process.router.core.clock_us = Clock(START_US + clock)
-        messages: list[tuple[tuple[str, ...], bytes]] = []
+        messages: list[tuple[tuple[str, ...], Encoded]] = []
         frames: dict[Cid, list[bytes]] = {}
         closed: list[Cid] = []
         try:

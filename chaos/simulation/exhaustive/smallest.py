@@ -16,6 +16,7 @@ from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.routers import START_US
 from chaos.simulation.world.subscribers import Subscriber
 from interrouter.events import PeerMessage, PeerUp
+from interrouter.stream import whole
 from router.config import AddressConfig
 
 TURN_S = 3 * STEP_S  # of a pause: time in which nothing happens
@@ -103,7 +104,7 @@ class Small(FaultyWorld):
     def view(self) -> View:
         inboxes = {
             (x, y): tuple(
-                bytes(e.data) if isinstance(e, PeerMessage) else "up" if isinstance(e, PeerUp) else "down"
+                whole(e.data) if isinstance(e, PeerMessage) else "up" if isinstance(e, PeerUp) else "down"
                 for e in inbox
             )
             for x, site in self.sites.items()

@@ -18,6 +18,7 @@ from router.core.core import Core
 from router.core.keeping import KeptLink
 from router.mqtt.lease import NAME, SESSIONS
 from router.mqtt.outgoing import UPPER, Identifiers
+from router.peers.wire import Encoded
 from router.router import Router
 
 ADDRESS = AddressConfig("*", subscription_timeout_s=float(EXPIRY_S), publisher_timeout_s=20.0)
@@ -37,7 +38,7 @@ class Net:
         self.now = 100.0
         self.incarnations = 0
         self.routers: dict[str, Router] = {}
-        self.wires: dict[tuple[str, str], deque[bytes]] = {}
+        self.wires: dict[tuple[str, str], deque[Encoded]] = {}
         self.connections: list[Connection] = []
         self.history: list[Event] = []
         for client in self.clients.values():

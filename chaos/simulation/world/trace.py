@@ -14,6 +14,7 @@ from chaos.simulation.world.clients import Client
 from chaos.simulation.world.pipes import frames_of, kind_of
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.world import Event, World
+from interrouter.stream import Received
 from router.core.messages import Unknown
 from router.names import EPOCH
 from router.peers.wire import decode
@@ -186,7 +187,7 @@ def some_bytes(size: int) -> str:
     return "a byte of what follows" if size == 1 else f"{size} bytes of what follows"
 
 
-def said_between_routers(data: bytes) -> str:
+def said_between_routers(data: Received) -> str:
     message = decode(data)
     told = []
     for each in fields(message):
