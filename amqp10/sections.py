@@ -46,6 +46,7 @@ DATA: Final = 0x75
 AMQP_SEQUENCE: Final = 0x76
 AMQP_VALUE: Final = 0x77
 FOOTER: Final = 0x78
+_GROUP_ID: Final = 10  # its place among the properties
 _NAMES: Final = {
     DELIVERY_ANNOTATIONS: "delivery-annotations",
     MESSAGE_ANNOTATIONS: "message-annotations",
@@ -423,6 +424,25 @@ class Glance:
                 self._at[found] = value_at
                 offset = skip(payload, value_at, end)
         return self._at.get(code)
+
+
+def group_id(payload: bytes) -> str | None:
+    """The group-id of the properties, None if there is none or it is no string. Payloads without properties, or with
+    few, cost little."""
+    offset, end = 0, len(payload)
+    while offset < end:
+        code, value_at = _read_section(payload, offset, end)
+        if code == PROPERTIES:
+            form = payload[value_at] if value_at < end else 0
+            wide = form == 0xD0
+            if form not in (0xC0, 0xD0) or compound_head(payload, value_at + 1, end, wide, value_at)[2] <= _GROUP_ID:
+                return None
+            group = read_fields(Properties, payload, value_at, end)[0].group_id
+            return group if isinstance(group, str) else None
+        if code > PROPERTIES:
+            return None
+        offset = skip(payload, value_at, end)
+    return None
 
 
 def message_annotation(payload: bytes, key: str) -> Any:

@@ -31,6 +31,7 @@ class AddressConfig:
     no_subscribers: NoSubscribers = "hold"
     max_redeliveries: int = 5
     expire: bool = False  # whether messages whose time is over are dropped
+    priority: bool = False  # of a queue: whether messages of a higher priority go first
     subscriptions: tuple[tuple[str, str], ...] = ()  # the declared ones: container-id and link name
     other_subscriptions: OtherSubscriptions = "allow"  # whether subscriptions that are not declared may attach
     stores: tuple[tuple[str, str, int], ...] = ()  # of a pipe: name, host and port of each store, the primary first

@@ -29,6 +29,7 @@ from router.links.anonymous import AddressPort
 from router.links.client_connection import ClientConnection
 from router.links.draining import Drain, Place
 from router.links.expiry import ends_at
+from router.links.kinds import kinds_of
 from router.links.limits import CONNECTIONS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
 from router.links.management import ManagementNode
 from router.links.proof import STALL
@@ -71,6 +72,7 @@ class Router:
         self.incarnation = incarnation
         self.core = Core(config, config.name, incarnation, self._send, now, wall_us, fresh, log, recover_age_s)
         self.core.ends_at = ends_at
+        self.core.kinds_of = kinds_of
         self.connections: dict[ClientConnection, None] = {}
         self.drain: Drain | None = None
         self._settings = ConnectionSettings(

@@ -79,6 +79,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "publisher_timeout": LINKS,
         "no_subscribers": NOW,
         "expire": LINKS,
+        "priority": LINKS,
         "max_redeliveries": NOW,
         "subscriptions": NOW,
         "other_subscriptions": LINKS,

@@ -68,6 +68,7 @@ ADDRESS_KEYS: Final = (
     "publisher_timeout",
     "no_subscribers",
     "expire",
+    "priority",
     "max_redeliveries",
     "subscriptions",
     "other_subscriptions",
@@ -246,6 +247,8 @@ def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -
             values["max_redeliveries"] = redeliveries
     if "expire" in fields and (expire := fields["expire"].scalar(read_switch, "true or false")) is not None:
         values["expire"] = expire
+    if "priority" in fields and (priority := fields["priority"].scalar(read_switch, "true or false")) is not None:
+        values["priority"] = priority
     for key, (name, form, limits) in ADDRESS_SETTINGS.items():
         if key in fields and (value := read_quantity(fields[key], form, limits)) is not None:
             values[name] = value
@@ -258,6 +261,8 @@ def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -
     values.update(read_pipe(values, fields, item))
     if values.get("type") == "queue":
         _check_queue(values, fields)
+    elif values.get("priority"):
+        fields["priority"].problem("only a queue has priorities", "write type: queue, or leave the line out")
     address = AddressConfig(**values)
     check_subscriptions(address, fields)
     if any(key in fields for key in ADDRESS_SETTINGS):

@@ -26,6 +26,7 @@ from router.core.membership import Membership
 from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
 from router.core.publisher import Phase, Publisher
 from router.core.queue.address import QueueAddress
+from router.core.queue.free import Kind
 from router.core.reasons import tell_why
 from router.core.reports import of_core
 from router.core.roll_call import RollCall
@@ -86,6 +87,8 @@ class Core:
         self.cost: Callable[[str], float] = self._as_if_adjacent  # of the path to a router in session
         # when the time of a message is over, in ms of the wall clock; None: never (protocol 16.3)
         self.ends_at: Callable[[bytes], int | None] = _never
+        # what messages say of who gets them; with their priority, if that counts (protocol 16.9, 16.10)
+        self.kinds_of: Callable[[list[bytes], bool], dict[int, Kind]] = _all_plain
         self.payload_bytes = 0  # kept in records and arrival logs
         self.done_bytes = _done_bytes(config)
         self.presettled_bytes = 0  # of pre-settled transfers that wait for subscribers
@@ -523,6 +526,10 @@ class Core:
             **of_core(self),
             "addresses": {name: address.status() for name, address in sorted(self.addresses.items())},
         }
+
+
+def _all_plain(payloads: list[bytes], priority: bool) -> dict[int, Kind]:
+    return {}
 
 
 def _never(payload: bytes) -> int | None:

@@ -446,6 +446,10 @@ class Records:
         if entry.owed:
             self.owing[entry] = None
 
+    def data_of(self, entry: SubscriptionEntry, data: bytes) -> bytes:
+        """Returns what becomes of the data of a subscription when a message brings these (protocol 7.10)."""
+        return data
+
     def owe_again(self, entry: SubscriptionEntry) -> None:
         """Every record for which the subscription's home still owes a token, shared or its own, is owed to the
         subscription again (protocol 7.4, 8.1)."""

@@ -72,7 +72,7 @@ class SubscriptionDirectory:
             entry = known
         else:
             entry = self._new_subscription(sender, message, entry, created_at)
-        entry.data = message.data
+        entry.data = address.records.data_of(entry, message.data)
         if later:  # protocol 7.9: what was fetched for another attach is out of date
             entry.recalled_by = message.term
         # protocol 7.3: the mark says since when this router knows the subscription of a client without epochs
@@ -85,7 +85,7 @@ class SubscriptionDirectory:
         """The data of a subscription that is attached at the sender has changed (protocol 7.10)."""
         entry = self.entries.get(message.name)
         if entry is not None and entry.home == sender and entry.term == message.term:
-            entry.data = message.data
+            entry.data = self.address.records.data_of(entry, message.data)
 
     def _join_is_stale(self, entry: SubscriptionEntry, sender: str, message: m.Join) -> bool:
         """Says whether the subscription has attached later, or elsewhere in the same term (protocol 7.3)."""
@@ -362,7 +362,7 @@ class SubscriptionDirectory:
             return  # its home has not removed it yet (protocol 8.7)
         since = self.core.now - news.age_s
         entry = SubscriptionEntry(news.name, news.born, news.term, None, since, news.timeout_s)
-        entry.data = news.data
+        entry.data = address.records.data_of(entry, news.data)
         self.address.kept.replaced(known, entry)
         if known is not None and (known.declared or known.born == news.born):
             entry.declared, entry.in_time, entry.born = known.declared, known.in_time, known.born

@@ -236,6 +236,10 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
             "t.yaml:7: addresses[0].subscriptions: subscriptions of a queue; leave the line out",
         ),
         (
+            "addresses: [{match: x, priority: true}]\n",
+            "t.yaml:7: addresses[0].priority: only a queue has priorities; write type: queue, or leave the line out",
+        ),
+        (
             "addresses: [{match: x, type: queue, guarantee: at-most-once}]\n",
             "t.yaml:7: addresses[0].guarantee: a queue that is at-most-once; write at-least-once or exactly-once",
         ),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from hashlib import blake2b
+
 import pytest
 
 from amqp10.events import LinkFlow, Transfers
+from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
 from onceway.status import records
 from router.config import AddressConfig, RouterConfig
 from router.core.ports import Outcome
+from router.core.queue.free import PRIORITY, Kind, data_of
+from router.links.kinds import kinds_of, number_of
 from tests.router.ends import SubscriberEnd
 from tests.router.harness import TOPIC, Mesh, undecided
 from tests.router.links import BODY, make, payloads
@@ -159,3 +165,110 @@ def test_what_one_cannot_take_goes_elsewhere_and_waits_where_there_is_nobody_els
     first.accept(first.got[1].id)
     publisher.settle(0, 1)
     mesh.assert_settled()
+
+
+def _kinds(payloads: list[bytes], priority: bool) -> dict[int, Kind]:
+    """Bodies such as `g7 9 m0`: group and priority."""
+    found = {}
+    for i, payload in enumerate(payloads):
+        group, level, _ = payload.decode().split()
+        kind = Kind(int(level) if priority else PRIORITY, int(group[1:]) if group != "-" else None)
+        if kind != Kind():
+            found[i] = kind
+    return found
+
+
+def _mesh_of_kinds(names: str, address: AddressConfig = QUEUE) -> Mesh:
+    mesh = Mesh(names, address=address)
+    for core in mesh.cores.values():
+        core.kinds_of = _kinds
+    return mesh
+
+
+def test_what_has_no_group_passes_what_waits_for_another_consumer() -> None:
+    mesh = _mesh_of_kinds("ab")
+    first = mesh.subscriber("a", "s0", credit=1, accepts=False)
+    publisher = mesh.publisher("b")
+    publisher.send("g1 4 a")
+    second = mesh.subscriber("b", "s1", accepts=False)
+    publisher.send("g1 4 b", "- 4 c", "g2 4 d", "g1 4 e", "- 4 f")
+    assert bodies(first, second) == [["g1 4 a"], ["- 4 c", "g2 4 d", "- 4 f"]]
+    first.give_credit(9)
+    assert bodies(first)[0][1:] == ["g1 4 b", "g1 4 e"]
+    first.dispose(Outcome.ELSEWHERE, first.got[1].id)
+    assert bodies(second)[0][3:] == ["g1 4 b"], "what the holder cannot take goes to another"
+    publisher.send("g1 4 g")
+    assert bodies(first)[0][3:] == ["g1 4 g"], "and the group stays"
+    for consumer in (first, second):
+        consumer.accept(consumer.got[0].id, consumer.got[-1].id)
+    publisher.settle(0, 6)
+    mesh.assert_settled()
+
+
+def test_one_consumer_gets_groups_and_what_has_none_in_the_order_of_the_publisher() -> None:
+    mesh = _mesh_of_kinds("ab")
+    consumer = mesh.subscriber("a", "s0", credit=0)
+    publisher = mesh.publisher("b")
+    sent = ["g1 4 a", "- 4 b", "- 4 c", "g2 4 d", "g1 4 e", "g1 4 f", "- 4 g"]
+    publisher.send(*sent)
+    for credit in (1, 3, 9):
+        consumer.give_credit(credit)
+    assert bodies(consumer) == [sent]
+    publisher.settle(0, 6)
+    mesh.assert_settled()
+
+
+def test_only_where_the_file_says_so_a_higher_priority_goes_first() -> None:
+    sent = ["- 4 a", "- 0 b", "- 9 c", "g1 4 d", "- 9 e"]
+    for address, order in ((QUEUE, "abcde"), (replace(QUEUE, priority=True), "ceadb")):
+        mesh = _mesh_of_kinds("a", address)
+        consumer = mesh.subscriber("a", "s0", credit=0)
+        publisher = mesh.publisher("a")
+        publisher.send(*sent)
+        for _ in sent:
+            consumer.give_credit(1)
+        assert "".join(body[-1] for body in bodies(consumer)[0]) == order
+        publisher.settle(0, 4)
+        mesh.assert_settled()
+
+
+def test_a_consumer_keeps_its_groups_when_it_comes_back_at_a_router_that_has_just_started() -> None:
+    mesh = _mesh_of_kinds("abc")
+    consumer = mesh.subscriber("a", "s0", epoch=1, born=1)
+    publisher = mesh.publisher("b")
+    publisher.send("g1 4 a")
+    mesh.crash("c")
+    mesh.start("c").kinds_of = _kinds
+    consumer.leave()
+    for other in "ab":
+        mesh.join(other, "c")
+    consumer = mesh.subscriber("c", "s0", epoch=2, born=1)
+    mesh.subscriber("b", "s1")
+    publisher.send("g1 4 b")
+    assert bodies(consumer) == [["g1 4 b"]]
+    assert {core.addresses[TOPIC].subscriptions.entries["s0", "in"].data for core in mesh.cores.values()} == {
+        data_of([1])
+    }
+    publisher.settle(0, 1)
+    mesh.assert_settled()
+
+
+def test_kinds_are_read_from_messages_and_what_cannot_be_read_is_plain() -> None:
+    one, other = (Properties(message_id=1, group_id=group) for group in ("one", "other"))
+    payloads = [
+        Message("x").encode(),
+        Message("x", properties=one).encode(),
+        Message("x", header=Header(priority=7), properties=Properties(subject="s")).encode(),
+        Message("x", header=Header(priority=7), message_annotations={"x-opt-a": 1}, properties=other).encode(),
+        b"\x00\x53\x73\xc0\xff",
+        Message("x", properties=Properties(group_id="")).encode(),
+    ]
+    groups = {1: number_of("one"), 3: number_of("other"), 5: number_of("")}
+    assert kinds_of(payloads, False) == {i: Kind(PRIORITY, group) for i, group in groups.items()}
+    assert kinds_of(payloads, True) == {
+        1: Kind(4, groups[1]),
+        2: Kind(7, None),
+        3: Kind(7, groups[3]),
+        5: Kind(4, groups[5]),
+    }
+    assert number_of("one") == int.from_bytes(blake2b(b"one", digest_size=2).digest(), "big") % 1024

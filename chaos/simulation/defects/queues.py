@@ -7,10 +7,12 @@ from typing import Any, cast
 from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
 from router.core.irregular import Irregular
+from router.core.messages import SubscriptionName
 from router.core.publisher import Publisher
 from router.core.queue.consumer import Consumer, Nobody
 from router.core.queue.deliveries import QueueDeliveries
 from router.core.queue.expiring import Expiring
+from router.core.queue.free import FreeRecords, Groups, Stretch
 from router.core.queue.records import Doubt, QueueRecords
 from router.core.subscriber import Subscriber
 
@@ -40,6 +42,19 @@ def expire_what_is_held(self: Expiring, position: int) -> bool:
     return position in self.records.undone
 
 
+def nobody_waits_for_an_orphan(self: Groups, group: int) -> SubscriptionName | None:
+    holder = HOLDER(self, group)
+    entry = self.records.subscriptions.get(holder) if holder is not None else None
+    return None if entry is not None and entry.home is None else holder
+
+
+def newest_first(self: FreeRecords, *limits: Any) -> list[Stretch]:
+    stretches = [(at, at + 1, kind.group) for kind, each in self.by_kind.items() for a, b in each for at in range(a, b)]
+    return stretches[::-1]
+
+
+HOLDER = Groups.holder
+
 TAKEN: dict[str, tuple[list[Patch], str]] = {
     # The new ingress takes m0 for free.
     "queue_orphan_may_hold_it": ([(QueueRecords, "note_claim", everybody_is_heard)], "G2"),
@@ -52,6 +67,13 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),
     "queue_expires_where_nobody_has_credit": ([(Expiring, "_may_go", always(False))], "G4"),
     "queue_expired_in_a_consumers_hands": ([(Expiring, "_may_go", expire_what_is_held)], "G1"),
+    "queue_group_waits_for_its_consumer": ([(Groups, "holder", always(None))], "G3"),
+    "queue_group_of_an_orphan": ([(Groups, "holder", nobody_waits_for_an_orphan)], "G3"),
+    "queue_group_moves_in_order": ([(FreeRecords, "in_order", newest_first)], "G3"),
+    "queue_group_whose_router_died": ([(QueueDeliveries, "_note_groups", say_nothing)], "G3"),
+    "queue_group_that_somebody_may_hold": ([(Groups, "_doubted", always(()))], "G3"),
+    "queue_group_given_to_two": ([(Groups, "noted", say_nothing)], "G3"),
+    "queue_higher_priority_first": ([(FreeRecords, "note", say_nothing)], "G3"),
     "queue_round_that_is_over": ([(QueueDeliveries, "_end_round", say_nothing)], "G3"),
 }
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {}

@@ -293,7 +293,18 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
         plan = _modes(plan, rng)
     if rng.random() < 0.5:
         plan = with_unusual_settings(plan, rng)
-    return with_forgotten(with_declared(_clocks_or_partitions(with_pacing(without_narrow_windows(plan), rng))))
+    plan = with_declared(_clocks_or_partitions(with_pacing(without_narrow_windows(plan), rng)))
+    return with_groups(with_forgotten(plan))
+
+
+def with_groups(plan: Plan) -> Plan:
+    """In a part of the seeds what is sent to a queue is in groups (protocol 16.9); all else is drawn as without."""
+    rng = random.Random(f"{plan.family} {plan.seed} groups")
+    if not plan.rules.queue or rng.random() >= 0.4:
+        return plan
+    groups = rng.choice([1, 1, 2, 3])
+    clients = tuple(replace(c, habits=c.habits | {"groups": groups}) if c.publishes else c for c in plan.clients)
+    return replace(plan, clients=clients)
 
 
 def with_forgotten(plan: Plan) -> Plan:

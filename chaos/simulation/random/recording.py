@@ -42,7 +42,7 @@ FAULT: Event = ("fault",)  # ... a fault
 IN_ANY_ORDER: Event = ("in any order",)  # what is not held back happens by itself, in any order
 SAID = frozenset(("hb", "show", "close"))
 LONGEST_END = 60  # steps, of how a schedule ends: publishers that answer nothing may take hundreds
-HABITS = ("timeout", "policy", "rcv", "snd", "notes", "part", "frame", "size", "ttl_ms")
+HABITS = ("timeout", "policy", "rcv", "snd", "notes", "part", "frame", "size", "ttl_ms", "groups")
 
 NOT_RECORDED = {
     "address_is_forgotten_with_its_last_subscription": "its only subscriber leaves for good: nobody can send any more",
@@ -72,6 +72,7 @@ NOT_RECORDED = {
     "accepted_by_one_who_has_left": "its only subscriber leaves, and what others would send waits",
     "started_fresh_beside_others": "its router is started fresh, which random schedules never do beside others",
     "known_by_a_hello_of_the_attach_itself": "all routers die in it, and nobody is left who could be told of a loss",
+    "queue_higher_priority_first": "its consumer gets its credit by hand",
     "queue_expires_where_nobody_has_credit": "its consumer never gives credit, so that what has no ttl waits for ever",
     "leave_of_an_earlier_subscription": "its subscriber leaves and comes back by hand, in one process",
 }  # fmt: skip

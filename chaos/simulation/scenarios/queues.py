@@ -5,10 +5,12 @@ from __future__ import annotations
 from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds
 from chaos.simulation.world.clients import MEMORY
 from chaos.simulation.world.publishers import Publisher
+from chaos.simulation.world.queue_checker import QueueChecker
 from router.config import AddressConfig
 
 QUEUE = AddressConfig(type="queue")
 EXPIRING = AddressConfig(type="queue", expire=True)
+PRIORITY = AddressConfig(type="queue", priority=True)
 TTL_S = 2.0
 M0 = ("p0", 0)
 
@@ -159,4 +161,89 @@ def queue_expired_in_a_consumers_hands(world: Worlds) -> None:
     s.hold(("accept",)).send("p0").run().lose("s0").run().pass_time(TTL_S + 1).run()
     s.attach("s0@A").step("reject", "s0", 0).release().run()
     assert s.w.checker.rejections[M0]
+    s.finish()
+
+
+def _grouped(world: Worlds, names: str, *publishers: str, credit: int = 10) -> Schedule:
+    """All messages are of one group, and no two routers give it to two consumers at one moment."""
+    senders = [P(name) for name in publishers or ("p0",)]
+    for sender in senders:
+        sender.groups = 1
+    s = Schedule(world(names, senders, [S("s0", credit=credit), S("s1")], address=QUEUE))
+    if isinstance(s.w.checker, QueueChecker):
+        s.w.checker.groups_stay = True
+    return s
+
+
+def queue_group_waits_for_its_consumer(world: Worlds) -> None:
+    """s0 has m0 in hand, and no more credit. m1, of the same group, does not go to s1, which has some."""
+    s = _grouped(world, "AB", credit=1).up("s0@A", "p0@B").hold(("accept", "s0")).send("p0").run()
+    s.attach("s1@B").send("p0").run().release().run()
+    assert s.accepted("s0") == {M0, ("p0", 1)}
+    s.finish()
+
+
+def queue_group_of_an_orphan(world: Worlds) -> None:
+    """s0 has accepted m0, and loses its connection. m1 waits for it. When s0 has closed, m2 goes to s1."""
+    s = _grouped(world, "AB").up("s0@A", "p0@B").send("p0").run().lose("s0").attach("s1@B").send("p0").run()
+    assert not s.accepted("s1")
+    s.attach("s0@B").run()
+    assert s.accepted("s0") == {M0, ("p0", 1)}
+    s.step("close", "s0").run().send("p0").run()
+    assert s.accepted("s1") == {("p0", 2)}
+    s.finish()
+
+
+def queue_group_moves_in_order(world: Worlds) -> None:
+    """s0 has m0 in hand, and closes without a word. m0 and m1, which has waited for it, go to s1 in order."""
+    s = _grouped(world, "AB", credit=1).up("s0@A", "p0@B").hold(("accept",)).send("p0").run().attach("s1@B").send("p0")
+    s.run().step("close", "s0").run()
+    assert [mid for _, mid in s.w.subscriber("s1").in_hand] == [M0, ("p0", 1)], "G3 m0 is overtaken"
+    s.finish()
+
+
+def queue_group_whose_router_died(world: Worlds) -> None:
+    """s0 at B has accepted m0, which is settled. A, where P is, dies, and P goes to C, where s1 is. C knows that s0 has
+    the group."""
+    s = _grouped(world, "ABC").up("s0@B", "p0@A").send("p0").run().attach("s1@C")
+    s.step("crash", "A").attach("p0@C").send("p0").run()
+    assert s.accepted("s0") == {M0, ("p0", 1)}
+    s.finish()
+
+
+def queue_group_that_somebody_may_hold(world: Worlds) -> None:
+    """s0 holds m0, and nobody is left who knows: A, where P is, dies, and B, where s0 is, before C has read that s0 has
+    the group. P sends m0 again at C, where s1 is, and m1. Both wait for s0."""
+    s = _grouped(world, "ABC").up("s0@B", "s1@C", "p0@A").hold(("accept",), ("msg", "B", "C")).send("p0").run()
+    assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [M0]
+    s.step("crash", "A").step("crash", "B").run().release(("msg", "B", "C")).attach("p0@C").send("p0").run()
+    assert not s.w.subscriber("s1").in_hand
+    s.attach("s0@C").release().run()
+    assert s.accepted("s0") == {M0, ("p0", 1)}
+    s.finish()
+
+
+def queue_group_given_to_two(world: Worlds) -> None:
+    """A and B give the group to two consumers at one moment. When each has read what the other did, they agree."""
+    s = _grouped(world, "AB", "p0", "p1").up("s0@A", "s1@B", "p0@A", "p1@B")
+    if isinstance(s.w.checker, QueueChecker):
+        s.w.checker.groups_stay = False
+    s.hold(("msg",)).send("p0").send("p1").run().release().run()
+    assert (s.accepted("s0"), s.accepted("s1")) == ({M0}, {("p1", 0)})
+    s.send("p0").send("p1").run()
+    assert ("p1", 1) in s.accepted("s0"), "G3 two consumers have the group for good"
+    s.finish()
+
+
+def queue_higher_priority_first(world: Worlds) -> None:
+    """m0 and m1 wait. m1 has a higher priority, and goes first."""
+    publisher = P()
+    publisher.priorities = (4, 9)
+    s = Schedule(world("AB", [publisher], [S("s0", credit=0)], address=PRIORITY)).up("s0@B", "p0@A")
+    s.hold(("accept",)).send("p0", 2).run()
+    s.w.subscriber("s0").credit = 1
+    s.w.subscriber("s0").grant()
+    s.w.subscriber("s0").flush()
+    s.run()
+    assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [("p0", 1)], "G3 the lower one is first"
     s.finish()

@@ -65,6 +65,7 @@ class Checker:
     routers that know of that life are dead or cut off."""
     rejections: dict[Mid, dict[str, bool]] = field(default_factory=dict)
     """Message -> subscriber that has rejected it -> whether that is still its last word."""
+    group_of: dict[Mid, str] = field(default_factory=dict)  # messages with a group-id
     may_expire: dict[Mid, None] = field(default_factory=dict)  # messages with a ttl
     presettled: dict[Mid, int] = field(default_factory=dict)  # at most once -> the connection that it was sent on
     holes: int = 0

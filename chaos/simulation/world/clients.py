@@ -15,7 +15,7 @@ from amqp10.encoder import encode_value
 from amqp10.events import ConnectionClosed, Event, LinkDetached, SessionEnded
 from amqp10.outcomes import Accepted, Modified, Rejected
 from amqp10.performatives import RCV_SECOND
-from amqp10.sections import Header
+from amqp10.sections import Header, Properties
 from amqp10.settings import ConnectionSettings
 from router.names import EPOCH
 
@@ -37,10 +37,14 @@ STATES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def body_of(mid: tuple[str, int], size: int = 0, ttl_ms: int | None = None) -> bytes:
+def body_of(
+    mid: tuple[str, int], size: int = 0, ttl_ms: int | None = None, group: str | None = None, priority: int = 4
+) -> bytes:
     """A message with one data section, of so many bytes at least."""
-    if ttl_ms is not None:
-        return encode_value(Header(ttl=ttl_ms)) + body_of(mid, size)
+    if ttl_ms is not None or priority != 4:
+        return encode_value(Header(ttl=ttl_ms, priority=priority)) + body_of(mid, size, group=group)
+    if group is not None:
+        return encode_value(Properties(group_id=group)) + body_of(mid, size)
     text = f"mid:{mid[0]}:{mid[1]};".encode().ljust(size, b".")
     if len(text) < 256:
         return b"\x00\x53\x75\xa0" + bytes([len(text)]) + text

@@ -35,6 +35,8 @@ class Publisher(Client):
         self.snd = SND_UNSETTLED
         self.size = 0  # bytes of a message
         self.ttl_ms: int | None = None
+        self.groups = 0  # its messages are in so many groups, which all publishers have
+        self.priorities: tuple[int, ...] = (4,)
         self.connections = 0
         self.gives_up_s = math.inf  # seconds of silence after which the network may have forgotten what it has sent
         self.claimed = True  # as far as it knows; only asked if it ever abandons
@@ -146,8 +148,15 @@ class Publisher(Client):
             super().flush()
 
     def _transfer(self, tag: bytes) -> None:
-        first = self.link.send([tag], [body_of(self.unsettled[tag][1], self.size, self.ttl_ms)])
+        first = self.link.send([tag], [self.body_of(self.unsettled[tag][1])])
         self.ids[first] = tag
+
+    def body_of(self, mid: tuple[str, int]) -> bytes:
+        priority = self.priorities[mid[1] % len(self.priorities)]
+        return body_of(mid, self.size, self.ttl_ms, self.group_of(mid[1]), priority)
+
+    def group_of(self, seq: int) -> str | None:
+        return f"g{seq % self.groups}" if self.groups else None
 
     def sends_settled(self) -> bool:
         """Says whether the next message is sent settled: all are, or every third where the link is mixed."""
@@ -165,11 +174,14 @@ class Publisher(Client):
         self.seq += 1
         if settled:
             self.world.checker.sent_settled(mid, self.connections)
-            self.link.send([tag], [body_of(mid, self.size)], settled=True)
+            self.link.send([tag], [self.body_of(mid)], settled=True)
             self.flush()
             return
         self.unsettled[tag] = ["undecided", mid]
         self.world.checker.sent(mid)
+        group = self.group_of(mid[1])
+        if group is not None:
+            self.world.checker.group_of[mid] = group
         if self.ttl_ms is not None:
             self.world.checker.may_expire[mid] = None
         self._transfer(tag)

@@ -20,10 +20,15 @@ class QueueChecker(Checker):
 
     competing: ClassVar[bool] = True
     consumers: int = 1
+    ordered: bool = True  # priorities do not count
     most: int = 5  # max_redeliveries
     holders: dict[Mid, dict[str, Life | None]] = field(default_factory=dict)
     """Message -> consumers that have it in hand, undecided."""
     acceptors: dict[Mid, dict[str, Life | None]] = field(default_factory=dict)
+    group_at: dict[str, tuple[str, Life | None]] = field(default_factory=dict)
+    """Group -> the consumer that was handed the last message of it, and its life."""
+    groups_stay: bool = False
+    """Groups stay with their consumers, as no two routers give one to two of these at one moment (protocol 16.9)."""
     late: dict[Mid, None] = field(default_factory=dict)
     """Accepted by a consumer that was told before that it holds this no more: its router may take that, or not."""
     given_back: dict[Mid, int] = field(default_factory=dict)
@@ -63,12 +68,29 @@ class QueueChecker(Checker):
             raise Violation(f"G2 {name} gets {mid} again on the link on which it has declined it")
         self._only_one(name, mid)
         self.holders.setdefault(mid, {})[name] = self.current.get(name)
-        if self.consumers == 1 and mid not in self.ever:
+        if self.consumers == 1 and self.ordered and mid not in self.ever:
             highest = self.highest.get((name, mid[0]), -1)
             if mid[1] < highest:
                 raise Violation(f"G3 {name} first sees {mid} after {highest}")
             self.highest[name, mid[0]] = mid[1]
+        if mid not in self.ever:
+            self._check_group(name, mid)
         self.ever[mid] = None
+
+    def _check_group(self, name: str, mid: Mid) -> None:
+        """Nobody has been handed it before: it is behind what the publisher has sent to its group before, and where the
+        group has been before, if somebody is still there."""
+        group = self.group_of.get(mid)
+        if group is None or not self.ordered:
+            return
+        highest = self.highest.get((group, mid[0]), -1)
+        if mid[1] < highest:
+            raise Violation(f"G3 {name} first sees {mid} of {group} after {highest}")
+        self.highest[group, mid[0]] = mid[1]
+        former, life = self.group_at.get(group, (name, None))
+        if self.groups_stay and former != name and life is not None and not life.ended:
+            raise Violation(f"G3 {name} gets {mid} of {group}, which {former} has")
+        self.group_at[group] = (name, self.current.get(name))
 
     def _repeats(self, *names: str) -> bool:
         """Whether one of these keeps no map, has lost it, or settles when it accepts: it is at least once."""

@@ -74,8 +74,9 @@ class World(Routers):
         seed: int = 1,
         **config: Any,
     ) -> None:
-        queue = address is not None and address.type == "queue"
-        self.checker = QueueChecker(strict, consumers=len(subscribers)) if queue else Checker(strict)
+        self.checker = Checker(strict)
+        if address is not None and address.type == "queue":
+            self.checker = QueueChecker(strict, consumers=len(subscribers), ordered=not address.priority)
         self.high: int | None = None
         """Bytes that a client may leave unread before its router is told to pause; None: any number."""
         self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers]}

@@ -15,6 +15,7 @@ from router.core.intervals import Range
 from router.core.irregular import Irregular, State, take_out
 from router.core.ports import Outcome, Term
 from router.core.queue.consumer import NOBODY, Consumer, Grant
+from router.core.queue.free import added, data_of
 from router.core.subscriber import Subscriber
 
 if TYPE_CHECKING:
@@ -193,6 +194,8 @@ class QueueDeliveries(Deliveries):
     def _take(self, consumer: Consumer, sender: str, message: m.Assign, start: int, stop: int) -> None:
         position, message_format = message.position + start, message.message_format
         tags, payloads = message.tags[start:stop], message.payloads[start:stop]
+        if not message_format:
+            self._note_groups(consumer, payloads)
         if message.failures:
             for i, tag in enumerate(tags):
                 self._take_failed(consumer, sender, position + i, tag, payloads[i], message)
@@ -207,6 +210,17 @@ class QueueDeliveries(Deliveries):
         else:  # it was another's before
             for i, tag in enumerate(tags):
                 self._deliver_entry(consumer, sender, position + i, True, tag, payloads[i], message_format)
+
+    def _note_groups(self, consumer: Consumer, payloads: list[bytes]) -> None:
+        """Every router is told of a group that the consumer has from now on (protocol 16.9)."""
+        groups = {kind.group for kind in self.core.kinds_of(payloads, False).values() if kind.group is not None}
+        if not groups:
+            return
+        entry = self.address.subscriptions.entries[consumer.name]
+        data = added(entry.data, data_of(groups))
+        if data != entry.data:
+            entry.data = data  # what comes before the message to oneself has it already
+            self.core.broadcast(m.Note(self.address.name, consumer.name, consumer.term, data))
 
     def _take_failed(
         self, consumer: Consumer, sender: str, position: int, tag: bytes, payload: bytes, message: m.Assign

@@ -16,6 +16,7 @@ from router.core.intervals import IntervalSet, Range, union
 from router.core.publisher import Publisher
 from router.core.queue.consumer import NOBODY, NOBODYS_TERM, Grant
 from router.core.queue.expiring import Expiring
+from router.core.queue.free import FreeRecords, Groups, added
 from router.core.records import Records
 
 if TYPE_CHECKING:
@@ -54,8 +55,10 @@ class QueueRecords(Records):
 
     def __init__(self, address: QueueAddress, first_position: int) -> None:
         super().__init__(address, first_position)
-        self.free = IntervalSet()
+        self.free = FreeRecords()
+        self.groups = Groups(self)
         self.repeated = IntervalSet()  # not done, and an earlier ingress may have had it
+        self.doubted = IntervalSet()  # consumers', and none of these is sure to hold it, or has been assigned it as new
         self.doubts: dict[Publisher, Doubt] = {}
         self.grants: dict[SubscriptionEntry, ConsumerGrant] = {}
         self.failures: dict[int, int] = {}  # position -> how many consumers have failed with it
@@ -164,6 +167,9 @@ class QueueRecords(Records):
         self.core.touch(self.address)
         if self.address.config.expire and not message_format:
             self.expiring.note(start, payloads)
+        if not message_format:
+            for i, kind in self.core.kinds_of(payloads, self.address.config.priority).items():
+                self.free.note(start + i, kind)
         doubt = self.doubts[publisher]
         unknown = publisher.unknown
         if not (unknown or doubt.expected):
@@ -198,6 +204,7 @@ class QueueRecords(Records):
     def _owe(self, entry: SubscriptionEntry, start: int, stop: int) -> None:
         entry.owed.add(start, stop)
         self.owing[entry] = None
+        self.doubted.add(start, stop)
 
     # ---------------------------------------------------------------------------------------------- what is whose
 
@@ -233,13 +240,26 @@ class QueueRecords(Records):
             return
         # else one that is not known here may hold it
         sure = self._may_assign() and entry.name != NOBODY
+        in_doubt = self.groups.in_doubt(entry)
         others = union([s for each in self.owing if each is not entry for s in (each.owed, each.syncing)])
         for low, high, message_format in owed:
             entry.owed.remove(low, high)
             for start, stop in others.overlap(low, high):
+                in_doubt.update([kind.group for kind, _, _ in self.free.alike(start, stop) if kind.group is not None])
                 self._assign(publisher, entry, start, stop, message_format, held=True)
             for start, stop in others.missing([(low, high)]):
-                self._assign(publisher, entry, start, stop, message_format, held=not sure)
+                for kind, a, b in self.free.alike(start, stop):
+                    group = kind.group
+                    held = not sure or (group is not None and not self._may_have(entry, group, in_doubt))
+                    self._assign(publisher, entry, a, b, message_format, held=held)
+
+    def _may_have(self, entry: SubscriptionEntry, group: int, in_doubt: set[int]) -> bool:
+        """Says whether the group is no other consumer's. It is this one's then (protocol 16.9)."""
+        if group in in_doubt or self.groups.holder(group) not in (None, entry.name):
+            in_doubt.add(group)
+            return False
+        self.groups.assigned(group, entry.name)
+        return True
 
     def _others(self, entry: SubscriptionEntry | None, ranges: list[Range]) -> list[Range]:
         """Returns what of these ranges no other consumer may hold."""
@@ -250,7 +270,9 @@ class QueueRecords(Records):
 
     def _freed(self, ranges: list[Range]) -> None:
         """A consumer does not hold these any more: what nobody else may hold is free."""
-        self.free.add_all(self._others(None, self.undone.among(ranges)))
+        for start, stop in self._others(None, self.undone.among(ranges)):
+            self.free.add(start, stop)
+            self.doubted.remove(start, stop)
         self.core.touch(self.address)
 
     # ---------------------------------------------------------------------------------------------------- assignment
@@ -301,13 +323,22 @@ class QueueRecords(Records):
         ready = {entry: grant for entry in list(self.grants) if (grant := self._grant(entry)) and grant.left > 0}
         if not ready:
             return
-        for start, stop in list(self.free):
+        for start, stop, group in self.free.in_order(self._waiting(ready), sum(each.left for each in ready.values())):
             for run, low, high in self.runs.pieces(start, stop):
                 if not ready:
                     return
                 first, last = run.start + low, run.start + high
                 for a, b in self._alike(first, last):
-                    self._distribute(run.publisher, a, b, run.message_format, ready)
+                    self._distribute(run.publisher, a, b, run.message_format, ready, group)
+
+    def _waiting(self, ready: dict[SubscriptionEntry, ConsumerGrant]) -> set[int]:
+        """Returns the groups that wait for their consumers (protocol 16.9)."""
+        in_doubt = self.groups.in_doubt()
+        if self.elsewhere:
+            return in_doubt  # what one has declined may be another's
+        names = {None, *[entry.name for entry in ready]}
+        groups = {kind.group for kind in self.free.by_kind if kind.group is not None}
+        return in_doubt | {group for group in groups if self.groups.holder(group) not in names}
 
     def _may_assign(self) -> bool:
         """Says whether every consumer is known that may hold what was sent again (protocol 16.2)."""
@@ -328,11 +359,14 @@ class QueueRecords(Records):
         stop: int,
         message_format: int,
         ready: dict[SubscriptionEntry, ConsumerGrant],
+        group: int | None = None,
     ) -> None:
         excluded = self.elsewhere.get(start, {})
         able = [
             entry for entry in ready if excluded.get(entry.name) != entry.term and self._is_covered(publisher, entry)
         ]
+        if group is not None and able:
+            able = self._of_group(group, able, excluded)
         while start < stop and able:
             near = self._nearest(able)
             share = -(-(stop - start) // len(near))
@@ -347,6 +381,23 @@ class QueueRecords(Records):
                     del ready[entry]
                     able.remove(entry)
                     near.remove(entry)
+
+    def _of_group(
+        self, group: int, able: list[SubscriptionEntry], excluded: dict[m.SubscriptionName, Term]
+    ) -> list[SubscriptionEntry]:
+        """Returns who of these may get what is free of the group: its holder; whoever is chosen now, if it has none;
+        any, if the holder has declined it (protocol 16.9)."""
+        holder = self.groups.holder(group)
+        if holder is None:
+            chosen = min(self._nearest(able), key=lambda each: each.syncing.size)
+            self.groups.assigned(group, chosen.name)
+            return [chosen]
+        if holder in excluded and excluded[holder] == self.subscriptions[holder].term:
+            return able
+        found = [entry for entry in able if entry.name == holder]
+        if found:
+            self.groups.assigned(group, holder)
+        return found
 
     def _nearest(self, entries: list[SubscriptionEntry]) -> list[SubscriptionEntry]:
         if len(entries) == 1:
@@ -371,6 +422,8 @@ class QueueRecords(Records):
             grant.used += stop - start
         entry.syncing.add(start, stop)
         self.owing[entry] = None
+        if not held:
+            self.doubted.remove(start, stop)
         if not held and self.repeated.overlap(start, stop):
             self.address.accepted_at = self.core.now  # protocol 16.2: an unknown consumer may hold it
         number = grant.round if grant is not None and not grant.stopped else 0
@@ -430,11 +483,14 @@ class QueueRecords(Records):
                     del self.owing[each]
             if self.repeated.starts:
                 self.repeated.remove(start, stop)
+                self.doubted.remove(start, stop)
             self._forget_special(start, stop)
         if ranges:
             self._done(ranges)
 
     def _forget_special(self, start: int, stop: int) -> None:
+        self.free.forget(start, stop)
+        self.groups.forget_contested()
         for table in (self.failures, self.elsewhere):
             for at in [at for at in table if start <= at < stop]:
                 del table[at]
@@ -486,7 +542,7 @@ class QueueRecords(Records):
         self.core.touch(self.address)
 
     def _blockers(self) -> list[IntervalSet]:
-        return [self.free, self.repeated, *super()._blockers()]
+        return [self.free, self.repeated, self.doubted, *super()._blockers()]
 
     def _unawait(self, start: int, stop: int) -> None:
         super()._unawait(start, stop)
@@ -505,11 +561,16 @@ class QueueRecords(Records):
         entry.owed.add_all(self.undone.among(replaced))
         for start, stop in self.free.among(list(self.repeated)):
             self.free.remove(start, stop)
-            entry.owed.add(start, stop)
+            self._owe(entry, start, stop)
         if entry.owed:
             self.owing[entry] = None
         for doubt in self.doubts.values():
             doubt.unheard[entry] = None
+
+    def data_of(self, entry: SubscriptionEntry, data: bytes) -> bytes:
+        """A consumer keeps its groups (protocol 16.9)."""
+        self.groups.noted(entry.name, data)
+        return added(entry.data, data)
 
     def discard_owed(self, entry: SubscriptionEntry) -> None:
         self._of_replaced = [*entry.owed.take(), *entry.syncing.take()]
@@ -544,9 +605,13 @@ class QueueRecords(Records):
     def _check_owed(self) -> None:
         held = union([each for entry in self.owing for each in (entry.owed, entry.syncing)])
         assert not any(self.free.overlap(start, stop) for start, stop in held), "free, and a consumer's"
+        self.free.check_invariants()
+        assert self.free.kinds.keys() <= {at for start, stop in self.undone for at in range(start, stop)}
         assert held.within(self.undone), f"undone {self.undone}, held {held}"
         assert union([held, self.free]) == self.undone, f"undone {self.undone}, free {self.free}, held {held}"
         assert self.repeated.within(self.undone)
+        assert self.doubted.within(self.repeated), f"doubted {self.doubted}, repeated {self.repeated}"
+        assert not any(self.doubted.overlap(start, stop) for start, stop in self.free), "free, and doubted"
         assert self.doubts.keys() >= set(self.address.ingress.publishers.values())
         assert all(self._is_known(entry) for entry in self.owing), "`owing` names one that has left"
         for entry in self.subscriptions.values():
