@@ -483,7 +483,7 @@ class QueueRecords(Records):
                     del self.owing[each]
             if self.repeated.starts:
                 self.repeated.remove(start, stop)
-                self.doubted.remove(start, stop)
+            self.doubted.remove(start, stop)
             self._forget_special(start, stop)
         if ranges:
             self._done(ranges)
@@ -610,7 +610,7 @@ class QueueRecords(Records):
         assert held.within(self.undone), f"undone {self.undone}, held {held}"
         assert union([held, self.free]) == self.undone, f"undone {self.undone}, free {self.free}, held {held}"
         assert self.repeated.within(self.undone)
-        assert self.doubted.within(self.repeated), f"doubted {self.doubted}, repeated {self.repeated}"
+        assert self.doubted.within(self.undone)
         assert not any(self.doubted.overlap(start, stop) for start, stop in self.free), "free, and doubted"
         assert self.doubts.keys() >= set(self.address.ingress.publishers.values())
         assert all(self._is_known(entry) for entry in self.owing), "`owing` names one that has left"
