@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+SHARE: Final = "$share/"
+
 
 def name_fault(name: str) -> str | None:
     """Say what is wrong with a topic name, or None. It has a character and no wildcard [MQTT-4.7.3-1, 3.3.2-2]."""
@@ -37,7 +41,7 @@ def filter_fault(topic_filter: str, version: int) -> str | None:
 
 def is_shared(topic_filter: str) -> bool:
     """Whether this is the filter of a shared subscription (4.8.2)."""
-    return topic_filter.startswith("$share/")
+    return topic_filter.startswith(SHARE)
 
 
 def matches(topic_filter: str, name: str) -> bool:

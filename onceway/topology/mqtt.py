@@ -6,25 +6,29 @@ from collections.abc import Iterator
 from typing import Final
 
 from mqtt import name_fault
+from mqtt.topics import SHARE, filter_fault
 from onceway.topology.document import Entry, read_quantity
 from router.config import AddressConfig
 from router.mqtt.lease import SESSIONS
-from router.mqtt.topic_map import DEFAULT
+from router.mqtt.topic_map import DEFAULT, TopicMap
 
-KEYS: Final = ("topics", "session_expiry")
+KEYS: Final = ("topics", "shared", "session_expiry")
+Pairs = tuple[tuple[str, str], ...]
 LONGEST_S: Final = 30 * 86_400.0
+_SHARED: Final = "a mapping such as {shared: {workers/jobs/#: jobs}}"
 _EXAMPLE: Final = 'a mapping such as {topics: {"#": telemetry}}'
 
 
 def read_mqtt(
     entry: Entry | None, addresses: tuple[AddressConfig, ...], defaults: AddressConfig
-) -> tuple[tuple[tuple[str, str], ...], tuple[AddressConfig, ...]]:
-    """Returns prefix and address of each topic, and the addresses with that of the sessions."""
+) -> tuple[Pairs, Pairs, tuple[AddressConfig, ...]]:
+    """Returns prefix and address of each topic, group, filter and queue of each shared subscription, and the addresses
+    with that of the sessions."""
     if entry is None:
-        return (), addresses
+        return (), (), addresses
     fields = entry.fields(KEYS, _EXAMPLE, required=("topics",)) or {}
     if "topics" not in fields:
-        return (), addresses
+        return (), (), addresses
     topics: dict[str, str] = {}
     longest_s = LONGEST_S
     for prefix, item, address in _read_topics(fields["topics"]):
@@ -40,6 +44,18 @@ def read_mqtt(
             )
     if not topics:
         fields["topics"].problem("no topic", f"write {_EXAMPLE}")
+    shared: dict[str, str] = {}
+    for text, item, address in _read_shared(fields["shared"]) if "shared" in fields else ():
+        found = next((each for each in addresses if each.matches(address)), defaults)
+        if found.type != "queue":
+            item.problem(f"{address} is a {found.type}", f"give the address {address} type: queue")
+        elif address in shared.values():
+            item.problem(f"{address} is another group's", "give each shared subscription a queue of its own")
+        elif not TopicMap(topics).addresses_of(text.partition("/")[2]):
+            item.problem("no topic name that it matches has an address", "name a topic in topics")
+        else:
+            shared[text] = address
+            longest_s = min(longest_s, found.subscription_timeout_s)
     if "session_expiry" in fields:
         asked_s = read_quantity(fields["session_expiry"], "duration", (0.05, LONGEST_S))
         if asked_s is not None and asked_s > longest_s:
@@ -49,7 +65,7 @@ def read_mqtt(
             )
         longest_s = asked_s or longest_s
     sessions = AddressConfig(SESSIONS, subscription_timeout_s=longest_s, no_subscribers="release")
-    return tuple(topics.items()), (sessions, *addresses)
+    return tuple(topics.items()), tuple(shared.items()), (sessions, *addresses)
 
 
 def _read_topics(entry: Entry) -> Iterator[tuple[str, Entry, str]]:
@@ -61,6 +77,17 @@ def _read_topics(entry: Entry) -> Iterator[tuple[str, Entry, str]]:
         address = item.scalar(_read_address, "an address")
         if address is not None:
             yield prefix, item, address
+
+
+def _read_shared(entry: Entry) -> Iterator[tuple[str, Entry, str]]:
+    for text, item in (entry.entries(_SHARED) or {}).items():
+        fault = filter_fault(SHARE + text, 5)
+        if fault is not None:
+            item.problem(f'"{text}": {fault}', 'write a group and a topic filter such as "workers/jobs/#"')
+            continue
+        address = item.scalar(_read_address, "an address")
+        if address is not None:
+            yield text, item, address
 
 
 def _read_address(text: str) -> str:

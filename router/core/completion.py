@@ -123,6 +123,7 @@ class Completion:
         del self._open[one]
         self.core.touch(self.address)  # the address may be empty now
         publisher = one.publisher
+        self.address.records.completed(publisher, one.tags)
         if publisher.link_gone is not None:
             return
         port = cast("CompletionPort", publisher.port)

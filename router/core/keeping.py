@@ -133,6 +133,11 @@ class KeptLink:
             if tag in self.closing:
                 self._leave(tag)
 
+    def give_back(self, now: float) -> None:
+        """What has not been handed over goes to another consumer of the queue: its client is away."""
+        for tag in list(self._queued):
+            self.received(tag, Outcome.RELEASED, True, now)
+
     def end(self, closed: bool, now: float) -> None:
         """The client's session ends here."""
         self.core.now = now
@@ -289,7 +294,7 @@ class KeptLink:
         return max(room, 0) + len(self._unresumed)
 
     def link_credit(self) -> int:
-        return 0  # MQTT has no credit for what comes settled, and topics only
+        return max(self.port.link_credit() - len(self._queue), 0)
 
     def answer(self, answer: SubscriberAnswer) -> int:
         self.answered = True
@@ -343,7 +348,7 @@ class KeptLink:
         return []
 
     def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
-        raise AssertionError("a client whose map routers keep gives nothing back")
+        return self.send([tag], [payload], message_format, False, -1, {})  # MQTT has no delivery-count
 
     def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
         for delivery_id in range(first_id, last_id + 1):

@@ -143,6 +143,9 @@ class KeptMapPort(Protocol):
     def capacity(self) -> int:
         """Returns how many deliveries may be given identifiers now: those that are sent later count already."""
 
+    def link_credit(self) -> int:
+        """Returns how many deliveries of a queue the client may be assigned, with those that wait for it here."""
+
     def answer(self, answer: SubscriberAnswer) -> int:
         """Answers the attach. `answer.identifiers` are in use: of each, the tag and whether it is accepted. Those that
         are get PUBREL now; the others come again by `publish`, repeated, or by `release`. Returns how many there

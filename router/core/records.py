@@ -393,6 +393,9 @@ class Records:
             if len(self.reached) > 1 and not any(publisher.live for publisher in publishers):
                 self.reached = tuple(sorted({home for publisher in publishers for home in publisher.covered}))
 
+    def completed(self, publisher: Publisher, tags: list[bytes]) -> None:
+        """The publisher may use these tags again (protocol 6.11)."""
+
     def settled_tag(self, publisher: Publisher, tag: bytes) -> bool:
         """The publisher settles a tag: its record is settled (protocol 6.6). Says whether it has one."""
         position = self.find(publisher, tag)

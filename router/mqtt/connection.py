@@ -217,7 +217,9 @@ class MqttConnection:
         asked = connect.properties
         granted: dict[str, Any] = {}
         if connect.version == 5:
-            granted = {"retain_available": 0, "shared_available": 0}
+            granted = {"retain_available": 0}
+            if not self.service.topics.shared:
+                granted["shared_available"] = 0
             if session.expiry_s != (asked.session_expiry_s or 0):
                 granted["session_expiry_s"] = int(session.expiry_s)
             if not connect.client_id:
@@ -357,7 +359,7 @@ class MqttConnection:
         if self.service.is_far_over_memory_limit:
             self.close(Reason.QUOTA_EXCEEDED, "limit memory_limit: this router holds twice as much payload")
             return
-        self.session.incoming.publisher(address, now).publish(packets, now)
+        self.session.incoming.publish(address, packets, now)
 
     def _address_for(self, packet: Publish) -> str | None:
         """The address that a PUBLISH goes to; None: it goes nowhere, and was answered where it has to be."""

@@ -53,13 +53,16 @@ class Received(NamedTuple):
         return replace(publish, properties=publish.properties._replace(message_expiry_s=left_s))
 
 
-def to_message(publish: Publish, publisher: str | None = None, now_ms: int | None = None) -> bytes:
+def to_message(
+    publish: Publish, publisher: str | None = None, now_ms: int | None = None, *, says_qos_0: bool = False
+) -> bytes:
     """Returns the payload of the transfer that stands for this PUBLISH.
 
     Args:
         publish: What the client has sent.
         publisher: The annotation that names it (protocol 6.1.5).
         now_ms: The time, from which a message expiry counts wherever the message waits.
+        says_qos_0: The transfer does not say QoS 0 by being settled, so the message says it.
     """
     given = publish.properties
     expiry_ms = None if given.message_expiry_s is None else given.message_expiry_s * 1000
@@ -69,8 +72,8 @@ def to_message(publish: Publish, publisher: str | None = None, now_ms: int | Non
     annotations: dict[Any, Any] = {}
     if publisher is not None:
         annotations[PUBLISHER] = publisher
-    if publish.qos == 1:
-        annotations[QOS] = UByte(1)
+    if publish.qos == 1 or (publish.qos == 0 and says_qos_0):
+        annotations[QOS] = UByte(publish.qos)
     if given.payload_format is not None:
         annotations[PAYLOAD_FORMAT] = given.payload_format
     content_type = given.content_type
@@ -137,7 +140,8 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
             user_properties=_user_properties(message.application_properties or {}, annotations.get(USER_PROPERTIES)),
         ),
     )
-    return Received(publish, 1 if annotations.get(QOS) == 1 else 2, properties.absolute_expiry_time)
+    qos = annotations.get(QOS)
+    return Received(publish, int(qos) if qos in (0, 1) else 2, properties.absolute_expiry_time)
 
 
 def _fits(text: object) -> bool:

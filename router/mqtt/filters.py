@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mqtt import Subscription, matches
+from mqtt.topics import is_shared
 from router.core.ports import Outcome
 from router.mqtt.conversion import Unfit
 
@@ -40,22 +41,25 @@ class Match(NamedTuple):
 class Filters:
     """One session's."""
 
-    __slots__ = ("_matches", "by_text")
+    __slots__ = ("_matches", "_shared", "by_text")
 
     def __init__(self) -> None:
         self.by_text: dict[str, Filter] = {}
         self._matches: dict[tuple[str, bool], Match | None] = {}
+        self._shared: dict[str, Match | None] = {}
 
     def add(self, one: Filter) -> bool:
         """Enters a filter, in place of one with the same text. Returns whether there was one."""
         known = self.by_text.pop(one.options.topic_filter, None)
         self.by_text[one.options.topic_filter] = one
         self._matches.clear()
+        self._shared.clear()
         return known is not None
 
     def remove(self, text: str) -> Filter | None:
         """Removes a filter and returns it; None: there is no such one."""
         self._matches.clear()
+        self._shared.clear()
         return self.by_text.pop(text, None)
 
     def addresses(self, texts: Iterable[str] | None = None) -> set[str]:
@@ -69,12 +73,20 @@ class Filters:
         if key in self._matches:
             return self._matches[key]
         found = _joined(
-            one for text, one in self.by_text.items() if not (own and one.options.no_local) and matches(text, topic)
+            one
+            for text, one in self.by_text.items()
+            if not (own and one.options.no_local) and not is_shared(text) and matches(text, topic)
         )
         if len(self._matches) >= KEPT:
             self._matches.clear()
         self._matches[key] = found
         return found
+
+    def shared(self, queue: str) -> Match | None:
+        """Returns how the session gets the messages of a shared subscription; None: it is no member."""
+        if queue not in self._shared:
+            self._shared[queue] = _joined(one for one in self.by_text.values() if queue in one.addresses)
+        return self._shared[queue]
 
 
 def _joined(found: Iterable[Filter]) -> Match | None:

@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 
 
 class Incoming:
-    """A PUBLISH of QoS 1 or 2."""
+    """A PUBLISH of QoS 1 or 2, or a part of one: it goes to its address, and to the queue of each shared subscription
+    that gets it. `head` is what stands for all."""
 
-    __slots__ = ("asked_on", "delivery_id", "done", "packet_id", "publisher", "qos", "released", "why")
+    __slots__ = (
+        "asked_on", "decided", "delivery_id", "done", "head", "missing", "packet_id", "parts", "publisher", "qos",
+        "released", "result", "why",
+    )  # fmt: skip
 
     def __init__(self, publisher: MqttPublisher, delivery_id: int, packet_id: int, qos: int) -> None:
         self.publisher = publisher
@@ -31,9 +35,18 @@ class Incoming:
         self.delivery_id = delivery_id
         self.packet_id = packet_id  # 0: no client waits for it
         self.qos = qos
+        self.decided = False  # it has its own outcome
         self.done: Reason | None = None  # what it is answered with
         self.why = NO_PROPERTIES
         self.released = False  # PUBREL has come
+        self.head = self
+        self.parts: tuple[Incoming, ...] = ()  # beside the head
+        self.missing = 1  # outcomes, of the head and its parts
+        self.result: Reason | None = None  # of those that have one
+
+    def add(self, part: Incoming) -> None:
+        part.head = self
+        self.parts += (part,)
 
     @property
     def is_refused(self) -> bool:
@@ -64,10 +77,31 @@ class IncomingMessages:
             self.session.core.attach_publisher(found, found.attach, now)
         return found
 
+    def publish(self, address: str, packets: list[Publish], now: float) -> None:
+        """Sends application messages of one address, all of QoS 0 or none, to it and to the shared subscriptions that
+        get them."""
+        topics = self.session.service.topics
+        self.publisher(address, now).publish(packets, now)
+        if not topics.queues:
+            return
+        shared: dict[str, list[Publish]] = {}
+        for each in packets:
+            for queue in topics.queues_of(each.topic):
+                shared.setdefault(queue, []).append(each)
+        for queue, some in shared.items():
+            self.publisher(queue, now).publish(some, now)
+
     def enter(self, publisher: MqttPublisher, delivery_id: int, packet: Publish) -> Incoming:
         one = Incoming(publisher, delivery_id, packet.packet_id, packet.qos)
-        if packet.packet_id:
-            self.by_id[packet.packet_id] = one
+        if not packet.packet_id:
+            return one
+        if publisher.shares:
+            head = self.by_id.get(packet.packet_id)
+            if head is not None:  # else the core has refused the head meanwhile
+                head.add(one)
+            return one
+        one.missing += len(self.session.service.topics.queues_of(packet.topic))
+        self.by_id[packet.packet_id] = one
         return one
 
     def tag_of(self, packet: Publish) -> bytes:
@@ -82,21 +116,39 @@ class IncomingMessages:
     def published(self, one: Incoming, outcome: Outcome, rejected: int) -> None:
         """A PUBLISH has its outcome."""
         session = self.session
-        one.done = Reason.SUCCESS
+        reason, head = Reason.SUCCESS, one.head
         if session.version == 5 and outcome is Outcome.RELEASED:
-            one.done = Reason.NO_MATCHING_SUBSCRIBERS
+            reason = Reason.NO_MATCHING_SUBSCRIBERS
         elif session.version == 5 and outcome is not Outcome.ACCEPTED:
-            one.done = Reason.UNSPECIFIED_ERROR
+            reason = Reason.UNSPECIFIED_ERROR
             plural = "s" if rejected != 1 else ""
-            one.why = Properties(reason_string=f"rejected by {rejected} subscription{plural}")
-        if one.qos == 2 and one.packet_id and not one.is_refused:
-            self._tell(one)
+            head.why = Properties(reason_string=f"rejected by {rejected} subscription{plural}")
+        if head.result is None or reason >= Reason.UNSPECIFIED_ERROR or head.result is Reason.NO_MATCHING_SUBSCRIBERS:
+            head.result = reason
+        one.decided = True
+        head.missing -= 1
+        if head.missing:
+            return
+        head.done = head.result
+        if head.qos == 2 and head.packet_id and not head.is_refused:
+            self._tell(head)
             return  # PUBREL follows
-        one.publisher.settle(one)
-        if one.delivery_id not in one.publisher.completing and (self._tell(one) or not one.packet_id):
-            self.by_id.pop(one.packet_id, None)
-        if session.ended and not one.publisher.undecided:
-            session.service.to_leave(one.publisher)
+        self._settle(head)
+        if not self._is_completing(head) and (self._tell(head) or not head.packet_id):
+            self.by_id.pop(head.packet_id, None)
+        if session.ended:
+            for each in (head, *head.parts):
+                if not each.publisher.undecided:
+                    session.service.to_leave(each.publisher)
+
+    def _settle(self, head: Incoming) -> None:
+        for each in (head, *head.parts):
+            if each.delivery_id in each.publisher.incoming:
+                each.publisher.settle(each)
+
+    def _is_completing(self, head: Incoming) -> bool:
+        """Whether its identifier may not come again yet."""
+        return any(each.delivery_id in each.publisher.completing for each in (head, *head.parts))
 
     def _tell(self, one: Incoming) -> bool:
         """Answers the PUBLISH, if its client is there and has asked."""
@@ -114,7 +166,7 @@ class IncomingMessages:
         if one is None or one.qos != packet.qos or (packet.qos == 1 and not packet.dup):
             return False
         one.asked_on = self.session.connection
-        if one.done is not None and one.delivery_id not in one.publisher.completing:
+        if one.done is not None and not self._is_completing(one):
             self._tell(one)
             if one.qos == 1 or one.is_refused:
                 del self.by_id[packet.packet_id]
@@ -127,12 +179,14 @@ class IncomingMessages:
             self._release_unknown(packet_id, now)
         elif not one.released:
             one.released = True
-            one.publisher.settle(one)
-            if one.delivery_id not in one.publisher.completing:
-                self.complete(one)
+            self._settle(one)
+            self.complete(one)
 
     def complete(self, one: Incoming) -> None:
-        """Its identifier is free."""
+        """Nobody holds it. When that is so of all its parts, its identifier is free."""
+        one = one.head
+        if self._is_completing(one):
+            return
         if one.released:
             self.by_id.pop(one.packet_id, None)
             self.session.send_packet(Pubcomp(one.packet_id))
@@ -195,7 +249,7 @@ class IncomingMessages:
     def lost(self, publisher: MqttPublisher) -> None:
         """The core has detached it. What it had taken is not acknowledged, so the client sends it again."""
         for one in [*publisher.incoming.values(), *publisher.completing.values()]:
-            self.by_id.pop(one.packet_id, None)
+            self.by_id.pop(one.head.packet_id, None)
         publisher.incoming.clear()
         publisher.completing.clear()
         self._releasing.clear()
@@ -212,7 +266,7 @@ class IncomingMessages:
         for publisher in list(self.publishers.values()):
             for one in list(publisher.incoming.values()):
                 one.packet_id = 0
-                if one.done is not None:
+                if one.decided:
                     publisher.settle(one)
             if publisher.undecided:
                 self.session.service.orphaned(publisher)

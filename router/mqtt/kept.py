@@ -86,6 +86,11 @@ class KeptSubscriber(MqttSubscriber):
                 self.link.received(tag, outcome, finished, now)
             for tag in gone:
                 self.link.released(tag, now)
+            if self.shares and outcomes:  # an acceptance of QoS 0 makes room at the queue and nowhere else
+                self.session.service.has_room(self.session)
+
+    def give_back(self, now: float) -> None:
+        self.link.give_back(now)
 
     def _detach(self, now: float, closed: bool) -> None:
         self.link.end(closed, now)

@@ -29,25 +29,27 @@ class Messages:
         self.topics = topics
         # id of the payload -> the payload, which keeps the id its own; the address; what was read
         self._read: dict[int, tuple[bytes, str, Received | Unfit]] = {}
-        # (topic, publisher, whether of QoS 1) -> what is before the octets in a message without properties
-        self._heads: dict[tuple[str, str, bool], bytes] = {}
+        # (topic, publisher, QoS; 2 also for QoS 0 of a topic, which is settled) -> what is before the octets in a
+        # message without properties
+        self._heads: dict[tuple[str, str, int], bytes] = {}
 
     def written(self, packets: Sequence[Publish], address: str, publisher: str, now_ms: int) -> list[bytes]:
         """Returns the payloads of the transfers that stand for what a session publishes to this address."""
         found: list[bytes] = []
+        says_qos_0 = address in self.topics.queues  # where nothing comes settled
         for each in packets:
             if each.properties != NO_PROPERTIES:
-                found.append(to_message(each, publisher, now_ms))
+                found.append(to_message(each, publisher, now_ms, says_qos_0=says_qos_0))
                 continue
-            key = each.topic, publisher, each.qos == 1
+            key = each.topic, publisher, 2 if each.qos == 0 and not says_qos_0 else each.qos
             head = self._heads.get(key)
             if head is None:
                 if len(self._heads) >= KEPT:
                     self._heads.clear()
-                empty = to_message(Publish(each.topic, b"", each.qos), publisher)
+                empty = to_message(Publish(each.topic, b"", each.qos), publisher, says_qos_0=says_qos_0)
                 head = self._heads[key] = empty.removesuffix(NO_OCTETS)
             payload = head + encode_value(each.payload)
-            self._keep(payload, address, Received(Publish(each.topic, each.payload), 1 if each.qos == 1 else 2, None))
+            self._keep(payload, address, Received(Publish(each.topic, each.payload), key[2], None))
             found.append(payload)
         return found
 
@@ -59,7 +61,7 @@ class Messages:
             return known[2]
         topic = self.topics.name_of(address)
         found = to_publish(payload, message_format, topic)
-        if isinstance(found, Received) and self.topics.address_of(found.publish.topic) != address:
+        if isinstance(found, Received) and not self.topics.has(address, found.publish.topic):
             found = found._replace(publish=replace(found.publish, topic=topic))
         self._keep(payload, address, found)
         return found

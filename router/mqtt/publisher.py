@@ -26,6 +26,10 @@ LINK: Final = "mqtt"
 identifier."""
 
 
+MOST_UNACKNOWLEDGED: Final = 1_000
+"""Messages of a session that wait at a shared subscription, above which its QoS 0 is dropped."""
+
+
 def name_of(incarnation: int) -> str:
     """Returns the link name of a session's publishers."""
     return f"{LINK}-{incarnation}"
@@ -34,7 +38,9 @@ def name_of(incarnation: int) -> str:
 class MqttPublisher:
     """One address's."""
 
-    __slots__ = ("_named", "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled")
+    __slots__ = (
+        "_named", "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled", "shares",
+    )  # fmt: skip
 
     def __init__(self, session: Session, address: str) -> None:
         self.session = session
@@ -47,6 +53,7 @@ class MqttPublisher:
             unsettled=UNIQUE_TAGS,
             wants_completion=session.persists,
         )
+        self.shares = address in session.service.topics.queues  # what it publishes has gone to the topic, too
         self._named = publisher_text(session.container, LINK)  # in messages
         self.next_id = 0
         self.incoming: dict[int, Incoming] = {}  # by delivery-id
@@ -62,8 +69,12 @@ class MqttPublisher:
         session."""
         session, core = self.session, self.session.core
         now_ms = core.clock_us() // 1000
+        if self.shares and packets[0].qos == 0:  # at a queue nothing comes settled: it is bounded here
+            packets = packets[: max(MOST_UNACKNOWLEDGED - len(self.incoming), 0)]
+            if not packets:
+                return
         payloads = session.service.messages.written(packets, self.attach.address, self._named, now_ms)
-        first_id, settled = self.next_id, packets[0].qos == 0
+        first_id, settled = self.next_id, packets[0].qos == 0 and not self.shares
         self.next_id += len(packets)
         tags: list[bytes] = []
         for i, each in enumerate(packets):
@@ -109,7 +120,7 @@ class MqttPublisher:
 
     @property
     def undecided(self) -> bool:
-        return any(one.done is None for one in self.incoming.values())
+        return not all(one.decided for one in self.incoming.values())
 
     # --- CompletionPort: what the core says
 
@@ -146,7 +157,7 @@ class MqttPublisher:
     ) -> None:
         for delivery_id in range(first_id, last_id + 1):
             one = self.incoming.get(delivery_id)
-            if one is not None and one.done is None:
+            if one is not None and not one.decided:
                 self.session.incoming.published(one, outcome, rejected)
 
     def answer_map_part(self) -> None:

@@ -68,7 +68,7 @@ class Mqtt:
         self.unread = unread
         self._token = token
         self.core = host.core
-        self.topics = TopicMap(dict(host.config.mqtt_topics))
+        self.topics = _topics_of(host.config)
         self.messages = Messages(self.topics)
         self.connections: dict[MqttConnection, None] = {}
         self.sessions: dict[str, Session] = {}
@@ -138,9 +138,9 @@ class Mqtt:
 
     def reconfigure(self, now: float) -> None:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
-        before, self.topics = self.topics, TopicMap(dict(self.config.mqtt_topics))
+        before, self.topics = self.topics, _topics_of(self.config)
         self.messages = Messages(self.topics)
-        changed = before.prefixes != self.topics.prefixes
+        changed = (before.prefixes, before.shared) != (self.topics.prefixes, self.topics.shared)
         for session in list(self.sessions.values()):
             allowed = all(self.may(session.identity, "receive", address) for address in session.subscribers)
             if changed or not allowed:
@@ -181,6 +181,7 @@ class Mqtt:
             roomy, self._roomy = self._roomy, {}
             for session in roomy:
                 session.send_waiting()
+                session.leave_what_is_done(now)
                 for subscriber in list(session.subscribers.values()):
                     subscriber.credit(now)
 
@@ -375,3 +376,7 @@ class Mqtt:
     def orphaned(self, publisher: MqttPublisher) -> None:
         """Its session is over, and not all that it has taken has an outcome."""
         self._orphans[publisher] = self.now + ORPHAN_S
+
+
+def _topics_of(config: RouterConfig) -> TopicMap:
+    return TopicMap(dict(config.mqtt_topics), dict(config.mqtt_shared))

@@ -89,6 +89,7 @@ class Session:
         self.will_at: float | None = None
         self.expires_at: float | None = None
         self._asked: list[_Asked] = []
+        self._leaving: dict[str, None] = {}  # addresses that need no filter any more, where its client has messages
 
     # --- life
 
@@ -144,7 +145,7 @@ class Session:
         ):
             return
         self.known = None
-        for address in set(self.subscribers) - self.filters.addresses():  # by the topology file or policies of today
+        for address in sorted(set(self.subscribers) - self.filters.addresses()):  # by the topology file of today
             self._leave(address, self.service.now)
         if self.connection is not None:
             self.connection.session_ready(self)
@@ -184,6 +185,8 @@ class Session:
         if self.expiry_s <= 0:
             self.end(now)
             return
+        for subscriber in self.subscribers.values():
+            self._give_back(subscriber, now)
         self.tick(now)
         self.service.schedule(self)
 
@@ -219,6 +222,10 @@ class Session:
 
     def _stop(self, now: float, *, closed: bool) -> None:
         self.ended = True
+        for one in list(self.identifiers.in_flight.values()) if closed else ():
+            # [MQTT-4.8.2-5]: no other member gets what this client may have received
+            if one.subscriber.shares and one.qos == 2 and one.state is State.SENT and one.repeated:
+                one.subscriber.finished(one, Outcome.REJECTED)
         for subscriber in list(self.subscribers.values()):
             subscriber.leave(now, closed=closed)
         if self.lease is not None:
@@ -232,9 +239,7 @@ class Session:
         if address is not None and self.service.may(self.identity, "send", address):
             properties = will.properties._replace(will_delay_s=None)
             qos = min(will.qos, self._most_qos(address))
-            self.incoming.publisher(address, now).publish(
-                [Publish(will.topic, will.payload, qos, properties=properties)], now
-            )
+            self.incoming.publish(address, [Publish(will.topic, will.payload, qos, properties=properties)], now)
 
     # --- the client publishes
 
@@ -275,10 +280,9 @@ class Session:
         self._ask(Suback(packet.packet_id, reasons), texts, self.filters.addresses(granted), now)
 
     def _refusal_of_filter(self, text: str, addresses: list[str]) -> Reason | None:
-        if is_shared(text):
-            return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         if not addresses:
-            return Reason.TOPIC_FILTER_INVALID
+            shared = is_shared(text)
+            return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED if shared else Reason.TOPIC_FILTER_INVALID
         if not all(self.service.may(self.identity, "receive", address) for address in addresses):
             return Reason.NOT_AUTHORIZED
         return None
@@ -353,20 +357,54 @@ class Session:
             for text in packet.topic_filters
         ]
         needed = self.filters.addresses()
-        for address in changed - needed:
+        for address in sorted(changed - needed):
             self._leave(address, now)
-        told = changed & needed if self.persists else ()
+        told = (changed & needed) | (changed & self._leaving.keys()) if self.persists else ()
         self._ask(Unsuback(packet.packet_id, reasons), packet.topic_filters, told, now)
 
     def _leave(self, address: str, now: float) -> None:
         """It needs nothing of this address any more. What its client has not acknowledged to the end goes on."""
-        subscriber = self.subscribers.pop(address)
+        subscriber = self.subscribers[address]
+        self._give_back(subscriber, now)
+        if (subscriber.shares or self.persists) and self._may_hold_of(subscriber):
+            self._leaving[address] = None
+            return
+        del self.subscribers[address]
         subscriber.leave(now, closed=True)
+        for asked in list(self._asked):
+            asked.waits.pop(address, None)
+            self._answer(asked)
         for one in [each for each in self.identifiers.in_flight.values() if each.subscriber is subscriber]:
             if one.state is State.KEPT:
                 self.identifiers.free(one)
             elif one.state is State.RECEIVED:
                 self.release(one)
+
+    def leave_what_is_done(self, now: float) -> None:
+        """Leaves the subscriptions of which the client has nothing any more. Before, another member of a shared one
+        would get what it may have received, and another router would not send PUBREL."""
+        for address in list(self._leaving):
+            subscriber = self.subscribers.get(address)
+            if subscriber is None or address in self.filters.addresses():
+                del self._leaving[address]
+            elif not self._may_hold_of(subscriber):
+                del self._leaving[address]
+                self._leave(address, now)
+
+    def _may_hold_of(self, subscriber: MqttSubscriber) -> bool:
+        """Whether the client may have something of it that it has not answered to the end."""
+        return any(one.subscriber is subscriber for one in self.identifiers.in_flight.values())
+
+    def _give_back(self, subscriber: MqttSubscriber, now: float) -> None:
+        """Other members of a shared subscription get what the client has not been sent."""
+        if not subscriber.shares:
+            return
+        identifiers = self.identifiers
+        for one in [each for each in identifiers.waiting if each.subscriber is subscriber and not each.repeated]:
+            identifiers.waiting.remove(one)
+            identifiers.free(one)
+            subscriber.finished(one, Outcome.RELEASED)
+        subscriber.give_back(now)
 
     # --- the client gets messages
 

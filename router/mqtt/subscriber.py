@@ -40,9 +40,10 @@ class MqttSubscriber:
             timeout_s=session.expiry_s,
             expiry_policy="link-detach",
             mode_first=not session.persists,
-            selection=Wanted(session.filters, service.messages, address),
+            selection=None if address in service.topics.queues else Wanted(session.filters, service.messages, address),
             keeps_map=session.persists,
         )
+        self.shares = address in service.topics.queues  # a shared subscription: its members compete
         self.answered = False
         self.detached = False
         self.number = 0  # of the latest change of the filters
@@ -77,6 +78,9 @@ class MqttSubscriber:
         """Tells the core the outcomes."""
         raise NotImplementedError
 
+    def give_back(self, now: float) -> None:
+        """Of a shared subscription: other members get what the client has not been sent."""
+
     def leave(self, now: float, *, closed: bool) -> None:
         """Detaches; closed: the subscription is over."""
         if not self.detached:
@@ -92,11 +96,16 @@ class MqttSubscriber:
     ) -> tuple[Publish, int] | Outcome:
         """What the client gets, and with which QoS; an outcome: it does not get it."""
         session, service = self.session, self.session.service
+        if self.shares and not self._takes:
+            return Outcome.RELEASED
         message = service.messages.read(payload, message_format, self.attach.address)
         if isinstance(message, Unfit):
             return Outcome.REJECTED
         publish = message.left(session.core.clock_us() // 1000)
-        found = session.filters.match(message.publish.topic, tag[:8] == self._own)
+        if self.shares:
+            found = session.filters.shared(self.attach.address)
+        else:
+            found = session.filters.match(message.publish.topic, tag[:8] == self._own)
         if publish is None or found is None:
             return Outcome.ACCEPTED
         qos = 0 if settled else min(found.qos, message.most_qos)
@@ -106,9 +115,22 @@ class MqttSubscriber:
         size = sum(map(len, payloads)) // len(payloads) + 1
         self._size = size if size > self._size else (3 * self._size + size) // 4
 
+    @property
+    def _takes(self) -> bool:
+        """Whether the client is there and is a member of the shared subscription."""
+        return self.session.connection is not None and self.session.filters.shared(self.attach.address) is not None
+
     # --- what the core says, to either kind of port
 
+    def link_credit(self) -> int:
+        """Of a shared subscription: what the client may be assigned. Topics have none in MQTT."""
+        if not self.shares or not self._takes or not self.answered or self.detached:
+            return 0
+        return max(self.session.room - len(self.session.identifiers.waiting), 0)
+
     def capacity(self) -> int:
+        if self.shares and not self._takes:
+            return BURST if self.answered and not self.detached else 0  # what had been assigned before goes back
         connection = self.session.connection
         if connection is None or not self.answered or self.detached or self.session.identifiers.waiting:
             return 0
@@ -160,14 +182,13 @@ class TransientSubscriber(MqttSubscriber):
         if not self.detached:
             for first, last, outcome in noted:
                 self.session.core.subscriber_disposition(self, first, last, outcome, True, now)
+            if self.shares and noted:  # an acceptance of QoS 0 makes room at the queue and nowhere else
+                self.session.service.has_room(self.session)
 
     def _detach(self, now: float, closed: bool) -> None:
         self.session.core.detach_subscriber(self, closed, now)
 
     # --- SubscriberPort
-
-    def link_credit(self) -> int:
-        return 0  # MQTT has no credit for what comes settled, and topics only
 
     def answer(self, answer: SubscriberAnswer) -> int:
         self.answered = True

@@ -1,7 +1,8 @@
 """Which address a topic name belongs to, and which addresses a topic filter needs (docs/decisions/mqtt.md, Topics).
 
 A prefix is made of whole levels: `a/b` is a prefix of `a/b` and `a/b/c`, and not of `a/bc`. The longest one wins. `#`
-stands for the names without any. It knows no session and no QoS. Read `router.mqtt.conversion` next.
+stands for the names without any. A shared subscription is a queue, which gets all of the topic names that its filter
+matches. It knows no session and no QoS. Read `router.mqtt.conversion` next.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mqtt import name_fault
+from mqtt import matches, name_fault
+from mqtt.topics import SHARE
 
 DEFAULT: Final = "#"
 KEPT: Final = 4_096  # topic names whose address is kept
 
 
 class TopicMap:
-    """The mapping of one router. `prefixes`: prefix or `#` -> address."""
+    """The mapping of one router. `prefixes`: prefix or `#` -> address. `shared`: GROUP/FILTER -> queue."""
 
-    __slots__ = ("_by_levels", "_found", "_names", "addresses", "prefixes")
+    __slots__ = ("_by_levels", "_found", "_names", "_queues_found", "addresses", "prefixes", "queues", "shared")
 
-    def __init__(self, prefixes: Mapping[str, str]) -> None:
+    def __init__(self, prefixes: Mapping[str, str], shared: Mapping[str, str] | None = None) -> None:
         assert all(prefix == DEFAULT or name_fault(prefix) is None for prefix in prefixes)
         self._by_levels: dict[tuple[str, ...], str] = {
             () if prefix == DEFAULT else tuple(prefix.split("/")): address for prefix, address in prefixes.items()
@@ -29,12 +31,17 @@ class TopicMap:
         self._names: dict[str, str] = {}
         for prefix, address in prefixes.items():
             self._names.setdefault(address, address if prefix == DEFAULT else prefix)
+        self.shared = {SHARE + text: queue for text, queue in (shared or {}).items()}
+        self.queues = {queue: text.partition("/")[2] for text, queue in (shared or {}).items()}  # queue -> filter
+        for queue, topic_filter in self.queues.items():
+            self._names[queue] = queue if name_fault(topic_filter) is not None else topic_filter
         self.addresses = tuple(self._names)
         self._found: dict[str, str | None] = {}
+        self._queues_found: dict[str, tuple[str, ...]] = {}
 
     def name_of(self, address: str) -> str:
         """Returns the topic name of messages of this address that say none: its first prefix, or the address itself
-        where that is `#`."""
+        where that is `#`. Of a queue: its filter, or the queue itself where that has a wildcard."""
         return self._names.get(address, address)
 
     def address_of(self, name: str) -> str | None:
@@ -46,6 +53,20 @@ class TopicMap:
         found = self._found[name] = self._look_up(name)
         return found
 
+    def queues_of(self, name: str) -> tuple[str, ...]:
+        """Returns the queues of the shared subscriptions that get what is published under this name."""
+        found = self._queues_found.get(name)
+        if found is None:
+            if len(self._queues_found) >= KEPT:
+                self._queues_found.clear()
+            found = tuple(queue for queue, topic_filter in self.queues.items() if matches(topic_filter, name))
+            self._queues_found[name] = found
+        return found
+
+    def has(self, address: str, name: str) -> bool:
+        """Says whether messages of this address may have this topic name."""
+        return address in self.queues_of(name) if address in self.queues else self.address_of(name) == address
+
     def _look_up(self, name: str) -> str | None:
         levels = tuple(name.split("/"))
         for count in range(len(levels), -1, -1):
@@ -55,8 +76,10 @@ class TopicMap:
         return None
 
     def addresses_of(self, topic_filter: str) -> list[str]:
-        """Returns the addresses of all names that a filter without `$share` matches, each once; none: there is no
-        such name."""
+        """Returns the addresses of all names that a filter matches, each once; none: there is no such name. Of a
+        shared subscription it is the queue."""
+        if topic_filter.startswith(SHARE):
+            return [self.shared[topic_filter]] if topic_filter in self.shared else []
         levels = tuple(topic_filter.split("/"))
         prefixes = [prefix for prefix in self._by_levels if _meet(levels, prefix)]
         found = {

@@ -64,7 +64,8 @@ def routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routers]:
     directory = tmp_path_factory.mktemp("mqtt")
     network = LiveNetwork(directory, ("a", "b"), [("a", "b")], [{"match": "*", "no_subscribers": "accept"}], PATIENT)
     document = network.topology()
-    document["mqtt"] = {"topics": {"#": "telemetry"}}
+    document["mqtt"] = {"topics": {"#": "telemetry"}, "shared": {"workers/jobs/#": "jobs"}}
+    document["addresses"].insert(0, {"match": "jobs", "type": "queue"})
     ports = [free_port(), free_port()]
     for name, port in zip("ab", ports, strict=True):
         document["routers"][name]["mqtt"] = port
@@ -135,6 +136,27 @@ def test_paho_publishes_what_aiomqtt_gets_once_and_in_order(routers: Routers) ->
 
     asyncio.run(asyncio.wait_for(exchange(), BOUND_S))
     assert got == [str(number).encode() for number in range(count)]
+
+
+def test_members_at_two_routers_share_what_paho_publishes(routers: Routers) -> None:
+    count = 40
+    found: list[bytes] = []
+    clients = [paho.Client(CallbackAPIVersion.VERSION2, protocol=each) for each in (paho.MQTTv5, paho.MQTTv311)]
+    joined = threading.Semaphore(0)
+    for client, port in zip(clients, (routers.a, routers.b), strict=True):
+        client.on_message = lambda client, userdata, message: found.append(message.payload)
+        client.on_subscribe = lambda *_: joined.release()
+        client.connect("127.0.0.1", port)
+        client.loop_start()
+        client.subscribe("$share/workers/jobs/#", qos=2)
+    assert all(joined.acquire(timeout=BOUND_S) for _ in clients)
+    for each in [client.publish("jobs/a", str(number), qos=2) for number in range(count) for client in clients[:1]]:
+        each.wait_for_publish(BOUND_S)
+    wait_until(lambda: len(found) == count, "all messages", BOUND_S)
+    for client in clients:
+        client.disconnect()
+        client.loop_stop()
+    assert sorted(found, key=int) == [str(number).encode() for number in range(count)]
 
 
 @needs_mosquitto

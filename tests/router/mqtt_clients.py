@@ -46,7 +46,11 @@ class World:
     """One router. Addresses are topics without subscribers' patience: nobody there is accepted."""
 
     def __init__(
-        self, topics: dict[str, str] | None = None, addresses: Sequence[AddressConfig] = (), **config: Any
+        self,
+        topics: dict[str, str] | None = None,
+        addresses: Sequence[AddressConfig] = (),
+        shared: dict[str, str] | None = None,
+        **config: Any,
     ) -> None:
         self.now = 0.0
         sessions = AddressConfig(SESSIONS, subscription_timeout_s=60.0, no_subscribers="release")
@@ -57,6 +61,7 @@ class World:
                 ("a",),
                 (sessions, *addresses, rest),
                 mqtt_topics=tuple((topics or {"#": "all"}).items()),
+                mqtt_shared=tuple((shared or {}).items()),
                 **config,
             ),
             incarnation=1,

@@ -33,6 +33,9 @@ class KeptEnd:
     def capacity(self) -> int:
         return 10 - len(self.used)
 
+    def link_credit(self) -> int:
+        return 0
+
     def answer(self, answer: SubscriberAnswer) -> int:
         self.used = {identifier: tag for identifier, (tag, _) in answer.identifiers.items()}
         self.mesh.later(lambda: self.link.credit(self.mesh.now))

@@ -764,3 +764,18 @@ def test_client_that_connects_twice_while_its_session_is_fetched_has_it_once(net
     assert not any(each.answered for each in fetched.values())
     assert texts(answer(network.connect("s", "C"))) == [b"x"]  # type: ignore[arg-type]
     assert publisher.take() == [Pubrec(1)]
+
+
+def test_subscription_stays_until_its_client_is_done_with_what_it_holds(world: World) -> None:
+    """Another router would not know what the client holds, and send it no PUBREL."""
+    subscriber, publisher = world.connect("s", properties=LASTING), world.connect("p")
+    subscribe(subscriber, "a/#")
+    publisher.send(Publish("a/b", b"x", 2, packet_id=7))
+    (message,) = of(subscriber.take(), Publish)
+    assert of(subscriber.send(Unsubscribe(2, ["a/#"])), Unsuback)
+    publisher.send(Publish("a/b", b"y", 0))
+    entries = world.router.core.addresses["all"].subscriptions.entries
+    assert ("s", "mqtt") in entries
+    assert of(subscriber.send(Pubrec(message.packet_id)), Pubrel)
+    assert subscriber.send(Pubcomp(message.packet_id)) == []
+    assert ("s", "mqtt") not in entries

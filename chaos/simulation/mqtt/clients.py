@@ -25,15 +25,20 @@ from mqtt import (
     Suback,
     Subscribe,
     Subscription,
+    Unsuback,
+    Unsubscribe,
     encode,
 )
 
 if TYPE_CHECKING:
     from chaos.simulation.mqtt.net import Net
+    from chaos.simulation.world.checker import Checker
     from router.mqtt.connection import MqttConnection
     from router.router import Router
 
 TOPIC = "topic"
+QUEUE = "jobs"  # of the shared subscription
+GROUP = "g/topic"
 Mid = tuple[str, int]
 EXPIRY_S = 8
 
@@ -74,6 +79,10 @@ class Client:
         """Its connection is gone: what it has not read is lost."""
         if self.connection is not None:
             self.connection.to_client.clear()
+            if (
+                not self.began
+            ):  # a CONNECT with Clean Start that is read late takes the session (docs/mqtt.md, Sessions)
+                self.connection.to_router.clear()
             self.connection, self.ready = None, False
 
     def read(self, packet: Packet) -> None:
@@ -121,6 +130,7 @@ class Publisher(Client):
         self.sent += 1
         self.unfinished[identifier] = (self.sent, False)
         self.net.checker.sent((self.name, self.sent))
+        self.net.group.sent((self.name, self.sent))
         self.send(self._message(identifier, self.sent, dup=False))
 
     def handle(self, packet: Packet) -> None:
@@ -137,7 +147,10 @@ class Publisher(Client):
             if not found[1]:
                 self.unfinished[identifier] = (found[0], True)
                 router = self.connection.router
-                self.net.checker.told_accepted((self.name, found[0]), (self.connection.name, router.incarnation))
+                told = (self.name, found[0]), (self.connection.name, router.incarnation)
+                self.net.checker.told_accepted(*told)
+                if self.net.members:
+                    self.net.group.told_accepted(*told)
             self.send(Pubrel(identifier))
         elif found[1]:
             del self.unfinished[identifier]
@@ -145,6 +158,8 @@ class Publisher(Client):
 
 class Subscriber(Client):
     """Has `most` as its receive maximum."""
+
+    topic_filter = TOPIC
 
     def __init__(self, name: str, most: int = 2) -> None:
         super().__init__(name)
@@ -155,15 +170,15 @@ class Subscriber(Client):
     def connected(self) -> None:
         self.began, self.ready = True, self.subscribed
         if not self.subscribed:
-            self.send(Subscribe(1, [Subscription(TOPIC, 2)]))
+            self.send(Subscribe(1, [Subscription(self.topic_filter, 2)]))
 
     def handle(self, packet: Packet) -> None:
         if isinstance(packet, Publish):
             if packet.packet_id not in self.held:
                 self.held.add(packet.packet_id)
                 publisher, number = packet.payload.decode().split()
-                self.net.checker.handed(self.name, (publisher, int(number)))
-                self.net.checker.accepted(self.name, (publisher, int(number)))
+                self.checker.handed(self.name, (publisher, int(number)))
+                self.checker.accepted(self.name, (publisher, int(number)))
             self.send(Pubrec(packet.packet_id))
         elif isinstance(packet, Pubrel):
             self.held.discard(packet.packet_id)
@@ -173,4 +188,28 @@ class Subscriber(Client):
             self.ready = True
             if not self.subscribed:
                 self.subscribed = True
-                self.net.checker.confirmed(self.name)
+                self.checker.confirmed(self.name)
+
+    @property
+    def checker(self) -> Checker:
+        return self.net.checker
+
+
+class Member(Subscriber):
+    """Of the shared subscription. It may leave, and joins again then."""
+
+    topic_filter = f"$share/{GROUP}"
+
+    @property
+    def checker(self) -> Checker:
+        return self.net.group
+
+    def leave(self) -> None:
+        self.subscribed = self.ready = False
+        self.send(Unsubscribe(2, [self.topic_filter]))
+
+    def handle(self, packet: Packet) -> None:
+        if isinstance(packet, Unsuback):
+            self.connected()
+        else:
+            super().handle(packet)

@@ -11,6 +11,7 @@ from router.core.keeping import Handover, KeptLink
 from router.core.kept_maps import Keeper, Kept
 from router.core.ports import SubscriberAttach
 from router.core.publisher import Publisher
+from router.core.queue.records import QueueRecords
 from router.mqtt.publisher import MqttPublisher
 
 
@@ -70,6 +71,10 @@ def answered_by_its_router(self: MqttPublisher, now: float) -> None:
 FLUSH = MqttPublisher.flush
 
 
+def never(self: QueueRecords, publisher: Publisher, tags: list[bytes]) -> None:
+    pass
+
+
 # name -> what is taken away, the schedule that misses it, and how its violation begins
 DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
     "5.7.8 the router answers for its client": (
@@ -91,6 +96,11 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
         [(Completion, "settled_tag", unknown_is_complete)],
         "released_where_nobody_knows_the_identifier",
         "G1",
+    ),
+    "16.7.6 what was held under a tag is the next message's": (
+        [(QueueRecords, "completed", never)],
+        "tag_comes_again_that_a_member_had_accepted_who_left",
+        "G4",
     ),
     "7.9.2 no map is fetched": (
         [(Kept, "recalls", presents_nothing)],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from chaos.simulation.defects.taking import defective
-from chaos.simulation.mqtt.clients import Publisher, Subscriber
+from chaos.simulation.mqtt.clients import Member, Publisher, Subscriber
 from chaos.simulation.mqtt.net import CLASHING, Event, Net
 from chaos.simulation.world.checker import Violation
 
@@ -22,7 +22,9 @@ def explore(seed: int) -> tuple[Net, Violation | None]:
     rng = random.Random(f"mqtt {seed}")
     publishers = [Publisher(f"p{i}", rng.randint(2, 8), rng.choice([1, 2, 4])) for i in range(rng.randint(1, 2))]
     subscribers = [Subscriber(f"s{i}", rng.choice([1, 2, 4])) for i in range(rng.randint(1, 2))]
-    net = Net("ABC"[: rng.choice([2, 3, 3])], publishers, subscribers)
+    names = "ABC"[: rng.choice([2, 3, 3])]
+    members = [Member(f"m{i}", rng.choice([1, 2, 4])) for i in range(rng.choice([0, 0, 1, 2, 3]))]
+    net = Net(names, publishers, subscribers, members)
     try:
         with defective(CLASHING):
             play(net, rng)
@@ -35,7 +37,7 @@ def explore(seed: int) -> tuple[Net, Violation | None]:
 
 
 def play(net: Net, rng: random.Random) -> None:
-    budget = {"crash": rng.randint(0, 3), "lose": rng.randint(0, 5), "part": rng.choice([0, 0, 2])}
+    budget = {"crash": rng.randint(0, 3), "lose": rng.randint(0, 5), "part": rng.choice([0, 0, 2]), "leave": 2}
     pace, slow = rng.choice([0.01, 0.03, 0.1]), rng.random() < 0.5
     for client in net.clients.values():  # whoever is subscribed from the start misses nothing
         if isinstance(client, Subscriber):
@@ -61,6 +63,8 @@ def faults(net: Net, rng: random.Random, budget: dict[str, int]) -> list[Event]:
         events += [("crash", name) for name in net.routers]
     if budget["lose"] > 0:
         events += [("drop", client.name) for client in net.clients.values() if client.connection is not None]
+    if budget["leave"] > 0:
+        events += [("leave", member.name) for member in net.members if member.ready]
     if budget["part"] > 0:
         events += [("part", a, b) for a, b in net.wires if a < b]
     return events
@@ -91,3 +95,6 @@ def drain(net: Net, rng: random.Random) -> None:
         ]
         if needed:
             raise Violation(f"G1 {subscriber.name} never gets {needed[0]}")
+    missed = [mid for mid in net.group.required if mid not in net.group.acceptors]
+    if missed and net.members:
+        raise Violation(f"G1 no member gets {missed[0]}")

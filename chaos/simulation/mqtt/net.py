@@ -7,12 +7,24 @@ Between routers messages are bytes, in order; a session ends at both ends at onc
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 from amqp10.sasl import Success
 from chaos.simulation.defects.taking import Patch, always
-from chaos.simulation.mqtt.clients import EXPIRY_S, TOPIC, Client, Connection, Publisher, Subscriber
+from chaos.simulation.mqtt.clients import (
+    EXPIRY_S,
+    GROUP,
+    QUEUE,
+    TOPIC,
+    Client,
+    Connection,
+    Member,
+    Publisher,
+    Subscriber,
+)
 from chaos.simulation.world.checker import Checker, Violation
+from chaos.simulation.world.queue_checker import QueueChecker
 from router.config import AddressConfig, RouterConfig
 from router.core.core import Core
 from router.core.keeping import KeptLink
@@ -29,10 +41,20 @@ CLASHING: list[Patch] = [(Identifiers, "preferred", always(UPPER))]
 
 
 class Net:
-    def __init__(self, names: str, publishers: list[Publisher], subscribers: list[Subscriber]) -> None:
+    """`checker` observes the topic's subscribers, `group` the members of its shared subscription; without members there
+    is none."""
+
+    def __init__(
+        self,
+        names: str,
+        publishers: list[Publisher],
+        subscribers: list[Subscriber],
+        members: list[Member] | None = None,
+    ) -> None:
         self.names = names
-        self.publishers, self.subscribers = publishers, subscribers
-        self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers]}
+        self.publishers, self.subscribers, self.members = publishers, subscribers, members or []
+        self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers, *self.members]}
+        self.group = QueueChecker(strict=True, consumers=len(self.members))
         self.checker = Checker(strict=True)
         self.checker.without_memory |= {s.name for s in subscribers}
         self.now = 100.0
@@ -55,7 +77,9 @@ class Net:
 
     def _start(self, name: str, *, fresh: bool) -> None:
         self.incarnations += 1
-        config = RouterConfig(name, tuple(self.names), (LEASES, ADDRESS), mqtt_topics=(("#", TOPIC),))
+        shared = ((GROUP, QUEUE),) if self.members else ()
+        addresses = (LEASES, replace(ADDRESS, match=QUEUE, type="queue"), ADDRESS)
+        config = RouterConfig(name, tuple(self.names), addresses, mqtt_topics=(("#", TOPIC),), mqtt_shared=shared)
         self.routers[name] = Router(
             config,
             incarnation=self.incarnations,
@@ -164,6 +188,11 @@ class Net:
         assert isinstance(publisher, Publisher)
         publisher.publish()
 
+    def do_leave(self, name: str) -> None:
+        member = self.clients[name]
+        assert isinstance(member, Member)
+        member.leave()
+
     def do_crash(self, name: str) -> None:
         del self.routers[name]
         self.checker.died((name, 0))
@@ -217,14 +246,14 @@ class Net:
         )
 
     def _knows(self, core: Core, link: KeptLink) -> bool:
-        address = core.addresses.get(TOPIC)
+        address = core.addresses.get(link.attach.address)
         entry = address.subscriptions.entries.get(link.name) if address is not None else None
         return entry is not None and entry.home == link.core.name
 
     def left_over(self) -> list[str]:
         left = [f"{p.name} {p.unfinished}, sent {p.sent} of {p.total}" for p in self.publishers if p.unfinished]
         left += [f"{p.name} sent {p.sent} of {p.total}" for p in self.publishers if p.sent < p.total]
-        left += [f"{s.name} holds {s.held}" for s in self.subscribers if s.held]
+        left += [f"{s.name} holds {s.held}" for s in [*self.subscribers, *self.members] if s.held]
         for name, core in self.cores.items():
             left += [f"{name}: {core.payload_bytes} bytes"] if core.payload_bytes else []
             for address in core.addresses.values():

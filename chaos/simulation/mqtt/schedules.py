@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 
 from chaos.simulation.defects.taking import defective
-from chaos.simulation.mqtt.clients import Publisher, Subscriber
+from chaos.simulation.mqtt.clients import Member, Publisher, Subscriber
 from chaos.simulation.mqtt.explore import drain
 from chaos.simulation.mqtt.net import CLASHING, Event, Net
 from chaos.simulation.world.checker import Violation
@@ -21,13 +21,15 @@ GOES_ON = ("msg", "read", "client", "notice", "drop")
 class Script:
     """A net whose client s subscribes at router B, and publishers with one message at a time."""
 
-    def __init__(self, names: str = "ABC", publishers: str = "A") -> None:
-        """publishers: the router of each."""
+    def __init__(self, names: str = "ABC", publishers: str = "A", members: str = "") -> None:
+        """publishers, members of the shared subscription: the router of each."""
         self.s = Subscriber("s", 4)
+        self.members = [Member(f"m{i}", 4) for i in range(len(members))]
         self.publishers = [Publisher(f"p{i}", 3, 1) for i in range(len(publishers))]
-        self.net = Net(names, self.publishers, [self.s])
+        self.net = Net(names, self.publishers, [self.s], self.members)
         self.run()
-        for client, router in [(self.s, "B"), *zip(self.publishers, publishers, strict=True)]:
+        clients = [*zip(self.members, members, strict=True), *zip(self.publishers, publishers, strict=True)]
+        for client, router in [(self.s, "B"), *clients]:
             self.connect(client.name, router)
         for publisher in self.publishers:
             self.publish(publisher)
@@ -131,10 +133,21 @@ def its_client_works_elsewhere(script: Script) -> None:
     script.net.happen(("join", "A", "B"))
 
 
-# name -> the schedule, routers, the router of each publisher
-SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str]] = {
-    each.__name__: (each, names, publishers)
-    for each, names, publishers in (
+def tag_comes_again_that_a_member_had_accepted_who_left(script: Script) -> None:
+    (p,) = script.publishers
+    script.publish(p, ("client", "p0"))
+    script.net.happen(("leave", "m0"))  # it is done with the message: B remembers that it was accepted
+    script.run(("client", "p0"))
+    script.run(("read", "p0"))  # A does not read PUBREL
+    script.crash("A")
+    script.connect("p0", "C")  # which reads PUBREL, and is told by B what was accepted there
+    script.publish(p)
+
+
+# name -> the schedule, routers, the router of each publisher, and of each member
+SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
+    each.__name__: (each, names, publishers, "".join(members))
+    for each, names, publishers, *members in (
         (identifier_comes_again_before_all_have_settled, "ABC", "A"),
         (identifier_comes_again_while_its_subscriber_is_away, "ABC", "A"),
         (released_where_nobody_knows_the_identifier, "ABC", "A"),
@@ -142,16 +155,17 @@ SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str]] = {
         (a_router_before_has_an_older_map, "ABCD", "DD"),
         (its_router_dies_before_the_keeper_knows, "ABCD", "AC"),
         (its_client_works_elsewhere, "AB", "A"),
+        (tag_comes_again_that_a_member_had_accepted_who_left, "ABC", "A", "B"),
     )
 }
 
 
 def follow(name: str) -> Violation | None:
     """Plays one schedule. Returns what was violated."""
-    schedule, names, publishers = SCHEDULES[name]
+    schedule, names, publishers, members = SCHEDULES[name]
     try:
         with defective(CLASHING):
-            script = Script(names, publishers)
+            script = Script(names, publishers, members)
             schedule(script)
             for router in names:
                 if router not in script.net.routers:

@@ -134,6 +134,14 @@ class QueueRecords(Records):
             name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
             self.core.send_to(sender, m.SettleTags(name, publisher_id, term, over))
 
+    def completed(self, publisher: Publisher, tags: list[bytes]) -> None:
+        """These tags may come again for other messages: nobody holds those (protocol 16.7.6)."""
+        doubt = self.doubts.get(publisher)
+        if doubt is not None:
+            for tag in tags:
+                doubt.holders.pop(tag, None)
+                doubt.declined.pop(tag, None)
+
     def _pass_over(
         self, publisher: Publisher, name: m.SubscriptionName, term: Term, position: int, message_format: int
     ) -> None:

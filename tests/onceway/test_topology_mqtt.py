@@ -1,0 +1,33 @@
+"""`mqtt` of a topology file: shared subscriptions, and how their problems are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceway import topology
+from onceway.topology import ConfigError
+
+HEAD = "network: t\nrouters:\n  a: {amqp: 5672, mqtt: 1883, interrouter: 7671, admin: 8671}\n"
+ADDRESSES = "addresses:\n  - {match: jobs, type: queue}\n  - {match: '*', no_subscribers: accept}\n"
+
+
+def test_shared_subscriptions_are_read() -> None:
+    text = HEAD + ADDRESSES + "mqtt: {topics: {plant: telemetry}, shared: {workers/plant/+: jobs}}\n"
+    assert topology.loads(text).router_config("a").mqtt_shared == (("workers/plant/+", "jobs"),)
+
+
+@pytest.mark.parametrize(
+    ("shared", "expected"),
+    [
+        ("workers/plant/#: telemetry", "telemetry is a topic; give the address telemetry type: queue"),
+        ("workers/other: jobs", "no topic name that it matches has an address; name a topic in topics"),
+        ("workers: jobs", '"workers": a topic filter is empty'),
+        ("a/plant: jobs, b/plant: jobs", "jobs is another group's; give each shared subscription a queue of its own"),
+    ],
+)
+def test_problems_are_named(shared: str, expected: str) -> None:
+    text = HEAD + ADDRESSES + f"mqtt: {{topics: {{plant: telemetry}}, shared: {{{shared}}}}}\n"
+    with pytest.raises(ConfigError) as caught:
+        topology.loads(text, "t.yaml")
+    (problem,) = caught.value.problems
+    assert expected in str(problem)
