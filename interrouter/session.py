@@ -42,23 +42,16 @@ if TYPE_CHECKING:
 BATCH: Final = 64 * 1024  # bytes of messages in one packet; the last one may exceed it
 BATCH_ITEMS: Final = 1024
 PROBE_AFTER: Final = 0.4  # heartbeats
-IDLE: Final = 2
 ACK_DELAY: Final = 0.1
 ACK_SHARE: Final = 16  # acknowledgements per window, at least
-
-
-def idle_s(heartbeat_s: float, dead_after_s: float) -> float:
-    """How often sessions that have nothing to say acknowledge, all at once, as each of these packets crosses all hops
-    between two routers. Between two of them may lie a heartbeat more."""
-    return heartbeat_s * (IDLE if dead_after_s >= 3 * IDLE * heartbeat_s else 1)
 
 
 class Session:
     """A session with one incarnation of a peer, under one number of ours. A new number is a new Session."""
 
-    __slots__ = ("ack_at", "announced", "began", "candidate", "closed", "last_received", "incarnation", "incoming",
-                 "number", "out", "path", "peer", "probe_at", "probe_due", "probe_s", "last_sent", "token",
-                 "trunk", "unacked", "up")  # fmt: skip
+    __slots__ = ("ack_at", "announced", "began", "candidate", "closed", "silent_since", "incarnation", "incoming",
+                 "number", "out", "path", "peer", "probe_at", "probe_due", "probe_s", "token", "trunk", "unacked",
+                 "up")  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, number: int, window: int, now: float) -> None:
         self.peer = peer
@@ -76,11 +69,12 @@ class Session:
         self.trunk: Trunk | None = None
         self.path: Path | None = None
         self.began = now
-        self.last_received = now
-        self.last_sent = now
+        self.silent_since = now
+        """When the peer was heard last, or when we began to wait for an acknowledgement, whichever came later."""
         self.unacked = 0
         self.ack_at: float | None = None
         self.probe_at: float | None = None
+        """When to ask for the acknowledgement that we wait for; None: everything sent is acknowledged."""
         self.probe_s = 0.0
         self.probe_due = False
 
@@ -100,7 +94,6 @@ class Sessions:
         probe_after_s: float,
     ) -> None:
         self.by_peer: dict[str, Session] = {}
-        self._beats = 0
         self.resets = 0
         self._incarnation = incarnation
         self._by_incarnation: dict[int, Session] = {}
@@ -119,9 +112,7 @@ class Sessions:
         self._next_probe: float | None = None  # no session probes before
 
     def set_timers(self, heartbeat_s: float, dead_after_s: float) -> None:
-        self._heartbeat_s = heartbeat_s
         self._dead_after_s = dead_after_s
-        self._idle_beats = round(idle_s(heartbeat_s, dead_after_s) / heartbeat_s)
         self._probe_after_s = PROBE_AFTER * heartbeat_s
         self._ack_delay_s = ACK_DELAY * heartbeat_s
 
@@ -221,7 +212,7 @@ class Sessions:
             return
         if not session.up:
             self._mark_up(session, now)
-        session.last_received = now
+        session.silent_since = now
         try:
             self._acknowledged(session, acknowledged, gap_round, flags, now)
             if kind == STREAM:
@@ -242,7 +233,7 @@ class Sessions:
                 session.probe_due = False
                 ready[session] = None
                 self._schedule_probe(session, now)
-                return encode_stream(STREAM, [self._entry(session, session.out.position, PROBE, now)], (), ())
+                return encode_stream(STREAM, [self._entry(session, session.out.position, PROBE)], (), ())
             item = session.out.peek()
             if item is None:
                 continue
@@ -252,9 +243,9 @@ class Sessions:
             return self._batch(group, item, ready, now)
         return None
 
-    def ack_packet(self, sessions: dict[Session, None], now: float) -> list[bytes | memoryview]:
+    def ack_packet(self, sessions: dict[Session, None]) -> list[bytes | memoryview]:
         """One ACK packet for these sessions."""
-        return encode_stream(ACK, [self._entry(s, 0, 0, now) for s in list(sessions)], (), ())
+        return encode_stream(ACK, [self._entry(s, 0, 0) for s in list(sessions)], (), ())
 
     # Time --------------------------------------------------------------------------------------------------------
 
@@ -285,26 +276,22 @@ class Sessions:
                 self._note_probe(session.probe_at)
 
     def heartbeat(self, now: float) -> None:
-        """Once per heartbeat: acknowledge to peers that were sent nothing for a while, restart silent sessions."""
-        self._beats += 1
-        idle = self._beats % self._idle_beats == 0
+        """Once per heartbeat: open sessions again, and restart those whose peer does not acknowledge (protocol 3.2.2)."""
         for session in list(self.by_peer.values()):
             if not session.up:
                 self._queue_open(session)
-            elif now >= session.last_received + self._dead_after_s:  # the same expression as in next_silence
+            elif session.probe_at is not None and now >= session.silent_since + self._dead_after_s:  # as in next_silence
                 self.resets += 1
                 self._restart(session, now)
-            elif idle and now - session.last_sent >= 0.9 * self._heartbeat_s:
-                self._acknowledge(session, session.trunk)
 
     def process_resumed(self, heard: float) -> None:
         """This process had paused: silence before this time does not count."""
         for session in self.by_peer.values():
-            session.last_received = max(session.last_received, heard)
+            session.silent_since = max(session.silent_since, heard)
 
     def next_silence(self) -> float | None:
-        heard = min([s.last_received for s in self.by_peer.values() if s.up], default=None)
-        return None if heard is None else heard + self._dead_after_s
+        waiting = [s.silent_since for s in self.by_peer.values() if s.up and s.probe_at is not None]
+        return min(waiting) + self._dead_after_s if waiting else None
 
     def status(self) -> dict[str, Any]:
         return {
@@ -360,7 +347,7 @@ class Sessions:
     def _mark_up(self, session: Session, now: float) -> None:
         if not session.up:
             session.up = True
-            session.last_received = now
+            session.silent_since = now
             self._ups.append(session)
             self.events.append(PeerUp(session.peer, session.incarnation, session.began))
 
@@ -400,7 +387,7 @@ class Sessions:
     ) -> list[bytes | memoryview]:
         leader = group[0].out
         outs = [session.out for session in group]
-        entries = [self._entry(session, session.out.position, 0, now) for session in group]
+        entries = [self._entry(session, session.out.position, 0) for session in group]
         lengths: list[int] = []
         bodies: list[bytes | memoryview] = []
         size = 0
@@ -424,10 +411,11 @@ class Sessions:
             if session.out.peek() is not None:
                 ready[session] = None
             if session.probe_at is None:
+                session.silent_since = now
                 self._schedule_probe(session, now)
         return encode_stream(STREAM, entries, lengths, bodies)
 
-    def _entry(self, session: Session, first: int, flags: int, now: float) -> Entry:
+    def _entry(self, session: Session, first: int, flags: int) -> Entry:
         """The entry of a packet to this session; it always carries the acknowledgement."""
         incoming = session.incoming
         gap = incoming.gap
@@ -440,7 +428,6 @@ class Sessions:
             session.ack_at = None
             del self._acks[session]
         session.unacked = 0
-        session.last_sent = now
         if session.trunk is not None:
             session.trunk.acks.pop(session, None)
         return (session.incarnation, session.token, first, incoming.expected, session.out.round, gap, flags)

@@ -245,7 +245,7 @@ class Trunk(ABC):
             parts += self._opens.values()
             self._opens.clear()
         if self.acks:
-            parts += self.network.sessions.ack_packet(self.acks, now)
+            parts += self.network.sessions.ack_packet(self.acks)
         while self._urgent and size < TRANSFER:
             packet = self._urgent.popleft()
             parts.append(packet)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from interrouter.session import idle_s
 from onceway.topology.admin import ADMIN_KEYS
 from onceway.topology.document import Form
 from onceway.topology.limits import LIMITS
@@ -184,7 +183,7 @@ def _timers_refused(old: Topology, new: Topology) -> str:
     if slowest > MOST_FASTER * fastest:
         return f"change heartbeat by at most a factor of {MOST_FASTER} at a time: routers forget each other otherwise"
     shortest = min(one.dead_after_s, other.dead_after_s)
-    if shortest < max(2 * slowest, *(1.5 * idle_s(each.heartbeat_s, each.dead_after_s) for each in (one, other))):
+    if shortest < 2 * slowest:
         return (
             f"routers with dead_after {format_duration(shortest)} would take those with heartbeat "
             f"{format_duration(slowest)} for dead: in one reload make the longer of the two timers longer, or the "

@@ -114,7 +114,7 @@ def test_a_lost_copy_is_repeated_to_the_one_that_misses_it() -> None:
     net.run(0.01)
     net.cut("a", "d", for_good=False)
     net.link("a", "d").stalled = False
-    net["b"].network.sessions.by_peer["d"].last_received = net.now  # it is not given up meanwhile
+    net["b"].network.sessions.by_peer["d"].silent_since = net.now  # it is not given up meanwhile
     net.run(1.0)
     assert net["c"].received["b"] == net["e"].received["b"] == [BODY]
     # a star has no second path, so that session ended with its trunk, and the copy with it

@@ -90,15 +90,22 @@ def test_a_link_silent_in_one_direction_is_given_up_by_both_after_dead_after() -
     assert "nothing received" in net["a"].network.failures.get("b", "nothing received")
 
 
-def test_a_peer_that_hears_nothing_though_a_path_is_known_resets_the_session() -> None:
+def test_a_router_that_hears_no_acknowledgement_though_a_path_is_known_resets_the_session() -> None:
     net = Net("abc", LINE, amqp=False)
     net.run_until(net.converged)
     transit = net.trunk("b", "c")
     assert isinstance(transit, PlainTrunk)
     transit.queue_transit = transit.queue_urgent = lambda packet: None  # type: ignore[method-assign]
     net.run(5.0)
-    assert log_of(net, "c", "a")[:2] == ["up", "down reachable"]
+    assert log_of(net, "a", "c") == log_of(net, "c", "a") == ["up"]  # who waits for nothing gives nothing up
+    net.send("a", "c", b"lost on its way")
+    net.run(2.9)
+    assert log_of(net, "a", "c") == ["up"]
+    net.run(0.7)
     assert log_of(net, "a", "c")[:2] == ["up", "down reachable"]
+    del transit.queue_transit, transit.queue_urgent
+    net.run_until(net.converged)
+    assert log_of(net, "c", "a") == ["up", "down reachable", "up"]
 
 
 def test_reset_ends_the_session_for_both_and_a_new_one_follows() -> None:

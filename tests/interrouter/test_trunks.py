@@ -151,7 +151,7 @@ class Stranger:
 
     def __init__(self, server: Network, **properties: object) -> None:
         self.trunk = server.connect(0.0, server=True, neighbour=None)
-        known = {"onceway:network": "n", "onceway:router": "b", "onceway:incarnation": ULong(99), "onceway:trunk": 1}
+        known = {"onceway:network": "n", "onceway:router": "b", "onceway:incarnation": ULong(99), "onceway:trunk": 2}
         wanted = {Symbol(k): v for k, v in {**known, **properties}.items() if v is not None}
         self.connection = Connection(ConnectionSettings(container_id="b", properties=wanted), server=False, now=0.0)
         self.connection.open()
@@ -264,7 +264,7 @@ def test_damaged_amqp_octets_close_the_trunk() -> None:
         {"onceway:incarnation": "x"},
         {"onceway:incarnation": ULong(0)},
         {"onceway:router": "b" * 300},
-        {"onceway:trunk": 2},
+        {"onceway:trunk": 1},
         {"onceway:trunk": None},
     ],
 )
@@ -359,4 +359,4 @@ def test_a_silent_network_says_little() -> None:
     trunk = net.trunk("a", "b")
     before = trunk.transfers_sent
     net.run(60.0)
-    assert trunk.transfers_sent - before < 60 * 2 * 3
+    assert trunk.transfers_sent - before <= 60 * 2 + 4  # heartbeats; nothing of sessions, and a link state of each
