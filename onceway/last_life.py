@@ -24,6 +24,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,13 +49,17 @@ class Clocks:
     wall_s: float
 
 
-def clocks() -> Clocks:
+@cache
+def _boot() -> str:
     try:
-        boot = _BOOT_ID.read_text().strip()
+        return _BOOT_ID.read_text().strip()
     except OSError:
-        boot = ""
+        return ""
+
+
+def clocks() -> Clocks:
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return Clocks(boot, time.clock_gettime(clock), time.time())
+    return Clocks(_boot(), time.clock_gettime(clock), time.time())
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,10 +46,10 @@ class Probe:
         self.why: dict[str, str] = {}  # by URL: why the last question had no answer
 
     async def __aenter__(self) -> Self:
-        # A connection for each request: the next answer may come from another process on the same port.
+        # Connections are kept: a request on a new one costs its router twice as much. A router that dies closes its own.
         self._session = aiohttp.ClientSession(
             timeout=self._timeout,
-            connector=aiohttp.TCPConnector(force_close=True, limit=0, ssl=self._tls or True),
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or True),
             headers=self._headers,
         )
         return self

@@ -176,11 +176,12 @@ class RouterProcess:
         os._exit(1)
 
     async def _tell_states(self) -> None:
+        """To systemd and the log. A supervisor looks itself, and does it for its routers."""
         last = ""
-        while True:
+        while not self._supervised:
             raw = self._server.summary()
             state, reason = state_of(raw)
-            if state != last and not self._supervised:  # else the supervisor logs it
+            if state != last:
                 if state == "ready":
                     self._log.info("router_ready", "ready")
                 elif state == "isolated":

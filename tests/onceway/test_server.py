@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 from amqp10.connection import Connection
 from amqp10.events import Dispositions, Event, LinkAttached, LinkDetached, Transfers
@@ -19,7 +19,7 @@ from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from onceway import topology
-from onceway.server import DRAIN_S, RouterServer
+from onceway.server import DRAIN_S, SWEEP_S, SWEPT, RouterServer
 from onceway.transport import HIGH_WATER
 from router.links.client_connection import OUTPUT_LIMIT
 from tests.live import free_port
@@ -299,3 +299,37 @@ def test_status_names_the_router_its_peers_and_its_addresses() -> None:
             assert status["drain"] is None
 
     run(scene)
+
+
+class Quiet:
+    """A connection and its carrier, counting how often its timer is looked at."""
+
+    looked = 0
+
+    def excuse(self, now: float) -> None: ...
+
+    def next_deadline(self) -> None:
+        self.looked += 1
+
+
+class Pauses:
+    """In place of the loop: the pauses until the next call."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+
+    def call_later(self, pause_s: float, callback: Callable[[], None]) -> None:
+        self.asked.append(pause_s)
+
+
+def test_the_timers_of_many_connections_are_looked_at_in_parts_and_as_often_as_those_of_few() -> None:
+    server = RouterServer(make_topology("a"), "a", fresh=True)
+    pauses = Pauses()
+    server._loop = cast(Any, pauses)
+    all_of_them = [Quiet() for _ in range(4 * SWEPT)]
+    server._carriers.update({cast(Any, each): cast(Any, each) for each in all_of_them})
+    for turn in range(1, 5):
+        server._sweep_timers()
+        assert sum(each.looked for each in all_of_them) == turn * SWEPT
+    assert all(each.looked == 1 for each in all_of_them)
+    assert sum(pauses.asked) == SWEEP_S
