@@ -276,11 +276,11 @@ class Sessions:
                 self._note_probe(session.probe_at)
 
     def heartbeat(self, now: float) -> None:
-        """Once per heartbeat: open sessions again, and restart those whose peer does not acknowledge (protocol 3.2.2)."""
+        """Once per heartbeat: opens are repeated, and sessions end whose peer does not acknowledge (protocol 3.2.2)."""
         for session in list(self.by_peer.values()):
             if not session.up:
                 self._queue_open(session)
-            elif session.probe_at is not None and now >= session.silent_since + self._dead_after_s:  # as in next_silence
+            elif session.probe_at is not None and now >= session.silent_since + self._dead_after_s:  # see next_silence
                 self.resets += 1
                 self._restart(session, now)
 

@@ -46,7 +46,7 @@ class Probe:
         self.why: dict[str, str] = {}  # by URL: why the last question had no answer
 
     async def __aenter__(self) -> Self:
-        # Connections are kept: a request on a new one costs its router twice as much. A router that dies closes its own.
+        # Connections are kept: a request on a new one costs its router twice as much.
         self._session = aiohttp.ClientSession(
             timeout=self._timeout,
             connector=aiohttp.TCPConnector(limit=0, ssl=self._tls or True),
