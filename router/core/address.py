@@ -117,6 +117,14 @@ class Address:
         parts = (self.subscriptions, self.publishers, self.streams, self.ingress.waiting)
         return [deadline for part in parts for deadline in part.deadlines()]
 
+    def data_on_the_wire(self, data: bytes) -> bytes:
+        """Returns the data of a subscription as messages have them (protocol 7.10)."""
+        return data
+
+    def data_of_its_owner(self, data: bytes) -> bytes:
+        """Returns of the data of an entry what its owner has given."""
+        return data
+
     def is_empty(self) -> bool:
         return not (
             self.publishers.entries

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def subscriptions_of(core: Core, container: str) -> list[KnownSubscription]:
     """Returns the container's subscriptions that this router knows, in order of address and link name."""
     found = [
-        KnownSubscription(address.name, entry.name[1], entry.data, entry.born, entry.home)
+        KnownSubscription(address.name, entry.name[1], address.data_of_its_owner(entry.data), entry.born, entry.home)
         for address in core.addresses.values()
         for entry in address.subscriptions.entries.values()
         if entry.name[0] == container
@@ -44,8 +44,8 @@ def change_data(core: Core, port: SubscriberPort, data: bytes, done: Callable[[]
     subscriber = core.subscribers.get(port)
     if subscriber is None:
         return
-    subscriber.data = data
     address = subscriber.address
+    subscriber.data = data = address.data_on_the_wire(data)
     core.broadcast(m.Note(address.name, subscriber.name, subscriber.term, data))
     missing = core.members.everybody()
 

@@ -87,6 +87,7 @@ class KeptLink:
         self._told: dict[bytes, int] = {}  # accepted, or gone -> the KEEP that tells it
         self._releasing: dict[bytes, None] = {}  # the client has been told that it may forget it
         self.closing: dict[bytes, None] = {}  # settled, and in a map still
+        self._returning: dict[bytes, None] = {}  # given back to the queue, and in the keeper's map still
         self._unresumed: dict[bytes, None] = {}  # of the map that was fetched: not resumed yet
         self._queue: deque[Handover] = deque()
         self._queued: dict[bytes, Handover] = {}  # of these, those that are not settled
@@ -117,6 +118,9 @@ class KeptLink:
         if delivery_id is None:
             return  # settled, or not sent on this link yet: it is sent again
         item = self.kept.items.get(tag)
+        if item is not None and outcome is Outcome.RELEASED:
+            self._give_back(tag)
+            return
         if item is not None and item[0] is SENT:
             state = MapState.REJECTED if outcome is Outcome.REJECTED else MapState.ACCEPTED
             self._change(tag, state, 0 if finished else item[1])
@@ -168,6 +172,22 @@ class KeptLink:
         del self.kept.items[tag]
         self._changed[tag] = None
         self.core.touch(self.address)
+
+    def _give_back(self, tag: bytes) -> None:
+        """The client has not been sent it. Another consumer gets it when the keeper has read that no more (protocol
+        7.9.11)."""
+        waiting = self._queued.pop(tag, None)
+        if waiting is not None:
+            self._queue.remove(waiting)
+        self.port.forget(tag)
+        self._returning[tag] = None
+        self._leave(tag)
+
+    def _returned(self, tag: bytes) -> None:
+        del self._returning[tag]
+        subscriber, delivery_id = self.core.subscribers.get(self), self._by_tag.get(tag)
+        if subscriber is not None and delivery_id is not None:
+            subscriber.deliveries.disposition(subscriber, delivery_id, delivery_id, Outcome.RELEASED, False)
 
     def _settled(self, tag: bytes) -> None:
         delivery_id = self._by_tag.pop(tag, None)
@@ -248,7 +268,9 @@ class KeptLink:
         self.acknowledged = max(self.acknowledged, number)
         for tag in [tag for tag, told in self._told.items() if self._may_release(told)]:
             del self._told[tag]
-            if tag not in self.kept.items:
+            if tag in self._returning:
+                self._returned(tag)
+            elif tag not in self.kept.items:
                 self.closing.pop(tag, None)
                 self.address.kept.closed(self, tag)
             elif self.kept.items[tag][1] and tag not in self._releasing:
@@ -269,7 +291,7 @@ class KeptLink:
             self.port.publish(tags, payloads, message_format, False)
 
     def _is_in_a_map(self, tag: bytes) -> bool:
-        return tag in self.kept.items or tag in self.closing
+        return tag in self.kept.items or tag in self.closing or tag in self._returning
 
     def unfinished(self) -> list[bytes]:
         """Returns what is settled, and in a map still (protocol 7.9.8)."""

@@ -97,7 +97,7 @@ class Subscriber:
         self.port = port
         self.name: SubscriptionName = (attach.container, attach.name)
         self.term = term
-        self.data = attach.data
+        self.data = address.data_on_the_wire(attach.data)
         self.born: Term | None = None
         self.kind = JoinKind.EITHER
         self.history = False

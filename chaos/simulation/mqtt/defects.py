@@ -75,6 +75,14 @@ def never(self: QueueRecords, publisher: Publisher, tags: list[bytes]) -> None:
     pass
 
 
+def give_back_at_once(self: KeptLink, tag: bytes) -> None:
+    GIVE_BACK(self, tag)
+    self._returned(tag)
+
+
+GIVE_BACK = KeptLink._give_back
+
+
 # name -> what is taken away, the schedule that misses it, and how its violation begins
 DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
     "5.7.8 the router answers for its client": (
@@ -96,6 +104,11 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
         [(Completion, "settled_tag", unknown_is_complete)],
         "released_where_nobody_knows_the_identifier",
         "G1",
+    ),
+    "7.9.11 given back at once": (
+        [(KeptLink, "_give_back", give_back_at_once)],
+        "given_back_while_the_keeper_has_it",
+        "G2",
     ),
     "16.7.6 what was held under a tag is the next message's": (
         [(QueueRecords, "completed", never)],

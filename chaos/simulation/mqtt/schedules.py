@@ -24,7 +24,7 @@ class Script:
     def __init__(self, names: str = "ABC", publishers: str = "A", members: str = "") -> None:
         """publishers, members of the shared subscription: the router of each."""
         self.s = Subscriber("s", 4)
-        self.members = [Member(f"m{i}", 4) for i in range(len(members))]
+        self.members = [Member(f"m{i}", 1 if i else 4) for i in range(len(members))]
         self.publishers = [Publisher(f"p{i}", 3, 1) for i in range(len(publishers))]
         self.net = Net(names, self.publishers, [self.s], self.members)
         self.run()
@@ -144,6 +144,24 @@ def tag_comes_again_that_a_member_had_accepted_who_left(script: Script) -> None:
     script.publish(p)
 
 
+def given_back_while_the_keeper_has_it(script: Script) -> None:
+    (p,) = script.publishers
+    p.most = 2
+    keeps, quiet = ("msg", "A", "B"), (("client", "p0"), ("client", "m1"))
+    script.net.happen(("drop", "p0"))
+    script.connect("p0", "A")
+    for _ in range(2):
+        script.publish(p, ("msg", "B", "A"), *quiet)  # they may have been sent before, at C
+    script.run(keeps, *quiet)  # they are m0's, who is not sent them before B has their identifiers
+    script.net.happen(("drop", "m0"))
+    script.connect("m0", "B", keeps, ("notice", "m0"), *quiet)  # A hears of that first
+    (place,) = [i for i, each in enumerate(script.net.connections) if each.client.name == "m1"]
+    if script.net.connections[place].to_client:
+        script.net.happen(("client", place))  # m1 gets one of them, and accepts it
+        script.run(keeps, *quiet)
+    script.run(*quiet)
+
+
 # name -> the schedule, routers, the router of each publisher, and of each member
 SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
     each.__name__: (each, names, publishers, "".join(members))
@@ -156,6 +174,7 @@ SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
         (its_router_dies_before_the_keeper_knows, "ABCD", "AC"),
         (its_client_works_elsewhere, "AB", "A"),
         (tag_comes_again_that_a_member_had_accepted_who_left, "ABC", "A", "B"),
+        (given_back_while_the_keeper_has_it, "ABC", "C", "AC"),
     )
 }
 

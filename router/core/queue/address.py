@@ -7,6 +7,7 @@ from typing import ClassVar
 from router.core.address import Address
 from router.core.queue.deliveries import QueueDeliveries
 from router.core.queue.egress import QueueEgress
+from router.core.queue.free import GROUPS_SIZE
 from router.core.queue.ingress import QueueIngress, QueueStreams
 from router.core.queue.records import QueueRecords
 
@@ -24,6 +25,12 @@ class QueueAddress(Address):
     streams: QueueStreams
     deliveries: QueueDeliveries
     egress: QueueEgress
+
+    def data_on_the_wire(self, data: bytes) -> bytes:
+        return bytes(GROUPS_SIZE) + data if data else b""
+
+    def data_of_its_owner(self, data: bytes) -> bytes:
+        return data[GROUPS_SIZE:]
 
     def is_empty(self) -> bool:
         self.egress.forget_nobody()

@@ -124,7 +124,7 @@ class Groups:
 
     def noted(self, name: SubscriptionName, data: bytes) -> None:
         """A consumer has these groups."""
-        has = int.from_bytes(data, "big")
+        has = int.from_bytes(data[:GROUPS_SIZE], "big")
         self._contested.update([g for g, holder in self._holders.items() if holder != name and has >> g & 1])
         self.forget_contested()
 
@@ -144,8 +144,8 @@ class Groups:
             if holder in subscriptions:
                 return holder
             del self._holders[group]
-        having = [e.name for e in subscriptions.values() if e.data and int.from_bytes(e.data, "big") >> group & 1]
-        return min(having, default=None)
+        all_data = ((e.name, e.data[:GROUPS_SIZE]) for e in subscriptions.values() if e.data)
+        return min((name for name, data in all_data if int.from_bytes(data, "big") >> group & 1), default=None)
 
     def in_doubt(self, entry: SubscriptionEntry | None = None) -> set[int]:
         """Returns the groups of which a record has been sent again, and is not known to be nobody's; but not where it
@@ -167,11 +167,11 @@ class Groups:
 
 
 def added(data: bytes, more: bytes) -> bytes:
-    """Returns the groups of both: data of a consumer (protocol 16.9)."""
+    """Returns data of a consumer with the groups of both, and what the later one has behind them (protocol 16.9)."""
     if not more or data == more:
         return data
-    has = int.from_bytes(data, "big") | int.from_bytes(more[-GROUPS_SIZE:], "big")
-    return has.to_bytes(GROUPS_SIZE, "big")
+    has = int.from_bytes(data[:GROUPS_SIZE], "big") | int.from_bytes(more[:GROUPS_SIZE], "big")
+    return has.to_bytes(GROUPS_SIZE, "big") + (more[GROUPS_SIZE:] or data[GROUPS_SIZE:])
 
 
 def data_of(groups: Iterable[int]) -> bytes:
