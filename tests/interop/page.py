@@ -51,6 +51,15 @@ ROWS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         PROTON: ("test_proton_asks_and_is_answered",),
         RHEA: ("test_rhea_asks_and_proton_answers",),
     },
+    "drain": {PROTON: ("test_proton_drains",), RHEA: ("test_rhea_drains_selects_and_reads_where_else_it_may_connect",)},
+    "filters": {
+        PROTON: ("test_proton_selects",),
+        RHEA: ("test_rhea_drains_selects_and_reads_where_else_it_may_connect",),
+    },
+    "failover list": {
+        PROTON: ("test_proton_reads_where_else_it_may_connect",),
+        RHEA: ("test_rhea_drains_selects_and_reads_where_else_it_may_connect",),
+    },
     "`$management`": {
         PROTON: ("test_entities_and_answers_at_another_router", "test_who_may_read_reads_and_who_may_act_deletes"),
         CORE: ("test_azures_core_amqp_asks_the_management_node",),

@@ -4,12 +4,16 @@ import sys
 from types import SimpleNamespace
 
 from azure.servicebus._pyamqp import ReceiveClient, SendClient
+from azure.servicebus._pyamqp.constants import ReceiverSettleMode
 from azure.servicebus._pyamqp.message import Message
 from azure.servicebus._pyamqp.sasl import SASLAnonymousCredential
 
 role, place, address, count = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4])
 nobody = SimpleNamespace(sasl=SASLAnonymousCredential(), auth_type="sasl")
-client = (SendClient if role == "send" else ReceiveClient)(place, address, auth=nobody, use_tls=False)
+if role == "send":  # by default its publisher asks for mode second, but never settles what is accepted
+    client = SendClient(place, address, auth=nobody, use_tls=False, receive_settle_mode=ReceiverSettleMode.First)
+else:
+    client = ReceiveClient(place, address, auth=nobody, use_tls=False)
 client.open()
 while not client.client_ready():
     pass
