@@ -41,6 +41,22 @@ class Sample:
     annotations: dict[object, object] | None  # message annotations as sent
     bare: bytes  # properties to footer: nobody may touch a byte of it
 
+    @classmethod
+    def of(cls, octets: bytes) -> Sample:
+        """An encoded message of another library."""
+        head = start = 0
+        annotations = None
+        while start < len(octets):
+            code, value, used = decode_section(octets[start:])
+            if code > MESSAGE_ANNOTATIONS:
+                break
+            start += used
+            if code == MESSAGE_ANNOTATIONS:
+                annotations = value
+            else:
+                head = start
+        return cls(octets[:80].hex(), octets[:head], annotations, octets[start:])
+
     @property
     def payload(self) -> bytes:
         between = b"" if self.annotations is None else section(MESSAGE_ANNOTATIONS, lambda d: _map(d, self.annotations))

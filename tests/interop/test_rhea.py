@@ -89,3 +89,16 @@ def test_rhea_reaches_proton(way: Way, rhea: Path, mode: str) -> None:
         with node(rhea, "publish.js", way.publish, address, mode, 300) as publisher:
             publisher.rest()
         assert receiver.rest() == [f"{{'sequence': uint({number})}}" for number in range(1, 301)]
+
+
+def test_rhea_reaches_proton_byte_by_byte_with_every_body_type(way: Way, rhea: Path) -> None:
+    address, count = unique("bytes-from-rhea"), 39
+    with (
+        Subscriber(way.subscribe, address) as subscriber,
+        node(rhea, "publish.js", way.publish, address, "unsettled", "bytes") as publisher,
+    ):
+        received = subscriber.wait(count)
+        *sent, last = publisher.rest()
+    assert last == f"{count} accepted"
+    for octets, delivery in zip(map(bytes.fromhex, sent), received, strict=True):
+        messages.Sample.of(octets).check(delivery.payload)

@@ -1,12 +1,12 @@
-// node publish.js HOST PORT ADDRESS MODE COUNT|bodies|large [SIZE]
+// node publish.js HOST PORT ADDRESS MODE COUNT|bodies|bytes|large [SIZE]
 // Publishes COUNT small messages, or one of each kind, or one of SIZE bytes; ends when every outcome is there.
-// Prints what a subscriber must see, one JSON line a message, then `N accepted` (or `N sent` when pre-settled).
+// Prints what a subscriber must see, one JSON line a message (its octets in hexadecimal for bytes), then `N accepted` (or `N sent` when pre-settled).
 'use strict';
 const {rhea, connect, MODES, messages, line, pattern} = require('./common.js');
 const [host, port, address, mode, what, size] = process.argv.slice(2);
 
 let list;
-if (what === 'bodies') list = Object.values(messages());
+if (what === 'bodies' || what === 'bytes') list = Object.values(messages());
 else if (what === 'large') list = [{body: rhea.message.data_section(pattern(Number(size)))}];
 else list = Array.from({length: Number(what)}, (_, index) => ({message_id: index + 1, body: {sequence: index + 1}}));
 
@@ -21,7 +21,9 @@ function pump(sender) {
   let credit = sender.credit;
   for (; credit > 0 && sent < list.length && sender.sendable(); credit--) {
     sender.send(list[sent]);
-    if (what !== 'large') console.log(line(rhea.message.decode(rhea.message.encode(list[sent]))));
+    const octets = rhea.message.encode(list[sent]);
+    if (what === 'bytes') console.log(octets.toString('hex'));
+    else if (what !== 'large') console.log(line(rhea.message.decode(octets)));
     sent++;
   }
   const outgoing = sender.session.outgoing;
