@@ -62,6 +62,7 @@ class Client:
     client: str = "?"
     guarantee: str = "exactly-once"
     deduplicates: bool = True
+    ordered: bool = True
     timeout_s: float = 0.0
     """Away for less than that, it must not be told of a gap."""
     declared: bool = True
@@ -73,6 +74,7 @@ class Client:
             str(entry.get("client", "?")),
             str(entry.get("guarantee", "exactly-once")),
             bool(entry.get("deduplicates", True)),
+            bool(entry.get("ordered", True)),
             float(entry.get("timeout_s", 0.0)),
         )
 
@@ -306,7 +308,7 @@ class _Court:
              " were in hand when the subscriber was killed; nothing says accepted"),
             (tally.duplicated, may_repeat, "G2", "duplicated", ""),
             (tally.phantom, not sender_seen, "G2", "phantom", ": not sent before"),
-            (tally.reordered, False, "G3", "reordered", ": first handed after a later one"),
+            (tally.reordered, not subscriber.ordered, "G3", "reordered", ": first handed after a later one"),
             (tally.unreceived, False, "", "incomplete", " were accepted without having been received"),
         ):  # fmt: skip
             if some and not excused:

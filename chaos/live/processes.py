@@ -19,11 +19,12 @@ import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from chaos.live.reloading import Reloading
-from chaos.live.schedule import Publisher, Subscriber
+from chaos.live.schedule import EDGES, Publisher, Subscriber
 from onceway.demo.secure import Secure
 from onceway.errors import UsageError
 
@@ -86,6 +87,7 @@ class Router(Process):
     amqp: int
     interrouter: int
     admin: int
+    mqtt: int = 0  # where the schedule has clients of it
     prefix: tuple[str, ...] = ()  # of its command line
     state: State = "dead"
     ending: bool = False  # by our SIGTERM
@@ -214,6 +216,7 @@ class Client(Process):
         self._directory = directory
         self._urls, self._address, self._timeout_s = urls, address, timeout_s
         self._secure = secure
+        self.everybody: dict[str, list[str]] = {}  # publishers and subscribers of the schedule
         self._log: IO[str] | None = None
 
     @property
@@ -246,7 +249,7 @@ class Client(Process):
     def _command(self) -> tuple[list[str], dict[str, str]]:
         """And what it adds to the environment."""
         what = self.what
-        options: dict[str, str | int | float | None] = {
+        options: dict[str, Any] = {
             "client": what.client,
             "urls": self._urls,
             "address": self._address,
@@ -255,6 +258,7 @@ class Client(Process):
             "journal": str(self._directory / f"{self.name}.journal"),
             "settle": what.settle,
             "timeout": self._timeout_s,
+            **self.everybody,
         }
         if (secure := self._secure) is not None:
             options["ca"] = str(secure.ca)
@@ -296,13 +300,15 @@ def rhea_modules() -> Path | None:
 def check_clients(clients: Sequence[Publisher | Subscriber]) -> None:
     """UsageError naming what is not installed."""
     used = {one.client for one in clients}
-    if "proton" in used:
-        from importlib.util import find_spec
-
-        if find_spec("proton") is None:
-            raise UsageError("the schedule has a proton client: install python-qpid-proton")
+    if "proton" in used and find_spec("proton") is None:
+        raise UsageError("the schedule has a proton client: install python-qpid-proton")
     if not used.isdisjoint(SCRIPTS) and (shutil.which("node") is None or rhea_modules() is None):
         raise UsageError(NO_RHEA)
+    for client, library, extra in (("mqtt", "paho", "check"), ("metadata", "msgpack", "metadata")):
+        if client in used and find_spec(library) is None:
+            raise UsageError(f"the schedule has a client of {client}: pip install 'onceway[{extra}]'")
+    if any(one.client in EDGES and one.settle != "second" for one in clients):
+        raise UsageError("the schedule has a client of an edge with another settle than second, which it cannot do")
     if any(one.client == "rhea-exactly-once" and one.settle != "second" for one in clients):
         raise UsageError(
             "the schedule has a rhea-exactly-once client with another settle than second, which it cannot do"

@@ -26,7 +26,7 @@ from chaos.live.faults import Faults, describe, link_name, proxied, trunk_name
 from chaos.live.netns import Namespaces
 from chaos.live.ports import free_port
 from chaos.live.processes import Client, Network, Router, check_clients
-from chaos.live.schedule import SETTLE, Publisher, Schedule
+from chaos.live.schedule import EDGES, SETTLE, Publisher, Schedule
 from interrouter.network import dials
 from onceway import topology as topologies
 from onceway.demo.secure import Secure
@@ -91,6 +91,9 @@ class Run:
             for one in routers:
                 one.host, one.prefix = self._namespaces.host(one.name), self._namespaces.prefix(one.name)
             self.say(f"a network namespace for each of {len(routers)} routers, interfaces for {len(pairs)} trunks")
+        if any(client.client == "mqtt" for client in schedule.clients):
+            for one in routers:
+                one.mqtt = free_port()
         by_name = {router.name: router for router in routers}
         via: dict[tuple[str, str], str] = {}
         at: dict[tuple[str, str], str] = {}
@@ -99,9 +102,10 @@ class Run:
             for a, b in trunks:
                 far = by_name[b if dials(a, b) else a]
                 via[a, b] = self._connections.proxy(trunk_name(a, b), f"{far.host}:{far.interrouter}")
+            kinds = {client.name: client.client for client in schedule.clients}
             for name, router in links:
-                where = by_name[router]
-                at[name, router] = self._connections.proxy(link_name(name, router), f"{where.host}:{where.amqp}")
+                place = _place(by_name[router], kinds[name])
+                at[name, router] = self._connections.proxy(link_name(name, router), place)
             self.say(f"toxiproxy at {self._connections.server}: {len(trunks)} trunks, {len(links)} links through it")
         path = self.directory / "topology.yaml"
         document, secure = _document(schedule, by_name, via), self._secure(routers)
@@ -118,9 +122,14 @@ class Run:
         for what in schedule.clients:
             order = schedule.routers.index(what.at)
             names = (*schedule.routers[order:], *schedule.routers[:order])
-            urls = [at.get((what.name, name), f"{by_name[name].host}:{by_name[name].amqp}") for name in names]
+            urls = [at.get((what.name, name), _place(by_name[name], what.client)) for name in names]
             shown = ",".join(f"{'amqp' if secure is None else 'amqps'}://{url}" for url in urls)
-            self._clients[what.name] = Client(what, self.directory, shown, schedule.address, timeout_s, secure)
+            client = Client(what, self.directory, shown, schedule.address, timeout_s, secure)
+            client.everybody = {
+                "publishers": [one.name for one in schedule.publishers],
+                "subscribers": [one.name for one in schedule.subscribers],
+            }
+            self._clients[what.name] = client
         for publishes in (False, True):  # whoever subscribes later has missed something rightly
             chosen = [client for client in self._clients.values() if client.publishes is publishes]
             for client in chosen:
@@ -133,8 +142,11 @@ class Run:
         """Certificates, users and policies of this run, if it has any."""
         if self._security == "plain":
             return None
-        if any(one.client == "rhea-exactly-once" for one in self.schedule.clients):
-            raise UsageError("rhea-exactly-once clients have no TLS: give --client onceway, or --security plain")
+        if any(one.client in ("rhea-exactly-once", *EDGES) for one in self.schedule.clients):
+            text = (
+                "rhea-exactly-once clients and those of edges have no TLS: give --client onceway, or --security plain"
+            )
+            raise UsageError(text)
         hosts = dict.fromkeys(["localhost", "127.0.0.1", *(router.host for router in routers)])
         clients = [one.name for one in self.schedule.clients]
         directory = (self.directory / "pki").absolute()
@@ -152,7 +164,9 @@ class Run:
             if isinstance(what, Publisher):
                 publishers.append({**one, "timeout_s": address.publisher_expires_s})
             else:
-                subscribers.append({**one, "deduplicates": True, "timeout_s": address.subscription_timeout_s})
+                ordered = what.client != "queue"
+                timeout_s = address.subscription_timeout_s
+                subscribers.append({**one, "deduplicates": True, "ordered": ordered, "timeout_s": timeout_s})
         self._history.write(
             "run",
             schedule=schedule.name,
@@ -303,6 +317,11 @@ class Run:
         self._history.close()
 
 
+def _place(router: Router, client: str) -> str:
+    """Where such a client connects."""
+    return f"{router.host}:{router.mqtt if client == 'mqtt' else router.amqp}"
+
+
 def _document(schedule: Schedule, routers: dict[str, Router], via: dict[tuple[str, str], str]) -> dict[str, Any]:
     """The topology file."""
     document: dict[str, Any] = {"network": "chaos"}
@@ -315,9 +334,12 @@ def _document(schedule: Schedule, routers: dict[str, Router], via: dict[tuple[st
             "amqp": router.amqp,
             "interrouter": router.interrouter,
             "admin": router.admin,
+            **({"mqtt": router.mqtt} if router.mqtt else {}),
         }
         for router in routers.values()
     }
+    if any(router.mqtt for router in routers.values()):
+        document["mqtt"] = {"topics": {"#": schedule.address}}
     links = []
     for a, b, cost in schedule.links:
         link: dict[str, Any] = {"between": [a, b], "cost": cost}

@@ -12,7 +12,9 @@ from typing import Any, Final, Literal
 from onceway.errors import UsageError
 from onceway.topology import Link
 
-CLIENTS: Final = ("onceway", "proton", "rhea", "rhea-exactly-once")
+EDGES: Final = ("metadata", "caches", "queue", "pipe", "bus", "mqtt")
+"""Clients of edges, each with an edge of its own, and of the listener mqtt."""
+CLIENTS: Final = ("onceway", "proton", "rhea", "rhea-exactly-once", *EDGES)
 WITH_JOURNAL: Final = ("onceway", "rhea-exactly-once")
 """These survive their own death."""
 SETTLE: Final = {"second": "exactly-once", "first": "at-least-once", "presettled": "at-most-once"}
@@ -144,6 +146,10 @@ class Schedule:
         return replace(
             self, publishers=publishers, subscribers=tuple(replace(one, client=client) for one in self.subscribers)
         )
+
+    @property
+    def has_edges(self) -> bool:
+        return any(client.client in EDGES for client in self.clients)
 
     @property
     def length_s(self) -> float:

@@ -186,6 +186,8 @@ CASES = [
        .outcome(5).end(), subscribers=(AMO,)),
     ok("a publisher that is told nothing", lambda h: h.ready().send(0, 3).take(0, 2).finish().end(),
        publishers=({"name": "p0", "guarantee": "at-most-once"},)),
+    ok("another order, for a subscriber that is promised none", lambda h: h.ready().send(0, 2).take(1).take(0)
+       .outcome(0).outcome(1).end(), subscribers=({"name": "s0", "ordered": False},)),
     ok("several of each", lambda h: h.ready("s0").ready("s1").deliver(0, 4, "p0", ("s0", "s1"))
        .deliver(0, 4, "p1", ("s1", "s0")).end(), publishers=("p0", "p1"), subscribers=("s0", "s1")),
     violated("silently lost", "G1 G5 silently lost", lambda h: h.ready().deliver(0, 3).deliver(3, 5, to=()).deliver(5).end()),

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from chaos.judge.history import Event, Writer, read
 from chaos.judge.judge import judge
 from chaos.judge.recovery import Recovery, longest_waits, recoveries, summary
-from chaos.live import cli
+from chaos.live import cli, processes
 from chaos.live.cli import command
 from chaos.live.run import Run
 from tests.live import wait_until
@@ -173,6 +173,24 @@ def test_a_client_that_is_not_there_is_said_before_anything_is_made(
     done = CliRunner().invoke(cli.command, ["run", "garbage", "--out", str(tmp_path / "out")])
     assert str(done.exception).startswith("the schedule has a rhea client: it needs node, ")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("lacks", "name", "said"),
+    [("paho", "edge_mqtt", "pip install 'onceway[check]'"), ("msgpack", "edge_metadata", "'onceway[metadata]'")],
+)
+def test_a_client_of_an_edge_says_what_to_install(
+    lacks: str, name: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = processes.find_spec
+    monkeypatch.setattr(processes, "find_spec", lambda library: None if library == lacks else there(library))
+    done = CliRunner().invoke(cli.command, ["run", name])
+    assert said in str(done.exception)
+
+
+def test_clients_of_edges_have_no_tls(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli.command, ["run", "edge_caches", "--security", "tls", "--out", str(tmp_path)])
+    assert "those of edges have no TLS" in str(done.exception)
 
 
 def test_a_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chaos.live.faults import proxied, to_the_end
-from chaos.live.schedule import Fault, Schedule, Target
+from chaos.live.schedule import EDGES, Fault, Schedule, Target
 from chaos.live.schedule_files import find, library, load_schedule, loads
 from onceway.topology import ConfigError
 
@@ -38,13 +38,23 @@ def test_every_schedule_of_the_library_loads_and_says_what_it_shows(path: Path) 
     schedule = load_schedule(path)
     assert schedule.shows.endswith((".", ")."))
     assert schedule.faults
-    assert len(schedule.subscribers) >= 2
+    assert len(schedule.subscribers) >= 2 or schedule.has_edges
 
 
 def test_the_library_has_what_the_docs_promise() -> None:
     names = {path.stem for path in library()}
     assert {"accept_settle_window", "wan_7_percent", "subscriber_away", "rolling_restart", "two_hundred_kills"} <= names
     assert find("short") in library()
+
+
+def test_each_edge_has_a_schedule_of_less_than_20_s_that_kills_routers() -> None:
+    schedules = {path.stem: load_schedule(path) for path in library()}
+    for edge in EDGES:
+        schedule = schedules[f"edge_{edge}"]
+        assert {client.client for client in schedule.clients} >= {edge}
+        assert {fault.kind for fault in schedule.faults} == {"kill"}
+        assert schedule.length_s < 20
+        assert not schedule.long
 
 
 def test_defaults_of_clients_and_faults() -> None:

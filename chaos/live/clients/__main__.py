@@ -6,6 +6,7 @@ import sys
 
 from chaos.judge.history import Writer
 from chaos.live.clients.options import parse
+from chaos.live.schedule import EDGES
 from onceway.parent import die_with
 
 
@@ -19,6 +20,10 @@ def main() -> None:
             from chaos.live.clients import careful_proton
 
             careful_proton.run(args, history)
+        elif args.client in EDGES and (args.what, args.client) != ("publish", "pipe"):  # a push is a publication
+            from chaos.live.clients import edges
+
+            edges.run(args, history)
         else:
             from chaos.live.clients import ours
 

@@ -14,6 +14,7 @@ DEFAULTS: dict[str, Any] = {
     "until": None,  # or when to stop, in seconds of CLOCK_MONOTONIC
     "rate": 1_000.0, "size": 100,  # messages a second, bytes of a body
     "credit": 500, "pause": 0.0,  # of a subscriber; seconds that its application takes for a delivery
+    "publishers": (), "subscribers": (),  # the names of all of them: they are a group where the client is queue
     "parent": None,  # dies with this process
     "ca": None,  # of the routers' certificates, where there is TLS
     "certificate": None, "password_file": None,  # of this client, where it shows one and logs in
