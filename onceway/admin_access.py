@@ -12,6 +12,7 @@ import ssl
 import time
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -19,7 +20,7 @@ from aiohttp import web
 from amqp10.errors import EncodeError
 from amqp10.sasl import Failure
 from amqp10.scram import prepare
-from onceway.authentication import Authentication, in_thread, user_of
+from onceway.authentication import Authentication, fetch, user_of
 from onceway.server import RouterServer
 from onceway.tokens import Holder, Tokens
 
@@ -93,7 +94,7 @@ class Access:
             claimed, password = _basic(shown)
             reason = f"wrong user or password for {claimed!r:.60}"
             refused = own.guesses.refuses_user(address, claimed, now)
-            if await in_thread(own.users.matches, claimed, password) and not refused:
+            if await own.checks.start(address, partial(own.users.matches, claimed, password)) and not refused:
                 found = claimed, own.users.groups(claimed)
         if found is not None:
             own.guesses.succeeded(address, found[0])
@@ -124,5 +125,5 @@ def _basic(shown: str) -> tuple[str, str]:
 
 async def _holder(tokens: Tokens, token: str) -> Holder | Failure:
     if tokens.wants_keys(token, time.monotonic()):
-        await in_thread(tokens.fetch, fetches=True)
+        await fetch(tokens)
     return tokens.verify(token)

@@ -10,12 +10,12 @@ import asyncio
 import re
 import secrets
 import time
-from collections import Counter
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, Final, TypeVar
+from functools import cache, partial
+from typing import Any, Final
 
 from amqp10.errors import EncodeError
 from amqp10.frames import MIN_MAX_FRAME_SIZE
@@ -32,7 +32,7 @@ from amqp10.sasl import (
 )
 from amqp10.scram import END_POINT, HASHES, PLUS, ScramServer, Verifier, prepare
 from amqp10.types import Symbol
-from onceway.guesses import Guesses
+from onceway.guesses import Guesses, network_of
 from onceway.listener_tls import Tls
 from onceway.tokens import Holder, Tokens
 from onceway.topology import Topology
@@ -40,11 +40,44 @@ from onceway.topology.sasl import ANONYMOUS, BEARER, EXTERNAL, PLAIN, Certificat
 from onceway.users import Users, load_users
 from router.policies import NOBODY
 
-T = TypeVar("T")
 NONCE_BYTES: Final = 18
 CHECKS_AT_ONCE: Final = 2  # passwords in plain text; each takes some 5 ms of one core
 MOST_TOKEN: Final = 16 << 10  # bytes of a SASL frame where it may have a token
 _FIELDS: Final = {"dns": "DNS", "email": "email", "uri": "URI"}
+
+
+class Checks:
+    """Comparisons of passwords in plain text, in threads. Addresses are served by turns: a flood from one holds up a
+    client of another by one comparison, and not by all that wait."""
+
+    def __init__(self) -> None:
+        self._waiting: OrderedDict[str, deque[tuple[asyncio.Future[bool], Callable[[], bool]]]] = OrderedDict()
+        self._running = 0
+
+    def start(self, address: str, check: Callable[[], bool]) -> asyncio.Future[bool]:
+        """address: the client's host:port."""
+        found: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(network_of(address), deque()).append((found, check))
+        self._go_on()
+        return found
+
+    def _go_on(self) -> None:
+        while self._running < CHECKS_AT_ONCE and self._waiting:
+            network, waiting = self._waiting.popitem(last=False)
+            found, check = waiting.popleft()
+            if waiting:
+                self._waiting[network] = waiting
+            self._running += 1
+            running = asyncio.get_running_loop().run_in_executor(_workers(), check)
+            running.add_done_callback(partial(self._checked, found))
+
+    def _checked(self, found: asyncio.Future[bool], running: asyncio.Future[bool]) -> None:
+        self._running -= 1
+        if running.cancelled():
+            found.cancel()
+        elif not found.cancelled():
+            found.set_result(running.result())
+        self._go_on()
 
 
 @dataclass(slots=True)
@@ -55,6 +88,7 @@ class Authentication:
     users: Users
     tokens: Tokens | None = None
     guesses: Guesses = field(default_factory=Guesses)
+    checks: Checks = field(default_factory=Checks)
     counts: Counter[str] = field(default_factory=Counter)  # failed, delayed, refused
 
     @property
@@ -90,7 +124,7 @@ def load(topology: Topology, before: Authentication | None = None) -> Authentica
         tokens = Tokens(sasl.tokens, topology.directory, f"{topology.path}: sasl.tokens")
     if before is None:
         return Authentication(sasl, users, tokens)
-    return Authentication(sasl, users, tokens, before.guesses, before.counts)
+    return Authentication(sasl, users, tokens, before.guesses, before.checks, before.counts)
 
 
 def everybody(username: str | None, password: bytes | None) -> Step:
@@ -252,7 +286,7 @@ class ClientSasl:
             return False
         if self._refuses(user):
             return False
-        checking = asyncio.get_running_loop().run_in_executor(_workers(), self._own.users.matches, user, password)
+        checking = self._own.checks.start(self._address, partial(self._own.users.matches, user, password))
 
         def checked(future: asyncio.Future[bool]) -> None:
             if not future.cancelled():
@@ -315,10 +349,9 @@ def _names(certificate: Mapping[str, Any], source: str) -> list[str]:
     return [value for key, value in certificate.get("subjectAltName", ()) if key == _FIELDS[source]]
 
 
-async def in_thread(function: Callable[..., T], *arguments: object, fetches: bool = False) -> T:
-    """Runs what takes time: checks of passwords, or what `fetches` keys."""
-    pool = _fetcher() if fetches else _workers()
-    return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+async def fetch(tokens: Tokens) -> None:
+    """Gets the keys of tokens from their URL, beside all else."""
+    await asyncio.get_running_loop().run_in_executor(_fetcher(), tokens.fetch)
 
 
 @cache

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
+
+from onceway.authentication import CHECKS_AT_ONCE, Checks
 from onceway.guesses import KEPT, LEAK_S, MOST_DELAY_S, MOST_OF_ADDRESS, MOST_OF_USER, Guesses, network_of
 
 HERE, THERE = "192.0.2.1:1000", "192.0.2.2:1000"
@@ -49,3 +53,23 @@ def test_what_is_remembered_is_bounded() -> None:
         guesses.succeeded(f"h{number}:1", "alice")
     assert len(guesses._buckets) == KEPT
     assert len(guesses._came_in) == KEPT
+
+
+def test_a_flood_of_passwords_from_one_address_holds_up_another_by_one_comparison() -> None:
+    async def go() -> list[str]:
+        checks, order = Checks(), list[str]()
+
+        def check(name: str) -> bool:
+            order.append(name)
+            return name == "alice"
+
+        flood = [checks.start(f"10.0.0.1:{n}", partial(check, "flood")) for n in range(50)]
+        more = [checks.start(f"2001:db8::{n}:1", partial(check, "one /64")) for n in range(50)]
+        assert await checks.start("10.0.0.2:7", partial(check, "alice"))
+        assert not any(await asyncio.gather(*flood, *more))
+        assert not checks._waiting
+        return order
+
+    order = asyncio.run(go())
+    assert len(order) == 101
+    assert order.index("alice") <= 2 * CHECKS_AT_ONCE + 1
