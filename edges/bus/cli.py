@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say
+from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, without_password
 
 if TYPE_CHECKING:
     from edges.bus.options import BusOptions
@@ -46,7 +46,11 @@ class _Places:
     help="Routers to connect to, several separated by commas.",
 )
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")
-@click.option("--store", help="Instead: postgresql://USER@HOST/DATABASE, or https://HOST:PORT of an edge with --share.")
+@click.option(
+    "--store",
+    callback=without_password,
+    help="Instead: postgresql://USER@HOST/DATABASE, or https://HOST:PORT of an edge with --share.",
+)
 @click.option("--share", is_flag=True, help="Serve --data to other edges: together they are one bus.")
 @click.option("--name", default="a", show_default=True, help="Of this edge, unique in the network.")
 @click.option("--address", default="bus", show_default=True, help="Of the bus in the network.")

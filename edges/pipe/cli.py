@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, write_out
+from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, without_password, write_out
 from onceway.cli.subscribe import show
 
 if TYPE_CHECKING:
@@ -34,7 +34,11 @@ _url = click.option(
     help="Routers to connect to, several separated by commas.",
 )
 _store = click.option(
-    "--store", "stores", default="", help="URLs of the pipe's stores. Default: the routers name them."
+    "--store",
+    "stores",
+    default="",
+    callback=without_password,
+    help="URLs of the pipe's stores. Default: the routers name them.",
 )
 _timeout = click.option(
     "--connect-timeout",
@@ -213,10 +217,19 @@ def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) ->
 @command.command("serve")
 @click.argument("what")
 @click.option("--store", "name", help="Which of the file's stores this is. Default: the only one.")
-@click.option("--url", "--router", "urls", help="Routers to attach to. Default: those of the file.")
+@click.option(
+    "--url",
+    "--router",
+    "urls",
+    envvar="ONCEWAY_URL",
+    show_envvar=True,
+    callback=without_password,
+    help="Routers to attach to. Default: those of the file.",
+)
 @click.option(
     "--data",
     metavar="DIR|URL",
+    callback=without_password,
     help="Where its data is kept: a directory, or postgresql://... Default: what the file says, or onceway-pipe-NAME.",
 )
 @click.option("--default-data", hidden=True, help="In place of onceway-pipe-NAME (the parent says so).")

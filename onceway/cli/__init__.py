@@ -7,6 +7,7 @@ named with its place and its remedy.
 
 from __future__ import annotations
 
+import resource
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -97,6 +98,8 @@ def main() -> None:
     from onceway.topology.document import ConfigError
 
     keep_standard_streams()
+    # No core dumps: memory has passwords and keys. The hard limit stays for programs that are started from here.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     try:
         cli(prog_name="onceway")
     except (ConfigError, UsageError) as error:

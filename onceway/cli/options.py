@@ -34,13 +34,23 @@ def size(ctx: click.Context, param: click.Parameter, value: str) -> int:
 
 def routers(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Of `--url`: a password there could be read by everyone on this host."""
+    text = "a password, and others can read command lines; use --user and --password-file, or $ONCEWAY_URL"
+    return _without_password(ctx, param, value, text)
+
+
+def without_password(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Of any other URL."""
+    text = "a password, and others can read command lines; take it from a file or the environment"
+    return None if value is None else _without_password(ctx, param, value, text)
+
+
+def _without_password(ctx: click.Context, param: click.Parameter, value: str, text: str) -> str:
     from click.core import ParameterSource
 
-    from onceway.client.urls import parse_urls
+    from onceway.client.urls import has_password
 
     given = param.name is not None and ctx.get_parameter_source(param.name) is ParameterSource.COMMANDLINE
-    if given and any(url.password is not None for url in parse_urls(value)):
-        text = "a password, and others can read command lines; use --user and --password-file, or $ONCEWAY_URL"
+    if given and has_password(value):
         raise click.BadParameter(text, ctx, param)
     return value
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from onceway import topology
+from onceway.cli.options import without_password
 from onceway.cli.sockets import listener_options, login_of, places_of
 from onceway.probe import Probe, Status
 from onceway.tls import tls_context
@@ -38,7 +39,7 @@ Columns, with the short form for terminals of less than 110 columns:
 
 
 @click.command("status", epilog=COLUMNS)
-@click.argument("target", metavar="[FILE|URL]", required=False)
+@click.argument("target", metavar="[FILE|URL]", required=False, callback=without_password)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),

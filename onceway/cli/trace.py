@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from onceway import topology
-from onceway.cli.options import state_dir_option
+from onceway.cli.options import state_dir_option, without_password
 from onceway.cli.sockets import sockets_by_url
 from onceway.cli.status import admin_address
 from onceway.listeners import admin_url
@@ -29,7 +29,7 @@ Found = Mapping[str, Any]
 
 
 @click.command("trace")
-@click.argument("target", metavar="FILE|URL")
+@click.argument("target", metavar="FILE|URL", callback=without_password)
 @click.argument("address")
 @click.argument("publisher", metavar="CONTAINER/NAME")
 @click.argument("tag")

@@ -41,6 +41,14 @@ class RouterUrl:
         return f"{self.scheme}://{host}:{self.port}"
 
 
+def has_password(urls: str) -> bool:
+    """Whether one of these URLs, of any scheme, has a password in it."""
+    return any(
+        _PASSWORD.search(part if "://" in part else f"//{part}") or re.search("[?&]password=", part)
+        for part in urls.split(",")
+    )
+
+
 def parse_urls(urls: str | Sequence[str]) -> list[RouterUrl]:
     """All of them, each once, in order.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from onceway.client.urls import has_password
 from onceway.topology.document import Bounds, Entry, Form, Item, read_quantity
 from onceway.values import format_host_port, read_host_port, read_name
 from router.config import AddressConfig
@@ -127,6 +128,8 @@ def _retention(fields: Mapping[str, Entry]) -> dict[str, Any]:
 def _read_data(text: str) -> str:
     if not text.startswith(("/", "postgresql://", "postgres://")):
         raise ValueError(f'"{text}" as the place of data', "write an absolute path, or postgresql://...")
+    if has_password(text):
+        raise ValueError("a password in the URL of a database", "PostgreSQL's clients read $PGPASSWORD and ~/.pgpass")
     return text
 
 

@@ -276,6 +276,10 @@ def test_all_problems_of_a_file_come_at_once_in_its_order() -> None:
             't.yaml:7: addresses[0].store_data.a: "b/c" as the place of data; write an absolute path, or postgresql://...',
         ),
         (
+            "addresses: [{match: x, type: pipe, stores: {a: 1}, store_data: {a: 'postgresql://u:secret@h/x'}}]\n",
+            "t.yaml:7: addresses[0].store_data.a: a password in the URL of a database; PostgreSQL's clients read",
+        ),
+        (
             "addresses: [{match: x, type: pipe, stores: {a: 1}, store_metrics: {b: 2}}]\n",
             't.yaml:7: addresses[0].store_metrics.b: no store "b"; stores are a',
         ),
