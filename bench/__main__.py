@@ -15,6 +15,7 @@ core         the protocol's decisions alone
 calls        calls, reads and writes of one message in a router
 engine       encoding and decoding AMQP alone
 mqtt         encoding and decoding MQTT alone
+kill         MQTT QoS 2 through kill -9 in mid-stream, beside mosquitto
 interrouter  the network of routers alone
 scale        the control of networks of 5, 20 and 100 routers
 spark        rows a second into Spark
@@ -36,8 +37,8 @@ from importlib import import_module
 from bench import compare
 
 PROGRAMS = (
-    "watch", "unsettled", "maps", "memory", "peaks", "calls", "core", "engine", "mqtt", "interrouter", "scale",
-    "spark", "wal", "store", "pipe", "bus", "metadata",
+    "watch", "unsettled", "maps", "memory", "peaks", "calls", "core", "engine", "mqtt", "kill", "interrouter",
+    "scale", "spark", "wal", "store", "pipe", "bus", "metadata",
 )  # fmt: skip
 
 

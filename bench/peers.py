@@ -240,6 +240,12 @@ class Broker(Peer):
             raise
         return self
 
+    def restart(self) -> None:
+        """Starts the processes again, after they have been killed."""
+        self.running.clear()
+        for process in self.processes:
+            self._start(process)
+
     def _start(self, process: Process) -> None:
         log_path = self.directory / f"{process.port}.log"
         with log_path.open("wb") as log:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench import compare, core, engine, interrouter, memory, mqtt, unsettled
+from bench import compare, core, engine, interrouter, kill, memory, mqtt, unsettled
 from bench.load import GeneratorsMissing, Load, built
 from bench.peers import DEFINITIONS
 
@@ -116,3 +116,7 @@ def test_programs_without_sockets_print_their_table(
 ) -> None:
     assert program.main(options) == 0
     assert len(capsys.readouterr().out.splitlines()) == rows
+
+
+def test_what_a_kill_has_lost_and_repeated_is_counted() -> None:
+    assert kill.tally(range(5), [0, 1, 1, 4, 3, 0]) == (5, 1, 2, 1)

@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import paho.mqtt.client as paho
 import pytest
 import yaml
-from paho.mqtt.enums import CallbackAPIVersion
 
 from chaos.live.ports import free_port
 from tests.live import LiveNetwork, wait_until
+from tests.roamer import Roamer
 
 BOUND_S = 60.0
 TOPIC = "press/speed"
-
-
-class Roamer:
-    """A client of version 3.1.1 with a session, which connects to the next port when its connection is lost."""
-
-    def __init__(self, name: str, ports: list[int]) -> None:
-        self.ports = ports
-        self.present: list[bool] = []  # of each CONNACK
-        self.subscribed = threading.Event()
-        self.got: list[int] = []
-        self.client = paho.Client(CallbackAPIVersion.VERSION2, name, clean_session=False, protocol=paho.MQTTv311)
-        self.client.max_inflight_messages_set(50)
-        self.client.on_connect = self._connected
-        self.client.on_subscribe = lambda *_: self.subscribed.set()
-        self.client.on_message = lambda _client, _data, message: self.got.append(int(message.payload))
-        self.client.on_disconnect = self._lost
-        self.client.reconnect_delay_set(1, 1)
-        self.client.connect("127.0.0.1", ports[0])
-        self.client.loop_start()
-
-    def _connected(self, _client: object, _data: object, flags: paho.ConnectFlags, reason: object, _: object) -> None:
-        if str(reason) == "Success":
-            self.present.append(flags.session_present)
-
-    def _lost(self, *_: object) -> None:
-        self.ports.append(self.ports.pop(0))
-        self.client.connect_async("127.0.0.1", self.ports[0])
-
-    def close(self) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
 
 
 @pytest.fixture
@@ -67,9 +34,7 @@ def network(tmp_path: Path) -> Iterator[tuple[LiveNetwork, dict[str, int]]]:
 def test_kill_of_the_routers_of_publisher_and_subscriber(network: tuple[LiveNetwork, dict[str, int]]) -> None:
     live, ports = network
     count = 3_000
-    subscriber = Roamer("s", [ports["b"], ports["c"]])
-    wait_until(lambda: subscriber.present, "CONNACK", BOUND_S)
-    subscriber.client.subscribe(TOPIC, 2)
+    subscriber = Roamer("s", [ports["b"], ports["c"]], TOPIC)
     assert subscriber.subscribed.wait(BOUND_S)
     publisher = Roamer("p", [ports["a"], ports["c"]])
     wait_until(lambda: publisher.present, "CONNACK", BOUND_S)
