@@ -49,7 +49,7 @@ from amqp10.performatives import (
 from amqp10.reading import Reader
 from amqp10.receiver import ReceiverLink
 from amqp10.sasl import Step
-from amqp10.session import MAPPED, Session
+from amqp10.session import END_SENT, ENDED, MAPPED, Session
 from amqp10.settings import CLOSE_TIMEOUT_S, ConnectionSettings
 from amqp10.states import CLOSED, CLOSING, HANDSHAKE, OPENED, OPENING
 
@@ -88,6 +88,8 @@ class Connection:
         """Bytes that wait for data_to_send, without dispositions and flows that are not encoded yet."""
         self.flow_due = False
         """A session's incoming window has to be renewed: write soon."""
+        self.closed = False
+        """The connection has ended: write what data_to_send has left, then close the transport."""
         self._state = HANDSHAKE
         self._handshake = Handshake(settings, server=server)
         self._open_sent = False
@@ -110,11 +112,6 @@ class Connection:
     def closing(self) -> bool:
         """Our close has been sent, or the connection has ended: nothing more can be sent."""
         return self._state in (CLOSING, CLOSED)
-
-    @property
-    def closed(self) -> bool:
-        """The connection has ended: write what data_to_send has left, then close the transport."""
-        return self._state is CLOSED
 
     @property
     def has_output(self) -> bool:
@@ -182,7 +179,7 @@ class Connection:
         self._now = now
         if self._state is not CLOSED:
             local = self._state is CLOSING
-            self._state = CLOSED
+            self._state, self.closed = CLOSED, True
             self.reader.forget()
             self._report(ConnectionClosed(self, self._local_error, local, lost=True), events)
         return events
@@ -198,9 +195,10 @@ class Connection:
         if self._with_output:
             touched, self._with_output = self._with_output, {}
             self.flow_due = False
-            for session in touched:
-                if not session.ended:
-                    session._flush()
+            if not self.closing:
+                for session in touched:
+                    if session._state is not END_SENT and session._state is not ENDED:
+                        session._flush()
         handshake, out = self._handshake, self._out
         if handshake.output:
             first = handshake.output[:]
@@ -239,7 +237,7 @@ class Connection:
                 if self._state is not CLOSING:
                     text = f"not opened in time: handshake-timeout {self.settings.handshake_timeout_s:g} s"
                     self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
-                self._state = CLOSED
+                self._state, self.closed = CLOSED, True
                 self.reader.forget()
                 self._report(ConnectionClosed(self, self._local_error, True), events)
             return events
@@ -251,7 +249,7 @@ class Connection:
         if idle is not None and now >= self._silent_since + idle:  # AMQP 2.4.5
             text = f"nothing heard for {now - self.last_read:.1f} s: idle-time-out {idle:g} s"
             self._fail(Error(RESOURCE_LIMIT_EXCEEDED, text), events)
-            self._state = CLOSED
+            self._state, self.closed = CLOSED, True
             self.reader.forget()
         elif (
             self._remote_idle_s is not None
@@ -286,7 +284,7 @@ class Connection:
             return
         self._local_error = error
         if self._state is HANDSHAKE and self.server:
-            self._state = CLOSED
+            self._state, self.closed = CLOSED, True
             return
         if not self._open_sent:
             self._send_open()  # AMQP 2.4.3: close follows open, even if nothing else is sent
@@ -435,7 +433,7 @@ class Connection:
         local = self._state is CLOSING
         if not local:
             self.close()
-        self._state = CLOSED
+        self._state, self.closed = CLOSED, True
         self._report(ConnectionClosed(self, close.error or self._local_error, local), events)
 
     def _check_channel(self, channel: int) -> None:

@@ -7,6 +7,7 @@ session.py.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ _LIST8, _LIST32 = 0xC0, 0xD0
 _NULL, _SMALLUINT, _UINT = 0x40, 0x52, 0x70
 _COLUMNS_FROM = 6
 _MEANINGS = 64  # tails remembered per shape
+_AROUND_IDS = 1024
+_SMALL_STATE = 32  # bytes: rejections may be as large as a frame
 
 Range = tuple[int, int, "DeliveryState | None", bool]
 """first and last delivery-id as on the wire, state, settled"""
@@ -226,19 +229,24 @@ def encode_disposition(
     channel: int, is_receiver: bool, first: int, last: int, state: DeliveryState | None, settled: bool
 ) -> bytes:
     """One disposition frame; ids are wrapped here. For a single delivery `last` is omitted (AMQP 2.7.6)."""
-    fields = b"".join(
-        (
-            b"\x41" if is_receiver else b"\x42",
-            b"\x70",
-            (first & WRAP).to_bytes(4, "big"),
-            b"\x40" if first == last else b"\x70" + (last & WRAP).to_bytes(4, "big"),
-            b"\x41" if settled else b"\x42",
-            b"" if state is None else write_state(state),
-        )
-    )
-    count = 4 if state is None else 5
-    if len(fields) < 255:
-        body = DISPOSITION_START + bytes((_LIST8, len(fields) + 1, count)) + fields
+    told = b"" if state is None else write_state(state)
+    around_ids = _around_ids if len(told) <= _SMALL_STATE else _around_ids.__wrapped__
+    before, after = around_ids(channel, is_receiver, first == last, told, settled)
+    if first == last:
+        return before + (first & WRAP).to_bytes(4, "big") + after
+    return before + (first & WRAP).to_bytes(4, "big") + b"\x70" + (last & WRAP).to_bytes(4, "big") + after
+
+
+@lru_cache(_AROUND_IDS)
+def _around_ids(channel: int, is_receiver: bool, single: bool, state: bytes, settled: bool) -> tuple[bytes, bytes]:
+    """The frame before the first id and behind the last: the same for most dispositions of a connection."""
+    before = b"\x41\x70" if is_receiver else b"\x42\x70"
+    after = (b"\x40" if single else b"") + (b"\x41" if settled else b"\x42") + state
+    size = len(before) + len(after) + (4 if single else 9)
+    count = 5 if state else 4
+    if size < 255:
+        body = DISPOSITION_START + bytes((_LIST8, size + 1, count)) + before
     else:
-        body = DISPOSITION_START + b"\xd0" + (len(fields) + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + fields
-    return (len(body) + _HEADER).to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body
+        body = DISPOSITION_START + b"\xd0" + (size + 4).to_bytes(4, "big") + count.to_bytes(4, "big") + before
+    frame = len(body) + size - len(before) + _HEADER
+    return frame.to_bytes(4, "big") + b"\x02\x00" + channel.to_bytes(2, "big") + body, after

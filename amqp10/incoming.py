@@ -27,8 +27,8 @@ class Incoming:
     """One per session."""
 
     __slots__ = (
-        "_dispositions",
         "_session",
+        "dispositions",
         "left",
         "next_delivery_id",
         "next_transfer_id",
@@ -47,7 +47,7 @@ class Incoming:
         self.next_transfer_id = 0  # as on the wire
         self.next_delivery_id: int | None = None
         self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
-        self._dispositions = PendingDispositions()
+        self.dispositions = PendingDispositions()
 
     def count(self, frames: int) -> None:
         """So many transfer frames have arrived; a flow renews the window when half of it is used."""
@@ -140,10 +140,7 @@ class Incoming:
         link._emit(events, first, tags, payloads, shape.settled, shape.message_format, shape.rcv_settle_mode)
 
     def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
-        """first .. last, unwrapped; written by write_dispositions."""
-        self._dispositions.add(first, last, state, settled)
-        self._session._has_output()
-
-    def write_dispositions(self) -> None:
-        if self._dispositions.entries:
-            self._session._write_dispositions(self._dispositions, is_receiver=True)
+        """first .. last, unwrapped; written with the session's output."""
+        session = self._session
+        self.dispositions.add(first, last, state, settled)
+        session.connection._with_output[session] = None

@@ -123,8 +123,9 @@ class Outgoing:
 
     def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
         """first .. last, unwrapped; written by write_dispositions."""
+        session = self._session
         self._dispositions.add(first, last, state, settled)
-        self._session._has_output()
+        session.connection._with_output[session] = None
 
     def write_dispositions(self) -> None:
         if self._dispositions.entries and not self._waiting:

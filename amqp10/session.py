@@ -359,7 +359,8 @@ class Session:
 
     def _flush(self) -> None:
         """Write pending dispositions and flows, except those about transfers that wait for the peer's window."""
-        self.incoming.write_dispositions()
+        if self.incoming.dispositions.entries:
+            self._write_dispositions(self.incoming.dispositions, is_receiver=True)
         self.outgoing.write_dispositions()
         if self._flows:
             flows, self._flows = self._flows, {}

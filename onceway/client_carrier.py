@@ -109,7 +109,18 @@ class Shares:
 
 
 class ClientCarrier(Carrier):
-    __slots__ = ("_ends", "_full", "_kept", "_not_read_since", "_only_tls", "_shares", "_view", "_websocket", "scheme")
+    __slots__ = (
+        "_clock",
+        "_ends",
+        "_full",
+        "_kept",
+        "_not_read_since",
+        "_only_tls",
+        "_shares",
+        "_view",
+        "_websocket",
+        "scheme",
+    )
     carried: ClientConnection | MqttConnection | None
 
     def __init__(
@@ -123,6 +134,7 @@ class ClientCarrier(Carrier):
         super().__init__(server, tls, websocket=websocket)
         self.scheme = scheme  # of the listener
         self._websocket = websocket  # until it is known what is spoken in it
+        self._clock = server.clock
         self._shares = shares
         self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
         self._full = False  # the last read filled the view
@@ -241,9 +253,10 @@ class ClientCarrier(Carrier):
         began = self._server.time()
         self.carried.receive_data(data, began)
         self._server.after_read()
-        spent = self._server.time() - began
+        spent = self._clock() - began
         self._shares.spent(spent)
-        self._resize(spent)
+        if self._full or spent > READ_S:
+            self._resize(spent)
 
     def _resize(self, spent: float) -> None:
         """The next read is to take about as long as it may."""

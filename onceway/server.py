@@ -82,7 +82,8 @@ class RouterServer:
         self.rng = rng or random.Random(os.urandom(16))
         self.incarnation = self.rng.getrandbits(64) or 1
         self.log = log
-        self.started = now = time.monotonic()
+        self.clock = time.monotonic
+        self.started = now = self.clock()
         self.router = Router(
             self.config,
             incarnation=self.incarnation,

@@ -156,10 +156,13 @@ class Carrier(asyncio.BufferedProtocol):
             return
         buffers = carried.buffers_to_send()
         closes = carried.closed and not self._closing
-        if self.layers or len(buffers) < 2:
+        if self.layers:
             self._send(b"".join(buffers), closes)
-        elif not transport.is_closing():
-            transport.writelines(buffers)  # gathers, with uvloop
+        elif buffers and not transport.is_closing():
+            if len(buffers) == 1:
+                transport.write(buffers[0])
+            else:
+                transport.writelines(buffers)  # gathers, with uvloop
         if closes:
             self._closing = True
             self.end(transport)

@@ -39,7 +39,8 @@ class Acceptance:
         self.rejected: list[Rejection] = []
 
     def ranges(self) -> list[Rejection]:
-        return [(start, stop, 0) for start, stop in self.accepted] + self.rejected
+        accepted = zip(self.accepted.starts, self.accepted.stops, strict=True)
+        return [(start, stop, 0) for start, stop in accepted] + self.rejected
 
 
 class Arrivals:

@@ -158,7 +158,8 @@ class Core:
         publisher = self.publishers.get(port)
         if publisher:
             publisher.address.records.publisher_settled(publisher, first_id, last_id)
-            self.drain()
+            if self._messages_to_self:
+                self.drain()
 
     def publisher_settled_tag(self, port: PublisherPort, tag: bytes, now: float) -> None:
         """A transfer with resume and settled, without payload, has arrived (protocol 6.6)."""
@@ -221,7 +222,8 @@ class Core:
             if why:
                 tell_why(subscriber.deliveries, subscriber, first_id, last_id, why)
             subscriber.deliveries.disposition(subscriber, first_id, last_id, outcome, settled)
-            self.drain()
+            if self._messages_to_self:
+                self.drain()
 
     def detach_subscriber(self, port: SubscriberPort, closed: bool, now: float, expiring: bool = True) -> Term | None:
         """A subscription's link has gone (protocol 8.1, 8.2).
@@ -327,7 +329,8 @@ class Core:
         self.now = now
         if peer in self.up:
             self._dispatch(peer, message)
-            self.drain()
+            if self._messages_to_self:
+                self.drain()
 
     # ------------------------------------------------------------------------------------------------------------- time
 
@@ -484,7 +487,8 @@ class Core:
     def fair_share(self, taken: int) -> int:
         """Returns how much memory one publisher or subscriber may take (protocol 6.8): a part of what is free, so that
         early ones cannot take all of it (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998)."""
-        return min(self.config.window_bytes, self.free_share(taken))
+        share = (self.config.memory_limit - taken) // SHARE_OF_FREE
+        return share if share < self.config.window_bytes else self.config.window_bytes
 
     def free_share(self, taken: int) -> int:
         return (self.config.memory_limit - taken) // SHARE_OF_FREE

@@ -502,7 +502,7 @@ class Ingress:
             publisher.no_credit_since = self.core.now
         publisher.no_credit_reason = reason
         waits = bool(reason) or (publisher.undone > 0 and not self.core.may_accept(self.address))
-        if waits or self.waiting.any:
+        if waits or self.waiting.since:
             self.waiting.note(publisher, waits)
         publisher.port.set_window(messages, size, reason)
 

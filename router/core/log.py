@@ -125,11 +125,11 @@ class Segments:
 
     def forget(self, start: int, stop: int) -> int:
         """Forgets positions. Returns how many bytes of payload went with them."""
-        size = self.size(start, stop)
-        if self.freed.starts:
-            self.freed.remove(start, stop)
+        freed = self.freed.remove(start, stop) if self.freed.starts else ()
+        size = -sum([self._size(low, high) for low, high in freed])
         last = self.end >> BITS
         for low, high, segment in self._split(start, stop):
+            size += segment.sizes[high] - segment.sizes[low]
             segment.live -= high - low
             if not segment.live and segment.start >> BITS != last:  # the last one may still be filled
                 del self.blocks[segment.start >> BITS]

@@ -116,16 +116,12 @@ def _holders(address: Address) -> Iterator[SubscriptionEntry]:
 class WaitingPublishers:
     """Publishers of one address without credit: since when, and what they were told."""
 
-    __slots__ = ("_since", "_told", "address")
+    __slots__ = ("_told", "address", "since")
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self._since: dict[Publisher, float] = {}
+        self.since: dict[Publisher, float] = {}
         self._told: dict[Publisher, Waiting] = {}
-
-    @property
-    def any(self) -> bool:
-        return bool(self._since)
 
     def told(self, publisher: Publisher) -> Waiting | None:
         """Returns what the publisher was told and still holds."""
@@ -135,20 +131,20 @@ class WaitingPublishers:
         """Its window was looked at."""
         core = self.address.core
         if waits:
-            if publisher not in self._since:
-                self._since[publisher] = core.now
+            if publisher not in self.since:
+                self.since[publisher] = core.now
                 core.due(core.now + TOLD_AFTER_S)
-        elif self._since.pop(publisher, None) is not None and self._told.pop(publisher, None) is not None:
+        elif self.since.pop(publisher, None) is not None and self._told.pop(publisher, None) is not None:
             publisher.port.waiting(None)
 
     def tick(self) -> None:
         now = self.address.core.now
-        for publisher, since in list(self._since.items()):
+        for publisher, since in list(self.since.items()):
             if publisher.phase is Phase.DROPPED:
-                del self._since[publisher]
+                del self.since[publisher]
                 self._told.pop(publisher, None)
             elif now >= since + TOLD_AFTER_S:
-                self._since[publisher] = now
+                self.since[publisher] = now
                 waiting = why(publisher)
                 if waiting is None:
                     self.note(publisher, False)
@@ -157,4 +153,4 @@ class WaitingPublishers:
                     publisher.port.waiting(waiting)
 
     def deadlines(self) -> list[float]:
-        return [min(self._since.values()) + TOLD_AFTER_S] if self._since else []
+        return [min(self.since.values()) + TOLD_AFTER_S] if self.since else []

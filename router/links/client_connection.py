@@ -138,7 +138,7 @@ class ClientConnection:
             self._count_incomplete(now)
         if urgent:
             self.output_ready()
-        else:
+        elif self not in self.router.deferred_output:
             self.output_can_wait()
 
     def authenticated(self, step: Step, now: float) -> None:

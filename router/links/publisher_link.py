@@ -111,7 +111,7 @@ class PublisherLink:
         self._window = messages, size
         if not self.paused:
             self.credit.window(messages, size)
-        self.connection.credit_changed(self)
+        self.grant()
 
     def waiting(self, waiting: Waiting | None) -> None:
         link = self.link
@@ -136,8 +136,6 @@ class PublisherLink:
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
     ) -> None:
-        if self.link.detached:
-            return
         self.link.dispose(first_id, last_id, state_of(outcome, rejected, self.attach.address, why), settled)
         self.proof.outcome(first_id, last_id)
         self.connection.output_ready()
@@ -262,12 +260,12 @@ class PublisherLink:
     def grant(self) -> None:
         """Grant credit for the window; once per flush, when the core has counted everything."""
         link = self.link
-        if self.credit_withheld or link.detached:
+        if self.credit_withheld:
             return
         asks = self.credit.question_limit is not None
         again = self.credit.ask_again(link.delivery_count) if asks else None
         credit = again if again is not None else self.credit.change(link.delivery_count)
-        if credit is not None:
+        if credit is not None and not link.detached:
             link.grant(credit, echo=again is not None)
             self.proof.granted(self.credit.limit)
             self.connection.output_ready()
@@ -326,7 +324,7 @@ class PublisherLink:
 
     def _echo_settled(self, first_id: int, last_id: int) -> None:
         # rhea as a sender in mode second forgets a delivery only when the receiver has settled it too
-        if self._modes.rcv == RCV_SECOND and not self.link.detached:
+        if self._modes.rcv == RCV_SECOND:
             self.link.dispose(first_id, last_id, None, True)
             self.connection.output_can_wait()
 

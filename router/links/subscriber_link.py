@@ -229,11 +229,10 @@ class SubscriberLink:
         return self.link.send([tag], [payload], message_format=message_format)
 
     def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
-        if not self.link.detached:
-            self.link.settle(first_id, last_id)
-            if at_once:
-                self.link.write_dispositions()
-            self.connection.output_can_wait()
+        self.link.dispose(first_id, last_id, None, True)
+        if at_once:
+            self.link.write_dispositions()
+        self.connection.output_can_wait()
 
     def answer_map_part(self) -> None:
         remote = self.link.remote_attach
