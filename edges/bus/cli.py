@@ -104,6 +104,10 @@ def serve_command(
 
     if (tls_cert is None) != plain_http:
         raise click.UsageError("either --tls-cert, or --plain-http")
+    if tls_key is not None and tls_cert is None:
+        raise click.UsageError("--tls-key: of --tls-cert, which it needs")
+    if not name or not address:
+        raise click.UsageError("--name, --address: not empty")
     if plain_http and http_listen is not None:
         raise click.UsageError("--http-listen redirects to HTTPS: it needs --tls-cert")
     if min_free and (max_storage is None or 2 * min_free > max_storage):
@@ -162,7 +166,7 @@ def _root_key(file: Path | None) -> str:
     try:
         key = os.environ.get(ROOT_KEY, "") if file is None else file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--root-key-file: {error}") from error
+        raise click.UsageError(f"--root-key-file: {file}: {_reason(error)}") from error
     if not key or ":" in key:
         raise click.UsageError(f"the root key is in ${ROOT_KEY} or --root-key-file; it is not empty and has no colon")
     return key
@@ -185,36 +189,48 @@ def _trust(certificates: str) -> ssl.SSLContext:
         raise click.UsageError(f"--callback-ca: {certificates}: {_reason(error)}") from error
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+def _reason(error: OSError | UnicodeDecodeError) -> str:
+    from onceway.client.driver import why_failed
+
+    return why_failed(error)
 
 
 async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
     from edges.bus.edge import Edge
     from edges.bus.server import BusServer
+    from onceway.client.driver import why_failed
     from onceway.logs import logger
     from onceway.loop import on_stop_signals
+    from onceway.topology.values import format_host_port
 
     stop = asyncio.Event()
     on_stop_signals(stop.set)
     edge = Edge(options)
-    await edge.start()
+    stopped = asyncio.create_task(stop.wait())
+    starting = asyncio.create_task(edge.start())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():  # it waits for its store
+        starting.cancel()
+        await asyncio.wait([starting])
+        await edge.stop()
+        return 0
+    starting.result()
     server = BusServer(edge, root_key)
-    host, port = places.https
+    host, port = wanted = places.https
     try:
         port = await server.start(host, port, places.context)
         if places.http is not None:
-            host, plain_port = places.http
-            await server.redirect(host, plain_port, port)
+            wanted = places.http
+            await server.redirect(*wanted, port)
     except OSError as error:
-        say(f"[{options.name}] cannot listen: {_reason(error)}; give another --listen or --http-listen")
+        at = format_host_port(wanted)
+        say(f"[{options.name}] cannot listen at {at}: {why_failed(error)}; give another --listen or --http-listen")
         await server.stop()
         await edge.stop()
         return 2
     logger("bus", edge=options.name).info("bus_listening", "listening: {host}:{port}", host=host, port=port)
     gc.freeze()  # what the start has made stays
     gc.set_threshold(GARBAGE)
-    stopped = asyncio.create_task(stop.wait())
     waiting: set[asyncio.Future[Any]] = {stopped, edge.failed}
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()

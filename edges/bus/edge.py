@@ -27,7 +27,7 @@ from edges.bus.registry import EVENTS, Forbidden, Registry
 from edges.bus.rules import BadRequest, event, text_of, topic_of
 from edges.bus.sender import Sender
 from edges.bus.shares import NETWORK, TICK_S, Shares, slot_of
-from edges.store import Batch, Conflict, Retention, Store, StoreFull, open_store
+from edges.store import Batch, Conflict, Retention, Store, StoreError, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch as Received
 from onceway.client.reports import SubscriptionGap
@@ -37,6 +37,7 @@ from onceway.logs import logger
 
 FOREIGN: Final = "bus/foreign"  # what somebody else sent to the bus's address, and is no event
 FOREIGN_OCTETS: Final = 1 << 20  # of it that are kept
+JOURNAL: Final = "bus-journal"
 PROCESS: Final = "bus/process/"
 PUSH_TIMEOUT_S: Final = 20.0
 AGAIN_S: Final = 1.0  # between attempts after the store was full
@@ -75,6 +76,7 @@ class Edge:
         self._sending: Counter[str] = Counter()  # by role
         self._pushes: dict[asyncio.Task[Any], float] = {}  # that are under way, and since when
         self._changed = Changes()
+        self._started = False
         self._stopping = False
         self._counts = {"start": 0, "stop": 0}
 
@@ -90,6 +92,7 @@ class Edge:
         shared = options.shared
         self.registry = Registry(self.store, self.bus, self._arrived, self._wake, shared=shared)
         self._sender = Sender(options.callback_context)
+        await self._check_owner()
         await self._load()
         work = [self._end_late_pushes(), House(self, self._keeps).keep()]
         if shared:
@@ -103,16 +106,18 @@ class Edge:
             work += [self._attend(self._publish_and_collect)]
         for each in work:
             self._spawn(each)
+        self._started = True
 
     async def stop(self) -> None:
-        """Lets what is under way end, for as long as a subscriber may take, then closes the store."""
+        """Lets what is under way end, for as long as a subscriber may take, then closes the store. A start that waits
+        for the store is to be cancelled before."""
         self._stopping = True
         await self._changed.until(lambda: not self.bus.under_way, 5.0)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.close()
-        if not self.failed.done():
+        if self._started and not self.failed.done():
             await self._count_process("stop")
             if self._shares is not None:
                 await self._shares.leave()
@@ -229,16 +234,29 @@ class Edge:
                 self._log.warning("bus_again", "{reason}", reason=str(error))
             await asyncio.sleep(AGAIN_S)
 
+    def _container(self, *name: str) -> str:
+        return ":".join(("onceway-bus", self.options.address, *name))
+
+    async def _check_owner(self) -> None:
+        """The store's journal is of one address, and of one edge where it has no others."""
+        mine = self._container(*(() if self.options.shared else (self.options.name,)))
+        kept = (await self.store.get(f"{JOURNAL}/container") or mine.encode()).decode()
+        if kept != mine:
+            raise StoreError(
+                f"{self.store.place} belongs to {kept}, and this is {mine} (onceway-bus:ADDRESS:NAME; an edge "
+                "with a shared store has no name there); give another place, --address or --name"
+            )
+
     def _connect(self, journal: StoreJournal | None, *container: str) -> onceway.Connection:
         return onceway.connect(
             self.options.routers,
-            container=":".join(("onceway-bus", self.options.address, *container)), journal=journal,
+            container=self._container(*container), journal=journal,
             connect_timeout_s=None, close_timeout_s=2.0,
         )  # fmt: skip
 
     async def _publish_and_collect(self) -> None:
         """At one router, so that no push is settled where the network has forgotten the subscription."""
-        journal = await StoreJournal.of(self.store, "bus-journal")
+        journal = await StoreJournal.of(self.store, JOURNAL)
         async with self._connect(journal, self.options.name) as connection:
             subscriber = await connection.subscriber(self.options.address, credit=CREDIT, on_gap=self._gap)
             async with self._publishing(connection):
@@ -261,7 +279,7 @@ class Edge:
         if not shares.on_time():
             return
         try:
-            journal = await StoreJournal.of(self.store, "bus-journal")
+            journal = await StoreJournal.of(self.store, JOURNAL)
             async with self._connect(journal) as self._collecting:
                 subscriber = await self._collecting.subscriber(self.options.address, credit=CREDIT, on_gap=self._gap)
                 await shares.say_attached()

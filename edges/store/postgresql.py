@@ -131,7 +131,7 @@ class PostgresStore(EmbeddedStore):
         except psycopg.errors.DiskFull as error:
             raise StoreFull(f"{self.place}: the disk of the database is full; make room") from error
         except psycopg.Error as error:
-            raise StoreError(f"{self.place}: {error}; look at the database") from error
+            raise StoreError(f"{self.place}: {' '.join(str(error).split())}; look at the database") from error
         except Damaged as error:
             raise StoreError(f"{self.place}: {error} is damaged; put a whole copy back") from error
 

@@ -23,6 +23,7 @@ import aiohttp
 from aiohttp import web
 
 from edges.store import Batch, Bounds, Committed, Conflict, Record, Retention, Store, StoreError, StoreFull
+from onceway.logs import logger
 
 DONE: Final = "remote/"  # keys with the numbers of commits that were done: DONE client / life / number modulo RING
 RING: Final = 64  # commits of a client that may be without an answer
@@ -198,6 +199,7 @@ class RemoteStore:
         self._client = client or secrets.token_hex(8)
         self._context = context
         self._loop = asyncio.get_running_loop()
+        self._log = logger("store")
         self._failure: StoreError | None = None
         self._asked: dict[
             int, tuple[str, int, asyncio.Future[Any]]
@@ -274,6 +276,7 @@ class RemoteStore:
         params = {"format": FORMAT, "client": self._client, "life": secrets.token_hex(8)}
         user = b64encode(f"{self._key}:".encode()).decode()
         pauses = chain(PAUSES_S, repeat(PAUSES_S[-1]))
+        away = ""  # why, as it was said last
         async with aiohttp.ClientSession(headers={"Authorization": f"Basic {user}"}) as session:
             while self._failure is None:
                 try:
@@ -281,12 +284,22 @@ class RemoteStore:
                         self.place, params=params, heartbeat=HEARTBEAT_S, max_msg_size=0, ssl=self._context or True
                     ) as socket:
                         pauses = chain(PAUSES_S, repeat(PAUSES_S[-1]))
+                        if away:
+                            self._log.info("store_back", "{place}: the store answers", place=self.place)
+                        away = ""
                         await self._speak(socket)
+                        why = "the connection was lost"
                 except aiohttp.WSServerHandshakeError as error:
                     if error.status in REFUSALS:
                         self._fail(StoreError(f"{self.place}: {REFUSALS[error.status]}"))
-                except (aiohttp.ClientError, OSError):
-                    pass
+                    why = f"HTTP {error.status}"
+                except (aiohttp.ClientError, OSError) as error:
+                    why = str(error)
+                if why != away and self._failure is None:
+                    self._log.warning(
+                        "store_away", "{place}: waits for the store: {reason}", place=self.place, reason=why
+                    )
+                    away = why
                 await asyncio.sleep(next(pauses))
 
     async def _speak(self, socket: aiohttp.ClientWebSocketResponse) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from chaos.live.ports import free_port
+from edges.bus.edge import Edge
+from edges.bus.options import BusOptions
+from edges.store import Batch, StoreError, open_store
 from tests.cli.conftest import onceway
 from tests.edges.bus.world import CERTIFICATE, ROOT_KEY, BusProcess
+from tests.live import wait_until
+from tests.running import module
 
 CERTIFIED = ("--tls-cert", str(CERTIFICATE))
 
@@ -24,9 +30,12 @@ CERTIFIED = ("--tls-cert", str(CERTIFICATE))
         ((*CERTIFIED, "--min-free", "1"), "at most half of --max-storage"),
         ((*CERTIFIED, "--min-free", "6", "--max-storage", "10"), "at most half of --max-storage"),
         ((*CERTIFIED, "--listen", "a:b:c"), "--listen: "),
+        (("--plain-http", "--tls-key", "/nowhere.pem"), "--tls-key: of --tls-cert"),
+        ((*CERTIFIED, "--name", ""), "--name, --address: not empty"),
+        (("--tls-cert", "/etc/passwd"), "--tls-cert, --tls-key: /etc/passwd: TLS failed"),
         ((*CERTIFIED, "--store", "https://a:443"), "--data or --store"),
         (CERTIFIED, "the root key is in $ONCEWAY_BUS_ROOT_KEY or --root-key-file"),
-        ((*CERTIFIED, "--root-key-file", "/nowhere"), "--root-key-file: "),
+        ((*CERTIFIED, "--root-key-file", "/nowhere"), "--root-key-file: /nowhere: No such file"),
     ],
 )
 def test_wrong_usage_ends_with_2(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -58,6 +67,39 @@ def test_a_store_of_another_process_has_its_limits_there(arguments: tuple[str, .
     done = onceway("bus", "serve", *CERTIFIED, *arguments, env={"ONCEWAY_BUS_ROOT_KEY": "key"})
     assert (done.returncode, done.stdout) == (2, "")
     assert said in " ".join(done.stderr.split())
+
+
+def test_a_port_that_is_taken_is_named(bus: BusProcess, tmp_path: Path) -> None:
+    where = ("--data", tmp_path, "--listen", bus.port)
+    done = onceway("bus", "serve", *where, "--plain-http", env={"ONCEWAY_BUS_ROOT_KEY": "key"})
+    assert done.returncode == 2
+    said = f"[a] cannot listen at 127.0.0.1:{bus.port}: Address already in use; give another --listen or --http-listen"
+    assert said in done.stderr
+
+
+def test_an_edge_says_that_it_waits_for_its_store_and_can_be_stopped(tmp_path: Path) -> None:
+    where = ("--store", f"https://localhost:{free_port()}", "--callback-ca", CERTIFICATE, "--plain-http")
+    key = tmp_path / "key"
+    key.write_text("key")
+    with module("onceway", "bus", "serve", *where, "--root-key-file", key) as edge:
+        wait_until(lambda: "waits for the store: " in edge.errors, "it says that it waits")
+        edge.process.terminate()
+        assert edge.rest() == []
+
+
+def test_a_store_of_another_edge_is_refused(tmp_path: Path) -> None:
+    async def start() -> None:
+        store = open_store(str(tmp_path / "store"))
+        batch = Batch()
+        batch.put("bus-journal/container", b"onceway-bus:bus:a")
+        await store.commit(batch)
+        await store.close()
+        edge = Edge(BusOptions(str(tmp_path / "store"), "127.0.0.1:1", name="b"))
+        with pytest.raises(StoreError, match="belongs to onceway-bus:bus:a, and this is onceway-bus:bus:b"):
+            await edge.start()
+        await edge.stop()
+
+    asyncio.run(start())
 
 
 @pytest.mark.parametrize(
