@@ -51,7 +51,7 @@ def read_json(body: bytes) -> dict[str, Any]:
 def only(data: dict[str, Any], *keys: str) -> None:
     if not data.keys() <= set(keys):
         unknown = sorted(data.keys() - set(keys))
-        raise BadRequest(f"unknown field {unknown[0][:80]!r}; there are {', '.join(keys)}")
+        raise BadRequest(f"unknown field {unknown[0][:80]!r}; known: {', '.join(keys)}")
 
 
 def topic_name(value: object) -> str:

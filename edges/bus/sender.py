@@ -8,6 +8,8 @@ from typing import Final
 
 import aiohttp
 
+from onceway.client.driver import why_failed
+
 CONNECT_TIMEOUT_S: Final = 2.0
 TOTAL_TIMEOUT_S: Final = 20.0
 READ_OCTETS: Final = 65_536  # of an answer, so that its connection can be used again
@@ -51,6 +53,8 @@ class Sender:
                 return None if 200 <= response.status < 300 else f"HTTP {response.status}"
         except TimeoutError:
             return "timeout"
+        except aiohttp.ClientConnectorError as error:
+            return why_failed(error.os_error)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return f"{type(error).__name__}: {error}"
 

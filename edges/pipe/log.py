@@ -161,6 +161,7 @@ class PipeLog:
         state = replace(self.state, **changed)
         for at, entry in enumerate(entries, position):
             apply(state, entry.record, at)
+        full = ""
         while True:
             batch = Batch()
             if entries:
@@ -180,8 +181,12 @@ class PipeLog:
                 await self.store.commit(batch)
                 break
             except StoreFull as error:
-                self._log.warning("pipe_full", "{pipe}: {reason}: pushes wait", pipe=self.name, reason=str(error))
+                if not full:
+                    full = str(error)
+                    self._log.warning("pipe_full", "{pipe}: {reason}: pushes wait", pipe=self.name, reason=full)
                 await asyncio.sleep(FULL_RETRY_S)
+        if full:
+            self._log.info("pipe_room", "{pipe}: there is room again", pipe=self.name)
         for _ in range(forgotten):
             self._remembered_keys.popleft()
         removed = state.start > self.state.start

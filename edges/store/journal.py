@@ -211,8 +211,9 @@ class StoreJournal(Gathering):
     def _translated(self, error: StoreError) -> JournalError:
         if isinstance(error, Conflict) and error.key == f"{self._name}/holder":
             return JournalLocked(f"{self._name}: another process has taken this journal over")
-        kind = JournalFull if isinstance(error, StoreFull) else JournalError
-        return kind(f"{error}; nothing confirmed is lost, start again")
+        if isinstance(error, StoreFull):
+            return JournalFull(f"{error}; nothing confirmed is lost")
+        return JournalError(f"{error}; nothing confirmed is lost, start again")
 
     def _gather(self) -> None:
         """What the links have written goes into the batch."""

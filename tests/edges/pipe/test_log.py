@@ -191,7 +191,9 @@ def test_a_store_that_begins_anew_goes_on_at_the_pipes_positions(tmp_path: Path)
     in_store(tmp_path, again)
 
 
-def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(log_module, "FULL_RETRY_S", 0)
 
     async def work(log: PipeLog) -> None:
@@ -210,7 +212,9 @@ def test_a_full_disk_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert (log.next, not refusals) == (1, True)
         assert (await store.bounds(log.stream)).next == 1
 
-    in_store(tmp_path, work)
+    with caplog.at_level("INFO", "onceway"):
+        in_store(tmp_path, work)
+    assert caplog.messages == ["jobs: full: pushes wait", "jobs: there is room again"]  # once, not at each attempt
 
 
 class Received:
