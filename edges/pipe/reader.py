@@ -262,17 +262,14 @@ class Reader:
         return properties
 
     async def away(self) -> dict[str, str]:
-        """The stores that do not answer, and why. ConnectionFailed: no router knows the pipe."""
+        """The stores that do not answer at once, and why. ConnectionFailed: no router knows the pipe."""
         if not self._stores:
             await self._ask_routers()
-        found = {}
-        for url in self._stores:
-            link = _Attachment(url, self.topic, self._name, {})
-            why = await link.open(ANSWER_S, credit=0)
+        links = [_Attachment(url, self.topic, self._name, {}) for url in self._stores]
+        reasons = await asyncio.gather(*(link.open(TIMER_S, credit=0) for link in links))
+        for link in links:
             await link.close()
-            if why is not None:
-                found[str(url)] = why
-        return found
+        return {str(link.url): why for link, why in zip(links, reasons, strict=True) if why is not None}
 
     async def _ask_routers(self) -> None:
         """The stores of the pipe, as a router knows them."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import pty
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from chaos.live.ports import free_port
 from edges.pipe import push
+from edges.pipe.reader import ANSWER_S
 from tests.cli.conftest import onceway
 from tests.edges.pipe.network import PipeNetwork
 from tests.live import ROOT, wait_until
@@ -112,6 +115,19 @@ def test_a_push_that_waits_for_a_store_says_so_once_and_that_it_goes_on(network:
     said = (network.directory / "store-s.log").read_text()
     assert f"{network.data['s']}/store: new, nothing was in it  event=pipe_store_opened" in said
     assert f"; {pipe}, 1 messages, next position 1  event=pipe_store_opened" in f"; {said.rpartition('/store: ')[2]}"
+
+
+def test_a_store_that_hangs_is_named(network: PipeNetwork, pipe: str) -> None:
+    assert onceway("pipe", "push", pipe, "one", "--url", network.urls()).returncode == 0
+    os.kill(network.store_pid("s"), signal.SIGSTOP)
+    began = time.monotonic()
+    with module("onceway", "pipe", "push", pipe, "two", "--url", network.urls()) as pushed:
+        wait_until(lambda: "waits for" in pushed.errors, "the program says so")
+        assert time.monotonic() - began < ANSWER_S
+        os.kill(network.store_pid("s"), signal.SIGCONT)
+        pushed.rest()
+        said = f"[push] {pipe}: waits for store {network.store_url()} (no answer)"
+        assert pushed.errors.splitlines() == [said, f"[push] {pipe}: goes on"]
 
 
 def test_a_push_into_a_pipe_that_nobody_knows_asks_for_its_name(network: PipeNetwork) -> None:
