@@ -196,13 +196,12 @@ def _reason(error: OSError | UnicodeDecodeError) -> str:
 
 
 async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
-    from onceway.topology.values import format_host_port
-
     from edges.bus.edge import Edge
     from edges.bus.server import BusServer
     from onceway.client.driver import why_failed
     from onceway.logs import logger
     from onceway.loop import on_stop_signals
+    from onceway.values import format_host_port
 
     stop = asyncio.Event()
     on_stop_signals(stop.set)
