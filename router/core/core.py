@@ -23,7 +23,15 @@ from router.core.declarations import settings_digest
 from router.core.kept_maps import Keeper
 from router.core.map_parts import MapParts
 from router.core.membership import Membership
-from router.core.ports import Outcome, PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort, Term
+from router.core.ports import (
+    BrowserPort,
+    Outcome,
+    PublisherAttach,
+    PublisherPort,
+    SubscriberAttach,
+    SubscriberPort,
+    Term,
+)
 from router.core.publisher import Phase, Publisher
 from router.core.queue.address import QueueAddress
 from router.core.queue.free import Kind
@@ -73,6 +81,7 @@ class Core:
         self.counters = CountersByAddress()
         self.publishers: dict[PublisherPort, Publisher] = {}
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
+        self.browsers: dict[BrowserPort, QueueAddress] = {}
         self.map_parts = MapParts()
         digest = settings_digest(config)
         self.members = Membership(name, config.routers, digest, now)
@@ -194,6 +203,26 @@ class Core:
         if subscriber:
             subscriber.pump()
             self.drain()
+
+    def attach_browser(self, port: BrowserPort, address: str, now: float) -> None:
+        """A link wants to see what waits in a queue (protocol 16.11)."""
+        self.now = now
+        queue = self.address(address)
+        assert isinstance(queue, QueueAddress)
+        self.browsers[port] = queue
+        queue.browsing.attach(port)
+
+    def browser_looks(self, port: BrowserPort, now: float, *, again: bool = True) -> None:
+        """Its client has given credit. again: what has come since it saw all is wanted, too."""
+        self.now = now
+        self.browsers[port].browsing.look(port, again=again)
+        self.drain()
+
+    def detach_browser(self, port: BrowserPort, now: float) -> None:
+        self.now = now
+        queue = self.browsers.pop(port)
+        del queue.browsing.browsers[port]
+        self.touch(queue)
 
     def subscriber_heard(self, port: SubscriberPort, now: float) -> None:
         """The client of a queue's consumer has read the answer to its attach (protocol 16.8)."""

@@ -488,6 +488,29 @@ class Reason:
     why: bytes
 
 
+@dataclass(slots=True)
+class Browse:
+    """A browser attached at the sender wants to see what waits here, from that position on (protocol 16.11)."""
+
+    address: str
+    number: int
+    position: int
+    most: int
+
+
+@dataclass(slots=True)
+class Browsed:
+    """Answers a BROWSE. `position`: from where to go on. `last`: nothing more waits."""
+
+    address: str
+    number: int
+    position: int
+    last: bool
+    message_format: int
+    tags: list[bytes]
+    payloads: list[bytes]
+
+
 AddressMessage = (
     Pub
     | PubAck
@@ -517,6 +540,8 @@ AddressMessage = (
     | Return
     | Hold
     | Reason
+    | Browse
+    | Browsed
 )
 RouterMessage = Draining | Call | Called
 Message = Hello | RouterMessage | AddressMessage

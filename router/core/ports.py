@@ -106,6 +106,7 @@ class SubscriberAttach:
     settled_mode: bool = False  # snd-settle-mode settled was negotiated
     selection: Selection | None = None  # None: everything
     data: bytes = b""  # of whoever attaches it, at most MOST_DATA; all routers know it (protocol 7.10)
+    browses: bool = False  # it only sees what waits in a queue: it is no subscription
     keeps_map: bool = False  # routers keep its unsettled map, as its client presents none; the port is a KeptMapPort
 
 
@@ -181,6 +182,22 @@ class Selection(Protocol):
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[tuple[int, Outcome]]:
         """Returns the indexes of those that it does not get, ascending, and what counts as its outcome for each:
         ACCEPTED or REJECTED. The same message has the same answer for as long as the subscription is attached."""
+
+
+class BrowserPort(Protocol):
+    """A link that sees what waits in a queue, from the core's side (protocol 16.11)."""
+
+    def room(self) -> int:
+        """Returns how many messages it can be shown now."""
+
+    def show(self, tags: list[bytes], payloads: list[bytes], message_format: int) -> None:
+        """Shows messages, no more than there was room for."""
+
+    def send_waiting(self) -> None:
+        """There may be room again."""
+
+    def seen_all(self) -> None:
+        """All routers have shown what waits."""
 
 
 class PublisherPort(Protocol):

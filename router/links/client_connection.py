@@ -43,6 +43,7 @@ from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
 from router.config import RouterConfig
 from router.links.anonymous import AddressPort, AnonymousLink
+from router.links.browser_link import BrowserLink
 from router.links.client_log import ClientLog
 from router.links.limits import MEMORY, POLICIES, UNREAD
 from router.links.management import ManagementLink, check_may_read, is_management
@@ -243,7 +244,7 @@ class ClientConnection:
         ports, self._outputs = self._outputs, {}
         for port in ports:
             if not port.detached:
-                self.core.subscriber_credit(port, now)
+                port.has_room(now)
 
     def close(self, error: Error | None) -> None:
         if not self.connection.closing:
@@ -435,10 +436,13 @@ class ClientConnection:
                 )
                 admission.check_map(self, subscriber, len(remote.unsettled or ()), now)
                 strip(remote)
-                receiving = SubscriberLink(self, link, subscriber, modes)
+                receiving = (BrowserLink if subscriber.browses else SubscriberLink)(self, link, subscriber, modes)
                 link.context = receiving
                 self.ports[receiving] = None
-                self.core.attach_subscriber(receiving, subscriber, now)
+                if isinstance(receiving, BrowserLink):
+                    receiving.open(now)
+                else:
+                    self.core.attach_subscriber(receiving, subscriber, now)
         except RemoteProtocolError as error:
             if isinstance(error, Unauthorized):
                 admission.count_refusal(POLICIES)
@@ -481,7 +485,7 @@ class ClientConnection:
         for link in event.session.links:
             port = link.context
             if isinstance(port, SubscriberLink) and port.answered and not port.detached:
-                self.core.subscriber_credit(port, now)
+                port.has_room(now)
 
     def _session_ended(self, event: SessionEnded, now: float) -> None:
         for link in event.session.links:

@@ -254,8 +254,11 @@ def read_subscriber(
     most_bytes = attach.max_message_size or 0
     if most_bytes >= config.max_message_size:
         most_bytes = 0
+    browses = False
     if queue:
-        _check_consumer(source, bool(wants), most_bytes, config)
+        browses = source.distribution_mode == COPY
+        if not browses:
+            _check_consumer(bool(wants), most_bytes, config)
     return (
         SubscriberAttach(
             container,
@@ -271,6 +274,7 @@ def read_subscriber(
             mode_first=modes.first,
             settled_mode=modes.settled,
             selection=Selection(wants, most_bytes) if wants or most_bytes else None,
+            browses=browses,
         ),
         modes,
     )
@@ -432,13 +436,8 @@ def _make_node(source: Source, router: str, token: Callable[[], str] | None) -> 
     return f"{DYNAMIC_PREFIX}{router}/{token()}"
 
 
-def _check_consumer(source: Source, filtered: bool, most_bytes: int, config: RouterConfig) -> None:
+def _check_consumer(filtered: bool, most_bytes: int, config: RouterConfig) -> None:
     """What a consumer of a queue cannot have: a message that it does not get would have to go to another."""
-    if source.distribution_mode == COPY:
-        raise RemoteProtocolError(
-            NOT_IMPLEMENTED,
-            "attach.source.distribution-mode: copy: a queue cannot be browsed; write move, or leave it out",
-        )
     if filtered:
         raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source.filter: a queue takes no filters; leave them out")
     if most_bytes:

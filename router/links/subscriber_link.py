@@ -266,7 +266,11 @@ class SubscriberLink:
             if self._unheard and event.flow.delivery_count is not None:
                 self._unheard = False
                 self.connection.core.subscriber_heard(self, now)
-            self.connection.core.subscriber_credit(self, now)
+            self.has_room(now)
+
+    def has_room(self, now: float) -> None:
+        """More may be sent than before."""
+        self.connection.core.subscriber_credit(self, now)
 
     def on_dispositions(self, event: Dispositions, now: float) -> None:
         if self.detached:
@@ -308,7 +312,7 @@ class SubscriberLink:
 
     def resume_flow(self) -> None:
         self.paused = False
-        self.connection.core.subscriber_credit(self, self.connection.now)
+        self.has_room(self.connection.now)
 
     # --- expiry
 

@@ -19,6 +19,8 @@ from router.core.messages import (
     Accept,
     AcceptSync,
     Assign,
+    Browse,
+    Browsed,
     Call,
     Called,
     Credit,
@@ -229,6 +231,16 @@ def _decode_assign(r: Reader, address: str) -> Assign:
     )  # fmt: skip
 
 
+def _encode_browsed(m: Browsed) -> list[bytes]:
+    head = U64.pack(m.number) + U64.pack(m.position) + (b"\1" if m.last else b"\0") + U32.pack(m.message_format)
+    return [write_string(m.address), head, write_tags(m.tags), write_payload_lengths(m.payloads), *m.payloads]
+
+
+def _decode_browsed(r: Reader, address: str) -> Browsed:
+    number, position, last, message_format, tags = r.u64(), r.u64(), r.flag(), r.u32(), r.tags()
+    return Browsed(address, number, position, last, message_format, tags, r.payloads(len(tags)))
+
+
 def _encode_accept(m: Accept) -> bytes:
     return write_string(m.address) + write_rejections(m.ranges)
 
@@ -328,9 +340,11 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Stopped, _NAME, _TERM, _U64),
     _in_order(Hold, _PUBLISHER, _TERM, _NAME, _TERM, _TAGS, _TAGS, _FLAG),
     _in_order(Reason, _RANGES, _BINARY),
+    _in_order(Browse, _U64, _U64, _U64),
+    (Browsed, _encode_browsed, _decode_browsed),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
-_WITH_PAYLOADS: Final = [bytes([kind]) for kind, (cls, _, _) in enumerate(_KINDS) if cls in (Data, Assign)]
+_WITH_PAYLOADS: Final = [bytes([kind]) for kind, (cls, _, _) in enumerate(_KINDS) if cls in (Data, Assign, Browsed)]
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]
 
 
@@ -346,7 +360,7 @@ def encode_parts(message: Message) -> Encoded:
     body = encoder(message)
     if isinstance(body, bytes):
         return kind + body
-    assert isinstance(message, Data | Assign)
+    assert isinstance(message, Data | Assign | Browsed)
     if max(map(len, message.payloads), default=0) < LARGE:
         return b"".join([kind, *body])
     first = len(body) - len(message.payloads)

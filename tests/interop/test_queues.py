@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from proton import Delivery
-from proton.reactor import Copy
+from proton.reactor import Copy, Selector
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
 import onceway
@@ -142,7 +142,30 @@ def test_what_a_consumer_leaves_undecided_goes_to_another(
 
 
 def test_what_a_queue_does_not_do_is_refused(connections: dict[str, BlockingConnection]) -> None:
-    with pytest.raises(LinkDetached, match="cannot be browsed"):
-        connections["a"].create_receiver(unique("jobs"), options=Copy())
+    with pytest.raises(LinkDetached, match="takes no filters"):
+        connections["a"].create_receiver(unique("jobs"), options=Selector("a = 1"))
     source = connections["a"].create_receiver(unique("jobs")).link.remote_source
     assert source.distribution_mode == source.DIST_MODE_MOVE
+
+
+def test_a_browser_sees_what_waits_at_all_routers_and_takes_nothing(
+    network: LiveNetwork, connections: dict[str, BlockingConnection], publishes: onceway.sync.Connection
+) -> None:
+    queue = unique("jobs")
+    consumer = connections["c"].create_receiver(queue, credit=0)
+    near = publishes.publisher(queue)
+    sent = [near.put(body) for body in ("one", "two")]
+    with onceway.sync.connect(network["b"].url, container=unique("publisher")) as elsewhere:
+        sent.append(elsewhere.publisher(queue).put("three"))
+        for _ in range(2):
+            browser = connections["c"].create_receiver(queue, name=unique("browser"), options=Copy())
+            assert browser.link.remote_source.distribution_mode == browser.link.remote_source.DIST_MODE_COPY
+            assert [browser.receive(timeout=BOUND_S).body for _ in range(3)] == ["one", "two", "three"]
+            browser.link.drain(5)
+            connections["c"].wait(lambda link=browser.link: not link.credit, timeout=BOUND_S)
+            assert not browser.fetcher.has_message
+            browser.close()
+        consumer.link.flow(5)
+        assert sorted(take(connections["c"], consumer, 3)) == ["one", "three", "two"]
+        for one in sent:
+            one.wait(BOUND_S)

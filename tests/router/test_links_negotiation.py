@@ -258,7 +258,6 @@ QUEUE = RouterConfig("a", defaults=AddressConfig(type="queue"), max_message_size
 @pytest.mark.parametrize(
     ("attach", "text"),
     [
-        (receiving(source=Source("q", distribution_mode=Symbol("copy"))), "distribution-mode: copy"),
         (
             receiving(
                 source=Source(

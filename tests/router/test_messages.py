@@ -49,6 +49,13 @@ def entries(draw: st.DrawFn) -> m.Entries:
     return m.Entries(position, draw(U32), tags, payloads, owed)
 
 
+@st.composite
+def browsed(draw: st.DrawFn) -> m.Browsed:
+    tags = draw(st.lists(TAG.filter(bool), max_size=5))
+    payloads = [draw(st.binary(max_size=40)) for _ in tags]
+    return m.Browsed(draw(ADDRESS), draw(U64), draw(U64), draw(st.booleans()), draw(U32), tags, payloads)
+
+
 DECLARED = st.builds(m.DeclaredAddress, ADDRESS, st.booleans(), st.lists(NAME, max_size=2).map(tuple))
 DECLARATION = st.builds(m.Declaration, ADDRESS, U64, st.lists(DECLARED, max_size=2).map(tuple))
 
@@ -113,6 +120,8 @@ MESSAGE = st.one_of(
     st.builds(m.Credit, ADDRESS, NAME, TERM, U64, U64),
     st.builds(m.Stopped, ADDRESS, NAME, TERM, U64),
     st.builds(m.Return, ADDRESS, NAME, TERM, U64, st.lists(REJECTION, max_size=4)),
+    st.builds(m.Browse, ADDRESS, U64, U64, U64),
+    browsed(),
     st.builds(m.Reason, ADDRESS, st.lists(RANGE, max_size=4), st.binary(max_size=9)),
 )
 

@@ -8,8 +8,12 @@ from hashlib import blake2b
 import pytest
 
 from amqp10.events import LinkFlow, Transfers
+from amqp10.link import Link
+from amqp10.outcomes import ACCEPTED
+from amqp10.performatives import SND_SETTLED
 from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
+from amqp10.types import Described, Symbol
 from onceway.status import records
 from router.config import AddressConfig, RouterConfig
 from router.core.ports import Outcome
@@ -17,7 +21,7 @@ from router.core.queue.free import PRIORITY, Kind, data_of
 from router.links.kinds import kinds_of, number_of
 from tests.router.ends import SubscriberEnd
 from tests.router.harness import TOPIC, Mesh, undecided
-from tests.router.links import BODY, make, payloads
+from tests.router.links import BODY, Client, make, payloads
 
 QUEUE = AddressConfig(type="queue", max_redeliveries=2)
 
@@ -272,3 +276,41 @@ def test_kinds_are_read_from_messages_and_what_cannot_be_read_is_plain() -> None
         5: Kind(4, groups[5]),
     }
     assert number_of("one") == int.from_bytes(blake2b(b"one", digest_size=2).digest(), "big") % 1024
+
+
+def _values(client: Client, link: Link) -> list[object]:
+    return [Message.decode(payload).value for payload in payloads(client.seen(Transfers, link))]
+
+
+def test_a_browser_sees_what_waits_once_and_takes_nothing() -> None:
+    clients = make(RouterConfig("a", routers=("a",), defaults=QUEUE))
+    client = clients.connect("c")
+    consumer = client.receiver("in", source=Source("q"), credit=1)
+    sender = client.sender("out", target=Target("q"))
+    bodies = [Message(i, application_properties={"a": i % 2}).encode() for i in range(60)]
+    sender.send([b"%d" % i for i in range(30)], bodies[:30])
+    sender.send([b"%d" % i for i in range(30, 59)], bodies[30:59], message_format=1)
+    clients.exchange()
+    browsing = Source("q", distribution_mode=Symbol("copy"))
+    browser = client.receiver("look", source=browsing, credit=10)
+    answer = client.answered(browser)
+    assert (answer.source.distribution_mode, answer.snd_settle_mode) == ("copy", SND_SETTLED)
+    assert _values(client, browser) == [*range(1, 11)]
+    browser.grant(1_000, drain=True)
+    clients.exchange()
+    assert _values(client, browser) == [*range(1, 59)]
+    assert not browser.credit, "drained"
+    sender.send([b"59"], bodies[59:])
+    clients.exchange()
+    assert len(_values(client, browser)) == 58, "what comes later is shown when its client asks again"
+    browser.grant(1)
+    clients.exchange()
+    assert _values(client, browser)[58:] == [59]
+    odd = {Symbol("f"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
+    choosing = client.receiver("odd", source=Source("q", distribution_mode=Symbol("copy"), filter=odd), credit=200)
+    assert _values(client, choosing)[:15] == [*range(1, 30, 2)]
+    browser.detach(None, closed=True)
+    consumer.dispose(0, 0, ACCEPTED, False)
+    consumer.grant(200)
+    clients.exchange()
+    assert _values(client, consumer) == [*range(60)]

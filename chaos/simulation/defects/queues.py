@@ -8,7 +8,9 @@ from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
 from router.core.irregular import Irregular
 from router.core.messages import SubscriptionName
+from router.core.ports import BrowserPort
 from router.core.publisher import Publisher
+from router.core.queue.browsing import Browsing
 from router.core.queue.consumer import Consumer, Nobody
 from router.core.queue.deliveries import QueueDeliveries
 from router.core.queue.expiring import Expiring
@@ -53,6 +55,11 @@ def newest_first(self: FreeRecords, *limits: Any) -> list[Stretch]:
     return stretches[::-1]
 
 
+def look_here_only(self: Browsing, port: BrowserPort, again: bool) -> None:
+    self.browsers[port].left = [self.core.name] * again
+    self.go_on(self.browsers[port])
+
+
 HOLDER = Groups.holder
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
@@ -74,6 +81,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_group_that_somebody_may_hold": ([(Groups, "_doubted", always(()))], "G3"),
     "queue_group_given_to_two": ([(Groups, "noted", say_nothing)], "G3"),
     "queue_higher_priority_first": ([(FreeRecords, "note", say_nothing)], "G3"),
+    "queue_browser_sees_what_waits": ([(Browsing, "look", look_here_only)], "G1"),
+    "queue_browsed_router_dies": ([(Browsing, "router_down", say_nothing)], "G4"),
     "queue_round_that_is_over": ([(QueueDeliveries, "_end_round", say_nothing)], "G3"),
 }
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {}

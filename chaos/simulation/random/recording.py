@@ -73,6 +73,8 @@ NOT_RECORDED = {
     "started_fresh_beside_others": "its router is started fresh, which random schedules never do beside others",
     "known_by_a_hello_of_the_attach_itself": "all routers die in it, and nobody is left who could be told of a loss",
     "queue_higher_priority_first": "its consumer gets its credit by hand",
+    "queue_browser_sees_what_waits": "random schedules have no browsers",
+    "queue_browsed_router_dies": "random schedules have no browsers",
     "queue_expires_where_nobody_has_credit": "its consumer never gives credit, so that what has no ttl waits for ever",
     "leave_of_an_earlier_subscription": "its subscriber leaves and comes back by hand, in one process",
 }  # fmt: skip

@@ -6,6 +6,7 @@ from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds
 from chaos.simulation.world.clients import MEMORY
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.queue_checker import QueueChecker
+from chaos.simulation.world.subscribers import Browser
 from router.config import AddressConfig
 
 QUEUE = AddressConfig(type="queue")
@@ -246,4 +247,29 @@ def queue_higher_priority_first(world: Worlds) -> None:
     s.w.subscriber("s0").flush()
     s.run()
     assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [("p0", 1)], "G3 the lower one is first"
+    s.finish()
+
+
+def _browsed(world: Worlds) -> tuple[Schedule, Browser]:
+    """s0 at B has m0 in hand, and no more credit. What else P at A and Q at C have sent waits there. A browser is
+    coming."""
+    browser = Browser()
+    s = Schedule(world("ABC", [P("p0"), P("p1")], [S("s0", credit=1), browser], address=QUEUE))
+    s.up("s0@B", "p0@A", "p1@C").hold(("accept",)).send("p0").run().send("p0", 2).send("p1").run()
+    return s, browser
+
+
+def queue_browser_sees_what_waits(world: Worlds) -> None:
+    """The browser at B sees all of that, and not m0. It takes nothing."""
+    s, browser = _browsed(world)
+    s.attach("b0@B").run()
+    assert browser.seen == [("p0", 1), ("p0", 2), ("p1", 0)], f"G1 the browser has seen {browser.seen}"
+    s.finish()
+
+
+def queue_browsed_router_dies(world: Worlds) -> None:
+    """A dies before the browser's router has its answer. The browser sees what waits at C."""
+    s, browser = _browsed(world)
+    s.hold(("msg", "A", "B")).attach("b0@B").run().step("crash", "A").run()
+    assert browser.seen == [("p1", 0)], f"G4 the browser has seen {browser.seen}"
     s.finish()

@@ -302,3 +302,25 @@ class Subscriber(Client):
             self.unsettled = {} if self.closed else self.unsettled
         else:
             raise AssertionError(f"{self.name}: detached with {condition}")
+
+
+class Browser(Subscriber):
+    """Sees what waits in a queue: a link with distribution-mode copy (protocol 16.11)."""
+
+    def __init__(self, name: str = "b0", credit: int = 100) -> None:
+        super().__init__(name, PLAIN, credit)
+        self.seen: list[tuple[str, int]] = []
+
+    def attach(self, session: Any) -> None:
+        source = Source(address=ADDRESS, distribution_mode=Symbol("copy"))
+        self.say_attach(session, None, source=source, target=Target(address=self.name))
+
+    def on_attached(self, attach: Any) -> None:
+        self.state = "on"
+        self.link.grant(self.credit)
+
+    def on_transfer(self, delivery_id: int, tag: bytes, payload: bytes) -> None:
+        self.seen.append(mid_of(payload))
+
+    def grant(self) -> None:
+        """It has had its credit."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from router.core.address import Address
+from router.core.queue.browsing import Browsing
 from router.core.queue.deliveries import QueueDeliveries
 from router.core.queue.egress import QueueEgress
 from router.core.queue.free import GROUPS_SIZE
 from router.core.queue.ingress import QueueIngress, QueueStreams
 from router.core.queue.records import QueueRecords
+
+if TYPE_CHECKING:
+    from router.core.core import Core
 
 
 class QueueAddress(Address):
@@ -26,6 +30,11 @@ class QueueAddress(Address):
     deliveries: QueueDeliveries
     egress: QueueEgress
 
+    def __init__(self, core: Core, name: str, first_position: int) -> None:
+        super().__init__(core, name, first_position)
+        self.browsing = Browsing(self)
+        self.handlers.update(self.browsing.handlers())
+
     def data_on_the_wire(self, data: bytes) -> bytes:
         return bytes(GROUPS_SIZE) + data if data else b""
 
@@ -34,7 +43,11 @@ class QueueAddress(Address):
 
     def is_empty(self) -> bool:
         self.egress.forget_nobody()
-        return super().is_empty()
+        return super().is_empty() and not self.browsing.browsers
+
+    def router_down(self, router: str) -> None:
+        super().router_down(router)
+        self.browsing.router_down(router)
 
     def tick(self) -> None:
         super().tick()
