@@ -44,7 +44,11 @@ ROWS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         RHEA: ("test_ten_megabytes_from_rhea_to_rhea",),
     },
     "queues": {
-        PROTON: ("test_outcomes_of_a_consumer", "test_what_a_consumer_leaves_undecided_goes_to_another"),
+        PROTON: (
+            "test_outcomes_of_a_consumer",
+            "test_what_a_consumer_leaves_undecided_goes_to_another",
+            "test_a_browser_sees_what_waits_at_all_routers_and_takes_nothing",
+        ),
         RHEA: ("test_rhea_publishes_and_consumers_at_two_routers_share",),
     },
     "anonymous terminus": {
