@@ -1,7 +1,7 @@
 """Rows per second into Spark: publishers -> routers -> ingest's log -> Spark's batches, beside Spark's own rate source.
 
     python -m bench.spark [--rows 1000000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--every "2 seconds"]
-                          [--publishers 4] [--json FILE]
+                          [--publishers 4] [--partitions 1] [--latency SECONDS] [--json FILE]
 
 Every run is the whole way: publishers that count a message when it is settled, one router or three in line in the full
 exactly-once protocol, `readStream.format("onceway")`, and a sink.  The clock runs from the start of the first publisher
@@ -10,24 +10,33 @@ same session: what Spark takes for itself.
 
 CPU microseconds a row are by process, since they depend less on who else is running: rows per second on c idle cores
 are at most c / their sum, which ends the line.  JVM: driver and executors, its compiling and planning included.
+
+--latency: in place of all that, how long a message of 200 a second is on its way until foreachBatch is called with its
+batch, by a query without a pause between batches, and what a batch spends its time on.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import itertools
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onceway
 from bench.processes import family
 from onceway.spark.session import NoSpark, session
 from tests.live import LiveNetwork, wait_until
@@ -74,6 +83,8 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sinks", default="noop,parquet")
     parser.add_argument("--every", default="2 seconds", help="between batches; each costs the JVM 0.1 to 0.2 s of CPU")
     parser.add_argument("--publishers", type=int, default=4, help="processes; each has up to 1,000 messages under way")
+    parser.add_argument("--partitions", type=int, default=1, help="of the topic, each with a process that receives it")
+    parser.add_argument("--latency", type=float, metavar="SECONDS", help="measure for so long how long messages take")
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
     return parser.parse_args(argv)
 
@@ -88,7 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     runs: list[Run] = []
     try:
-        for sink in args.sinks.split(","):
+        if args.latency:
+            latency(spark, args.latency, args.size)
+            args.sinks = ""
+        for sink in filter(None, args.sinks.split(",")):
             runs.append(rate(spark, sink, args.rows, args.size))
             print(line(runs[-1]), flush=True)
             for routers in map(int, args.routers.split(",")):
@@ -155,15 +169,16 @@ def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespa
             .option("topic", "bench")
             .option("subscription", "bench")
             .option("walLocation", str(home / "log"))
+            .option("partitions", args.partitions)
             .load()
         )
         query = write(frame, sink, home, args.every)
         try:
             wait_until(lambda: attached(query), "the subscription", BOUND_S)
-            publish(live[names[0]].url, WARM_UP_ROWS, args.size, 1)
+            publish(live[names[0]].url, WARM_UP_ROWS, args.size, ["warm-up"])
             wait_until(lambda: rows_of(query) >= WARM_UP_ROWS, "the warm-up", BOUND_S)
             before, began = cpu(), time.monotonic()
-            spent = publish(live[names[0]].url, args.rows, args.size, args.publishers)
+            spent = publish(live[names[0]].url, args.rows, args.size, spread(args.publishers, args.partitions))
             total = args.rows // args.publishers * args.publishers + WARM_UP_ROWS
             wait_until(lambda: rows_of(query) >= total, "the last row", BOUND_S)
             seconds, after = time.monotonic() - began, cpu()
@@ -174,7 +189,76 @@ def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespa
     shutil.rmtree(home, ignore_errors=True)  # the ingest may be about to end
     rows = total - WARM_UP_ROWS
     costs = {"publishers": spent / rows * 1e6, **per_row(before, after, rows)}
-    return Run(f"{routers} router{'s' * (routers > 1)} to {sink}", rows, seconds, costs)
+    parts = f", {args.partitions} partitions" if args.partitions > 1 else ""
+    return Run(f"{routers} router{'s' * (routers > 1)} to {sink}{parts}", rows, seconds, costs)
+
+
+def spread(publishers: int, partitions: int) -> list[str]:
+    """Names of publishers of which each partition gets as many as the others (router/links/filters.py)."""
+    names: list[str] = []
+    full: Counter[int] = Counter()
+    for number in itertools.count():
+        name = f"bench-{number}"
+        digest = blake2b(f"{name}\0{name}".encode(), digest_size=8).digest()
+        partition = int.from_bytes(digest, "big") % partitions
+        if full[partition] < -(-publishers // partitions):
+            full[partition] += 1
+            names.append(name)
+        if len(names) == publishers:
+            break
+    return names
+
+
+def latency(spark: SparkSession, seconds: float, size: int) -> None:
+    home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
+    called: list[float] = []  # ms of each message until the function is called, and
+    there: list[float] = []  # until its rows are there
+    phases: list[dict[str, int]] = []
+
+    def take(frame: DataFrame, batch: int) -> None:
+        began = time.time_ns()
+        sent = [int(bytes(row.value).split()[0]) for row in frame.select("value").collect()]
+        ended = time.time_ns()
+        called.extend((began - at) / 1e6 for at in sent)
+        there.extend((ended - at) / 1e6 for at in sent)
+
+    with LiveNetwork(home, ("a",)) as live:
+        live.start()
+        source = spark.readStream.format("onceway").option("url", live["a"].url).option("topic", "bench")
+        frame = source.option("subscription", "bench").option("walLocation", str(home / "log")).load()
+        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(home / "checkpoint")).start()
+        try:
+            wait_until(lambda: attached(query), "the subscription", BOUND_S)
+            over = threading.Event()
+            publisher = threading.Thread(target=lambda: asyncio.run(tick(live["a"].url, size, over)))
+            publisher.start()
+            time.sleep(max(15.0, seconds / 2))  # most of what the JVM does at first is compiling
+            called.clear()
+            there.clear()
+            warm = query.lastProgress.batchId
+            time.sleep(seconds)
+            over.set()
+            publisher.join(BOUND_S)
+            wanted = [one for one in query.recentProgress if one.batchId > warm and one.numInputRows]
+            phases += [dict(one.durationMs) for one in wanted]
+        finally:
+            query.stop()
+    shutil.rmtree(home, ignore_errors=True)
+    for what, found in (("until foreachBatch is called", called), ("until its rows are there", there)):
+        cuts = statistics.quantiles(found, n=100)
+        print(f"{len(found)} messages, {what}: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
+    means = {name: statistics.fmean(one.get(name, 0) for one in phases) for name in phases[0]}
+    print(f"{len(phases)} batches, ms: {', '.join(f'{name} {value:.0f}' for name, value in sorted(means.items()))}")
+
+
+async def tick(url: str, size: int, over: threading.Event) -> None:
+    """200 messages a second that say when they were published."""
+    async with onceway.connect(url) as connection:
+        publisher = await connection.publisher("bench")
+        while not over.is_set():
+            await publisher.put((b"%d " % time.time_ns()).ljust(size, b"."))
+            await asyncio.sleep(0.005)
+        await publisher.drain()
 
 
 def attached(query: StreamingQuery) -> bool:
@@ -187,12 +271,12 @@ def attached(query: StreamingQuery) -> bool:
     )
 
 
-def publish(url: str, rows: int, size: int, publishers: int) -> float:
+def publish(url: str, rows: int, size: int, names: Sequence[str]) -> float:
     """Returns when all is settled: CPU seconds."""
     argv = [sys.executable, "-m", "onceway", "publish", "bench", "--url", url]
-    argv += ["--count", str(rows // publishers), "--size", str(size)]
+    argv += ["--count", str(rows // len(names)), "--size", str(size)]
     before = os.times()
-    children = [subprocess.Popen(argv, stdout=subprocess.DEVNULL) for _ in range(publishers)]
+    children = [subprocess.Popen([*argv, "--name", name], stdout=subprocess.DEVNULL) for name in names]
     codes = [child.wait(BOUND_S) for child in children]
     if any(codes):
         raise RuntimeError("onceway publish failed: see above")

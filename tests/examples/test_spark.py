@@ -30,6 +30,13 @@ def test_one_file_does_for_receivers_and_queries(tmp_path: Path) -> None:
         assert source_options(lake.options_of(file), "stream").ingest == "driver"
 
 
+def test_kubernetes_takes_the_manifest() -> None:
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="needs onceway[check]")
+    for version in ("1.28", kubernetes_validate.latest_version()):
+        for item in MANIFEST:
+            kubernetes_validate.validate(item, version, strict=True)
+
+
 def test_the_manifest_starts_what_the_image_has_with_files_and_ports_that_are_there(tmp_path: Path) -> None:
     config, *workloads = MANIFEST
     in_pods = tmp_path / "lake.yaml"

@@ -217,6 +217,21 @@ def test_a_write_with_an_identity_is_published_once(
     assert audience.values("orders") == audience.values("returns") == [f"{number}" for number in range(100)]
 
 
+def test_the_notebook_runs_from_top_to_bottom(
+    spark: Any, network: Any, audience: Audience, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = json.loads((ROOT / "examples" / "spark" / "topic.ipynb").read_text())
+    code = "\n".join("".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code")
+    monkeypatch.setattr("onceway.spark.session.session", lambda app: spark)
+    for written, ours in (
+        ("amqp://127.0.0.1:5672", network.urls()), ("/tmp/onceway-notebook", str(tmp_path)), ("greetings", "returns"),
+    ):  # fmt: skip
+        assert written in code
+        code = code.replace(f'"{written}"', f'"{ours}"')
+    exec(compile(code, "topic.ipynb", "exec"), {})
+    wait_until(lambda: audience.values("returns") == ["hello", "world"], "the greetings", WITHIN_S)
+
+
 DRIVER = """
 import sys
 from pathlib import Path
