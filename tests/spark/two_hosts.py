@@ -478,10 +478,13 @@ def main() -> int:
         return 2
     if not is_inside():
         # the users have names here alone: Java and Hadoop ask for them
-        users = args.directory / "passwd"
-        lines = [f"{name}:x:{user}:{GROUP}::{args.directory / name}:/bin/sh\n" for name, user in USERS.items()]
-        users.write_text(Path("/etc/passwd").read_text() + "".join(lines))
-        named = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"', str(users))
+        etc = args.directory / "etc"
+        shutil.copytree("/etc", etc, symlinks=True)
+        with (etc / "passwd").open("a") as users:
+            users.writelines(
+                f"{name}:x:{user}:{GROUP}::{args.directory / name}:/bin/sh\n" for name, user in USERS.items()
+            )
+        named = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"', str(etc))
         command, environment = command_inside([*named, sys.executable, "-m", "tests.spark.two_hosts", *sys.argv[1:]])
         return subprocess.run(command, env=environment, check=False).returncode
     print(f"seed {args.seed}, {args.faults} faults", flush=True)
