@@ -55,6 +55,8 @@ class BusMetrics:
         for gauge in (self.queue_batches, self.queue_events):
             gauge.clear()
         for subscriber in filter(lambda each: bus.serves(each.identity), bus.subscribers.values()):
+            for counter in (self.added, self.removed, self.autodropped):
+                counter(subscriber.name)  # a rate of 0 is there from the first scrape on
             queued = bus.pending(subscriber)
             self.queue_events.labels(subscriber.name).set(queued)
             self.queue_batches.labels(subscriber.name).set(-(-queued // subscriber.max_events))

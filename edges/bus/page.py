@@ -39,7 +39,8 @@ section { padding: 1em; margin-top: 1em }
 table { border-collapse: collapse; width: 100% }
 th { color: var(--soft); font-weight: 500 }
 th, td { text-align: left; padding: .35em 1.2em .35em 0; border-bottom: 1px solid var(--rule); vertical-align: top }
-td { overflow-wrap: anywhere } td:first-child { font-weight: 600; overflow-wrap: normal }
+td { overflow-wrap: anywhere } td:first-child { font-weight: 600 }
+td:first-child, td:last-child { overflow-wrap: normal }
 tr:last-child > td { border-bottom: 0 } .number { text-align: right; white-space: nowrap }
 @media (max-width: 50em) {
   table, tbody, tr, td { display: block } thead { display: none }

@@ -518,3 +518,34 @@ def test_the_metrics_have_the_names_of_the_contract(bus: BusProcess, topic: str,
         assert bus.metric(f"{prefix}storage_{metric}_bytes") == 0
     assert bus.metric(f"{prefix}process_total", status="start", type="edge") == 1
     assert bus.metric(f"{prefix}process_total", status="stop", type="edge") == 0
+
+
+def test_the_counters_of_a_queue_give_its_rates(bus: BusProcess, topic: str, make_sink: Sinks) -> None:
+    """What `rate()` of Prometheus takes the difference of: what comes into a queue and what leaves it, for each."""
+    names = [f"{topic.replace('_', '-')}-{which}" for which in ("well", "ill")]
+    owner, readers = bus.client(), [bus.client(name) for name in names]
+    bus.push(owner, topic)
+    for reader, status in zip(readers, (200, 500), strict=True):
+        bus.subscribe(reader, make_sink(lambda _, status=status: status), topic)
+
+    def flows() -> list[tuple[float, float]]:
+        kinds = ("added", "removed")
+        return [
+            (first, second)
+            for name in names
+            for first, second in [[bus.metric(f"onceway_bus_events_{kind}_total", subscriber=name) for kind in kinds]]
+        ]
+
+    def push(count: int, before: int) -> None:
+        for number in range(count):
+            assert bus.push(owner, topic, number) == 204
+        wait_until(lambda: bus.subscription(readers[0])["events"]["sent"] == before + count, "one takes them")
+
+    push(2, 0)
+    began = flows()
+    push(5, 2)
+    assert [(added - a, removed - r) for (added, removed), (a, r) in zip(flows(), began, strict=True)] == [
+        (5, 5),
+        (5, 0),
+    ]
+    assert [bus.metric("onceway_bus_queue_events", subscriber=name) for name in names] == [0, 7]
