@@ -26,6 +26,7 @@ from amqp10.events import (
     SessionBegun,
     SessionEnded,
     SessionFlow,
+    TransferPart,
     Transfers,
 )
 from amqp10.link import Link
@@ -82,6 +83,7 @@ __all__ = [
     "SessionFlow",
     "Source",
     "Target",
+    "TransferPart",
     "Transfers",
     "resume_action",
 ]

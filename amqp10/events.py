@@ -130,9 +130,31 @@ class ResumedTransfer:
 
 
 @dataclass(slots=True)
+class TransferPart:
+    """The next bytes of a delivery that is passed on while it arrives (`ReceiverLink.part_size`). Nothing else of its
+    link comes before the last part.
+
+    offset: how many bytes came before. more: another part follows. aborted: this is the last part, and the delivery is
+    void, as if it had never been sent. settled and state: as of now, since any frame may bring them (AMQP 2.7.5)."""
+
+    link: ReceiverLink
+    delivery_id: int
+    tag: bytes
+    payload: bytes
+    offset: int
+    more: bool
+    aborted: bool
+    settled: bool
+    state: DeliveryState | None
+    resume: bool
+    message_format: int | None
+
+
+@dataclass(slots=True)
 class Dispositions:
     """The peer's dispositions for deliveries first_id .. last_id (inclusive) of this link: sent by this side on a
-    SenderLink, received by it on a ReceiverLink. Deliveries that either side had settled before are left out."""
+    SenderLink, received by it on a ReceiverLink. Deliveries that either side had settled before are left out. A
+    receiver may speak of a delivery before it has all of it (`SenderLink.open_delivery`)."""
 
     link: Link
     first_id: int
@@ -165,6 +187,7 @@ Event = (
     | SessionFlow
     | Transfers
     | ResumedTransfer
+    | TransferPart
     | Dispositions
     | LinkDetached
 )

@@ -1,7 +1,8 @@
 """The receiving end of a link: granting credit, joining deliveries from their frames (AMQP 2.6.7, 2.6.14).
 
 Knows what the sender may still send, and holds at most one delivery whose last frame has not arrived. Complete
-deliveries leave as events. Next: session.py, which passes runs (transfers.py) and single transfers.
+deliveries leave as events, large ones in parts if the owner asks for that. Next: session.py, which passes runs
+(transfers.py) and single transfers.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, LinkViolation
-from amqp10.events import ResumedTransfer, Transfers
+from amqp10.events import ResumedTransfer, TransferPart, Transfers
 from amqp10.link import ATTACH_RECEIVED, ATTACHED, NEW, Link
 from amqp10.performatives import RCV_FIRST, RCV_SECOND, SND_SETTLED
 from amqp10.serial import WRAP, unwrap
@@ -27,7 +28,7 @@ CHUNK_OVERHEAD = 64  # bytes that holding one frame's payload takes in addition,
 class _Partial:
     """A delivery whose last frame has not arrived."""
 
-    __slots__ = ("chunks", "delivery_id", "first", "held", "settled", "size", "state")
+    __slots__ = ("chunks", "delivery_id", "first", "held", "passed", "settled", "size", "state")
 
     def __init__(self, delivery_id: int, first: Transfer) -> None:
         self.delivery_id = delivery_id
@@ -37,11 +38,12 @@ class _Partial:
         self.chunks: list[bytes] = []
         self.size = 0
         self.held = 0  # counted in connection.incomplete_size
+        self.passed = 0  # bytes that have left as parts
 
 
 class ReceiverLink(Link):
     __slots__ = ("_drain", "_partial", "available", "delivery_count", "drained_credit", "flow_properties",
-                 "highest_limit", "limit", "max_message_size")  # fmt: skip
+                 "highest_limit", "limit", "max_message_size", "part_size")  # fmt: skip
 
     is_sender = False
 
@@ -58,6 +60,10 @@ class ReceiverLink(Link):
         """The `available` of the sender's latest flow."""
         self.max_message_size = session.connection.settings.max_message_size
         """In bytes, as enforced; set by our attach. 0: no limit."""
+        self.part_size = 0
+        """Bytes of a delivery from which on it is passed on in parts (TransferPart), without waiting for its last
+        frame; max_message_size still holds. 0: never. How much comes is bounded by the session's incoming window
+        alone: credit counts deliveries."""
         self.drained_credit = 0
         """Credit that the sender has used up without deliveries, in answer to drain."""
         self.flow_properties: Mapping[str, Any] | None = None
@@ -136,6 +142,9 @@ class ReceiverLink(Link):
         partial.chunks.append(payload)
         if transfer.more and not transfer.aborted:
             self._partial = partial
+            if self.part_size and (partial.passed or partial.size >= self.part_size):
+                self._pass_on(partial, events)
+                return False
             partial.held += len(payload) + CHUNK_OVERHEAD
             self.session.connection.incomplete_size += len(payload) + CHUNK_OVERHEAD
             return False
@@ -170,6 +179,9 @@ class ReceiverLink(Link):
             settled = True  # by a disposition that came between its frames
         if not aborted and not first.resume:
             self._check_settled(partial.settled)
+        if partial.passed:
+            events.append(self._part(partial, more=False, aborted=aborted, settled=settled or aborted))
+            return False
         payload = partial.chunks[0] if len(partial.chunks) == 1 else b"".join(partial.chunks)
         if special:
             resumed = ResumedTransfer(
@@ -185,6 +197,24 @@ class ReceiverLink(Link):
             events, delivery_id, [first.delivery_tag], [payload], settled, first.message_format, first.rcv_settle_mode
         )
         return True
+
+    def _pass_on(self, partial: _Partial, events: list[Event]) -> None:
+        """Let go of the frames that have come."""
+        self.session.connection.incomplete_size -= partial.held
+        partial.held = 0
+        part = self._part(partial, more=True, aborted=False, settled=partial.settled)
+        events.append(part)
+        partial.passed += len(part.payload)
+        partial.chunks.clear()
+
+    def _part(self, partial: _Partial, *, more: bool, aborted: bool, settled: bool) -> TransferPart:
+        first = partial.first
+        assert first.delivery_tag is not None
+        payload = b"" if aborted else partial.chunks[0] if len(partial.chunks) == 1 else b"".join(partial.chunks)
+        return TransferPart(
+            self, partial.delivery_id, first.delivery_tag, payload, partial.passed, more, aborted, settled,
+            partial.state, first.resume, first.message_format,
+        )  # fmt: skip
 
     def _check_settled(self, settled: bool) -> None:
         """On a link in snd-settle-mode settled every delivery is settled (AMQP 2.7.5). The opposite is not enforced:

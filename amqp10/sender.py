@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from amqp10.performatives import Attach, DeliveryState, Flow
     from amqp10.session import Session
 
+_MOST_FRAMES = 1 << 16  # that a `part_capacity` counts
+_PART_OVERHEAD = 128  # bytes by which a transfer with a state exceeds its payload, at most
 _OVERHEAD = 64  # bytes by which a one-frame transfer exceeds its payload, at most
 
 
 class SenderLink(Link):
-    __slots__ = ("available", "credit", "delivery_count", "drain")
+    __slots__ = ("available", "credit", "delivery_count", "drain", "open_delivery")
 
     is_sender = True
 
@@ -39,11 +41,14 @@ class SenderLink(Link):
         self.drain = False
         """The peer has asked for drain: send what there is, then call `drained()`."""
         self.available = 0
+        self.open_delivery: int | None = None
+        """The id of the delivery that `begin` has begun and `add` or `abort` has not ended."""
 
     def capacity(self) -> int:
         """How many one-frame messages may be sent now: the smaller of credit and the session's window; 0 while frames
-        of a larger message wait, and on a link that is not attached. LinkFlow or SessionFlow tells when it grows."""
-        if self._state is not ATTACHED:
+        of a larger message wait, while a delivery is open, and on a link that is not attached. LinkFlow or SessionFlow
+        tells when it grows."""
+        if self._state is not ATTACHED or self.open_delivery is not None:
             return 0
         return self.session.outgoing.capacity(self.credit)
 
@@ -139,6 +144,77 @@ class SenderLink(Link):
         self._send_message(transfer, payload or b"", delivery_id)
         return delivery_id
 
+    def begin(
+        self,
+        tag: bytes,
+        payload: bytes,
+        *,
+        settled: bool = False,
+        message_format: int = 0,
+        resume: bool = False,
+        state: DeliveryState | None = None,
+    ) -> int:
+        """Begin a delivery whose end is not known yet, and return its id. It is *open* until `add` ends it, or `abort`.
+        Deliveries of other links may be sent meanwhile.
+
+        payload: its first bytes, at most as many as a `part_capacity()`."""
+        if self.capacity() < 1:
+            raise LocalProtocolError(f"{self!r}: no capacity to begin a delivery")
+        self._check_part(payload)
+        delivery_id = self.session.outgoing.take_delivery_ids(1, None)
+        self.credit -= 1
+        self.delivery_count += 1
+        if not settled:
+            self.session.outgoing.unsettled.add(delivery_id, delivery_id + 1, self)
+        self.open_delivery = delivery_id
+        transfer = Transfer(
+            handle=self.handle or 0,
+            delivery_id=delivery_id & WRAP,
+            delivery_tag=tag,
+            message_format=message_format,
+            settled=settled,
+            state=state,
+            resume=resume,
+        )
+        self._send_message(transfer, payload, delivery_id, more=True)
+        return delivery_id
+
+    def part_capacity(self) -> int:
+        """How many bytes of a delivery may be sent now, its beginning included: what the session's window admits.
+        SessionFlow tells when it grows."""
+        if self._state is not ATTACHED:
+            return 0
+        frames = self.session.outgoing.capacity(_MOST_FRAMES)
+        return max(frames * (self.session.connection.remote_max_frame_size - _PART_OVERHEAD), 0)
+
+    def add(self, payload: bytes, *, more: bool) -> None:
+        """The next bytes of the open delivery, at most `part_capacity()` of them. Without more they are its last ones,
+        and may be none."""
+        delivery_id = self._end_part(payload, ends=not more)
+        transfer = Transfer(handle=self.handle or 0)
+        if payload or not more:
+            self._send_message(transfer, payload, delivery_id, begins=False, more=more)
+
+    def abort(self) -> None:
+        """End the open delivery: it is void, and settled at both sides (AMQP 2.6.14)."""
+        delivery_id = self._end_part(b"", ends=True)
+        self.session.outgoing.unsettled.remove(delivery_id, delivery_id + 1)
+        transfer = Transfer(handle=self.handle or 0, aborted=True)
+        self.session.outgoing.send_frame(self, delivery_id, False, transfer.encode())
+
+    def _end_part(self, payload: bytes, *, ends: bool) -> int:
+        delivery_id = self.open_delivery
+        if delivery_id is None:
+            raise LocalProtocolError(f"{self!r}: no delivery is open")
+        self._check_part(payload)
+        if ends:
+            self.open_delivery = None
+        return delivery_id
+
+    def _check_part(self, payload: bytes) -> None:
+        if payload and len(payload) > self.part_capacity():
+            raise LocalProtocolError(f"{self!r}: {len(payload)} bytes, capacity for {self.part_capacity()}")
+
     def settle(self, first_id: int, last_id: int, state: DeliveryState | None = None) -> None:
         """Settle first_id .. last_id; deliveries that the receiver has settled are left out."""
         self.dispose(first_id, last_id, state, True)
@@ -202,24 +278,28 @@ class SenderLink(Link):
             )
             self._send_message(transfer, payload, delivery_id)
 
-    def _send_message(self, transfer: Transfer, payload: bytes, delivery_id: int) -> None:
-        """Send one delivery in as many frames as it needs (AMQP 2.6.14); frames beyond the window wait."""
+    def _send_message(
+        self, transfer: Transfer, payload: bytes, delivery_id: int, *, begins: bool = True, more: bool = False
+    ) -> None:
+        """Send one delivery, or with more a part of one, in as many frames as it needs (AMQP 2.6.14); frames beyond the
+        window wait."""
         outgoing = self.session.outgoing
         room = self.session.connection.remote_max_frame_size - FRAME_HEAD_SIZE
+        transfer.more = more
         body = transfer.encode()
         if len(body) > room:
             transfer.state = shortened_state(transfer.state)
             body = transfer.encode()
         if len(body) + len(payload) <= room:
-            outgoing.send_frame(self, delivery_id, True, (body, payload))
+            outgoing.send_frame(self, delivery_id, begins, (body, payload))
             return
         transfer.more = True
         body = transfer.encode()
         offset = room - len(body)
-        view = memoryview(payload)  # each frame copies its part once
-        outgoing.send_frame(self, delivery_id, True, (body, view[:offset]))
+        view = memoryview(payload)
+        outgoing.send_frame(self, delivery_id, begins, (body, view[:offset]))
         body = Transfer(handle=self.handle or 0, more=True).encode()
-        final = Transfer(handle=self.handle or 0).encode()
+        final = Transfer(handle=self.handle or 0, more=more).encode()
         while offset < len(payload):
             chunk = view[offset : offset + room - len(body)]
             offset += len(chunk)
@@ -231,6 +311,7 @@ class SenderLink(Link):
 
     def _stop(self) -> None:
         self.credit = 0
+        self.open_delivery = None
         self.session.outgoing.drop(self)
 
     def _received_flow(self, flow: Flow) -> None:

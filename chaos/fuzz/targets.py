@@ -24,6 +24,7 @@ from amqp10.events import (
     LinkFlow,
     ResumedTransfer,
     SessionBegun,
+    TransferPart,
     Transfers,
 )
 from amqp10.frames import AMQP_FRAME, AMQP_HEADER, SASL_FRAME, SASL_HEADER, TLS_HEADER, encode_frame, parse_frame_header
@@ -208,15 +209,27 @@ def _act(event: Event, rng: random.Random) -> None:
             event.link.refuse("amqp:not-found", "no")
         elif choice < 0.9:
             _take(event)
+            if isinstance(event.link, ReceiverLink):
+                event.link.part_size = rng.choice((0, 1, 1000))
     elif isinstance(event, Transfers):
         last = event.first_id + len(event.tags) - 1
         event.link.dispose(event.first_id, last, None, choice < 0.5)
         event.link.grant(30)
+    elif isinstance(event, TransferPart):
+        if not event.more and not event.aborted:
+            event.link.dispose(event.delivery_id, event.delivery_id, None, choice < 0.5)
     elif isinstance(event, Dispositions):
         if isinstance(event.link, SenderLink) and not event.settled:
             event.link.settle(event.first_id, event.last_id)
     elif isinstance(event, LinkFlow):
         if isinstance(event.link, SenderLink):
+            if event.link.open_delivery is not None:
+                if choice < 0.2:
+                    event.link.abort()
+                else:
+                    event.link.add(bytes(min(event.link.part_capacity(), 2000)), more=choice < 0.6)
+            elif event.link.capacity() and choice < 0.3:
+                event.link.begin(b"tag", bytes(min(event.link.part_capacity(), 2000)))
             count = min(event.link.capacity(), 3)
             if count:
                 event.link.send([b"tag"] * count, [bytes(rng.choice((1, 100, 5000)))] * count)
