@@ -11,6 +11,7 @@ watch        what reading status and metrics of a router with many topics costs
 unsettled    whether a delivery costs the same beside what is unsettled, idle or stalled
 memory       whether routers forget what is settled
 peaks        whether a router gives memory back after a peak
+large        memory for large messages at once, and small ones beside them
 core         the protocol's decisions alone
 calls        calls, reads and writes of one message in a router
 engine       encoding and decoding AMQP alone
@@ -37,7 +38,7 @@ from importlib import import_module
 from bench import compare
 
 PROGRAMS = (
-    "watch", "unsettled", "maps", "memory", "peaks", "calls", "core", "engine", "mqtt", "kill", "interrouter",
+    "watch", "unsettled", "maps", "memory", "peaks", "large", "calls", "core", "engine", "mqtt", "kill", "interrouter",
     "scale", "spark", "wal", "store", "pipe", "bus", "metadata",
 )  # fmt: skip
 
