@@ -114,9 +114,10 @@ class Transfers:
 
 @dataclass(slots=True)
 class ResumedTransfer:
-    """A delivery sent with resume = true, or one that carries a state (AMQP 2.6.13); one at a time.
+    """A delivery sent with resume = true, or one that carries a state (AMQP 2.6.13), or one that was aborted; one at a
+    time.
 
-    payload: None if the sender has sent none. aborted: the delivery is void."""
+    payload: None if the sender has sent none. aborted: the delivery is void, and has used credit."""
 
     link: ReceiverLink
     delivery_id: int

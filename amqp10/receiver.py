@@ -182,16 +182,17 @@ class ReceiverLink(Link):
         if partial.passed:
             events.append(self._part(partial, more=False, aborted=aborted, settled=settled or aborted))
             return False
+        if aborted:  # AMQP 2.6.14: as if it had never been sent, and implicitly settled
+            tag, state, resume = first.delivery_tag, partial.state, first.resume
+            events.append(ResumedTransfer(self, delivery_id, tag, None, state, True, True, resume, None))
+            return False
         payload = partial.chunks[0] if len(partial.chunks) == 1 else b"".join(partial.chunks)
         if special:
             resumed = ResumedTransfer(
-                self, delivery_id, first.delivery_tag, payload or None, partial.state, settled, aborted, first.resume,
+                self, delivery_id, first.delivery_tag, payload or None, partial.state, settled, False, first.resume,
                 first.message_format,
             )  # fmt: skip
-            if aborted:  # AMQP 2.6.14: as if it had never been sent, and implicitly settled
-                resumed.payload, resumed.message_format, resumed.settled = None, None, True
             events.append(resumed)
-        if special or aborted:
             return False
         self._emit(
             events, delivery_id, [first.delivery_tag], [payload], settled, first.message_format, first.rcv_settle_mode

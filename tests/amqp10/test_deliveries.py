@@ -60,7 +60,8 @@ def test_an_aborted_delivery_is_as_if_it_had_never_been() -> None:
     wire = Wire()
     link = wire.attach_sender()
     wire.send(transfer(0, more=True), b"a")
-    wire.send(Transfer(0, aborted=True), b"")
+    (event,) = wire.send(Transfer(0, aborted=True), b"")
+    assert event == ResumedTransfer(link, 0, b"tag", None, None, True, True, False, None), "it has used credit"
     assert link.delivery_count == 1
     wire.send(transfer(1), b"next")
     assert only(wire.events, Transfers).payloads == [b"next"]

@@ -9,7 +9,7 @@ import pytest
 from amqp10.events import Dispositions, LinkAttached, LinkDetached, ResumedTransfer, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, Error, Modified, Received, Rejected
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
-from amqp10.sections import Header, Message
+from amqp10.sections import Header, Message, Properties
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong
 from router.config import AddressConfig, RouterConfig
@@ -409,6 +409,30 @@ def test_credit_that_transfers_without_a_message_used_comes_back(clients: Client
         link.resume(tag, settled=settled, aborted=not settled)
         clients.exchange()
     assert link.capacity() > 0
+
+
+@pytest.mark.parametrize(
+    ("size", "attach"), [(10, {}), (100_000, {}), (10, {"target": Target(None), "rcv_settle_mode": RCV_FIRST})]
+)
+def test_messages_that_are_aborted_leave_nothing_and_their_credit_comes_back(
+    clients: Clients, size: int, attach: dict[str, Any]
+) -> None:
+    """Aborted is as if it had never been sent (AMQP 2.6.14); a router that only forgets it runs the link dry."""
+    publisher = clients.connect("p")
+    link = publisher.sender(**attach)
+    subscriber = clients.connect("s")
+    receiver = subscriber.receiver("in", 10, source=WAITING)
+    for number in range(100):
+        link.begin(b"%d" % number, Message(bytes(size)).encode()[:-1])
+        clients.exchange()
+        link.abort()
+        clients.exchange()
+    assert clients.router.incomplete_bytes == 0
+    nothing_left(clients)
+    link.send([b"100"], [Message(b"100", properties=Properties(to="orders")).encode()])
+    clients.exchange()
+    assert bodies(subscriber) == [100]
+    assert receiver.delivery_count == 1, "the subscriber has not seen the others"
 
 
 @pytest.mark.parametrize(("remembers", "at_once"), [(True, True), (False, False)], ids=["epochs", "plain"])
