@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, without_password
+from onceway.cli.log_options import log_options, start_logging
+from onceway.cli.options import host_port, run_to_exit, say, url_option, without_password
 
 if TYPE_CHECKING:
     from edges.bus.options import BusOptions
@@ -37,14 +37,7 @@ class _Places:
 
 
 @command.command("serve")
-@click.option(
-    "--url",
-    "urls",
-    default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
-    show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
-    callback=routers,
-    help="Routers to connect to, several separated by commas.",
-)
+@url_option
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")
 @click.option(
     "--store",
@@ -54,10 +47,12 @@ class _Places:
 @click.option("--share", is_flag=True, help="Serve --data to other edges: together they are one bus.")
 @click.option("--name", default="a", show_default=True, help="Of this edge, unique in the network.")
 @click.option("--address", default="bus", show_default=True, help="Of the bus in the network.")
-@click.option("--listen", default="127.0.0.1:8443", show_default=True, help="Where requests are served.")
+@click.option(
+    "--listen", default="127.0.0.1:8443", show_default=True, callback=host_port, help="Where requests are served."
+)
 @click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(dir_okay=False), help="Its key, PEM. Default: in the file of the chain.")
-@click.option("--http-listen", help="Where plain HTTP is redirected to HTTPS.")
+@click.option("--http-listen", callback=host_port, help="Where plain HTTP is redirected to HTTPS.")
 @click.option("--plain-http", is_flag=True, help="Serve plain HTTP: behind a proxy that ends TLS, or to try it.")
 @click.option(
     "--callback-ca",
@@ -82,10 +77,10 @@ def serve_command(
     share: bool,
     name: str,
     address: str,
-    listen: str,
+    listen: tuple[str, int],
     tls_cert: str | None,
     tls_key: str | None,
-    http_listen: str | None,
+    http_listen: tuple[str, int] | None,
     plain_http: bool,
     callback_ca: str | None,
     http_callbacks: bool,
@@ -100,7 +95,6 @@ def serve_command(
     The root key, which may do everything, is in $ONCEWAY_BUS_ROOT_KEY or a file.
     """
     from edges.bus.options import BusOptions
-    from onceway import logs
 
     if (tls_cert is None) != plain_http:
         raise click.UsageError("either --tls-cert, or --plain-http")
@@ -122,8 +116,8 @@ def serve_command(
         if store.startswith("http"):
             store = store.rstrip("/") + "/store"
     places = _Places(
-        _host_port("--listen", listen),
-        None if http_listen is None else _host_port("--http-listen", http_listen),
+        listen,
+        http_listen,
         None if tls_cert is None else _context(tls_cert, tls_key),
     )
     root_key = _root_key(root_key_file)
@@ -140,26 +134,13 @@ def serve_command(
         share=share,
         root_key=root_key,
     )
-    log_to = read_options(log)
-    try:
-        logs.configure(log_to)
-    except OSError as error:
-        raise cannot_open(log_to, error) from error
+    start_logging(log)
     try:
         if data is not None:
             data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"--data: {data}: {error.strerror}") from error
     run_to_exit(_serve(options, places, root_key))
-
-
-def _host_port(option: str, value: str) -> tuple[str, int]:
-    from onceway.values import read_host_port
-
-    try:
-        return read_host_port(value, "127.0.0.1")
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {error.args[0]}") from error
 
 
 def _root_key(file: Path | None) -> str:

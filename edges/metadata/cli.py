@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import sys
 from typing import Any, Final, NoReturn
 
 import click
 
-from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, size, write_out
+from onceway.cli.log_options import log_options, start_logging
+from onceway.cli.options import host_port, run_to_exit, say, size, url_option, write_out
 
 _NEEDS: Final = 'metadata subscriptions need more packages: pip install "onceway[metadata]" ({})'
 _server = click.option(
@@ -36,15 +35,10 @@ def _needed(missing: ImportError) -> NoReturn:
 @command.command("serve")
 @click.option("--name", required=True, help="This edge's name; no other process may have it at once.")
 @click.option("--address", default="metadata", show_default=True, help="The address on which all edges meet.")
-@click.option("--listen", default="127.0.0.1:4444", show_default=True, help="Where clients connect.")
 @click.option(
-    "--url",
-    "urls",
-    default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
-    show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
-    callback=routers,
-    help="Routers to connect to, several separated by commas.",
+    "--listen", default="127.0.0.1:4444", show_default=True, callback=host_port, help="Where clients connect."
 )
+@url_option
 @click.option(
     "--max-message", default="1MiB", show_default=True, callback=size, help="The largest message of a client."
 )
@@ -66,22 +60,11 @@ def _needed(missing: ImportError) -> NoReturn:
 @log_options
 def serve_command(**options: Any) -> None:
     """Run an edge, in the foreground: clients with MessagePack on TCP, their messages on the network."""
-    from onceway import logs
-    from onceway.values import read_host_port
-
-    try:
-        host, port = read_host_port(options["listen"], "127.0.0.1")
-    except ValueError as error:
-        raise click.BadParameter(str(error.args[0]), param_hint="--listen") from error
-    log = read_options(options)
-    try:
-        logs.configure(log)
-    except OSError as error:
-        raise cannot_open(log, error) from error
-    run_to_exit(_serve(host, port, options))
+    start_logging(options)
+    run_to_exit(_serve(options))
 
 
-async def _serve(host: str, port: int, options: dict[str, Any]) -> int:
+async def _serve(options: dict[str, Any]) -> int:
     try:
         from edges.metadata.serve import Edge
     except ImportError as error:
@@ -91,6 +74,7 @@ async def _serve(host: str, port: int, options: dict[str, Any]) -> int:
     stop = asyncio.Event()
     on_stop_signals(stop.set)
     name = options["name"]
+    host, port = options["listen"]
     edge = Edge(
         options["urls"],
         options["address"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, without_password, write_out
+from onceway.cli.log_options import log_options, start_logging
+from onceway.cli.options import host_port, run_to_exit, say, url_option, without_password, write_out
 from onceway.cli.subscribe import show
 
 if TYPE_CHECKING:
@@ -25,14 +24,6 @@ if TYPE_CHECKING:
 RESET_LINE: Final = "RESET"
 MOST_UNDER_WAY: Final = 5_000  # lines of standard input
 
-_url = click.option(
-    "--url",
-    "urls",
-    default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
-    show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
-    callback=routers,
-    help="Routers to connect to, several separated by commas.",
-)
 _store = click.option(
     "--store",
     "stores",
@@ -57,7 +48,7 @@ def command() -> None:
 @command.command("push")
 @click.argument("topic")
 @click.argument("message", required=False)
-@_url
+@url_option
 @_store
 @_timeout
 def push_command(topic: str, message: str | None, urls: str, stores: str, connect_timeout: float) -> None:
@@ -142,7 +133,7 @@ def _start(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     help="When the next position was reset or dropped: fail, or go on with the first there is. Default: the first at "
     "the start, fail later.",
 )
-@_url
+@url_option
 @_store
 @_timeout
 def pull_command(
@@ -198,7 +189,7 @@ async def _pull(reading: Reader, follow: bool, count: int | None) -> int:
 
 @command.command("reset")
 @click.argument("topic")
-@_url
+@url_option
 @_store
 @_timeout
 def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) -> None:
@@ -235,10 +226,17 @@ def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) ->
 @click.option("--default-data", hidden=True, help="In place of onceway-pipe-NAME (the parent says so).")
 @click.option("--parent", type=int, hidden=True, help="End when this process, the parent, ends.")
 @click.option(
-    "--listen", default="127.0.0.1:5981", show_default=True, help="Where readers connect, for a pipe without a file."
+    "--listen",
+    default="127.0.0.1:5981",
+    show_default=True,
+    callback=host_port,
+    help="Where readers connect, for a pipe without a file.",
 )
 @click.option(
-    "--metrics", metavar="HOST:PORT", help="Where Prometheus is answered. Default: what the file says, or nowhere."
+    "--metrics",
+    metavar="HOST:PORT",
+    callback=host_port,
+    help="Where Prometheus is answered. Default: what the file says, or nowhere.",
 )
 @log_options
 def serve_command(
@@ -248,8 +246,8 @@ def serve_command(
     data: str | None,
     default_data: str | None,
     parent: int | None,
-    listen: str,
-    metrics: str | None,
+    listen: tuple[str, int],
+    metrics: tuple[str, int] | None,
     **log: Any,
 ) -> None:
     """Run one store of the pipes in the topology file WHAT, in the foreground.
@@ -257,20 +255,14 @@ def serve_command(
     With --url and --data, WHAT may be the name of one pipe instead. Then no file is needed: the store subscribes to
     that topic at those routers.
     """
-    from onceway import logs
 
     if parent is not None:
         from onceway.parent import die_with
 
         die_with(parent)
     plan = _plan(what, name, urls, listen)
-    if metrics is not None:
-        plan.metrics = _read_place("--metrics", metrics)
-    options = read_options(log)
-    try:
-        logs.configure(options)
-    except OSError as error:
-        raise cannot_open(options, error) from error
+    plan.metrics = metrics or plan.metrics
+    start_logging(log)
     run_to_exit(_serve(plan, data or plan.data or default_data or f"onceway-pipe-{plan.name}"))
 
 
@@ -287,16 +279,7 @@ class _Plan:
     metrics: tuple[str, int] | None = None
 
 
-def _read_place(option: str, text: str) -> tuple[str, int]:
-    from onceway.values import read_host_port
-
-    try:
-        return read_host_port(text, "127.0.0.1")
-    except ValueError as error:
-        raise click.UsageError(f"{option}: {error.args[0]}") from error
-
-
-def _plan(what: str, name: str | None, urls: str | None, listen: str) -> _Plan:
+def _plan(what: str, name: str | None, urls: str | None, listen: tuple[str, int]) -> _Plan:
     from edges.pipe.serve import PipePlan
     from edges.store import Retention
     from onceway import topology
@@ -307,7 +290,7 @@ def _plan(what: str, name: str | None, urls: str | None, listen: str) -> _Plan:
     if urls is not None:
         parse_urls(urls)  # what cannot be read is said before anything is opened
     if urls is not None and not Path(what).exists():
-        return _Plan(name or "a", urls, *_read_place("--listen", listen), [PipePlan(what, ((name or "a", ""),))])
+        return _Plan(name or "a", urls, *listen, [PipePlan(what, ((name or "a", ""),))])
     if urls is None and not Path(what).suffix and not Path(what).exists():
         raise UsageError(f"{what}: there is no such file; a pipe without a file needs --url")
     loaded = topology.load(what)

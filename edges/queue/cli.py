@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say, write_out
+from onceway.cli.options import run_to_exit, say, url_option, write_out
 
 if TYPE_CHECKING:
     from edges.queue.member import Member
@@ -36,14 +35,7 @@ def _member(function: Callable[..., Any]) -> Callable[..., Any]:
                 required=True,
                 help="The directory where this member keeps what must survive it.",
             ),
-            click.option(
-                "--url",
-                "urls",
-                default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
-                show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
-                callback=routers,
-                help="Routers to connect to, several separated by commas.",
-            ),
+            url_option,
             click.option(
                 "--connect-timeout",
                 type=click.FloatRange(min=0, min_open=True),

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from onceway.errors import UsageError
-from onceway.logs import LEVELS, ClientFilter, Options
+from onceway.logs import LEVELS, ClientFilter, Options, configure
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,6 +56,15 @@ def log_options(function: F) -> F:
 def read_options(values: dict[str, Any]) -> Options:
     """From the values of all of a command's options."""
     return Options(values["log_format"] == "json", values["log_level"], values["log_clients"], values["log_file"])
+
+
+def start_logging(values: dict[str, Any]) -> None:
+    """As the options of a command say."""
+    options = read_options(values)
+    try:
+        configure(options)
+    except OSError as error:
+        raise cannot_open(options, error) from error
 
 
 def cannot_open(options: Options, error: OSError) -> UsageError:

@@ -55,6 +55,25 @@ def _without_password(ctx: click.Context, param: click.Parameter, value: str, te
     return value
 
 
+def host_port(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, int] | None:
+    """Parses options such as `--listen 8443` or `--listen 0.0.0.0:8443`."""
+    from onceway.values import read_host_port
+
+    try:
+        return None if value is None else read_host_port(value, "127.0.0.1")
+    except ValueError as error:
+        raise click.BadParameter(str(error.args[0]), ctx, param) from error
+
+
+url_option: Final = click.option(
+    "--url",
+    "urls",
+    default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
+    show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+    callback=routers,
+    help="Routers to connect to: amqp://host:port, amqps:// for TLS, ws:// or wss:// for a WebSocket, several "
+    "separated by commas.",
+)
 state_dir_option: Final = click.option(
     "--state-dir",
     type=click.Path(path_type=Path),
@@ -69,15 +88,7 @@ FILE = click.Path(dir_okay=False)
 def link_options(function: F) -> F:
     for option in reversed(
         [
-            click.option(
-                "--url",
-                "urls",
-                default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
-                show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
-                callback=routers,
-                help="Routers to connect to: amqp://host:port, amqps:// for TLS, ws:// or wss:// for a WebSocket, "
-                "several separated by commas.",
-            ),
+            url_option,
             click.option("--ordered", is_flag=True, help="Try the URLs in their order (else a random one first)."),
             click.option("--name", help="Container-id and link name: who this is when it comes back. Default: random."),
             click.option(

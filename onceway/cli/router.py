@@ -12,7 +12,7 @@ import click
 from onceway import topology
 from onceway.checked_file import load_kept
 from onceway.cli.check import file_or_last_checked, warn_of, warn_of_broken
-from onceway.cli.log_options import cannot_open, log_options, read_options
+from onceway.cli.log_options import log_options, start_logging
 from onceway.cli.options import state_dir_option
 from onceway.topology.document import suggest
 
@@ -59,11 +59,7 @@ def command(
     from onceway.loop import run
     from onceway.process import run_router
 
-    options = read_options(log)
-    try:
-        logs.configure(options)
-    except OSError as error:
-        raise cannot_open(options, error) from error
+    start_logging(log)
     directory = state.state_dir(loaded.network, state_dir)
 
     say = logs.logger("router", router=name)

@@ -29,7 +29,7 @@ CERTIFIED = ("--tls-cert", str(CERTIFICATE))
         ((*CERTIFIED, "--callback-ca", "/nowhere.pem"), "--callback-ca: /nowhere.pem: No such file"),
         ((*CERTIFIED, "--min-free", "1"), "at most half of --max-storage"),
         ((*CERTIFIED, "--min-free", "6", "--max-storage", "10"), "at most half of --max-storage"),
-        ((*CERTIFIED, "--listen", "a:b:c"), "--listen: "),
+        ((*CERTIFIED, "--listen", "a:b:c"), "'--listen': "),
         (("--plain-http", "--tls-key", "/nowhere.pem"), "--tls-key: of --tls-cert"),
         ((*CERTIFIED, "--name", ""), "--name, --address: not empty"),
         (("--tls-cert", "/etc/passwd"), "--tls-cert, --tls-key: /etc/passwd: TLS failed"),
