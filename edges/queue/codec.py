@@ -57,8 +57,9 @@ class Kept:
     """
 
     def __init__(self, path: Path) -> None:
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=0.0)
+        self._database = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False)
         self._database.execute("PRAGMA locking_mode=EXCLUSIVE")  # a second process of this member is refused
+        self._database.execute("PRAGMA journal_mode=WAL")  # one write to the disk for a transaction, not three
         self._database.execute("PRAGMA synchronous=FULL")
         self._database.execute("CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY, record BLOB)")
         self._database.execute("CREATE TABLE IF NOT EXISTS lives (life INTEGER PRIMARY KEY)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -18,9 +19,10 @@ from amqp10.sections import AmqpValue, Message
 from edges.queue.codec import Kept, made, plain
 from edges.queue.group import Event, Group
 from edges.queue.lamport import Lamport
-from edges.queue.messages import Dequeued, Element, Keep, Record, Send
+from edges.queue.messages import Dequeued, Element, Keep, Output, Record, Send
 from edges.queue.messages import Message as Said
 from edges.queue.paxos import Paxos
+from onceway.client.delivery import Delivery
 from onceway.client.publications import Publication
 from onceway.client.publisher import Publisher
 from onceway.client.subscriber import Subscriber
@@ -72,6 +74,8 @@ class Member:
             asyncio.Queue(),
             asyncio.Queue(),
         )
+        self._to_do: asyncio.Queue[Output | Delivery] = asyncio.Queue()
+        self._disk = ThreadPoolExecutor(1)
         self._publications: dict[Element, asyncio.Future[Publication]] = {}
         self._answers: dict[int, asyncio.Future[bytes | None]] = {}
         self._view_changed = asyncio.Event()
@@ -88,7 +92,7 @@ class Member:
                 )
             )
         sent = [await self._connection.publisher(address, on_undecided=lambda _: None) for address in self._addresses]
-        work = [self._receive(subscriber) for subscriber in self._subscribers] + [self._tick()]
+        work = [self._receive(subscriber) for subscriber in self._subscribers] + [self._tick(), self._carry_out()]
         work += [self._send(publisher, unsent) for publisher, unsent in zip(sent, self._unsent, strict=True)]
         for coroutine in work:
             task = asyncio.create_task(coroutine)
@@ -104,12 +108,15 @@ class Member:
             self._group.leave()
             self._act()
             with suppress(TimeoutError):  # then the others notice that it is silent
-                await asyncio.wait_for(self._unsent[1].join(), CLOSE_TIMEOUT_S)
+                async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                    await self._to_do.join()
+                    await self._unsent[1].join()
         await asyncio.gather(*(subscriber.close() for subscriber in self._subscribers), return_exceptions=True)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._connection.close(timeout_s=CLOSE_TIMEOUT_S)
+        self._disk.shutdown()
         if self._kept is not None:
             self._kept.close()
 
@@ -200,28 +207,39 @@ class Member:
             raise self._failure
 
     def _act(self) -> None:
-        """Do what the queue and the group ask for: keep first, then say and answer."""
+        """Note what the queue and the group ask for; `_carry_out` does it, in this order."""
         if isinstance(self._queue, Paxos):
             if self._group.leader == self.name:
                 self._queue.lead(time.monotonic())
             else:
                 self._queue.follow()
-        outputs = self._queue.outputs()
-        records: list[Record] = [output.record for output in outputs if isinstance(output, Keep)]
-        if records and self._kept is not None:
-            self._kept.keep(records)
-        for output in outputs:
-            if isinstance(output, Send):
-                self._say(output.message)
-            elif isinstance(output, Dequeued):
-                answer = self._answers.pop(output.ticket)
-                if not answer.done():
-                    answer.set_result(None if output.element is None else output.element.body)
+        for output in self._queue.outputs():
+            self._to_do.put_nowait(output)
         for message in self._group.messages():
-            self._say(message)
+            self._to_do.put_nowait(Send(message))
         for event in self._group.events():
             self._view_changed.set()
             self._on_event(event)
+
+    async def _carry_out(self) -> None:
+        """Keep first, then say, answer and accept. What comes up while the disk is busy is kept together after that."""
+        while True:
+            outputs = [await self._to_do.get()]
+            while not self._to_do.empty():
+                outputs.append(self._to_do.get_nowait())
+            records: list[Record] = [output.record for output in outputs if isinstance(output, Keep)]
+            if records and self._kept is not None:
+                await asyncio.get_running_loop().run_in_executor(self._disk, self._kept.keep, records)
+            for output in outputs:
+                if isinstance(output, Send):
+                    self._say(output.message)
+                elif isinstance(output, Dequeued):
+                    answer = self._answers.pop(output.ticket)
+                    if not answer.done():
+                        answer.set_result(None if output.element is None else output.element.body)
+                elif isinstance(output, Delivery):
+                    output.accept()
+                self._to_do.task_done()
 
     def _say(self, message: Said) -> None:
         if isinstance(message, Element):
@@ -251,7 +269,7 @@ class Member:
                 self._group.receive(sender, message, time.monotonic())
                 self._queue.receive(sender, message, time.monotonic())
                 self._act()
-            delivery.accept()
+            self._to_do.put_nowait(delivery)
 
     async def _tick(self) -> None:
         while True:

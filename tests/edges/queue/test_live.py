@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from edges.queue.codec import Kept
 from edges.queue.group import Event, Failed, Joined, Left, NewEpoch, NewLeader
 from edges.queue.member import Member
+from edges.queue.messages import Record
 from tests.live import LiveNetwork
 from tests.running import module
 
@@ -74,6 +77,33 @@ async def dequeue_all(network: LiveNetwork, queue: str, size: int, directory: Pa
         await asyncio.gather(*map(work, members))
         assert sorted(got) == sorted(elements)
         assert await members[0].dequeue() is None
+
+
+def test_what_comes_while_the_disk_is_busy_is_kept_in_one_transaction(
+    network: LiveNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+    keep = Kept.keep
+
+    def slow(disk: Kept, records: Iterable[Record]) -> None:
+        time.sleep(0.05)
+        kept.append(len(list(records)))
+        keep(disk, records)
+
+    monkeypatch.setattr(Kept, "keep", slow)
+
+    async def story() -> None:
+        async with (
+            Member(network.urls(), "slow", "a", "ab", directory=tmp_path) as a,
+            Member(network.urls(), "slow", "b", "ab", directory=tmp_path) as b,
+        ):
+            await b.wait_for_view_size(2, BOUND_S)
+            await asyncio.gather(*(a.enqueue(b"%d" % number) for number in range(50)))
+            assert sorted([await b.sdequeue() for _ in range(2)]) == [b"0", b"1"]
+        assert sum(kept) > 100
+        assert len(kept) < 50
+
+    asyncio.run(asyncio.wait_for(story(), BOUND_S))
 
 
 def test_members_come_fail_leave_and_take_the_lead(network: LiveNetwork, tmp_path: Path) -> None:

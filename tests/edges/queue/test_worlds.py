@@ -34,8 +34,9 @@ def lamport(protocol: type[Lamport], *, writers: str, readers: str) -> SmallWorl
     return world
 
 
-def paxos(protocol: type[Paxos]) -> SmallWorld:
-    """c waits for an element; a and b hold one each. a leads at first; b is to lead too, whenever that is."""
+def paxos(protocol: type[Paxos], restarts: str = "") -> SmallWorld:
+    """c waits for an element; a and b hold one each. a leads at first; b is to lead too, whenever that is. These stop
+    once, and start again with what they have kept."""
     world = SmallWorld(Make(protocol))
     world.hold("a", 1)
     world.hold("b", 2)
@@ -44,6 +45,7 @@ def paxos(protocol: type[Paxos]) -> SmallWorld:
         world.deliver(deliverable[0])
     world.to_lead = ["a", "b"]
     world.take(("lead", "a"))
+    world.to_restart = list(restarts)
     return world
 
 
@@ -61,6 +63,19 @@ def test_lamport_gives_one_element_to_one_of_two_members_in_all_orders(writer: s
 
 def test_no_place_is_decided_twice_when_two_members_lead_in_all_orders() -> None:
     assert explore(paxos(Paxos)) > 3_000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("restarts", ["b", "c"])
+def test_no_place_is_decided_twice_when_a_member_stops_and_starts_again_in_all_orders(restarts: str) -> None:
+    assert explore(paxos(Paxos, restarts)) > 8_000
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("defect", [defects.AcceptedNotKept, defects.BallotUsedAgain])
+def test_a_world_with_a_restart_catches_what_is_not_kept(defect: type[Paxos]) -> None:
+    with pytest.raises(Violation, match="place 0"):
+        explore(paxos(defect, "c"))
 
 
 @pytest.mark.parametrize("defect", defects.LAMPORT)
