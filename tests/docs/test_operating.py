@@ -5,7 +5,6 @@ state directory each. Commands of systemd, docker and kubectl are held to what `
 from __future__ import annotations
 
 import os
-import random
 import re
 import shlex
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from onceway.listeners import free_ports
+from chaos.live.ports import free_port
 from onceway.topology import loads
 from tests.cli.conftest import COMMAND
 from tests.docs.test_commands import check_onceway
@@ -45,7 +44,7 @@ class Hosts:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.ports = dict(zip(("5672", "7671", "8671"), map(str, free_ports(3, random.Random())), strict=True))
+        self.ports = dict(zip(("5672", "7671", "8671"), (str(free_port()) for _ in range(3)), strict=True))
         (text,) = re.findall(r"^```yaml\n(network: shop\n.*?)^```", (PAGES / "install.md").read_text(), re.M | re.S)
         # A network that waits for subscriptions from before does so for a moment.
         (directory / "shop.yaml").write_text(self.here(text.replace("timeout: 60s", "timeout: 500ms")))

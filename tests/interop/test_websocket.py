@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import shutil
 import socket
 import threading
@@ -18,8 +17,8 @@ import pytest
 import yaml
 
 import onceway
+from chaos.live.ports import free_port
 from onceway.errors import ConnectionFailed
-from onceway.listeners import free_ports
 from onceway.loop import run
 from tests.chromium import browser, chromium
 from tests.interop import messages
@@ -39,7 +38,7 @@ class Web:
         self.pki = Pki(directory / "pki")
         self.pki.certificate("router", "127.0.0.1")
         self.network = LiveNetwork(directory, ("a", "b"), [("a", "b")], settings=PATIENT)
-        plain, secure = free_ports(2, random.Random()), free_ports(2, random.Random())
+        plain, secure = ([free_port(), free_port()] for _ in range(2))
         self.ws = [f"ws://127.0.0.1:{port}" for port in plain]
         self.wss = [f"wss://127.0.0.1:{port}" for port in secure]
         pages = directory / "pages"

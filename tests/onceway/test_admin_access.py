@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ import pytest
 import yaml
 
 import onceway
+from chaos.live.ports import free_port
 from onceway import authentication
 from onceway.admin_access import HEADERS
 from onceway.guesses import MOST_OF_ADDRESS
-from onceway.listeners import admin_url, free_ports
+from onceway.listeners import admin_url
 from onceway.loop import run
 from onceway.management import Management
 from onceway.probe import Probe
@@ -43,7 +43,7 @@ class Closed:
             directory / "users.json",
             Users({name: User(with_password(PASSWORD), groups) for name, groups in names.items()}),
         )
-        listeners = dict(zip(("amqp", "interrouter", "admin"), free_ports(3, random.Random()), strict=True))
+        listeners = {name: free_port() for name in ("amqp", "interrouter", "admin")}
         self.text = yaml.safe_dump(
             {
                 "network": "n",

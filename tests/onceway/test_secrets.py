@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import re
 import socket
 import subprocess
@@ -19,10 +18,10 @@ import yaml
 from click.testing import CliRunner
 
 import onceway
+from chaos.live.ports import free_port
 from mqtt import Connect, Will, encode
 from onceway.cli import cli
 from onceway.errors import OncewayError
-from onceway.listeners import free_ports
 from onceway.loop import run
 from onceway.users import load_users
 from tests import needs
@@ -47,7 +46,7 @@ def command_line(pid: int) -> str:
 def with_every_listener(guarded: Guarded) -> dict[str, int]:
     """Gives router a listeners for MQTT and WebSockets, and the network a pipe. Returns their ports."""
     names = ("mqtt", "mqtts", "ws", "wss", "pipe", "bus")
-    ports = dict(zip(names, free_ports(len(names), random.Random()), strict=True))
+    ports = {name: free_port() for name in names}
     document = yaml.safe_load(guarded.network.topology_path.read_text())
     document["addresses"] = [{"match": "jobs", "type": "pipe", "user": "alice", "stores": {"s": ports["pipe"]}}]
     document["mqtt"] = {"topics": {"#": "telemetry"}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import subprocess
 import sys
@@ -14,13 +13,13 @@ import pytest
 
 import onceway
 from amqp10.frames import SASL_HEADER
+from chaos.live.ports import free_port
 from onceway.client.clock import now_s
 from onceway.client.connection import Connection
 from onceway.client.protocol.publishing import PublisherLink
 from onceway.client.reports import PublicationsUndecided, RouterLost
 from onceway.client.urls import RouterUrl
 from onceway.errors import DeliveryUndecided, InternalError
-from onceway.listeners import free_ports
 from tests.onceway.client.fake_network import FakeNetwork
 from tests.onceway.client.scenes import BOUND_S, eventually, messages, play
 
@@ -196,7 +195,7 @@ def test_a_router_that_is_drained_says_where_to_go_and_that_is_no_failure() -> N
 def test_pauses_grow_with_each_round_through_the_list() -> None:
     async def scene() -> None:
         reports: list[Any] = []
-        urls = [f"amqp://127.0.0.1:{port}" for port in free_ports(3, random.Random())]
+        urls = [f"amqp://127.0.0.1:{port}" for port in (free_port(), free_port(), free_port())]
         connection = onceway.connect(urls, connect_timeout_s=BOUND_S, on_report=reports.append)
         opening = asyncio.create_task(connection.__aenter__())
         assert await eventually(lambda: len(reports) >= 7)
