@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any, Final
 
 from amqp10.errors import EncodeError
@@ -102,6 +103,14 @@ def users_gone(before: Authentication | None, after: Authentication | None) -> s
     if before is None or after is None:
         return set()
     return set(before.users.by_name) - set(after.users.by_name)
+
+
+def secret_files(topology: Topology) -> list[Path]:
+    """Those of users and of the network's key."""
+    found = [topology.sasl.users] if topology.sasl is not None and topology.sasl.users is not None else []
+    if topology.trunk_key and not topology.trunk_key.startswith("$"):
+        found.append(Path(topology.trunk_key))
+    return [topology.directory / each for each in found]
 
 
 def load(topology: Topology, before: Authentication | None = None) -> Authentication | None:

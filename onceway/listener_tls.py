@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from onceway.certificates import Validity, end_point, first_certificate, validity
@@ -29,6 +31,8 @@ class ListenerContext(ssl.SSLContext):
     """The channel binding of the certificate that is shown, if it has one."""
     validities: tuple[Validity, ...] = ()
     """Of all certificates, those for names included."""
+    keys: tuple[Path, ...] = ()
+    """Their files."""
 
     def show_for(self, names: Mapping[str, ListenerContext]) -> None:
         """Clients that ask for one of these names (RFC 6066, 3: SNI) are shown another certificate. `*.example.org`
@@ -157,7 +161,8 @@ def admin_context(topology: Topology, name: str, log: Log) -> ListenerContext | 
 
 
 def warn_of_end(context: ListenerContext, log: Log) -> None:
-    """Logs that a certificate that is shown ends soon, or is not valid now."""
+    """Logs that a certificate that is shown ends soon, or is not valid now, or that others can read its key."""
+    warn_of_readers(context.keys, log)
     now = time.time()
     for each in context.validities:
         days = each.days_left(now)
@@ -167,6 +172,14 @@ def warn_of_end(context: ListenerContext, log: Log) -> None:
         elif days < WARN_DAYS:
             text = "{file} expires in {days} days: put a new one in its place and reload"
             log.warning("certificate_expires", text, file=str(each.file), days=int(days))
+
+
+def warn_of_readers(files: Iterable[Path], log: Log) -> None:
+    """Logs which of these files with secrets everyone on this host can read."""
+    for file in files:
+        if file.exists() and file.stat().st_mode & stat.S_IROTH:
+            text = "{file} has secrets, and everyone on this host can read it: chmod o-r"
+            log.warning("secret_readable", text, file=str(file))
 
 
 def server_context(place: str, profile: TlsProfile) -> ListenerContext:
@@ -185,6 +198,7 @@ def server_context(place: str, profile: TlsProfile) -> ListenerContext:
     if others:
         context.show_for(others)
         context.validities += tuple(each for shown in others.values() for each in shown.validities)
+        context.keys += tuple(each for shown in others.values() for each in shown.keys)
     return context
 
 
@@ -209,6 +223,7 @@ def _context(context: ListenerContext, place: str, profile: TlsProfile, verify: 
     load_chain(context, place, profile.certificate, profile.key)
     context.end_point = end_point(first_certificate(profile.certificate))
     context.validities = (validity(profile.certificate),)
+    context.keys = (profile.key,)
     if profile.ciphers:
         try:
             context.set_ciphers(profile.ciphers)

@@ -127,15 +127,19 @@ class Probe:
         assert self._session is not None
         try:
             async with self._session.get(url.rstrip("/") + page, params=query) as response:
-                document = await response.json(content_type=None) if response.status not in (401, 403) else None
+                refusal = (await response.text()).strip() if response.status in (401, 403) else ""
+                document = None if refusal else await response.json(content_type=None)
         except TimeoutError:
             self.why[url] = f"hangs: no answer within {self._timeout.total:g} s"
             return None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             self.why[url] = _why(error)
             return None
-        if response.status in (401, 403):
-            self.why[url] = "does not let us read: give --user and --password-file"
+        if refusal:
+            remedy = refusal if response.status == 403 else "this user and password are not taken"
+            if "Authorization" not in self._headers:
+                remedy = "give --user and --password-file"
+            self.why[url] = f"does not let us read: {remedy:.200}"
             return None
         if not isinstance(document, dict) or "name" not in document:
             self.why[url] = "does not answer as a router"

@@ -16,7 +16,7 @@ from onceway import authentication
 from onceway import parent as parent_process
 from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.last_life import BEAT_S, Heart, warn_not_written
-from onceway.listener_tls import listener_context
+from onceway.listener_tls import listener_context, warn_of_readers
 from onceway.listeners import check_free, listeners, problem
 from onceway.logs import logger, reopen
 from onceway.loop import on_hangup, on_stop_signals
@@ -100,6 +100,7 @@ class RouterProcess:
         places = listeners(self.topology, self.name)
         try:
             trunks = read_trunk_tls(self.topology, self.name, self._log)
+            warn_of_readers(authentication.secret_files(self.topology), self._log)
             await self._server.start(self._tls(), authentication.load(self.topology), trunks)
         except OSError as error:
             check_free(self.topology, [self.name])  # names the port, if it is still in use

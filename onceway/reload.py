@@ -21,7 +21,7 @@ from onceway import authentication
 from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.control import SUPERVISOR, ControlError, call, socket_path
 from onceway.errors import UsageError
-from onceway.listener_tls import admin_context, listener_context
+from onceway.listener_tls import admin_context, listener_context, warn_of_readers
 from onceway.logs import Log
 from onceway.topology import ConfigError, Topology, load, loads
 from onceway.topology.difference import Change, difference
@@ -98,6 +98,7 @@ class ReloadRouter:
         try:
             tls = self._tls(new)
             clients = authentication.load(new, server.authentication)
+            warn_of_readers(authentication.secret_files(new), self._log)
             trunks = read_trunk_tls(self._as_connected(new), name, self._log)
             admin = admin_context(new, name, self._log) if server.admin_tls is not None else None
         except UsageError as error:

@@ -40,6 +40,7 @@ class Pki:
         )
         path = self.directory / f"{name}.pem"
         made.private_key_and_cert_chain_pem.write_to_path(path)
+        path.chmod(0o600)
         return path
 
     def revoked(self, *certificates: Path) -> Path:

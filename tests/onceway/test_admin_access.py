@@ -146,6 +146,14 @@ def test_new_certificates_are_shown_after_a_reload_and_a_probe_says_what_it_lack
             async with Probe(tls=tls) as probe:
                 assert await probe.summary(closed.url) is None
                 assert probe.why[closed.url] == "does not let us read: give --user and --password-file"
+            for user, password, why in (
+                ("bob", PASSWORD, "user 'bob' may not read here"),
+                ("alice", "x", "this user and password are not taken"),
+            ):
+                login = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
+                async with Probe(tls=tls, login=login) as probe:
+                    assert await probe.summary(closed.url) is None
+                    assert probe.why[closed.url] == f"does not let us read: {why}"
             async with Probe() as probe:
                 assert await probe.summary(closed.url) is None
                 assert "does not answer through TLS that we trust, give --ca" in probe.why[closed.url]
