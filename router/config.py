@@ -150,6 +150,7 @@ class RouterConfig:
     hostnames: tuple[str, ...] = ()  # that opens may name; (): every one
     policies: tuple[Policy, ...] | None = None  # None: everyone may use every address
     mqtt_topics: tuple[tuple[str, str], ...] = ()  # prefix of topic names -> address; (): no client of MQTT may connect
+    mqtt_retained: str = ""  # address of the retained messages; "": none are kept
     mqtt_shared: tuple[tuple[str, str], ...] = ()  # GROUP/FILTER of shared subscriptions -> queue
     topology_digest: int = 0  # of routers and links, to notice files that differ (protocol 4.5); 0: not known
 

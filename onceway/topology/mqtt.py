@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from mqtt import name_fault
 from mqtt.topics import SHARE, filter_fault
 from onceway.topology.document import Entry, read_quantity
+from onceway.values import read_name
 from router.config import AddressConfig
 from router.mqtt.lease import SESSIONS
+from router.mqtt.retained import LINK
 from router.mqtt.topic_map import DEFAULT, TopicMap
+from router.policies import NOBODY, owned
 
-KEYS: Final = ("topics", "shared", "session_expiry")
-Pairs = tuple[tuple[str, str], ...]
+KEYS: Final = ("topics", "shared", "retained", "session_expiry")
 LONGEST_S: Final = 30 * 86_400.0
 _SHARED: Final = "a mapping such as {shared: {workers/jobs/#: jobs}}"
+_RETAINED: Final = "a mapping such as {retained: {address: retained, stores: [s, t]}}"
 _EXAMPLE: Final = 'a mapping such as {topics: {"#": telemetry}}'
+
+
+def store_subscription(store: str) -> tuple[str, str]:
+    """Container-id and link name by which a store of retained messages subscribes to their address."""
+    return f"onceway-retained:{store}", LINK
 
 
 def read_mqtt(
     entry: Entry | None, addresses: tuple[AddressConfig, ...], defaults: AddressConfig
-) -> tuple[Pairs, Pairs, tuple[AddressConfig, ...]]:
-    """Returns prefix and address of each topic, group, filter and queue of each shared subscription, and the addresses
-    with that of the sessions."""
+) -> tuple[dict[str, Any], tuple[AddressConfig, ...]]:
+    """Returns what a router's configuration has of MQTT, and the addresses with that of the sessions and that of the
+    retained messages."""
     if entry is None:
-        return (), (), addresses
+        return {}, addresses
     fields = entry.fields(KEYS, _EXAMPLE, required=("topics",)) or {}
     if "topics" not in fields:
-        return (), (), addresses
+        return {}, addresses
     topics: dict[str, str] = {}
     longest_s = LONGEST_S
     for prefix, item, address in _read_topics(fields["topics"]):
@@ -65,7 +73,11 @@ def read_mqtt(
             )
         longest_s = asked_s or longest_s
     sessions = AddressConfig(SESSIONS, subscription_timeout_s=longest_s, no_subscribers="release")
-    return tuple(topics.items()), tuple(shared.items()), (sessions, *addresses)
+    values: dict[str, Any] = {"mqtt_topics": tuple(topics.items()), "mqtt_shared": tuple(shared.items())}
+    retained = _read_retained(fields["retained"], addresses) if "retained" in fields else None
+    if retained is None:
+        return values, (sessions, *addresses)
+    return {**values, "mqtt_retained": retained.match}, (sessions, retained, *addresses)
 
 
 def _read_topics(entry: Entry) -> Iterator[tuple[str, Entry, str]]:
@@ -88,6 +100,25 @@ def _read_shared(entry: Entry) -> Iterator[tuple[str, Entry, str]]:
         address = item.scalar(_read_address, "an address")
         if address is not None:
             yield text, item, address
+
+
+def _read_retained(entry: Entry, addresses: tuple[AddressConfig, ...]) -> AddressConfig | None:
+    """The address of the retained messages: its stores are declared, so that each gets all."""
+    fields = entry.fields(("address", "stores", "user"), _RETAINED, required=("address", "stores"))
+    if not fields or "address" not in fields or "stores" not in fields:
+        return None
+    address = fields["address"].scalar(_read_address, "an address")
+    names = [item.scalar(read_name, "the name of a store") for item in fields["stores"].items(_RETAINED) or ()]
+    user = fields["user"].scalar(str, "the name of a user") if "user" in fields else None
+    if any(each.match == address for each in addresses):
+        fields["address"].problem(f"{address} is in addresses, too", "leave it out there, or name another one here")
+    if not names:
+        fields["stores"].problem("no store", f"write {_RETAINED}")
+    if address is None or None in names:
+        return None
+    stores = [store_subscription(name) for name in names if name is not None]
+    subscriptions = tuple((owned(user or NOBODY.user, container), link) for container, link in stores)
+    return AddressConfig(address, no_subscribers="hold", subscriptions=subscriptions)
 
 
 def _read_address(text: str) -> str:

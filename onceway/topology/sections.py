@@ -136,7 +136,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         check_sign_of_life(defaults, top.get("settings", root), sign_of_life_s)
     if "mqtt" not in top:
         _check_no_mqtt(top.get("routers"))
-    topics, shared, addresses = read_mqtt(top.get("mqtt"), addresses, defaults)
+    mqtt, addresses = read_mqtt(top.get("mqtt"), addresses, defaults)
     links, via = read_links(top.get("links"), list(routers), top.get("routers"))
     if "trunks" not in top:
         check_trunks_stay(top.get("links", root), {end: routers[end].interrouter for link in links for end in link[:2]})
@@ -152,8 +152,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
         users=users,
         policies=policies,
         hostnames=tuple(name.lower() for name in hostnames),
-        mqtt_topics=topics,
-        mqtt_shared=shared,
+        **mqtt,
         **settings,
     )
     path, warnings = Path(problems.file), tuple(problems.warnings)

@@ -200,7 +200,7 @@ class MqttConnection:
         will = connect.will
         if will is None:
             return None
-        if will.retain and connect.version == 5:
+        if will.retain and connect.version == 5 and not self.service.topics.retained:
             return Reason.RETAIN_NOT_SUPPORTED, "the will is to be retained, and there is no store"
         if name_fault(will.topic) is not None or self.service.topics.address_of(will.topic) is None:
             return Reason.TOPIC_NAME_INVALID, f"the will's topic {will.topic!r:.60} has no address here"
@@ -217,7 +217,8 @@ class MqttConnection:
         asked = connect.properties
         granted: dict[str, Any] = {}
         if connect.version == 5:
-            granted = {"retain_available": 0}
+            if not self.service.topics.retained:
+                granted["retain_available"] = 0
             if not self.service.topics.shared:
                 granted["shared_available"] = 0
             if session.expiry_s != (asked.session_expiry_s or 0):
@@ -366,9 +367,11 @@ class MqttConnection:
         session = self.session
         if session is None:  # an earlier packet has ended the connection
             return None
-        if packet.retain and session.version == 5:  # [MQTT-3.2.2-14]: CONNACK has said so
-            self.close(Reason.RETAIN_NOT_SUPPORTED, "retained messages need a store, and there is none")
-            return None
+        if packet.retain and not self.service.topics.retained:
+            if session.version == 5:  # [MQTT-3.2.2-14]: CONNACK has said so
+                self.close(Reason.RETAIN_NOT_SUPPORTED, "retained messages need a store, and there is none")
+                return None
+            packet.retain = False
         if packet.qos and session.incoming.repeated(packet):
             return None
         topic = packet.topic

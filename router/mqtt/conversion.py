@@ -16,7 +16,7 @@ from uuid import UUID
 from amqp10.errors import DecodeError
 from amqp10.sections import AmqpValue, Data, Header, Message
 from amqp10.sections import Properties as MessageProperties
-from amqp10.types import Symbol, Timestamp, UByte
+from amqp10.types import Symbol, Timestamp, UByte, ULong
 from mqtt import Properties, Publish, name_fault
 from router.names import PUBLISHER_ANNOTATION
 
@@ -24,9 +24,15 @@ PAYLOAD_FORMAT: Final = Symbol("x-opt-mqtt-payload-format")
 CONTENT_TYPE: Final = Symbol("x-opt-mqtt-content-type")
 USER_PROPERTIES: Final = Symbol("x-opt-mqtt-user-properties")
 QOS: Final = Symbol("x-opt-mqtt-qos")
+RETAIN: Final = Symbol("x-opt-mqtt-retain")
+STAMP: Final = Symbol("x-opt-mqtt-retained-at")
 PUBLISHER: Final = Symbol(PUBLISHER_ANNOTATION)
 LONGEST: Final = 65_535  # octets of a string or of binary data (MQTT 5, 1.5.4, 1.5.6)
 LONGEST_TTL_MS: Final = 0xFFFFFFFF
+
+
+Stamp = tuple[int, str]
+"""Microseconds of the clock of the router that a retained message was published to, and the name of that router."""
 
 
 class Unfit(Enum):
@@ -54,7 +60,12 @@ class Received(NamedTuple):
 
 
 def to_message(
-    publish: Publish, publisher: str | None = None, now_ms: int | None = None, *, says_qos_0: bool = False
+    publish: Publish,
+    publisher: str | None = None,
+    now_ms: int | None = None,
+    *,
+    says_qos_0: bool = False,
+    stamp: Stamp | None = None,
 ) -> bytes:
     """Returns the payload of the transfer that stands for this PUBLISH.
 
@@ -63,6 +74,7 @@ def to_message(
         publisher: The annotation that names it (protocol 6.1.5).
         now_ms: The time, from which a message expiry counts wherever the message waits.
         says_qos_0: The transfer does not say QoS 0 by being settled, so the message says it.
+        stamp: At the address of the retained messages: which of two is the later one.
     """
     given = publish.properties
     expiry_ms = None if given.message_expiry_s is None else given.message_expiry_s * 1000
@@ -74,6 +86,10 @@ def to_message(
         annotations[PUBLISHER] = publisher
     if publish.qos == 1 or (publish.qos == 0 and says_qos_0):
         annotations[QOS] = UByte(publish.qos)
+    if publish.retain:
+        annotations[RETAIN] = True
+    if stamp is not None:
+        annotations[STAMP] = [ULong(stamp[0]), stamp[1]]
     if given.payload_format is not None:
         annotations[PAYLOAD_FORMAT] = given.payload_format
     content_type = given.content_type
@@ -131,6 +147,7 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
     publish = Publish(
         subject if subject is not None and _is_name(subject) else topic,
         octets,
+        retain=annotations.get(RETAIN) is True,
         properties=Properties(
             payload_format=payload_format if payload_format in (0, 1) else 1 if text else None,
             message_expiry_s=None if ttl_ms is None else math.ceil(ttl_ms / 1000),

@@ -13,7 +13,7 @@ from typing import Final
 
 from amqp10.encoder import encode_value
 from mqtt import NO_PROPERTIES, Publish
-from router.mqtt.conversion import Received, Unfit, to_message, to_publish
+from router.mqtt.conversion import Received, Stamp, Unfit, to_message, to_publish
 from router.mqtt.topic_map import TopicMap
 
 KEPT: Final = 8_192  # messages: some times what the windows of a few publishers let through at once
@@ -33,12 +33,20 @@ class Messages:
         # message without properties
         self._heads: dict[tuple[str, str, int], bytes] = {}
 
-    def written(self, packets: Sequence[Publish], address: str, publisher: str, now_ms: int) -> list[bytes]:
-        """Returns the payloads of the transfers that stand for what a session publishes to this address."""
+    def written(
+        self, packets: Sequence[Publish], address: str, publisher: str, now_ms: int, stamps: Sequence[Stamp] = ()
+    ) -> list[bytes]:
+        """Returns the payloads of the transfers that stand for what a session publishes to this address. stamps: where
+        that is the address of the retained messages."""
+        if stamps:
+            return [
+                to_message(each, publisher, now_ms, says_qos_0=True, stamp=stamp)
+                for each, stamp in zip(packets, stamps, strict=True)
+            ]
         found: list[bytes] = []
         says_qos_0 = address in self.topics.queues  # where nothing comes settled
         for each in packets:
-            if each.properties != NO_PROPERTIES:
+            if each.properties != NO_PROPERTIES or each.retain:
                 found.append(to_message(each, publisher, now_ms, says_qos_0=says_qos_0))
                 continue
             key = each.topic, publisher, 2 if each.qos == 0 and not says_qos_0 else each.qos

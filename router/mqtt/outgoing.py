@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from mqtt import Publish
+    from router.mqtt.retained import RetainedReceiver
     from router.mqtt.subscriber import MqttSubscriber
 
 UPPER: Final = 0x8000
@@ -35,7 +36,12 @@ class Outgoing:
     __slots__ = ("delivery_id", "packet_id", "publish", "qos", "repeated", "state", "subscriber", "tag")
 
     def __init__(
-        self, subscriber: MqttSubscriber, delivery_id: int, tag: bytes, publish: Publish | None, qos: int
+        self,
+        subscriber: MqttSubscriber | RetainedReceiver,
+        delivery_id: int,
+        tag: bytes,
+        publish: Publish | None,
+        qos: int,
     ) -> None:
         self.subscriber = subscriber
         self.delivery_id = delivery_id

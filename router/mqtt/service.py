@@ -18,6 +18,7 @@ from router.mqtt.connection import Authenticate, MqttConnection
 from router.mqtt.lease import NAME, SESSIONS
 from router.mqtt.messages import Messages
 from router.mqtt.publisher import LINK
+from router.mqtt.retained import RetainedFeed, RetainedMessages
 from router.mqtt.session import IN_FLIGHT, Session
 from router.mqtt.topic_map import TopicMap
 from router.policies import Direction, Identity, owned
@@ -76,7 +77,7 @@ class Mqtt:
         self.longest_name = LONGEST_NAME
         self.receive_maximum = IN_FLIGHT
         self._dirty: dict[MqttConnection, None] = {}
-        self._to_flush: dict[MqttPublisher | MqttSubscriber, None] = {}
+        self._to_flush: dict[MqttPublisher | MqttSubscriber | RetainedFeed, None] = {}
         self._leaving: dict[MqttPublisher, None] = {}
         self._roomy: dict[Session, None] = {}
         self._moved: dict[Session, None] = {}
@@ -86,6 +87,7 @@ class Mqtt:
         self._timers: list[tuple[float, int, Session]] = []
         self._order = count()
         self._last_epoch = 0
+        self.retained = RetainedMessages(self)
 
     # --- the host's
 
@@ -140,7 +142,10 @@ class Mqtt:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
         before, self.topics = self.topics, _topics_of(self.config)
         self.messages = Messages(self.topics)
-        changed = (before.prefixes, before.shared) != (self.topics.prefixes, self.topics.shared)
+        if before.retained != self.topics.retained:
+            self.retained.end(now)
+            self.retained = RetainedMessages(self)
+        changed = any(getattr(before, key) != getattr(self.topics, key) for key in ("prefixes", "shared", "retained"))
         for session in list(self.sessions.values()):
             allowed = all(self.may(session.identity, "receive", address) for address in session.subscribers)
             if changed or not allowed:
@@ -170,6 +175,7 @@ class Mqtt:
     def flush(self, now: float) -> None:
         """Tells the core what packets have meant, before the core's own flush."""
         self._replace_sessions(now)
+        self.retained.begin(now)
         while self._to_flush or self._leaving or self._roomy:
             ports, self._to_flush = self._to_flush, {}
             for port in ports:
@@ -187,6 +193,8 @@ class Mqtt:
 
     @property
     def wants_flush(self) -> bool:
+        if self.retained.wants_to_begin:
+            return True
         return bool(self._to_flush or self._leaving or self._roomy or self._moved or self._anew)
 
     def next_deadline(self) -> float | None:
@@ -360,10 +368,11 @@ class Mqtt:
             self.core.due(at)
 
     def forget(self, session: Session) -> None:
+        self.retained.forget(session)
         if self.sessions.get(session.container) is session:
             del self.sessions[session.container]
 
-    def to_flush(self, port: MqttPublisher | MqttSubscriber) -> None:
+    def to_flush(self, port: MqttPublisher | MqttSubscriber | RetainedFeed) -> None:
         self._to_flush[port] = None
 
     def to_leave(self, publisher: MqttPublisher) -> None:
@@ -379,4 +388,4 @@ class Mqtt:
 
 
 def _topics_of(config: RouterConfig) -> TopicMap:
-    return TopicMap(dict(config.mqtt_topics), dict(config.mqtt_shared))
+    return TopicMap(dict(config.mqtt_topics), dict(config.mqtt_shared), config.mqtt_retained)

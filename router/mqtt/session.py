@@ -47,6 +47,7 @@ class _Asked:
     """A SUBSCRIBE or UNSUBSCRIBE whose answer waits until every router knows the filters."""
 
     def __init__(self, answer: Suback | Unsuback, texts: list[str], waits: dict[str, int]) -> None:
+        self.retained: list[Filter] = []  # that get what is retained, after SUBACK
         self.answer = answer
         self.texts = texts
         self.waits = waits  # address -> number of the change
@@ -239,7 +240,8 @@ class Session:
         if address is not None and self.service.may(self.identity, "send", address):
             properties = will.properties._replace(will_delay_s=None)
             qos = min(will.qos, self._most_qos(address))
-            self.incoming.publish(address, [Publish(will.topic, will.payload, qos, properties=properties)], now)
+            retain = will.retain and bool(self.service.topics.retained)
+            self.incoming.publish(address, [Publish(will.topic, will.payload, qos, retain, properties=properties)], now)
 
     # --- the client publishes
 
@@ -264,12 +266,16 @@ class Session:
         """SUBACK follows when every router knows of it."""
         identifiers = packet.properties.subscription_ids
         reasons: list[Reason] = []
+        retained: list[Filter] = []
         for options in packet.subscriptions:
             addresses = self.service.topics.addresses_of(options.topic_filter)
             refusal = self._refusal_of_filter(options.topic_filter, addresses)
             if refusal is None:
                 options.qos = min(options.qos, *(self._most_qos(address) for address in addresses))
-                self.filters.add(Filter(options, identifiers[0] if identifiers else 0, tuple(addresses)))
+                one = Filter(options, identifiers[0] if identifiers else 0, tuple(addresses))
+                known = self.filters.add(one)
+                if options.retain_handling < 2 - known and not is_shared(options.topic_filter):
+                    retained.append(one)
                 refusal = Reason(options.qos)
                 if any(too_many(self.data_of(address)) for address in addresses):
                     self.filters.remove(options.topic_filter)
@@ -277,7 +283,7 @@ class Session:
             reasons.append(refusal)
         texts = [options.topic_filter for options in packet.subscriptions]
         granted = [text for text, reason in zip(texts, reasons, strict=True) if reason < Reason.UNSPECIFIED_ERROR]
-        self._ask(Suback(packet.packet_id, reasons), texts, self.filters.addresses(granted), now)
+        self._ask(Suback(packet.packet_id, reasons), texts, self.filters.addresses(granted), now, retained)
 
     def _refusal_of_filter(self, text: str, addresses: list[str]) -> Reason | None:
         if not addresses:
@@ -292,9 +298,17 @@ class Session:
         filters = self.filters.by_text.values()
         return written(self.incarnation, [one for one in filters if address in one.addresses])
 
-    def _ask(self, answer: Suback | Unsuback, texts: list[str], addresses: Iterable[str], now: float) -> None:
+    def _ask(
+        self,
+        answer: Suback | Unsuback,
+        texts: list[str],
+        addresses: Iterable[str],
+        now: float,
+        retained: list[Filter] | None = None,
+    ) -> None:
         """Answers when all routers know the filters that concern these addresses."""
         asked = _Asked(answer, texts, {})
+        asked.retained = retained or []
         self._asked.append(asked)
         for address in addresses:
             known = self.subscribers.get(address)
@@ -348,6 +362,8 @@ class Session:
         if not asked.waits and asked in self._asked:
             self._asked.remove(asked)
             self.send_packet(asked.answer)
+            for one in asked.retained:
+                self.service.retained.send(self, one)
 
     def unsubscribe(self, packet: Unsubscribe, now: float) -> None:
         """UNSUBACK follows when every router knows of it."""

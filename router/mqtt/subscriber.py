@@ -240,10 +240,11 @@ class TransientSubscriber(MqttSubscriber):
 
 
 def for_client(publish: Publish, found: Match, version: int) -> Publish:
-    """The message with what belongs to this session; 3.1.1 has no properties."""
+    """The message with what belongs to this session; 3.1.1 has no properties, and no Retain As Published."""
     if version == 4:
         return Publish(publish.topic, publish.payload, properties=NO_PROPERTIES)
-    if not found.identifiers:
+    retain = publish.retain and found.keeps_retain
+    if not found.identifiers and retain == publish.retain:
         return publish
     properties = publish.properties._replace(subscription_ids=found.identifiers)
-    return Publish(publish.topic, publish.payload, properties=properties)
+    return Publish(publish.topic, publish.payload, 0, retain, properties=properties)

@@ -18,11 +18,24 @@ KEPT: Final = 4_096  # topic names whose address is kept
 
 
 class TopicMap:
-    """The mapping of one router. `prefixes`: prefix or `#` -> address. `shared`: GROUP/FILTER -> queue."""
+    """The mapping of one router. `prefixes`: prefix or `#` -> address. `shared`: GROUP/FILTER -> queue. `retained`: the
+    address of the retained messages, or none."""
 
-    __slots__ = ("_by_levels", "_found", "_names", "_queues_found", "addresses", "prefixes", "queues", "shared")
+    __slots__ = (
+        "_by_levels",
+        "_found",
+        "_names",
+        "_queues_found",
+        "addresses",
+        "prefixes",
+        "queues",
+        "retained",
+        "shared",
+    )
 
-    def __init__(self, prefixes: Mapping[str, str], shared: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, prefixes: Mapping[str, str], shared: Mapping[str, str] | None = None, retained: str = ""
+    ) -> None:
         assert all(prefix == DEFAULT or name_fault(prefix) is None for prefix in prefixes)
         self._by_levels: dict[tuple[str, ...], str] = {
             () if prefix == DEFAULT else tuple(prefix.split("/")): address for prefix, address in prefixes.items()
@@ -35,7 +48,8 @@ class TopicMap:
         self.queues = {queue: text.partition("/")[2] for text, queue in (shared or {}).items()}  # queue -> filter
         for queue, topic_filter in self.queues.items():
             self._names[queue] = queue if name_fault(topic_filter) is not None else topic_filter
-        self.addresses = tuple(self._names)
+        self.retained = retained
+        self.addresses = (*self._names, retained) if retained else tuple(self._names)
         self._found: dict[str, str | None] = {}
         self._queues_found: dict[str, tuple[str, ...]] = {}
 
@@ -62,6 +76,11 @@ class TopicMap:
             found = tuple(queue for queue, topic_filter in self.queues.items() if matches(topic_filter, name))
             self._queues_found[name] = found
         return found
+
+    def beside(self, name: str, retain: bool) -> tuple[str, ...]:
+        """Returns the addresses to which a PUBLISH goes beside that of its topic."""
+        queues = self.queues_of(name) if self.queues else ()
+        return (*queues, self.retained) if retain and self.retained else queues
 
     def has(self, address: str, name: str) -> bool:
         """Says whether messages of this address may have this topic name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import socket
 import ssl
@@ -22,6 +23,7 @@ from proton import Message
 from proton.utils import BlockingConnection
 
 from chaos.live.ports import free_port
+from edges.retained.serve import RetainedStore
 from mqtt import (
     Connack,
     Connect,
@@ -64,7 +66,11 @@ def routers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Routers]:
     directory = tmp_path_factory.mktemp("mqtt")
     network = LiveNetwork(directory, ("a", "b"), [("a", "b")], [{"match": "*", "no_subscribers": "accept"}], PATIENT)
     document = network.topology()
-    document["mqtt"] = {"topics": {"#": "telemetry"}, "shared": {"workers/jobs/#": "jobs"}}
+    document["mqtt"] = {
+        "topics": {"#": "telemetry"},
+        "shared": {"workers/jobs/#": "jobs"},
+        "retained": {"address": "retained", "stores": ["s"]},
+    }
     document["addresses"].insert(0, {"match": "jobs", "type": "queue"})
     ports = [free_port(), free_port()]
     for name, port in zip("ab", ports, strict=True):
@@ -136,6 +142,64 @@ def test_paho_publishes_what_aiomqtt_gets_once_and_in_order(routers: Routers) ->
 
     asyncio.run(asyncio.wait_for(exchange(), BOUND_S))
     assert got == [str(number).encode() for number in range(count)]
+
+
+class StoreThread:
+    """A store of retained messages, until the block ends."""
+
+    def __init__(self, data: Path, routers: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._store = RetainedStore("s", "retained", routers=routers, data=data)
+        self._thread = threading.Thread(target=self._run)
+        self._task: asyncio.Task[None] | None = None
+
+    def _run(self) -> None:
+        self._task = self._loop.create_task(self._store.run())
+        with contextlib.suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._task)
+        self._loop.close()
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._task is not None and not self._task.done():
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(BOUND_S)
+
+
+@needs_mosquitto
+def test_what_is_retained_at_one_router_is_read_at_another_also_after_both_and_the_store_have_restarted(
+    routers: Routers, tmp_path: Path
+) -> None:
+    def retained() -> list[str]:
+        command = [
+            "mosquitto_sub",
+            "-p",
+            str(routers.b),
+            "-t",
+            "kept/+",
+            "-C",
+            "2",
+            "-q",
+            "2",
+            "-V",
+            "5",
+            "-F",
+            "%r %q %p",
+        ]
+        return subprocess.run(command, check=True, timeout=BOUND_S, capture_output=True, text=True).stdout.splitlines()
+
+    with StoreThread(tmp_path / "s.db", routers.network["a"].url):
+        for name in ("x", "y", "z"):
+            mosquitto_pub(routers.a, f"kept/{name}", "-q", "1", "-r", "-m", name, "-V", "5")
+        mosquitto_pub(routers.a, "kept/z", "-q", "1", "-r", "-n")
+        assert sorted(retained()) == ["1 1 x", "1 1 y"]
+    routers.network.kill("b")
+    routers.network.spawn("b")
+    routers.network.wait_ready("b")
+    with StoreThread(tmp_path / "s.db", routers.network["a"].url):
+        assert sorted(retained()) == ["1 1 x", "1 1 y"]
 
 
 def test_members_at_two_routers_share_what_paho_publishes(routers: Routers) -> None:

@@ -31,3 +31,27 @@ def test_problems_are_named(shared: str, expected: str) -> None:
         topology.loads(text, "t.yaml")
     (problem,) = caught.value.problems
     assert expected in str(problem)
+
+
+def test_retained_messages_have_declared_stores() -> None:
+    text = HEAD + ADDRESSES + "mqtt: {topics: {plant: telemetry}, retained: {address: kept, stores: [s, t], user: u}}\n"
+    config = topology.loads(text).router_config("a")
+    assert config.mqtt_retained == "kept"
+    assert config.address("kept").subscriptions == (
+        ("u|onceway-retained:s", "retained"), ("u|onceway-retained:t", "retained"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("retained", "expected"),
+    [
+        ("{address: jobs, stores: [s]}", "jobs is in addresses, too"),
+        ("{address: kept, stores: []}", "no store"),
+        ("{address: kept}", "stores"),
+    ],
+)
+def test_problems_of_retained_messages_are_named(retained: str, expected: str) -> None:
+    text = HEAD + ADDRESSES + f"mqtt: {{topics: {{plant: telemetry}}, retained: {retained}}}\n"
+    with pytest.raises(ConfigError) as caught:
+        topology.loads(text, "t.yaml")
+    assert expected in str(caught.value.problems[0])

@@ -1,0 +1,1 @@
+"""The stores of MQTT's retained messages (docs/mqtt.md, Retained messages)."""

@@ -1,0 +1,66 @@
+"""`onceway retained serve`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from onceway.cli.log_options import cannot_open, log_options, read_options
+from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say
+
+
+@click.group("retained", context_settings={"help_option_names": ["-h", "--help"]})
+def command() -> None:
+    """Keep MQTT's retained messages."""
+
+
+@command.command("serve")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--store", "name", required=True, help="The store's name in the file.")
+@click.option("--data", required=True, help="A file, or the URL of a PostgreSQL database: the store's own.")
+@click.option(
+    "--url",
+    "urls",
+    default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
+    show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
+    callback=routers,
+    help="Routers to connect to, several separated by commas.",
+)
+@log_options
+def serve_command(file: Path, name: str, data: str, urls: Any, **options: Any) -> None:
+    """Run a store of the topology file FILE, in the foreground."""
+    from onceway import logs, topology
+
+    log = read_options(options)
+    try:
+        logs.configure(log)
+    except OSError as error:
+        raise cannot_open(log, error) from error
+    loaded = topology.load(file)
+    address = loaded.settings.mqtt_retained
+    if not address:
+        say(f"{file}: mqtt has no retained messages; add retained: {{address: retained, stores: [{name}]}}")
+        sys.exit(2)
+    run_to_exit(_serve(name, address, data, urls))
+
+
+async def _serve(name: str, address: str, data: str, urls: Any) -> int:
+    from edges.retained.serve import RetainedStore
+    from onceway.loop import on_stop_signals
+
+    stop = asyncio.Event()
+    on_stop_signals(stop.set)
+    stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+    running = asyncio.ensure_future(RetainedStore(name, address, routers=urls, data=data).run())
+    await asyncio.wait([stopped, running], return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if running.done():
+        running.result()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    return 0

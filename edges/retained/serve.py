@@ -1,0 +1,101 @@
+"""One store of retained messages: the latest of each topic on its disk, and all of them to a router that asks.
+
+It takes the messages of the address as its declared subscription, and accepts when they are written. So a publisher is
+told that a message is retained when every store has it. What routers and stores say to each other is in
+`router.mqtt.retained`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+import onceway
+from edges.store import Batch as Changes
+from edges.store import Store, open_store
+from onceway.client.delivery import Batch
+from onceway.client.publisher import Publisher
+from onceway.logs import logger
+from onceway.topology.mqtt import store_subscription
+from router.mqtt.conversion import Stamp
+from router.mqtt.retained import end, read
+
+CREDIT: Final = 5_000
+PREFIX: Final = "retained/"
+DELETED_US: Final = 3_600 * 1_000_000  # how long it is known that a message was deleted
+
+
+class RetainedStore:
+    """`await run()` until it is cancelled, or cannot go on."""
+
+    def __init__(self, name: str, address: str, *, routers: str | Sequence[str], data: Path | str) -> None:
+        """data: a file, or the URL of a PostgreSQL database."""
+        self._name = name
+        self._address = address
+        self._routers = routers
+        self._data = data
+        self._log = logger("retained", store=name)
+        self._stamps: dict[str, tuple[Stamp, bool]] = {}  # by key; whether it has been deleted
+        self._answering: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Raises StoreError, OncewayError."""
+        store = open_store(str(self._data))
+        try:
+            for key, payload in await store.scan(PREFIX):
+                found = read(payload)
+                assert found is not None, f"{store.place}: {key} is no retained message"
+                self._stamps[key] = found.stamp, found.empty
+            await self._serve(store)
+        finally:
+            for task in self._answering:
+                task.cancel()
+            await store.close()
+
+    async def _serve(self, store: Store) -> None:
+        container, link = store_subscription(self._name)
+        async with onceway.connect(self._routers, container=container) as connection:
+            name = f"{self._name}-{time.time_ns()}"
+            publisher = await connection.publisher(self._address, name=name, on_undecided=lambda _: None)
+            subscriber = await connection.subscriber(self._address, name=link, credit=CREDIT)
+            self._log.info("retained_serves", "{count} topics in {place}", count=len(self._stamps), place=store.place)
+            async for batch in subscriber.batches():
+                asked = await self._take(store, batch)
+                await batch.accept()
+                for who in asked:
+                    task = asyncio.create_task(self._answer(store, publisher, who))
+                    self._answering.add(task)
+                    task.add_done_callback(self._answering.discard)
+
+    async def _take(self, store: Store, batch: Batch) -> list[str]:
+        """Writes what is later than what is there. Returns who has asked."""
+        changes, asked = Changes(), []
+        for payload in batch.payloads:
+            found = read(payload)
+            if found is None or found.ended:
+                continue
+            if found.asked:
+                asked.append(found.asked)
+                continue
+            key = PREFIX + blake2b(found.topic.encode(), digest_size=20).hexdigest()
+            known = self._stamps.get(key)
+            if known is None or found.stamp > known[0]:
+                self._stamps[key] = found.stamp, found.empty
+                changes.put(key, payload)
+        before_us = int(time.time() * 1e6) - DELETED_US
+        for key in [key for key, (stamp, deleted) in self._stamps.items() if deleted and stamp[0] < before_us]:
+            del self._stamps[key]
+            changes.delete(key)
+        if changes.values:
+            await store.commit(changes)
+        return asked
+
+    async def _answer(self, store: Store, publisher: Publisher, who: str) -> None:
+        """Says all that is here. What is published meanwhile has a later stamp, and comes by itself."""
+        payloads = [payload for _, payload in await store.scan(PREFIX)]
+        await publisher.put_payloads([*payloads, end(who)])
+        self._log.info("retained_answered", "{who} has asked: {count} topics", who=who, count=len(payloads))

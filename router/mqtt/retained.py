@@ -1,0 +1,322 @@
+"""Retained messages: what a router knows of them, and what it says to the stores that keep them (docs/mqtt.md).
+
+A PUBLISH with RETAIN goes to its topic, and to the address of the retained messages. There each router has a
+subscription, and so have the stores (`edges.retained`), whose are declared: they have it on their disks when it is
+accepted. Of two messages of one topic the later stamp wins, everywhere. A router keeps all of them in memory. When it
+attaches it asks for them: a store publishes what it has, and then an end that says whom it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from amqp10.errors import DecodeError
+from amqp10.sections import Data, Message
+from amqp10.types import Symbol
+from mqtt import matches
+from router.core.ports import (
+    UNIQUE_TAGS,
+    MapState,
+    Outcome,
+    PublisherAttach,
+    SubscriberAnswer,
+    SubscriberAttach,
+    Term,
+)
+from router.core.waiting import Waiting
+from router.mqtt.conversion import STAMP, Stamp, Unfit
+from router.mqtt.filters import Filter, Match
+from router.mqtt.outgoing import Outgoing
+from router.mqtt.subscriber import for_client
+
+if TYPE_CHECKING:
+    from router.mqtt.service import Mqtt
+    from router.mqtt.session import Session
+
+LINK: Final = "retained"
+"""The link name of the stores' subscriptions, and of the routers'."""
+ASKED: Final = Symbol("x-opt-mqtt-retained-ask")
+END: Final = Symbol("x-opt-mqtt-retained-end")
+ROOM: Final = 1_000
+
+
+class Retained(NamedTuple):
+    """A message of the address: one that is retained (or, empty, ends that), a question, or the end of an answer."""
+
+    topic: str = ""
+    stamp: Stamp = (0, "")
+    empty: bool = False
+    asked: str = ""
+    ended: str = ""
+
+
+def read(payload: bytes) -> Retained | None:
+    """What a payload of the address says; None: no router and no store has written it."""
+    try:
+        message = Message.decode(payload)
+    except DecodeError:
+        return None
+    annotations = message.message_annotations or {}
+    asked, ended, stamp = annotations.get(ASKED), annotations.get(END), annotations.get(STAMP)
+    if isinstance(asked, str):
+        return Retained(asked=asked)
+    if isinstance(ended, str):
+        return Retained(ended=ended)
+    topic = message.properties.subject if message.properties is not None else None
+    if isinstance(stamp, list) and len(stamp) == 2 and isinstance(topic, str):
+        return Retained(topic, (int(stamp[0]), str(stamp[1])), isinstance(message.body, Data) and not message.value)
+    return None
+
+
+def question(who: str) -> bytes:
+    return Message(Data(b""), message_annotations={ASKED: who}).encode()
+
+
+def end(who: str) -> bytes:
+    return Message(Data(b""), message_annotations={END: who}).encode()
+
+
+class Kept(NamedTuple):
+    stamp: Stamp
+    payload: bytes | None  # None: it has been deleted
+
+
+class RetainedMessages:
+    """One router's. `address`: of the file; "": there are none."""
+
+    def __init__(self, service: Mqtt) -> None:
+        self.service = service
+        self.address = service.config.mqtt_retained
+        self.complete = False  # a store has answered
+        self._table: dict[str, Kept] = {}
+        self._waiting: dict[Session, dict[str, Filter]] = {}  # whom it is sent to when it is known
+        self._feed: RetainedFeed | None = None
+        self._lives = 0
+        self.receiver = RetainedReceiver()
+
+    def begin(self, now: float) -> None:
+        """Attaches, at the start and again when the network has ended the subscription, and asks."""
+        if self.wants_to_begin:
+            self._lives += 1
+            self._table.clear()
+            self.complete = False
+            self._feed = RetainedFeed(self, f"{self.service.core.name} {self.service.core.incarnation} {self._lives}")
+            self.service.core.attach_subscriber(self._feed, self._feed.attach, now)
+
+    def end(self, now: float) -> None:
+        """The file names another address, or none."""
+        if self._feed is not None:
+            self._feed.leave(now)
+
+    @property
+    def wants_to_begin(self) -> bool:
+        return self._feed is None and bool(self.address)
+
+    def lost(self, feed: RetainedFeed) -> None:
+        if feed is self._feed:
+            self._feed = None
+
+    def stamp(self) -> Stamp:
+        return (self.service.epoch(), self.service.core.name)
+
+    def take(self, payload: bytes) -> None:
+        found = read(payload)
+        if found is None or found.asked:
+            return
+        if found.ended:
+            if self._feed is not None and found.ended == self._feed.who:
+                self.complete = True
+                waiting, self._waiting = self._waiting, {}
+                for session, filters in waiting.items():
+                    for one in filters.values():
+                        self._send(session, one)
+            return
+        known = self._table.get(found.topic)
+        if known is None or found.stamp > known.stamp:
+            self._table[found.topic] = Kept(found.stamp, None if found.empty else payload)
+
+    def send(self, session: Session, one: Filter) -> None:
+        """The client has subscribed: it gets what is retained, when that is known here."""
+        if self.complete:
+            self._send(session, one)
+        elif self.address:
+            self._waiting.setdefault(session, {})[one.options.topic_filter] = one
+
+    def forget(self, session: Session) -> None:
+        """It is over, or at another router."""
+        self._waiting.pop(session, None)
+
+    def _send(self, session: Session, one: Filter) -> None:
+        if session.filters.by_text.get(one.options.topic_filter) is not one:
+            return  # it has unsubscribed, or subscribed again, meanwhile
+        service = self.service
+        text, now_ms = one.options.topic_filter, service.core.clock_us() // 1000
+        found = Match(one.options.qos, (one.identifier,) if one.identifier else (), True)
+        for topic, kept in self._table.items():
+            address = service.topics.address_of(topic) if kept.payload is not None and matches(text, topic) else None
+            if address is None or address not in one.addresses:
+                continue
+            assert kept.payload is not None
+            message = service.messages.read(kept.payload, 0, address)
+            publish = message.left(now_ms) if not isinstance(message, Unfit) else None
+            if publish is None or isinstance(message, Unfit):
+                continue
+            publish = replace(for_client(publish, found, session.version), retain=True)
+            qos = min(found.qos, message.most_qos)
+            if qos:
+                session.send(Outgoing(self.receiver, 0, b"", publish, qos))
+            else:
+                session.send_unacknowledged(publish)
+
+
+class RetainedReceiver:
+    """In place of a subscription: what is retained is in no router's map, and nobody waits for its outcome."""
+
+    shares = False
+    detached = True  # so PUBREL follows PUBREC
+
+    def accepted(self, one: Outgoing) -> bool:
+        return True
+
+    def finished(self, one: Outgoing, outcome: Outcome) -> None:
+        pass
+
+    def released(self, one: Outgoing) -> None:
+        pass
+
+
+class RetainedFeed:
+    """The core's SubscriberPort, and the PublisherPort of the question."""
+
+    def __init__(self, owner: RetainedMessages, who: str) -> None:
+        service = owner.service
+        self.owner = owner
+        self.core = service.core
+        self.who = who
+        epoch = service.epoch()
+        container = f"_mqtt:{service.core.name}"
+        self.attach = SubscriberAttach(container, LINK, owner.address, epoch=epoch, born=epoch, mode_first=True)
+        self._question = _Question(self)
+        self._count = 0
+        self._dispositions: list[tuple[int, int]] = []
+        self._answered = False
+        self.detached = False
+
+    def flush(self, now: float) -> None:
+        noted, self._dispositions = self._dispositions, []
+        for first, last in noted:
+            if not self.detached:
+                self.core.subscriber_disposition(self, first, last, Outcome.ACCEPTED, True, now)
+        self._question.flush(now)
+
+    def leave(self, now: float) -> None:
+        if not self.detached:
+            self.detached = True
+            self.core.detach_subscriber(self, True, now)
+
+    # --- SubscriberPort
+
+    def capacity(self) -> int:
+        return ROOM
+
+    def link_credit(self) -> int:
+        return 0
+
+    def answer(self, answer: SubscriberAnswer) -> int:
+        self.owner.service.to_flush(self)
+        return 0
+
+    def send(
+        self, tags: list[bytes], payloads: list[bytes], message_format: int, settled: bool, position: int,
+        cache: dict[object, object],
+    ) -> int:  # fmt: skip
+        first_id = self._count
+        self._count += len(tags)
+        for payload in payloads:
+            self.owner.take(payload)
+        if not settled:
+            self._dispositions.append((first_id, first_id + len(tags) - 1))
+            self.owner.service.to_flush(self)
+        return first_id
+
+    def resume(self, tag: bytes, state: MapState, payload: bytes | None, message_format: int, settled: bool) -> int:
+        raise AssertionError("it presents no map, so nothing is resumed")
+
+    def expired(self, payloads: list[bytes], message_format: int) -> list[int]:
+        return []
+
+    def redeliver(self, tag: bytes, payload: bytes, message_format: int, delivery_count: int) -> int:
+        return self.send([tag], [payload], message_format, False, -1, {})
+
+    def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
+        pass
+
+    def answer_map_part(self) -> None:
+        raise AssertionError("there are no maps in parts here")
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        self.detach(condition, description, info, True)
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        self.detached = True
+        self.owner.lost(self)
+
+
+class _Question:
+    """Asks the stores once: the core's PublisherPort."""
+
+    def __init__(self, feed: RetainedFeed) -> None:
+        self.feed = feed
+        self.core = feed.core
+        self.attach = PublisherAttach(
+            feed.attach.container, f"{LINK}-{feed.attach.epoch}", feed.attach.address, unsettled=UNIQUE_TAGS
+        )
+        self._begun = self._asked = self._done = False
+
+    def flush(self, now: float) -> None:
+        if not self._begun:
+            self._begun = True
+            self.core.attach_publisher(self, self.attach, now)
+            self.core.transfers(self, 0, [bytes(16)], [question(self.feed.who)], False, 0, now)
+        if self._asked:
+            self._asked = False
+            self.core.question_answered(self, now)
+        if self._done:
+            self._done = False
+            self.core.publisher_settled(self, 0, 0, now)
+            self.core.detach_publisher(self, True, now)
+
+    # --- PublisherPort
+
+    def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:
+        pass
+
+    def ready(self) -> None:
+        pass
+
+    def set_window(self, messages: int, size: int, reason: str) -> None:
+        pass
+
+    def waiting(self, waiting: Waiting | None) -> None:
+        pass
+
+    def ask(self) -> None:
+        self._asked = True
+        self.feed.owner.service.to_flush(self.feed)
+
+    def outcome(
+        self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
+    ) -> None:
+        self._done = True
+        self.feed.owner.service.to_flush(self.feed)
+
+    def answer_map_part(self) -> None:
+        raise AssertionError("there are no maps in parts here")
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        pass
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        pass
