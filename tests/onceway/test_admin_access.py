@@ -15,6 +15,7 @@ import onceway
 from chaos.live.ports import free_port
 from onceway import authentication
 from onceway.admin_access import HEADERS
+from onceway.amqp_management.node import Node
 from onceway.guesses import MOST_OF_ADDRESS
 from onceway.listeners import admin_url
 from onceway.loop import run
@@ -23,6 +24,7 @@ from onceway.probe import Probe
 from onceway.server import RouterServer
 from onceway.topology import ConfigError, Topology, loads
 from onceway.users import User, Users, store_users, with_password
+from router.policies import Identity
 from router.reporting import NO_LOG
 from tests.onceway.test_tokens import AUDIENCE, ISSUER, Issuer
 from tests.pki import Pki
@@ -175,3 +177,31 @@ def test_mistakes_in_the_file_are_named(section: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         loads(f"{text}admin: {section}\n")
     assert said in str(caught.value)
+
+
+POLICIES = 'policies: [{users: ["*"], send: ["*"], receive: ["*"], dynamic: true}]\n'
+ADMIN = "admin: {tls: x, users: [bob], groups: [watch], act: {users: [carol]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "readers"),
+    [
+        ("", {"alice", "bob", "carol", "watcher", "anonymous"}),
+        (POLICIES, set()),
+        (ADMIN, {"bob", "carol", "watcher"}),
+        (POLICIES + ADMIN, {"bob", "carol", "watcher"}),
+        ("admin: {act: {users: [carol]}}\n", {"alice", "bob", "carol", "watcher", "anonymous"}),
+        (POLICIES + "admin: {act: {users: [carol]}}\n", {"carol"}),
+    ],
+)
+def test_who_may_ask_the_management_node(text: str, readers: set[str]) -> None:
+    """Policies that let everybody do everything with addresses let nobody read there."""
+    base = (
+        "network: n\ntls: {x: {certificate: c}}\nsasl: {users: u}\nrouters: {a: {amqp: 1, interrouter: 2, admin: 3}}\n"
+    )
+    topology = loads(base + text)
+    server = RouterServer(topology, "a", fresh=True, log=NO_LOG)
+    node = Node(server, None, None)  # type: ignore[arg-type]
+    groups = {"watcher": ("watch",)}
+    names = ("alice", "bob", "carol", "watcher", "anonymous")
+    assert {name for name in names if node.may_read(Identity(name, groups.get(name, ())))} == readers

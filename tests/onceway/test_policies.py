@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import onceway
+from chaos.live.ports import free_port
 from onceway.errors import LinkRefused
 from onceway.users import User, Users, load_users, store_users, with_password
 from tests.guarded import PASSWORD, Guarded
@@ -26,11 +27,15 @@ def guarded(tmp_path: Path) -> Guarded:
         {"groups": ["ops"], "send": ["*"], "receive": ["*"]},
         {"groups": ["guests"], "send": ["guests/*"], "receive": ["orders", "box/${user}"]},
     ]
+    for router in document["routers"].values():
+        router["wss"] = free_port()
+        guarded.url.append(f"wss://127.0.0.1:{router['wss']}")
     guarded.network.topology_path.write_text(yaml.safe_dump(document, sort_keys=False))
     return guarded
 
 
 def connect(guarded: Guarded, number: int, user: str, password: str) -> onceway.Connection:
+    """number: 0 and 1 are routers a and b, 2 and 3 the same with a WebSocket."""
     return onceway.connect(
         guarded.url[number],
         container="c",
@@ -42,7 +47,7 @@ def connect(guarded: Guarded, number: int, user: str, password: str) -> onceway.
 
 def test_nobody_takes_what_is_another_users_by_its_name(guarded: Guarded) -> None:
     async def story() -> None:
-        async with connect(guarded, 0, "alice", PASSWORD) as alice, connect(guarded, 1, "mallory", MALLORYS) as mallory:
+        async with connect(guarded, 0, "alice", PASSWORD) as alice, connect(guarded, 3, "mallory", MALLORYS) as mallory:
             hers = await alice.subscriber("orders", name="s")
             publisher = await alice.publisher("orders", name="p")
             theirs = await mallory.subscriber("orders", name="s")
@@ -62,9 +67,10 @@ def test_nobody_takes_what_is_another_users_by_its_name(guarded: Guarded) -> Non
     guarded.play(story)
 
 
-def test_what_no_entry_allows_is_refused_and_a_reload_takes_rights_away(guarded: Guarded) -> None:
+@pytest.mark.parametrize("listener", [0, 2], ids=["amqps", "wss"])
+def test_what_no_entry_allows_is_refused_and_a_reload_takes_rights_away(guarded: Guarded, listener: int) -> None:
     async def story() -> None:
-        async with connect(guarded, 0, "mallory", MALLORYS) as mallory:
+        async with connect(guarded, listener, "mallory", MALLORYS) as mallory:
             with pytest.raises(LinkRefused, match="user 'mallory' may not send to 'orders': no policy allows it"):
                 await mallory.publisher("orders")
             with pytest.raises(LinkRefused, match="may not receive from 'box/alice'"):
