@@ -81,6 +81,13 @@ def owned(user: str, container: str) -> str:
     return f"{SEPARATOR}{container}" if SEPARATOR in container else container
 
 
+def is_own(user: str, container: str) -> bool:
+    """Whether a container-id that `owned` has made is of this user."""
+    if user == ANONYMOUS:
+        return not has_owner(container)
+    return container.startswith(f"{_escaped(user)}{SEPARATOR}")
+
+
 def has_owner(container: str) -> bool:
     """Whether a container-id that `owned` has made is of a user with a name."""
     return container.find(SEPARATOR) > 0

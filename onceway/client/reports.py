@@ -103,8 +103,8 @@ class PublisherWaiting:
         reason: `no-subscribers`, `window`, `unsettled-window`, `memory-limit`, `recovering`, `draining`, or what a
             later router says.
         count: For how many subscriptions its messages wait; 0 where the reason is another.
-        subscriptions: The first of them: container-id, link name, and the router where it is attached ("" while it is
-            away).
+        subscriptions: The first of them, if they are of this publisher's user: container-id, link name, and the router
+            where it is attached ("" while it is away).
         seconds: How long that may take at most, counted from this report, where the router knows; else None.
         setting: The setting in the topology file that limits it, as `subscription_timeout`; else "".
     """
@@ -128,8 +128,11 @@ class PublisherWaiting:
         if self.reason == "window":
             named = ", ".join(_subscription(*each) for each in self.subscriptions)
             more = self.count - len(self.subscriptions)
-            rest = f" and {more} more" if more > 0 else ""
-            return f"what it has sent has not been accepted by {named or 'all subscriptions'}{rest}{limit}"
+            if not named:
+                named = f"{self.count} subscriptions" if self.count else "all subscriptions"
+            elif more > 0:
+                named += f" and {more} more"
+            return f"what it has sent has not been accepted by {named}{limit}"
         return f"{_REASONS.get(self.reason, self.reason).format(self=self)}{limit}"
 
 

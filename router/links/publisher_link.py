@@ -31,6 +31,7 @@ from router.links.outcomes import is_unknown
 from router.links.proof import Proof
 from router.links.reasons import rejection
 from router.names import GONE
+from router.policies import is_own
 
 if TYPE_CHECKING:
     from router.links.client_connection import ClientConnection
@@ -349,7 +350,10 @@ def _on_the_wire(port: PublisherLink, waiting: Waiting) -> dict[Symbol, object]:
         Symbol("reason"): Symbol(waiting.reason),
         Symbol("address"): port.attach.address,
         Symbol("count"): UInt(waiting.count),
-        Symbol("subscriptions"): [list(each) for each in waiting.subscriptions],
+        # of other users only that they are there: protocol 1.12
+        Symbol("subscriptions"): [
+            list(each) for each in waiting.subscriptions if is_own(port.connection.identity.user, each[0])
+        ],
     }
     if waiting.seconds is not None:
         told[Symbol("seconds")] = UInt(math.ceil(waiting.seconds))

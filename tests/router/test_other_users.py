@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from amqp10.errors import NOT_FOUND
-from amqp10.events import Dispositions, Transfers
+from amqp10.events import Dispositions, LinkFlow, Transfers
 from amqp10.link import Link
 from amqp10.outcomes import ACCEPTED, Rejected
 from amqp10.performatives import RCV_FIRST, Attach
@@ -19,6 +19,7 @@ from amqp10.sections import Message, Properties, message_annotation
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong
 from router.config import AddressConfig
+from router.core.waiting import Waiting
 from router.links.management import Request
 from router.names import PUBLISHER_ANNOTATION
 from router.policies import Identity, Policy
@@ -124,6 +125,22 @@ def test_another_publisher_cannot_settle_or_repeat_what_is_a_publishers(containe
     subscription.dispose(0, 0, ACCEPTED, False)
     clients.exchange()
     assert len(alice.seen(Dispositions)) == 1
+
+
+@pytest.mark.parametrize("user", ["mallory", None])
+def test_a_publisher_that_waits_is_told_the_names_of_its_own_user_only(user: str | None) -> None:
+    clients = network(restricted=False)
+    publisher = connect(clients, user) if user else clients.connect("c")
+    link = publisher.sender()
+    (port,) = publisher.served.ports
+    own = f"{user}|c" if user else "c"
+    port.waiting(Waiting("window", 4, tuple((each, "s", "a") for each in ("alice|c", own, "mallory2|c", "|alice|c"))))
+    port.connection.output_ready()
+    clients.exchange()
+    flow = publisher.seen(LinkFlow, link)[-1].flow
+    told = flow.properties[Symbol("onceway:waiting")]
+    expected = [own] if user else [own, "|alice|c"]
+    assert (told["count"], [each[0] for each in told["subscriptions"]]) == (4, expected)
 
 
 def answer_to(client: Client, link: Any) -> Attach:

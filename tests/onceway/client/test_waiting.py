@@ -63,3 +63,8 @@ def test_it_is_said_in_words() -> None:
     )
     assert "nobody subscribes to 'orders'" in waiting_from("orders", "p", "r0", {"reason": "no-subscribers"}).why
     assert waiting_from("orders", "p", "r0", {"reason": "moon", "count": "x", "subscriptions": [1]}).why == "moon"
+
+
+def test_subscriptions_of_other_users_are_counted() -> None:
+    told = {"reason": "window", "count": 3, "subscriptions": []}
+    assert waiting_from("orders", "p", "r0", told).why == "what it has sent has not been accepted by 3 subscriptions"
