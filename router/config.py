@@ -164,6 +164,11 @@ class RouterConfig:
         policies = self.policies
         return policies is None or allowed(policies, who, direction, address, dynamic=is_dynamic(address))
 
+    def allows_some(self, who: Identity) -> bool:
+        """Says whether the policies let this client send to any address at all."""
+        policies = self.policies
+        return policies is None or any(each.concerns(who) and (each.send or each.dynamic) for each in policies)
+
     @property
     def reachable(self) -> tuple[AddressConfig, ...]:
         """Returns the entries that an address may have: `defaults` only if no entry matches all."""

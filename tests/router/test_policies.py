@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from amqp10.events import Transfers
+from amqp10.performatives import RCV_FIRST
 from amqp10.sasl import ANONYMOUS_IDENTITY, Plain, server_mechanisms
 from amqp10.sections import Message
 from amqp10.termini import Source, Target
@@ -117,6 +118,23 @@ def test_what_no_entry_allows_is_refused_counted_and_says_nothing_of_the_address
         assert error(alice, refused) == (REFUSED, f"user 'alice' may not {where}: no policy allows it")
     assert clients.router.status()["limits"]["refused"] == {"policies": 5}
     assert not connect(clients, "bob").sender(target=Target("orders")).attached
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [
+        (Policy(("alice",), receive=("*",)), False),
+        (Policy(("bob",), send=("*",)), False),
+        (Policy(("alice",), send=("orders",)), True),
+        (Policy(("alice",), dynamic=True), True),
+    ],
+)
+def test_a_link_without_an_address_is_for_those_who_may_send_somewhere(policy: Policy, allowed: bool) -> None:
+    alice = connect(network(policy), "alice")
+    link = alice.sender(target=Target(), rcv_settle_mode=RCV_FIRST)
+    assert link.attached is allowed
+    if not allowed:
+        assert error(alice, link) == (REFUSED, "user 'alice' may not send to any address: no policy allows it")
 
 
 def test_whoever_may_use_dynamic_nodes_gets_one() -> None:
