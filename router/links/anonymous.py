@@ -178,22 +178,21 @@ class AnonymousLink(PublisherLink):
 
     def _address(self, payload: bytes, settled: bool) -> str:
         """The address that a message names, if this client may send to it so."""
-        config = self.connection.config
-        address = self._allowed(Glance(payload).properties.to, "properties.to")
-        if not settled and config.address(address).guarantee == "at-most-once":
-            raise RemoteProtocolError(NOT_ALLOWED, f"{address!r:.80} is configured for at-most-once: send it settled")
-        if settled and config.address(address).type == "queue":
-            raise RemoteProtocolError(NOT_IMPLEMENTED, f"{address!r:.80}: {SETTLED_TO_A_QUEUE}")
-        return address
+        return self._allowed(Glance(payload).properties.to, "properties.to", settled)
 
-    def _allowed(self, value: Any, place: str) -> str:
-        """The address that a message names at this place, if this client may send there."""
+    def _allowed(self, value: Any, place: str, settled: bool) -> str:
+        """The address that a message names at this place, if this client may send there, settled or unsettled."""
+        config = self.connection.config
         address = read_address(value, place)
         try:
-            check_allowed(self.connection.config, self.connection.identity, "send", address)
+            check_allowed(config, self.connection.identity, "send", address)
         except Unauthorized:
             self.connection.router.admission.count_refusal(POLICIES)
             raise
+        if not settled and config.address(address).guarantee == "at-most-once":
+            raise RemoteProtocolError(NOT_ALLOWED, f"{place}: {address!r:.80} is at-most-once: send it settled")
+        if settled and config.address(address).type == "queue":
+            raise RemoteProtocolError(NOT_IMPLEMENTED, f"{address!r:.80}: {SETTLED_TO_A_QUEUE}")
         return address
 
     def _port(self, address: str, now: float) -> AddressPort:

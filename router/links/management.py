@@ -147,7 +147,7 @@ class ManagementLink(AnonymousLink):
             remote = port.link.remote_attach
             if isinstance(port, SubscriberLink) and remote is not None and _receives_at(remote, reply_to):
                 return port.attach.address
-        return self._allowed(reply_to, "properties.reply-to")
+        return self._allowed(reply_to, "properties.reply-to", settled=False)
 
     def _answer(self, address: str, payload: bytes, now: float) -> None:
         (payload,) = self._annotated([payload], 0, expires=False)

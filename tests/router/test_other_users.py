@@ -18,12 +18,12 @@ from amqp10.performatives import RCV_FIRST, Attach
 from amqp10.sections import Message, Properties, message_annotation
 from amqp10.termini import Source, Target
 from amqp10.types import Symbol, ULong
-from router.config import AddressConfig
+from router.config import AddressConfig, RouterConfig
 from router.core.waiting import Waiting
 from router.links.management import Request
 from router.names import PUBLISHER_ANNOTATION
 from router.policies import Identity, Policy
-from tests.router.links import BODY, Client, Clients, payloads, send, symbols
+from tests.router.links import BODY, Client, Clients, make, payloads, send, symbols
 from tests.router.test_policies import REFUSED, connect, error, network
 
 DURABLE: dict[str, Any] = {"source": Source("orders", timeout=60)}
@@ -321,6 +321,30 @@ def test_an_answer_goes_only_where_the_one_who_asks_may_send() -> None:
     assert conditions == ["accepted", REFUSED, REFUSED, REFUSED, NOT_FOUND, NOT_FOUND, "amqp:invalid-field"]
     assert [each.who.user for each in asked.requests] == ["mallory"]
     assert not payloads(alice.seen(Transfers, hers))
+
+
+def test_an_answer_goes_to_a_queue_and_not_where_it_could_not_be_kept() -> None:
+    addresses = (AddressConfig("lossy", guarantee="at-most-once"), AddressConfig("jobs", type="queue"))
+    clients = make(RouterConfig("a", routers=("a",), addresses=addresses))
+    asked = clients.router.management = Asked("anonymous")
+    client = clients.connect("c")
+    consumer = client.receiver("in", source=Source("jobs"), credit=5)
+    asks = client.sender("asks", target=Target("$management"), rcv_settle_mode=RCV_FIRST)
+    for number, place in enumerate(("lossy", "jobs")):
+        asks.send([b"%d" % number], [Message("x", properties=Properties(reply_to=place)).encode()])
+        clients.exchange()
+    refused, taken = [each.state for each in client.seen(Dispositions, asks)]
+    assert isinstance(refused, Rejected)
+    assert refused.error is not None
+    assert (refused.error.condition, refused.error.description) == (
+        "amqp:not-allowed",
+        "properties.reply-to: 'lossy' is at-most-once: send it settled",
+    )
+    assert taken == ACCEPTED
+    (request,) = asked.requests
+    request.answer(Message("answer"))
+    clients.exchange()
+    assert [Message.decode(each).value for each in payloads(client.seen(Transfers, consumer))] == ["answer"]
 
 
 def test_whoever_may_not_read_cannot_ask_or_listen_at_the_management_node() -> None:

@@ -222,6 +222,22 @@ def test_one_consumer_gets_groups_and_what_has_none_in_the_order_of_the_publishe
     mesh.assert_settled()
 
 
+def test_what_waits_behind_a_message_that_its_consumer_cannot_take_is_not_overtaken() -> None:
+    """Seed 5234 of the family queue."""
+    mesh = _mesh_of_kinds("a")
+    consumer = mesh.subscriber("a", "s0", credit=1, accepts=False)
+    publisher = mesh.publisher("a")
+    publisher.send("g1 4 a", "g2 4 b", "g1 4 c", "g2 4 d")
+    consumer.dispose(Outcome.ELSEWHERE, consumer.got[0].id)
+    for _ in range(3):
+        consumer.give_credit(1)
+    assert bodies(consumer) == [["g1 4 a", "g2 4 b", "g1 4 c", "g2 4 d"]]
+    consumer.leave()
+    mesh.subscriber("a", "s1")
+    publisher.settle(0, 3)
+    mesh.assert_settled()
+
+
 def test_only_where_the_file_says_so_a_higher_priority_goes_first() -> None:
     sent = ["- 4 a", "- 0 b", "- 9 c", "g1 4 d", "- 9 e"]
     for address, order in ((QUEUE, "abcde"), (replace(QUEUE, priority=True), "ceadb")):

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 from heapq import merge
-from itertools import repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from router.core.intervals import IntervalSet, Range
+from router.core.intervals import OPEN, IntervalSet, Range
 from router.core.messages import SubscriptionName
 
 if TYPE_CHECKING:
@@ -90,16 +89,20 @@ class FreeRecords(IntervalSet):
         if low < stop:
             yield kind, low, stop
 
-    def in_order(self, waiting: Container[int], most: int) -> Iterable[Stretch]:
-        """Returns what may be assigned now, in the order in which it is. waiting: groups of which nothing may be. most:
-        how many records can be assigned at all. The sets may change meanwhile."""
+    def first_of_groups(self) -> dict[int, int]:
+        """Returns the position of the first free record of each group that has any."""
+        found: dict[int, int] = {}
+        for kind, each in self.by_kind.items():
+            if kind.group is not None:
+                found[kind.group] = min(each.first(), found.get(kind.group, OPEN))
+        return found
+
+    def in_order(self, waiting: Container[int]) -> Iterable[Stretch]:
+        """Returns what may be assigned now, in the order in which it is. waiting: groups of which nothing may be. What
+        has been returned may be removed meanwhile."""
         if not self.kinds:
             return [(start, stop, None) for start, stop in self]
-        stretches = [
-            zip(repeat(-kind.priority), each.starts[:most], each.stops[:most], repeat(kind.group))
-            for kind, each in self.by_kind.items()
-            if kind.group not in waiting
-        ]
+        stretches = [_stretches(kind, each) for kind, each in self.by_kind.items() if kind.group not in waiting]
         return ((start, stop, group) for _, start, stop, group in merge(*stretches))
 
     def check_invariants(self) -> None:
@@ -109,6 +112,13 @@ class FreeRecords(IntervalSet):
             assert each or kind is PLAIN
             assert all(self.kinds.get(at, PLAIN) == kind for start, stop in each for at in range(start, stop))
         assert not self.kinds or sum(each.size for each in self.by_kind.values()) == self.size
+
+
+def _stretches(kind: Kind, positions: IntervalSet) -> Iterator[tuple[int, int, int, int | None]]:
+    at = 0
+    while (found := positions.following(at)) is not None:
+        yield -kind.priority, *found, kind.group
+        at = found[1]
 
 
 class Groups:

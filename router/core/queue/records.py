@@ -248,7 +248,7 @@ class QueueRecords(Records):
             return
         # else one that is not known here may hold it
         sure = self._may_assign() and entry.name != NOBODY
-        in_doubt = self.groups.in_doubt(entry)
+        in_doubt, overtaken = self.groups.in_doubt(entry), self.free.first_of_groups()
         others = union([s for each in self.owing if each is not entry for s in (each.owed, each.syncing)])
         for low, high, message_format in owed:
             entry.owed.remove(low, high)
@@ -258,6 +258,8 @@ class QueueRecords(Records):
             for start, stop in others.missing([(low, high)]):
                 for kind, a, b in self.free.alike(start, stop):
                     group = kind.group
+                    if group is not None and a > overtaken.get(group, a):
+                        in_doubt.add(group)
                     held = not sure or (group is not None and not self._may_have(entry, group, in_doubt))
                     self._assign(publisher, entry, a, b, message_format, held=held)
 
@@ -331,7 +333,8 @@ class QueueRecords(Records):
         ready = {entry: grant for entry in list(self.grants) if (grant := self._grant(entry)) and grant.left > 0}
         if not ready:
             return
-        for start, stop, group in self.free.in_order(self._waiting(ready), sum(each.left for each in ready.values())):
+        waiting = self._waiting(ready) if self.free.kinds else ()
+        for start, stop, group in self.free.in_order(waiting):
             for run, low, high in self.runs.pieces(start, stop):
                 if not ready:
                     return
@@ -376,19 +379,19 @@ class QueueRecords(Records):
         if group is not None and able:
             able = self._of_group(group, able, excluded)
         while start < stop and able:
-            near = self._nearest(able)
-            share = -(-(stop - start) // len(near))
-            while start < stop and near:
-                entry = near[0] if len(near) == 1 else min(near, key=lambda each: each.syncing.size)
+            has = {each: each.syncing.size for each in self._nearest(able)}
+            share = -(-(stop - start) // len(has))
+            while start < stop and has:
+                entry = min(has, key=has.__getitem__)
                 grant = ready[entry]
                 n = min(grant.left, share, stop - start)
                 self.free.remove(start, start + n)
                 self._assign(publisher, entry, start, start + n, message_format)
                 start += n
+                has[entry] += n
                 if grant.left <= 0:
-                    del ready[entry]
+                    del ready[entry], has[entry]
                     able.remove(entry)
-                    near.remove(entry)
 
     def _of_group(
         self, group: int, able: list[SubscriptionEntry], excluded: dict[m.SubscriptionName, Term]
@@ -430,9 +433,9 @@ class QueueRecords(Records):
             grant.used += stop - start
         entry.syncing.add(start, stop)
         self.owing[entry] = None
-        if not held:
+        if not held and self.doubted.starts:
             self.doubted.remove(start, stop)
-        if not held and self.repeated.overlap(start, stop):
+        if not held and self.repeated.starts and self.repeated.overlap(start, stop):
             self.address.accepted_at = self.core.now  # protocol 16.2: an unknown consumer may hold it
         number = grant.round if grant is not None and not grant.stopped else 0
         self._send_assign(publisher, entry, start, stop, message_format, number, held=held)
@@ -478,30 +481,33 @@ class QueueRecords(Records):
             if rejected:
                 self._reject(found, rejected)
             done += found
+        if not (entry.owed.starts or entry.syncing.starts):
+            self.owing.pop(entry, None)
         self._finish(done)
 
     def _finish(self, ranges: list[Range]) -> None:
+        """These are nobody's any more, or have just been taken from the one consumer whose they were."""
         for start, stop in ranges:
-            for each in list(self.owing):
-                if each.owed.starts:
+            if self.doubted.starts and self.doubted.remove(start, stop):
+                for each in list(self.owing):
                     each.owed.remove(start, stop)
-                if each.syncing.starts:
                     each.syncing.remove(start, stop)
-                if not (each.owed.starts or each.syncing.starts):
-                    del self.owing[each]
+                    if not (each.owed.starts or each.syncing.starts):
+                        del self.owing[each]
             if self.repeated.starts:
                 self.repeated.remove(start, stop)
-            self.doubted.remove(start, stop)
             self._forget_special(start, stop)
         if ranges:
             self._done(ranges)
 
     def _forget_special(self, start: int, stop: int) -> None:
-        self.free.forget(start, stop)
-        self.groups.forget_contested()
+        if self.free.kinds:
+            self.free.forget(start, stop)
+            self.groups.forget_contested()
         for table in (self.failures, self.elsewhere):
-            for at in [at for at in table if start <= at < stop]:
-                del table[at]
+            if table:
+                for at in range(start, stop):
+                    table.pop(at, None)
 
     def expire(self, position: int) -> None:
         """The time of a free record is over (protocol 16.3.9)."""
