@@ -22,8 +22,8 @@ from onceway.spark.errors import OffsetError, OptionError, SinkOptionError
 from onceway.spark.files import is_bucket, local_path
 from onceway.values import format_duration, read_count, read_duration, read_size
 
-Form = Literal["text", "file", "url", "topics", "topic", "path", "log", "count", "size", "duration", "retention",
-               "word", "boolean", "offsets", "time", "write id"]  # fmt: skip
+Form = Literal["text", "pattern", "file", "url", "topics", "topic", "path", "log", "count", "size", "duration",
+               "retention", "word", "boolean", "offsets", "time", "write id"]  # fmt: skip
 MIB: Final = 1 << 20
 _EXAMPLE: Final = 'an offset such as {"p":{"0":12345},"v":1,"wal":"..."}'
 _ROUTERS: Final = "amqp://127.0.0.1:5672,127.0.0.1:5673"
@@ -64,6 +64,7 @@ OPTIONS: Final = (
     Option("topic", "topics", "topics", None, example="orders"),
     Option("subscription", "subscription", "text", None, example="billing"),
     Option("walLocation", "location", "log", None, example="/data/billing-wal"),
+    Option("topicPattern", "topic_pattern", "pattern", None, example=r"orders\..*"),
     Option("partitions", "partitions", "count", "1", 1, 1024),
     Option("receivers", "receivers", "count", None, 1),
     Option("credit", "credit", "count", "20000", 1, (1 << 31) - 1),
@@ -94,12 +95,14 @@ OPTIONS: Final = (
     *_ACCESS,
 )
 REQUIRED: Final = {"stream": ("url", "topic", "subscription", "walLocation"), "batch": ("walLocation",)}
+PATTERN: Final = "topicPattern"  # in place of topic
 _OTHER_NAMES: Final = {  # in other sources and sinks, or nearly ours
     "kafka.bootstrap.servers": "url", "servers": "url", "host": "url", "urls": "url", "topics": "topic",
     "address": "topic",
 }  # fmt: skip
 _OTHER_SOURCE_NAMES: Final = {
-    **_OTHER_NAMES, "subscribe": "topic", "group.id": "subscription", "name": "subscription",
+    **_OTHER_NAMES, "subscribe": "topic", "subscribepattern": "topicPattern",
+    "group.id": "subscription", "name": "subscription",
     "maxoffsetspertrigger": "maxRowsPerTrigger", "minoffsetspertrigger": "minRowsPerTrigger",
     "wal": "walLocation", "numpartitions": "minPartitions",
     "startoffset": "startingOffsets", "endoffset": "endingOffsets", "maxrecordsperpartition": "maxTaskBytes",
@@ -141,6 +144,7 @@ class SourceOptions:
     starting: str = "earliest"
     starting_us: int | None = None  # since 1970
     ending: str = "latest"
+    topic_pattern: str | None = None
     access: Access = NO_ACCESS
 
 
@@ -155,7 +159,7 @@ def source_options(options: Mapping[str, str], use: Literal["stream", "batch", "
             reading.problems.append(f"option {key}: is unknown; it belongs to writeStream")
         else:
             reading.read(key, text)
-    reading.require(REQUIRED.get(use, ()))
+    reading.require(tuple(name for name in REQUIRED.get(use, ()) if name != "topic" or PATTERN not in reading.given))
     if use == "batch":
         for name in ("maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger"):
             reading.refuse(name, "has no meaning in a batch read", "use startingOffsets and endingOffsets")
@@ -185,6 +189,11 @@ def _check_together(reading: _Reading) -> None:
     values = reading.values
     if "startingOffsets" in reading.given:
         reading.refuse("startingTimestamp", "says where to begin, as startingOffsets does", "give one of them")
+
+    if "topic" in reading.given:
+        reading.refuse(PATTERN, "names topics, as topic does", "give one of them")
+    if values.get("ingest") == "apart":
+        reading.refuse(PATTERN, "is for receivers of the query's own", "name the topics by the option topic")
 
     def both(*fields: str) -> bool:
         return all(values.get(field) is not None for field in fields)
@@ -367,6 +376,11 @@ def _value(option: Option, text: str) -> Any:
             return _topics(text)
         case "url":
             parse_urls(text)
+        case "pattern":
+            try:
+                re.compile(text)
+            except re.error as error:
+                raise ValueError(f'"{text}" is no regular expression ({error})', r"write it as in orders\..*") from None
         case "topic" if "," in text:
             remedy = "write one, or give each row its own in the column topic"
             raise ValueError(f'"{text}" names several topics', remedy)

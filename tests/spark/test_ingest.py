@@ -22,7 +22,7 @@ from amqp10.sections import Message
 from onceway.spark.errors import DataLoss, IngestFailed
 from onceway.spark.source.ingests import Ingests
 from onceway.spark.source.journal import Gap
-from onceway.spark.source.stream import Stream
+from onceway.spark.source.stream import Offset, Stream
 from onceway.spark.wal import Wal
 from onceway.spark.wal.frames import segments
 from tests.live import LiveNetwork, wait_until
@@ -563,3 +563,41 @@ def test_routers_die_one_after_the_other_under_the_ingest(live_network: LiveNetw
     publishing.join()
     assert batch(stream)[1] == bodies(10_000)
     orders.close()
+
+
+def test_topics_by_pattern_are_taken_up_as_they_come(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceway.spark.source.topics.LOOK_EVERY_S", 0.1)
+    shops = source("shop.*", topicPattern=r"shop\..*")
+    del shops._options["topic"]
+
+    def received(stream: Stream, *topics: tuple[str, list[bytes]]) -> Offset:
+        """The end of a batch with all of it."""
+        count = sum(len(rows) for _, rows in topics)
+        end: Offset = wait_until(
+            lambda: (end := stream.latest(start, limited=False)) and sum(end.positions.values()) >= count and end,
+            f"{count} rows",
+            WITHIN_S,
+        )
+        found = stream.ranges(start, end)
+        for topic, wanted in topics:
+            assert logs.rows([one for one in found if one.reader.topic == topic]) == wanted
+        assert {one.reader.topic for one in found} == {topic for topic, _ in topics}
+        return end
+
+    first = shops.start()
+    start = first.initial()
+    assert start.positions == {}
+    one = Publishing(network.urls(), "shop.one", bodies(300))  # held: nobody subscribes
+    received(first, ("shop.one", bodies(300)))
+    one.join()
+    two = Publishing(network.urls(), "shop.two", bodies(20))
+    received(first, ("shop.one", bodies(300)), ("shop.two", bodies(20)))
+    two.join()
+    first.stop()
+    publishing = left_waiting(network["a"], "shop.two", bodies(5, 20))
+    again = shops.start()
+    again.freeze()
+    received(again, ("shop.one", bodies(300)), ("shop.two", bodies(25)))
+    publishing.join()

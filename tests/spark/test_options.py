@@ -103,6 +103,7 @@ def test_all_problems_come_at_once() -> None:
         ("url", "amqps://router:port", "Port could not be cast"),
         ("url", "http://router", "the scheme must be amqp"),
         ("topic", "orders,orders", '"orders" is there twice'),
+        ("topicpattern", "*", '"*" is no regular expression'),
         ("wallocation", "hdfs://there/wal", "is no directory of this machine"),
         ("wallocation", "s3://bucket", "names no place in a bucket; write it as in s3://logs/orders"),
         ("credit", "0", '"0" is too little; write at least 1'),
@@ -136,6 +137,7 @@ def test_a_bad_value_is_refused_with_a_remedy(key: str, text: str, said: str) ->
         ({"grouprows": "500", "credit": "100"}, "no group could ever fill"),
         ({"maxbytespertrigger": "2GiB", "maxbacklogbytes": "1GiB"}, "at which receiving stops"),
         ({"endingoffsets": "latest"}, "has no meaning in a stream"),
+        ({"topicpattern": "orders.*"}, "names topics, as topic does"),
     ],
 )
 def test_what_cannot_go_together_is_refused(options: dict[str, str], said: str) -> None:

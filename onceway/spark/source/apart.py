@@ -7,7 +7,7 @@ is told how far Spark is, and any number of queries read one log, each under a n
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onceway.spark.options import SourceOptions
@@ -26,6 +26,9 @@ class Apart:
 
     def begin(self) -> None:
         pass
+
+    def add(self, wal: Wal, slots: Sequence[int]) -> None:
+        """Never called: `topicPattern` is refused."""
 
     def recovered(self, slot: int) -> bool:
         return bool(self._look().get(slot))

@@ -74,6 +74,17 @@ class Ingests:
         self._drains = 0
         self._stopping = False
 
+    def add(self, wal: Wal, slots: Sequence[int]) -> None:
+        """Receives these as well; they have been added to the log.  Raises OSError."""
+        more = Ingests(self._options, wal, slots)
+        with self._changed:
+            for ingest in more._ingests:
+                ingest.join(self._changed)
+                self._ingests.append(ingest)
+            self._slots |= more._slots
+        for ingest in more._ingests:
+            ingest.start()
+
     def _config(self, slots: Sequence[int], backlog: int) -> dict[str, Any]:
         return {
             **asdict(self._options),
@@ -241,6 +252,10 @@ class IngestProcess:
         return {**self._state, "accepted": self._accepted + self._state.get("accepted", 0)}
 
     # -- commands
+
+    def join(self, changed: threading.Condition) -> None:
+        """Before `start`: becomes one of those that this condition guards."""
+        self._changed = changed
 
     def start(self) -> None:
         """Raises OSError where the first one cannot be started, and what `end` raises."""

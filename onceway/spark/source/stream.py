@@ -17,16 +17,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from onceway.client.urls import parse_urls
 from onceway.spark.errors import CheckpointIsNew, DataLoss, OffsetError, OptionError
 from onceway.spark.options import MIB, SourceOptions
 from onceway.spark.source.apart import Apart
-from onceway.spark.source.ingests import Ingests, say
+from onceway.spark.source.ingests import ATTACH_WITHIN_S, Ingests, say
 from onceway.spark.source.journal import GAPS, Gap, GapFile
 from onceway.spark.source.progress import Progress
+from onceway.spark.source.topics import Topics, matching
 from onceway.spark.wal import SlotReader, Wal
 
 VERSION: Final = 1
@@ -109,13 +110,21 @@ class Log:
         recovered: Callable[[int], bool] = lambda slot: True,
         progress: Progress | None = None,
     ) -> None:
-        self._wal = wal
         self._progress = progress
         self._recovered = recovered
         self._fail = fail_on_data_loss
-        self.readers = {slot: wal.slot(slot) for slot in wal.slots}
-        self._gaps = {slot: GapFile(wal.document(f"{slot}/gaps.json", GAPS)) for slot in wal.slots}
+        self.readers: dict[int, SlotReader] = {}
+        self._gaps: dict[int, GapFile] = {}
         self._told: dict[str, None] = {}
+        self.grow(wal)
+
+    def grow(self, wal: Wal) -> None:
+        """The same log with more slots."""
+        self._wal = wal
+        for slot in wal.slots:
+            if slot not in self.readers:
+                self.readers[slot] = wal.slot(slot)
+                self._gaps[slot] = GapFile(wal.document(f"{slot}/gaps.json", GAPS))
 
     def starts(self) -> dict[int, int]:
         return {slot: reader.start() for slot, reader in self.readers.items()}
@@ -235,8 +244,11 @@ def batch_ranges(options: SourceOptions) -> list[Range]:
                     "(startingOffsets, or what has been trimmed); raise it"
                 )
         ends = {slot: min(known.get(slot, end), end) for slot, end in ends.items()}
-    if options.topics:
-        ends = {slot: ends[slot] for topic in options.topics for slot in wal.slots_of(topic)}
+    topics = options.topics
+    if options.topic_pattern is not None:
+        ends = {slot: ends[slot] for slot, topic in wal.slots.items() if matching(options.topic_pattern, [topic])}
+    elif topics:
+        ends = {slot: ends[slot] for topic in topics for slot in wal.slots_of(topic)}
     return tasks(log.readers, begins, ends, options)
 
 
@@ -282,10 +294,16 @@ class Stream:
         self.wal = Wal.open_or_create(
             options.location, options.subscription, options.topics, partitions=options.partitions
         )
+        self._topics: Topics | None = None
+        if options.topic_pattern is not None:
+            self._topics = Topics(options)
+            known = matching(options.topic_pattern, dict.fromkeys(self.wal.slots.values()))
+            options = replace(options, topics=tuple(known))
         self._ingests = (ingests or (Ingests if options.ingest == "driver" else Apart))(options, self.wal)
         self._progress = Progress(self.wal, options.reader)
         self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered, self._progress)
-        topics, routers = ", ".join(options.topics), ", ".join(map(str, parse_urls(options.url)))  # without a password
+        topics = options.topic_pattern or ", ".join(options.topics)
+        routers = ", ".join(map(str, parse_urls(options.url)))  # without a password
         self._description = f"{topics} from {routers} by subscription {options.subscription}, log {self.wal.location}"
         self._initial: Offset | None = None
         self._frozen: dict[int, int] | None = None
@@ -294,6 +312,18 @@ class Stream:
 
     def begin(self) -> None:
         self._ingests.begin()
+        if self._topics is not None:
+            self._topics.begin()
+
+    def _take_up(self, topics: Sequence[str]) -> None:
+        """Those that are new.  A slot that an offset does not name begins at its first row."""
+        known = set(self.wal.slots.values())
+        if new := [topic for topic in topics if topic not in known]:
+            options = self._options
+            self.wal = Wal.open_or_create(options.location, options.subscription, new, partitions=options.partitions)
+            self._log.grow(self.wal)
+            self._ingests.add(self.wal, [slot for topic in new for slot in self.wal.slots_of(topic)])
+            say(f"topics that match {options.topic_pattern}: {', '.join(new)} added")
 
     def initial(self) -> Offset:
         """Where a query without a checkpoint starts; always the same.  Raises CheckpointIsNew."""
@@ -312,6 +342,8 @@ class Stream:
 
     def latest(self, start: Offset, *, limited: bool) -> Offset:
         """The end of the next batch; `start` where there is none yet.  Raises IngestFailed, DataLoss."""
+        if self._topics is not None:
+            self._take_up(self._topics.found())
         self._ingests.check()
         begins = self._log.begins(start)
         available = self._log.ends() if self._frozen is None else self._frozen
@@ -364,6 +396,8 @@ class Stream:
 
     def freeze(self) -> None:
         """Trigger.AvailableNow: receives what the network holds, then behaves as if nothing more came."""
+        if self._topics is not None:
+            self._take_up(self._topics.now(ATTACH_WITHIN_S))
         ends = self._ingests.drain(self._options.drain_timeout_s)
         self._frozen = {**self._log.ends(), **ends}
 
@@ -402,6 +436,8 @@ class Stream:
         }
 
     def stop(self) -> None:
+        if self._topics is not None:
+            self._topics.stop()
         self._ingests.stop()
 
 
