@@ -104,6 +104,9 @@ class Socket:
         self.writes += 1
         self._written.append(data)
 
+    def writelines(self, data: Sequence[bytes]) -> None:
+        self.write(b"".join(data))
+
     def written(self) -> bytes:
         data, self._written = b"".join(self._written), []
         return data

@@ -63,6 +63,8 @@ class Loop:
     def time(self) -> float:
         return self.now
 
+    clock = time
+
     def after_read(self) -> None: ...
 
     def client(self, cost_s: float) -> FakeConnection:
