@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import resource
 from importlib import import_module
@@ -74,7 +75,12 @@ class RouterProcess:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # shells allow 1,024, as many as strangers may open
         on_stop_signals(self._signalled)
         on_hangup(self._hung_up, self._signalled)
-        await self._listen()
+        gc.disable()  # a tenth of what a start costs
+        try:
+            await self._listen()
+            gc.freeze()  # what the start has made stays
+        finally:
+            gc.enable()
         self.notifier.ready()
         beating = asyncio.create_task(self._remember())
         telling = asyncio.create_task(self._tell_states())
