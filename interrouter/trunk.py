@@ -113,7 +113,8 @@ class Trunk(ABC):
 
     def buffers_to_send(self) -> Sequence[bytes | memoryview]:
         """The same, for a transport that gathers."""
-        return (self.data_to_send(),)
+        data = self.data_to_send()
+        return (data,) if data else ()
 
     @abstractmethod
     def next_deadline(self) -> float | None: ...

@@ -8,6 +8,7 @@ from mqtt.connection import ServerConnection
 from mqtt.encoder import encode
 from mqtt.errors import EncodeError, LocalProtocolError, MqttError, Reason, RemoteProtocolError
 from mqtt.packets import (
+    Acknowledgement,
     Auth,
     Connack,
     Connect,
@@ -33,6 +34,7 @@ from mqtt.topics import filter_fault, matches, name_fault
 
 __all__ = [
     "NO_PROPERTIES",
+    "Acknowledgement",
     "Auth",
     "Connack",
     "Connect",

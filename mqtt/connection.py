@@ -10,10 +10,22 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mqtt.decoder import DISCONNECT_REASONS, REASONS_OF
-from mqtt.encoder import encode
+from mqtt.encoder import FIRST, SHORT, encode
 from mqtt.errors import LocalProtocolError, Reason, RemoteProtocolError, violation
 from mqtt.kinds import CONNACK
-from mqtt.packets import Auth, Connack, Connect, Disconnect, Packet, Puback, Pubcomp, Publish, Pubrec, Pubrel
+from mqtt.packets import (
+    Acknowledgement,
+    Auth,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+)
 from mqtt.properties import NO_PROPERTIES, Properties
 from mqtt.reader import LARGEST, PacketReader
 
@@ -21,6 +33,7 @@ WAITING, CONNECTING, OPEN, CLOSED = range(4)  # for CONNECT; for accept or refus
 MOST: Final = 65_535  # packets in flight, where nobody says less (3.1.2.11.3)
 EARLY: Final = 100  # packets that a client may send before CONNACK
 _AWAITS_PUBACK, _AWAITS_PUBREC, _AWAITS_PUBCOMP = range(3)
+_AWAITED: Final[dict[type, int]] = {Puback: _AWAITS_PUBACK, Pubrec: _AWAITS_PUBREC, Pubcomp: _AWAITS_PUBCOMP}
 
 
 class ServerConnection:
@@ -152,10 +165,17 @@ class ServerConnection:
         """
         if self.state != OPEN or self.connect is None:
             raise LocalProtocolError("the connection is not open")
+        version = self.connect.version
+        if type(packet) is Publish:
+            octets = encode(packet, version)
+            if len(octets) > self._remote_max_packet_size:
+                return False
+            self._note_sent(packet)
+            self._out.append(octets)
+            return True
         if isinstance(packet, Connect | Connack | Disconnect):
             raise LocalProtocolError("accept, refuse and close send this packet")
-        version = self.connect.version
-        explained = not isinstance(packet, Publish) and self._explained(packet)
+        explained = self._explained(packet)
         if explained and self.connect.properties.request_problem_information == 0:  # [MQTT-3.1.2-29]
             packet, explained = self._plain(packet), False
         octets = encode(packet, version)
@@ -167,6 +187,15 @@ class ServerConnection:
         self._note_sent(packet)
         self._out.append(octets)
         return True
+
+    def acknowledge(self, kind: type[Acknowledgement], packet_id: int) -> None:
+        """Send an answer that says success and nothing else: what `send` does, for what is sent most."""
+        assert self.state == OPEN
+        if kind is Pubrel:
+            self._outgoing[packet_id] = _AWAITS_PUBCOMP
+        elif kind is not Pubrec:
+            self._incoming.pop(packet_id, None)
+        self._out.append(SHORT(FIRST[kind], 2, packet_id))
 
     @property
     def may_publish(self) -> bool:
@@ -224,6 +253,9 @@ class ServerConnection:
         """The packets that keep the connection's rules; at the first that does not, the connection ends."""
         events: list[Packet] = []
         for packet in packets:
+            if type(packet) is Pubrel:
+                events.append(packet)
+                continue
             try:
                 events.append(self._check(packet))
             except RemoteProtocolError as fault:
@@ -242,12 +274,9 @@ class ServerConnection:
                     raise RemoteProtocolError(Reason.RECEIVE_MAXIMUM_EXCEEDED, "more PUBLISH than the receive maximum")
                 self._incoming[packet.packet_id] = True
             return packet if packet.properties.topic_alias is None else self._resolved(packet)
-        if isinstance(packet, Puback | Pubrec | Pubcomp):
-            awaited = (
-                _AWAITS_PUBACK if isinstance(packet, Puback)
-                else _AWAITS_PUBREC if isinstance(packet, Pubrec)
-                else _AWAITS_PUBCOMP
-            )  # fmt: skip
+        awaited = _AWAITED.get(type(packet))
+        if awaited is not None:
+            assert isinstance(packet, Acknowledgement)
             known = self._outgoing.get(packet.packet_id, awaited)
             if known != awaited and (known, awaited) != (_AWAITS_PUBCOMP, _AWAITS_PUBREC):  # a repeated PUBREC
                 raise violation("an acknowledgement that is not the next of this PUBLISH")

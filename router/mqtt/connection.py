@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from amqp10.sasl import Failure, Step, Success
 from mqtt import (
     NO_PROPERTIES,
+    Acknowledgement,
     Connect,
     Disconnect,
     Packet,
@@ -100,7 +101,8 @@ class MqttConnection:
         return self._engine.deadline()
 
     def buffers_to_send(self) -> Sequence[bytes]:
-        return (self.data_to_send(),)
+        data = self.data_to_send()
+        return (data,) if data else ()
 
     def data_to_send(self) -> bytes:
         data = self._engine.data_to_send()
@@ -273,6 +275,12 @@ class MqttConnection:
             self._engine.send(packet)
             self.service.dirty(self)
 
+    def acknowledge(self, kind: type[Acknowledgement], packet_id: int) -> None:
+        """Sends an answer to a PUBLISH that says success and nothing else."""
+        if self._engine.state == OPEN:
+            self._engine.acknowledge(kind, packet_id)
+            self.service.dirty(self)
+
     def publish(self, one: Outgoing, again: bool) -> bool:
         """Sends a delivery of QoS 1 or 2; False: the client takes none so large."""
         given = one.publish
@@ -327,7 +335,7 @@ class MqttConnection:
         if packets and self.session is not None:
             self.session.incoming.heard(now)
         for packet in packets:
-            if isinstance(packet, Publish):
+            if type(packet) is Publish:
                 to = self._address_for(packet)
                 if to is None:
                     continue
@@ -389,20 +397,19 @@ class MqttConnection:
         return None
 
     def _handle_one(self, packet: Packet, now: float) -> None:
-        if isinstance(packet, Connect):
-            self._connecting(packet, now)
-            return
         session = self.session
         if session is None:
+            if isinstance(packet, Connect):
+                self._connecting(packet, now)
             return
-        if isinstance(packet, Puback):
-            session.acknowledged(packet.packet_id, packet.reason)
-        elif isinstance(packet, Pubrec):
+        if isinstance(packet, Pubrec):  # the most frequent first
             session.received(packet.packet_id, packet.reason)
         elif isinstance(packet, Pubcomp):
             session.completed(packet.packet_id, now)
         elif isinstance(packet, Pubrel):
             session.incoming.released(packet.packet_id, now)
+        elif isinstance(packet, Puback):
+            session.acknowledged(packet.packet_id, packet.reason)
         elif isinstance(packet, Subscribe):
             session.subscribe(packet, now)
         elif isinstance(packet, Unsubscribe):

@@ -148,6 +148,8 @@ class IncomingMessages:
 
     def _is_completing(self, head: Incoming) -> bool:
         """Whether its identifier may not come again yet."""
+        if not head.parts:
+            return head.delivery_id in head.publisher.completing
         return any(each.delivery_id in each.publisher.completing for each in (head, *head.parts))
 
     def _tell(self, one: Incoming) -> bool:
@@ -156,7 +158,11 @@ class IncomingMessages:
         if one.packet_id == 0 or connection is None or one.asked_on is not connection:
             return False
         assert one.done is not None
-        connection.send((Puback if one.qos == 1 else Pubrec)(one.packet_id, one.done, one.why))
+        kind = Puback if one.qos == 1 else Pubrec
+        if one.done:
+            connection.send(kind(one.packet_id, one.done, one.why))
+        else:
+            connection.acknowledge(kind, one.packet_id)
         return True
 
     def repeated(self, packet: Publish) -> bool:
@@ -189,7 +195,8 @@ class IncomingMessages:
             return
         if one.released:
             self.by_id.pop(one.packet_id, None)
-            self.session.send_packet(Pubcomp(one.packet_id))
+            if self.session.connection is not None:
+                self.session.connection.acknowledge(Pubcomp, one.packet_id)
         elif self._tell(one):
             self.by_id.pop(one.packet_id, None)
 

@@ -147,6 +147,7 @@ class Mqtt:
             self.retained = RetainedMessages(self)
         changed = any(getattr(before, key) != getattr(self.topics, key) for key in ("prefixes", "shared", "retained"))
         for session in list(self.sessions.values()):
+            session.rights_changed()
             allowed = all(self.may(session.identity, "receive", address) for address in session.subscribers)
             if changed or not allowed:
                 if session.connection is not None:

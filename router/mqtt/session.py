@@ -31,7 +31,7 @@ from router.mqtt.outgoing import QUESTION, Identifiers, Outgoing, State
 from router.mqtt.publisher import MqttPublisher
 from router.mqtt.subscriber import MqttSubscriber, TransientSubscriber
 from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_UNDECLARED
-from router.policies import NOBODY
+from router.policies import NOBODY, Identity
 
 if TYPE_CHECKING:
     from router.core.core import Core
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = 1_000
 """The most PUBLISH of QoS 1 and 2 that a client has unacknowledged; 3.1.1 has no words for less."""
+KEPT: Final = 1_024  # topic names of which is kept whether a client may publish there
 MOST_QOS: Final = {"exactly-once": 2, "at-least-once": 1, "at-most-once": 0}
 
 
@@ -71,7 +72,8 @@ class Session:
         self.core: Core = service.core
         self.container = container
         self.client_id = ""
-        self.identity = NOBODY
+        self._identity = NOBODY
+        self._refusals: dict[tuple[str, int], Reason | None] = {}  # of PUBLISH, by topic and QoS
         self.present = goes_on  # with the last CONNECT
         self.incarnation = incarnation
         self.expiry_s = expiry_s
@@ -91,6 +93,15 @@ class Session:
         self.expires_at: float | None = None
         self._asked: list[_Asked] = []
         self._leaving: dict[str, None] = {}  # addresses that need no filter any more, where its client has messages
+
+    @property
+    def identity(self) -> Identity:
+        return self._identity
+
+    @identity.setter
+    def identity(self, identity: Identity) -> None:
+        self._identity = identity
+        self.rights_changed()
 
     # --- life
 
@@ -247,6 +258,19 @@ class Session:
 
     def refusal_of(self, topic: str, qos: int) -> Reason | None:
         """Why the client may not publish there; None: it may."""
+        key = topic, qos
+        if key in self._refusals:
+            return self._refusals[key]
+        if len(self._refusals) >= KEPT:
+            self._refusals.clear()
+        found = self._refusals[key] = self._look_up_refusal(topic, qos)
+        return found
+
+    def rights_changed(self) -> None:
+        """The file, or the groups of its user, have changed."""
+        self._refusals.clear()
+
+    def _look_up_refusal(self, topic: str, qos: int) -> Reason | None:
         address = self.service.topics.address_of(topic)
         if address is None:
             return Reason.TOPIC_NAME_INVALID
@@ -481,7 +505,8 @@ class Session:
     def release(self, one: Outgoing) -> None:
         """The client may forget it."""
         one.state = State.RELEASED
-        self.send_packet(Pubrel(one.packet_id))
+        if self.connection is not None:
+            self.connection.acknowledge(Pubrel, one.packet_id)
 
     def completed(self, packet_id: int, now: float) -> None:
         """PUBCOMP has come."""

@@ -779,3 +779,10 @@ def test_subscription_stays_until_its_client_is_done_with_what_it_holds(world: W
     assert of(subscriber.send(Pubrec(message.packet_id)), Pubrel)
     assert subscriber.send(Pubcomp(message.packet_id)) == []
     assert ("s", "mqtt") not in entries
+
+
+def test_connection_without_output_has_no_buffers(world: World) -> None:
+    """A transport whose end was written refuses even an empty one."""
+    client = world.connect("c")
+    client.send(Disconnect())
+    assert not client.connection.buffers_to_send()
