@@ -16,6 +16,7 @@ from itertools import zip_longest
 from typing import Any, Final
 
 from edges.pipe.messages import (
+    CONTROL_BYTE,
     Entry,
     Epochs,
     decode_remembered,
@@ -35,6 +36,7 @@ REPLICATED_BEHIND: Final = 1000  # records that a primary that starts again may 
 FULL_RETRY_S: Final = 1.0
 TRIM_STEP: Final = 8000  # records removed in a commit, so that no other one waits long for it: 8 MiB are about 10 ms
 SLACK: Final = 1 / 50  # of what retention keeps
+NO_DELIVERY: Final = (b"", 0)
 UNKNOWN: Final = 1 << 62
 """What a store wants that has never heard of the pipe."""
 
@@ -142,25 +144,29 @@ class PipeLog:
             self._unaccepted.pop(tag, None)
 
     def _remember(self, found: list[tuple[bytes, int]], position: int) -> None:
-        if not self.deliveries:
+        deliveries, unaccepted = self.deliveries, self._unaccepted
+        if not deliveries:
             self._oldest = position
-        for at, (tag, check) in enumerate(found, position):
-            if tag:
-                self.deliveries[at] = (tag, check)
-                self._unaccepted[tag] = at
-        while len(self.deliveries) > REMEMBERED:
+        for at, delivery in enumerate(found, position):
+            if delivery[0]:
+                deliveries[at] = delivery
+                unaccepted[delivery[0]] = at
+        oldest = self._oldest
+        while len(deliveries) > REMEMBERED:
             # Not the dict's first key: to find that, it passes over all that were removed before.
-            tag, _ = self.deliveries.pop(self._oldest, (b"", 0))
-            if self._unaccepted.get(tag) == self._oldest:
-                del self._unaccepted[tag]
-            self._oldest += 1
+            tag, _ = deliveries.pop(oldest, NO_DELIVERY)
+            if tag in unaccepted and unaccepted[tag] == oldest:
+                del unaccepted[tag]
+            oldest += 1
+        self._oldest = oldest
 
     async def append(self, entries: list[Entry], **changed: Any) -> None:
         """Writes records at the next positions, with what they change, as one commit. A full disk is waited for."""
         position = self.next
         state = replace(self.state, **changed)
         for at, entry in enumerate(entries, position):
-            apply(state, entry.record, at)
+            if entry.record[0] == CONTROL_BYTE:
+                apply(state, entry.record, at)
         full = ""
         while True:
             batch = Batch()
@@ -251,8 +257,7 @@ class PipeLog:
 
     def entries(self, first: int, records: list[bytes]) -> list[Entry]:
         """These records of the log, from position `first` on, as another store needs them."""
-        nothing = (b"", 0)
-        return [Entry(record, *self.deliveries.get(at, nothing)) for at, record in enumerate(records, first)]
+        return [Entry(record, *self.deliveries.get(at, NO_DELIVERY)) for at, record in enumerate(records, first)]
 
     async def position_at(self, time_us: int) -> int:
         found = await self.store.position_at(self.stream, time_us) + self.state.base

@@ -46,15 +46,25 @@ IF_GONE: Final = "onceway:if-gone"
 GONE_ERROR: Final = "error"
 GONE_FIRST: Final = "first"
 
+MARK: Final = b"onceway:"
+"""In each message that is more to a pipe than its content: in RESET, CONTROL."""
+checksum: Final = crc32
 POSITION_ANNOTATION: Final = "x-opt-onceway-position"
 _KEY: Final = encode_symbol(POSITION_ANNOTATION)
 _ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
-_NO_ANNOTATIONS: Final = (b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
-_PAIR: Final = len(_KEY) + 9
+_NO_ANNOTATIONS: Final = frozenset(
+    (b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
+)
+_KEY_AND_CODE: Final = _KEY + b"\x80"
+_PAIR: Final = len(_KEY_AND_CODE) + 8
+_ONLY_POSITION: Final = _ANNOTATIONS + bytes((1 + _PAIR, 2)) + _KEY_AND_CODE
+_MOST: Final = 255 - _PAIR  # octets of annotations that have room for it
 _ULONG: Final = Struct(">Q")
+_ADDED: Final = Struct(f">{len(_KEY_AND_CODE)}sQ")
+_FIRST_ADDED: Final = Struct(f">{len(_ONLY_POSITION)}sQ")
 _ENTRY: Final = Struct(">QQIB")
 _REMEMBERED: Final = Struct(">IB")
-_CONTROL: Final = 1
+CONTROL_BYTE: Final = 1
 _RESET_BYTES: Final = RESET.encode()
 _CONTROL_BYTES: Final = CONTROL.encode()
 
@@ -71,26 +81,19 @@ class Entry(NamedTuple):
     check: int = 0  # of the payload as it was delivered: foreign clients may use a tag again
 
 
-def checksum(payload: bytes) -> int:
-    return crc32(payload)
-
-
 def with_position(payload: bytes, position: int) -> bytes:
     """The message with its position in its annotations.
 
     Raises:
         DecodeError: It is not an AMQP message.
     """
-    value = b"\x80" + _ULONG.pack(position)
     if payload[:4] == _ANNOTATIONS:
-        size, count = payload[4], payload[5]
-        end = 5 + size
-        if size + _PAIR <= 255 and _KEY not in payload[6:end]:
-            return b"".join(
-                (_ANNOTATIONS, bytes((size + _PAIR, count + 2)), payload[6:end], _KEY, value, payload[end:])
-            )
+        size, end = payload[4], 5 + payload[4]
+        if size <= _MOST and payload.find(_KEY, 6, end) < 0:
+            added = _ADDED.pack(_KEY_AND_CODE, position)
+            return b"".join((_ANNOTATIONS, bytes((size + _PAIR, payload[5] + 2)), payload[6:end], added, payload[end:]))
     elif payload[:3] in _NO_ANNOTATIONS:
-        return b"".join((_ANNOTATIONS, bytes((1 + _PAIR, 2)), _KEY, value, payload))
+        return _FIRST_ADDED.pack(_ONLY_POSITION, position) + payload
     return with_message_annotation(payload, POSITION_ANNOTATION, b"\x80" + _ULONG.pack(position))
 
 
@@ -106,7 +109,7 @@ def reset_id(payload: bytes) -> str | None:
 
 
 def control(**what: Any) -> bytes:
-    return bytes((_CONTROL,)) + json.dumps(what).encode()
+    return bytes((CONTROL_BYTE,)) + json.dumps(what).encode()
 
 
 def read_control(record: bytes) -> dict[str, Any] | None:
@@ -168,7 +171,8 @@ def decode_entry(payload: bytes) -> tuple[int, int, Entry]:
 
 def encode_remembered(entries: list[Entry]) -> bytes:
     """Of the entries of one commit: what recognises their deliveries."""
-    return b"".join(_REMEMBERED.pack(each.check, len(each.tag)) + each.tag for each in entries)
+    pack = _REMEMBERED.pack
+    return b"".join([pack(check, len(tag)) + tag for _, tag, check in entries])
 
 
 def decode_remembered(data: bytes) -> list[tuple[bytes, int]]:

@@ -26,6 +26,7 @@ from amqp10.errors import DECODE_ERROR, DecodeError
 from edges.pipe.listener import Listener
 from edges.pipe.log import UNKNOWN, PipeLog, apply, found, open_log, parted
 from edges.pipe.messages import (
+    MARK,
     Entry,
     checksum,
     control,
@@ -352,9 +353,10 @@ class StoredPipe:
             check = checksum(payload)
             if log.knows(tag, check):
                 continue
-            identity = reset_id(payload)
+            marked = MARK in payload  # few are
+            identity = reset_id(payload) if marked else None
             try:
-                if has_no_publisher(payload):
+                if marked and has_no_publisher(payload):
                     raise DecodeError(DECODE_ERROR, "a message of another format that is like a record of the pipe", 0)
                 if identity is None:
                     record = with_position(payload, position)
