@@ -103,7 +103,7 @@ class PipeLog:
         self.cursors: dict[object, int] = {}  # of the links that read
         self.deliveries: dict[int, tuple[bytes, int]] = {}  # position -> (tag, check), of the last REMEMBERED
         self._oldest = 0  # no delivery before this position is remembered
-        self._unaccepted: dict[bytes, int] = {}  # tag -> position
+        self.unaccepted: dict[bytes, int] = {}  # tag -> position
         self._remembered_keys: deque[tuple[int, str]] = deque()
         self.store = store
         self._log = log
@@ -134,17 +134,17 @@ class PipeLog:
 
     def knows(self, tag: bytes, check: int) -> bool:
         """Whether this delivery is written already: it came to an earlier process, or to another store."""
-        position = self._unaccepted.get(tag)
+        position = self.unaccepted.get(tag)
         return position is not None and self.deliveries[position] == (tag, check)
 
     def accepted(self, tags: list[bytes]) -> None:
         """These deliveries do not come again to this store: its journal has them. A foreign client may use the tags
         again."""
         for tag in tags:
-            self._unaccepted.pop(tag, None)
+            self.unaccepted.pop(tag, None)
 
     def _remember(self, found: list[tuple[bytes, int]], position: int) -> None:
-        deliveries, unaccepted = self.deliveries, self._unaccepted
+        deliveries, unaccepted = self.deliveries, self.unaccepted
         if not deliveries:
             self._oldest = position
         for at, delivery in enumerate(found, position):
@@ -245,7 +245,7 @@ class PipeLog:
         self.next = self.visible = first
         self._remembered_keys.clear()
         self.deliveries.clear()
-        self._unaccepted.clear()
+        self.unaccepted.clear()
         self._chunks.clear()
         self.changes.notify()
 

@@ -7,6 +7,7 @@ message begins with the descriptor of its first section, 0. docs/wire.md has the
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -55,13 +56,9 @@ _ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
 _NO_ANNOTATIONS: Final = frozenset(
     (b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
 )
-_KEY_AND_CODE: Final = _KEY + b"\x80"
-_PAIR: Final = len(_KEY_AND_CODE) + 8
-_ONLY_POSITION: Final = _ANNOTATIONS + bytes((1 + _PAIR, 2)) + _KEY_AND_CODE
-_MOST: Final = 255 - _PAIR  # octets of annotations that have room for it
+_PAIR: Final = len(_KEY) + 9
+_ONLY_KEY: Final = _ANNOTATIONS + bytes((1 + _PAIR, 2)) + _KEY + b"\x80"
 _ULONG: Final = Struct(">Q")
-_ADDED: Final = Struct(f">{len(_KEY_AND_CODE)}sQ")
-_FIRST_ADDED: Final = Struct(f">{len(_ONLY_POSITION)}sQ")
 _ENTRY: Final = Struct(">QQIB")
 _REMEMBERED: Final = Struct(">IB")
 CONTROL_BYTE: Final = 1
@@ -88,13 +85,22 @@ def with_position(payload: bytes, position: int) -> bytes:
         DecodeError: It is not an AMQP message.
     """
     if payload[:4] == _ANNOTATIONS:
-        size, end = payload[4], 5 + payload[4]
-        if size <= _MOST and payload.find(_KEY, 6, end) < 0:
-            added = _ADDED.pack(_KEY_AND_CODE, position)
-            return b"".join((_ANNOTATIONS, bytes((size + _PAIR, payload[5] + 2)), payload[6:end], added, payload[end:]))
+        end = 5 + payload[4]
+        head = _with_key(payload[:end])
+        if head is not None:
+            return b"".join((head, _ULONG.pack(position), payload[end:]))
     elif payload[:3] in _NO_ANNOTATIONS:
-        return _FIRST_ADDED.pack(_ONLY_POSITION, position) + payload
+        return b"".join((_ONLY_KEY, _ULONG.pack(position), payload))
     return with_message_annotation(payload, POSITION_ANNOTATION, b"\x80" + _ULONG.pack(position))
+
+
+@lru_cache(1024)  # a publisher's messages begin alike
+def _with_key(annotations: bytes) -> bytes | None:
+    """Short annotations, up to where the position belongs; None where it has to be done with care."""
+    size, count, rest = annotations[4], annotations[5], annotations[6:]
+    if size + _PAIR > 255 or _KEY in rest:
+        return None
+    return b"".join((_ANNOTATIONS, bytes((size + _PAIR, count + 2)), rest, _KEY, b"\x80"))
 
 
 def reset_id(payload: bytes) -> str | None:

@@ -345,13 +345,13 @@ class StoredPipe:
             self._log.show(self._log.next)
 
     def _entries(self, batch: Batch) -> list[Entry]:
-        log = self._log
+        log, unaccepted = self._log, self._log.unaccepted
         state = replace(log.state)
         position = log.next
         entries: list[Entry] = []
         for index, (tag, payload) in enumerate(zip(batch.tags, batch.payloads, strict=True)):
             check = checksum(payload)
-            if log.knows(tag, check):
+            if tag in unaccepted and log.knows(tag, check):
                 continue
             marked = MARK in payload  # few are
             identity = reset_id(payload) if marked else None

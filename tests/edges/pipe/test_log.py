@@ -153,7 +153,7 @@ def test_to_forget_a_delivery_costs_one_look_however_many_were_forgotten_before(
         kept = log.deliveries = Deliveries()
         for number in range(200):
             await log.append([entry(b"%d %d" % (number, of)) for of in range(10)] + [Entry(control(dropped=0))])
-        assert len(kept) == len(log._unaccepted) == 100
+        assert len(kept) == len(log.unaccepted) == 100
         assert kept.looked_up < 2200  # a look for each record, also for those that have no delivery
 
     in_store(tmp_path, work)
