@@ -15,7 +15,7 @@ from tests.edges.bus.conftest import BusNetworks
 from tests.edges.bus.test_storage import Pusher, judge, numbers
 from tests.edges.bus.world import ROOT_KEY, SHARED, BusNetwork, Sink
 from tests.edges.store.postgres import Server
-from tests.live import wait_until
+from tests.live import NotReady, wait_until
 
 Sinks = Callable[..., Sink]
 
@@ -129,10 +129,13 @@ class Chaos:
     def go_on(self) -> None:
         """All subscribers are called back with what is pushed from now on."""
         seen = len(self._pusher.pushed)
-        wait_until(lambda: len(self._pusher.pushed) > seen + 15, f"pushes go on\n{self.network.logs()}")
-        last = self._pusher.pushed[-1]
-        for sink in self.sinks.values():
-            wait_until(lambda sink=sink: numbers(sink)[-1:] >= [last], f"call-backs go on\n{self.network.logs()}")  # type: ignore[misc]
+        try:
+            wait_until(lambda: len(self._pusher.pushed) > seen + 15, "pushes go on")
+            last = self._pusher.pushed[-1]
+            for sink in self.sinks.values():
+                wait_until(lambda sink=sink: numbers(sink)[-1:] >= [last], "call-backs go on")  # type: ignore[misc]
+        except NotReady as error:
+            raise NotReady(f"{error}; last push: {self._pusher.last}\n{self.network.logs()}") from error
 
     def judge(self) -> None:
         self.go_on()

@@ -6,6 +6,7 @@ import itertools
 import random
 import resource
 import threading
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -89,6 +90,7 @@ class Pusher:
         self._buses, self._token, self._topic = itertools.cycle(buses), token, topic
         self._stop = threading.Event()
         self.pushed: list[int] = []
+        self.last = ""  # what became of the last push
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -96,10 +98,14 @@ class Pusher:
         number = 0
         while not self._stop.is_set():
             event = {"type": "noop", "url": f"https://example.com/{number}"}
+            bus = next(self._buses)
             try:
-                status = ask(next(self._buses).port, "POST", f"/topics/{self._topic}", self._token, event).status
-            except httpx.HTTPError:
+                answer = ask(bus.port, "POST", f"/topics/{self._topic}", self._token, event)
+            except httpx.HTTPError as error:
+                self.last = f"{time.ctime()} {bus.log_path.stem}: {error!r}"
                 continue  # it is dead at the moment
+            status = answer.status
+            self.last = f"{time.ctime()} {bus.log_path.stem}: {status} {answer.body!r}"
             if status == 204:
                 self.pushed.append(number)
                 number += 1
