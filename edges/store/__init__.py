@@ -183,7 +183,7 @@ def open_store(
     client: str = "",
     context: ssl.SSLContext | None = None,
 ) -> Store:
-    """Opens the store at `place`: a path, `sqlite:PATH`, `postgresql://USER@HOST/DATABASE`, or the URL `https://...` of
+    """Opens the store at `place`: a path, `postgresql://USER@HOST/DATABASE`, or the URL `https://...` of
     another process that serves its store.
 
     To be called in the loop that uses it. Opening a database waits for its server, 5 s at most for each address.
@@ -217,4 +217,4 @@ def open_store(
         return RemoteStore(place, key=key, client=client, context=context)
     if colon:
         raise StoreError(f"{place}: there is no store of the kind {scheme!r}; give a path")
-    return EmbeddedStore(place.removeprefix("sqlite:"), limit_octets=limit_octets)
+    return EmbeddedStore(place, limit_octets=limit_octets)
