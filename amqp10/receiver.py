@@ -8,6 +8,7 @@ deliveries leave as events, large ones in parts if the owner asks for that. Next
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from amqp10.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, TRANSFER_LIMIT_EXCEEDED, LinkViolation
@@ -28,17 +29,39 @@ CHUNK_OVERHEAD = 64  # bytes that holding one frame's payload takes in addition,
 class _Partial:
     """A delivery whose last frame has not arrived."""
 
-    __slots__ = ("chunks", "delivery_id", "first", "held", "passed", "settled", "size", "state")
+    __slots__ = ("_first_payload", "_joined", "delivery_id", "first", "held", "passed", "settled", "size", "state")
 
     def __init__(self, delivery_id: int, first: Transfer) -> None:
         self.delivery_id = delivery_id
         self.first = first
         self.settled = False
         self.state: DeliveryState | None = None
-        self.chunks: list[bytes] = []
+        self._first_payload = b""
+        self._joined: BytesIO | None = None
         self.size = 0
         self.held = 0  # counted in connection.incomplete_size
         self.passed = 0  # bytes that have left as parts
+
+    def add(self, payload: bytes) -> None:
+        """Frame by frame, so that the last one of a large delivery does not wait for all to be joined."""
+        self.size += len(payload)
+        if self._joined is not None:
+            self._joined.write(payload)
+        elif self._first_payload:
+            self._joined = BytesIO()
+            self._joined.write(self._first_payload)
+            self._joined.write(payload)
+            self._first_payload = b""
+        else:
+            self._first_payload = payload
+
+    def take(self) -> bytes:
+        """What has come since the last call, without a copy."""
+        joined, self._joined = self._joined, None
+        if joined is not None:
+            return joined.getvalue()
+        payload, self._first_payload = self._first_payload, b""
+        return payload
 
 
 class ReceiverLink(Link):
@@ -134,12 +157,11 @@ class ReceiverLink(Link):
         # AMQP 2.7.5: settled and state may come with any of the frames
         partial.settled = partial.settled or bool(transfer.settled)
         partial.state = transfer.state if transfer.state is not None else partial.state
-        partial.size += len(payload)
+        partial.add(payload)
         if self.max_message_size and partial.size > self.max_message_size and not transfer.aborted:
             raise LinkViolation(
                 self, MESSAGE_SIZE_EXCEEDED, f"a message of more than max-message-size {self.max_message_size} bytes"
             )
-        partial.chunks.append(payload)
         if transfer.more and not transfer.aborted:
             self._partial = partial
             if self.part_size and (partial.passed or partial.size >= self.part_size):
@@ -186,7 +208,7 @@ class ReceiverLink(Link):
             tag, state, resume = first.delivery_tag, partial.state, first.resume
             events.append(ResumedTransfer(self, delivery_id, tag, None, state, True, True, resume, None))
             return False
-        payload = partial.chunks[0] if len(partial.chunks) == 1 else b"".join(partial.chunks)
+        payload = partial.take()
         if special:
             resumed = ResumedTransfer(
                 self, delivery_id, first.delivery_tag, payload or None, partial.state, settled, False, first.resume,
@@ -206,12 +228,11 @@ class ReceiverLink(Link):
         part = self._part(partial, more=True, aborted=False, settled=partial.settled)
         events.append(part)
         partial.passed += len(part.payload)
-        partial.chunks.clear()
 
     def _part(self, partial: _Partial, *, more: bool, aborted: bool, settled: bool) -> TransferPart:
         first = partial.first
         assert first.delivery_tag is not None
-        payload = b"" if aborted else partial.chunks[0] if len(partial.chunks) == 1 else b"".join(partial.chunks)
+        payload = b"" if aborted else partial.take()
         return TransferPart(
             self, partial.delivery_id, first.delivery_tag, payload, partial.passed, more, aborted, settled,
             partial.state, first.resume, first.message_format,

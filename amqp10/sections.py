@@ -35,6 +35,7 @@ from amqp10.decoder import check_count, check_end, compound_head, decode_value
 from amqp10.decoder import skip_value as skip
 from amqp10.encoder import encode_map, encode_symbol, encode_value
 from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
+from amqp10.frames import LARGE
 from amqp10.types import Symbol
 
 HEADER: Final = 0x70
@@ -316,13 +317,21 @@ def with_message_annotation(payload: bytes, key: str, encoded_value: bytes) -> b
     if payload.find(key.encode(), stop) >= 0:
         _check_no_annotations(payload, stop)
     if start == stop:
-        return payload[:start] + _annotations(key, encoded_value) + payload[start:]
+        return _replaced(payload, start, stop, _annotations(key, encoded_value))
     entries: list[bytes] = []
     for entry_key, begin, middle, end in _annotation_entries(payload, start, stop):
         if entry_key != key:
             entries += (payload[begin:middle], payload[middle:end])
     entries += (encode_symbol(key), encoded_value)
-    return payload[:start] + _section(MESSAGE_ANNOTATIONS) + encode_map(entries) + payload[stop:]
+    return _replaced(payload, start, stop, _section(MESSAGE_ANNOTATIONS) + encode_map(entries))
+
+
+def _replaced(payload: bytes, start: int, stop: int, section: bytes) -> bytes:
+    """The payload with these bytes in place of start..stop. A large one is copied once."""
+    if len(payload) < LARGE:
+        return payload[:start] + section + payload[stop:]
+    view = memoryview(payload)
+    return b"".join((view[:start], section, view[stop:]))
 
 
 def with_message_annotations(payloads: list[bytes], key: str, encoded_value: bytes) -> list[bytes]:
@@ -336,7 +345,7 @@ def with_message_annotations(payloads: list[bytes], key: str, encoded_value: byt
         elif payload[:3] in behind:
             annotated.append(section + payload)
         elif payload[:4] == _EMPTY_HEADER and payload[4:7] in behind:
-            annotated.append(_EMPTY_HEADER + section + payload[4:])
+            annotated.append(_replaced(payload, 4, 4, section))
         else:
             annotated.append(with_message_annotation(payload, key, encoded_value))
     return annotated

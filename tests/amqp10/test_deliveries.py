@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from amqp10 import (
@@ -304,6 +306,22 @@ def test_a_fault_in_a_large_frame_ends_what_a_small_one_would(chunk: int | None)
     sender.send([b"t"] * 101, [bytes(LARGE)] * 101)
     _, at_server = pair.pump()
     detached_with(at_server, TRANSFER_LIMIT_EXCEEDED)
+
+
+def test_a_large_delivery_is_held_once_while_its_frames_are_joined() -> None:
+    frame, count = bytes(64 * 1024), 256
+    wire = Wire(max_message_size=0)
+    wire.attach_sender()
+    wire.send(transfer(0, more=True), frame)
+    tracemalloc.start()
+    for _ in range(count - 2):
+        wire.send(Transfer(0, more=True), frame)
+    (event,) = wire.send(Transfer(0), frame)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(event, Transfers)
+    assert len(event.payloads[0]) == count * len(frame)
+    assert peak < 1.3 * count * len(frame)
 
 
 def test_a_settled_delivery_in_parts_arrives_as_one() -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from amqp10.codec import decode_value, encode_value
 from amqp10.errors import DecodeError, EncodeError
+from amqp10.frames import LARGE
 from amqp10.sections import (
     AmqpSequence,
     AmqpValue,
@@ -249,6 +250,7 @@ DELIVERY = described(0x71, {Symbol("d"): 1})
         b"\x00\x53\x73\x45" + BODY,
         b"\x00\x53\x74\xc1\x01\x00" + BODY,
         b"\x00\x53\x75\xa0\x00",
+        b"\x00\x53\x75\xb0" + LARGE.to_bytes(4, "big") + bytes(LARGE),
         b"\x00\x53\x76\x45",
         b"\x00\x53\x78\xc1\x01\x00",
         b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x77\x40",
