@@ -5,6 +5,10 @@ loop spends at most `TURN_S` on clients. Input that arrives later in the turn wa
 meanwhile. Clients are served in arrival order. A client whose reads are slow gets smaller ones. Neighbours' input,
 timers and the admin listener never wait here, because peers would take the router for dead.
 
+A client whose reads fill the buffer brings bodies, which cost the router little for each byte. It is *bulky*: together,
+such clients get `BULK_S` of a turn, and `BULKY_AT_ONCE` of them are read in it. Who brings a few small messages waits
+for that long, and not for a whole turn.
+
 A frame is not taken in pieces, and an attach with a large map takes 100 ms. Clients whose input completes a large frame
 wait in a queue of their own: at most one of them is served in a turn, behind the others, and after what those have
 caused was written. If anybody else was read since the last such frame, the next one waits for as long as that one took.
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 TURN_S: Final = 0.01
 READ_S: Final = 0.005  # a client whose read takes longer gets half the buffer next time
 LEAST_READ: Final = 4096
+BULK_S: Final = 0.002  # of a turn
+BULKY_AT_ONCE: Final = 4
 UNSAID: Final = "the client has left without a word: it may not accept the certificate that it saw"
 KEPT_MOST: Final = 8 << 20  # bytes of waiting input; above it each further client may add TOKEN bytes
 TOKEN: Final = 512
@@ -51,6 +57,8 @@ class Shares:
         self._asked = False  # `_next_turn` is scheduled
         self._waiting: deque[ClientCarrier] = deque()
         self._large: deque[ClientCarrier] = deque()  # those that wait with a large frame
+        self._bulky: deque[ClientCarrier] = deque()  # those that are not read before a later turn
+        self._last_bulky: ClientCarrier | None = None
         self._large_due = False  # the last turn has left them out
         self._pause_s = 0.0  # what the last large frame took, until the pause behind it is over
         self._pausing = False
@@ -72,6 +80,15 @@ class Shares:
         self.kept += size
         self._ask()
 
+    def read_in_bulk(self, carrier: ClientCarrier) -> None:
+        """A bulky client has been read. It goes on in this turn if it is the only one and the turn has time for it."""
+        alone = carrier is self._last_bulky and not self._bulky
+        self._last_bulky = carrier
+        if not alone or self.left_s <= TURN_S - BULK_S:
+            self._bulky.append(carrier)
+            carrier.pause()
+            self._ask()
+
     def _ask(self) -> None:
         if not self._asked:
             self._asked = True
@@ -91,7 +108,9 @@ class Shares:
                 self._serve_large()
             else:
                 self._large_due = True
-        if self._waiting or (self._large and not self._pausing):
+        for _ in range(min(len(self._bulky), BULKY_AT_ONCE)):
+            self._bulky.popleft().read_on()
+        if self._waiting or self._bulky or (self._large and not self._pausing):
             self._ask()
 
     def _serve_large(self) -> None:
@@ -181,11 +200,14 @@ class ClientCarrier(Carrier):
         reader = None if carried is None or isinstance(carried, MqttConnection) else carried.connection.reader
         large = reader is not None and reader.buffered > 0 and reader.frame_completed_by(len(data)) > LARGE_FRAME
         if self._shares.left_s > 0 and not large:
+            bulky = nbytes == READ_SIZE
             self._receive(data)
+            if bulky:
+                self._shares.read_in_bulk(self)
             return
         self._kept = data
         self._shares.wait(self, len(data), large)
-        self._pause()
+        self.pause()
 
     def pause_writing(self) -> None:
         if self.carried is not None:
@@ -225,7 +247,7 @@ class ClientCarrier(Carrier):
         if carried is not None and carried.output_paused and self.transport is not None:
             carried.output_waits(self.transport.get_write_buffer_size())
             if not carried.reads:
-                self._pause()
+                self.pause()
 
     def end(self, transport: asyncio.Transport) -> None:
         """A client of MQTT may have sent too much, and reads why it is disconnected only where that is no reset:
@@ -244,6 +266,10 @@ class ClientCarrier(Carrier):
             self._receive(data)
             self._resume()
         return len(data)
+
+    def read_on(self) -> None:
+        self._delayed()
+        self._resume()
 
     # --- helpers
 
@@ -274,7 +300,8 @@ class ClientCarrier(Carrier):
         if self._not_read_since is not None and self.carried is not None:
             self.carried.delayed(self._not_read_since, self._server.time())
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Nothing is read until `read_on`, or until what it waits for otherwise."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
             if self._not_read_since is None:

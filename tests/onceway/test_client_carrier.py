@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from onceway.client_carrier import LARGE_FRAME, LEAST_READ, READ_S, TOKEN, TURN_S, ClientCarrier, Shares
+from onceway.client_carrier import (
+    BULK_S,
+    BULKY_AT_ONCE,
+    LARGE_FRAME,
+    LEAST_READ,
+    READ_S,
+    TOKEN,
+    TURN_S,
+    ClientCarrier,
+    Shares,
+)
 from onceway.transport import READ_SIZE
 
 
@@ -113,8 +123,25 @@ def test_who_is_cheap_reads_much_at_once_and_waits_for_nobody() -> None:
     for _ in range(200):
         loop.turn()
     assert cheap.received[-1] == READ_SIZE
-    assert cheap.delays == []
+    assert max(cheap.delays, default=0.0) < TURN_S
     assert len(loop.shares) == 0
+
+
+@pytest.mark.parametrize("clients", [1, 20])
+def test_clients_that_bring_bodies_leave_most_of_the_time_to_others(clients: int) -> None:
+    loop = Loop()
+    bulky = [loop.client(1e-9) for _ in range(clients)]
+    small = loop.client(1e-6)
+    for _ in range(20):
+        loop.turn()  # the buffers of the bulky ones have grown
+    longest = max(loop.turn(*[READ_SIZE] * clients, 100) for _ in range(20 * clients))
+    one = READ_SIZE * 1e-9
+    assert longest < BULK_S + BULKY_AT_ONCE * one
+    assert small.received[-1] == 100
+    assert small.delays == []
+    read = sorted(sum(each.received) for each in bulky)
+    assert read[0] > 0.7 * read[-1]
+    assert sum(read) > 10 * clients * READ_SIZE
 
 
 def test_who_becomes_dear_gets_smaller_reads_and_large_ones_again() -> None:
