@@ -68,6 +68,7 @@ class Driver:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.url = ""  # of the router it is connected to now, or was last
+        self._heard = False  # it has said something on this connection
         self.router: str | None = None  # its container-id; None while there is no connection
         self.pipelines = False  # routers accept a whole handshake at once
         self.journalled = not isinstance(journal, MemoryJournal)
@@ -115,6 +116,7 @@ class Driver:
         router has sent us, if it has. settings: by the router's URL and the channel binding of its certificate."""
         self.url = str(url)
         self.sent_to = None
+        self._heard = False
         self._lost = self.loop.create_future()
         websocket = DialledWebSocket(url.host, url.port, "amqp", os.urandom) if url.in_websocket else None
         wire = Wire(self, websocket)
@@ -175,6 +177,7 @@ class Driver:
     def wire_received(self, wire: Wire, data: bytes) -> None:
         if wire is not self._wire or self.endpoint.connection is None:
             return
+        self._heard = True
         try:
             self._ended(self.endpoint.receive_data(data, now_s()))
             # The application is told now, and bytes are written in the next turn: what it does in response (another
@@ -199,7 +202,10 @@ class Driver:
             return
         self._write()  # the answer to a close
         if closed.error is None:
-            self._give_up("closed by the router" if not closed.lost else "the router ended the connection")
+            lost = "the router ended the connection"
+            if not self._heard and self.url.startswith("amqp://"):
+                lost += " without a word: for a port with TLS, write amqps://"
+            self._give_up(lost if closed.lost else "closed by the router")
             return
         reason = f"{closed.error.condition}: {closed.error.description or ''}".rstrip(": ")
         if closed.error.condition in (CONNECTION_FORCED, CONNECTION_REDIRECT):

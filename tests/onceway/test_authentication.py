@@ -84,6 +84,18 @@ def test_each_mechanism_lets_in_who_knows_the_password_and_nobody_else(tmp_path:
     guarded.play(story)
 
 
+def test_a_client_that_speaks_no_tls_to_a_port_with_it_is_told_so(tmp_path: Path) -> None:
+    guarded = Guarded(tmp_path)
+
+    async def story() -> None:
+        with pytest.raises(
+            ConnectionFailed, match="ended the connection without a word: for a port with TLS, write amqps"
+        ):
+            await onceway.connect(guarded.url[0].replace("amqps", "amqp"), connect_timeout_s=0.5)
+
+    guarded.play(story)
+
+
 def test_plain_without_tls_and_anonymous_are_there_where_the_file_says_so(tmp_path: Path) -> None:
     guarded = Guarded(tmp_path, mechanisms=["PLAIN", "ANONYMOUS"], plain_without_tls=True)
 
