@@ -350,8 +350,13 @@ def test_a_query_without_checkpoint_on_a_log_that_was_read_is_refused_until_it_i
         assert rig.stream().initial() == start  # nothing has been handed out: it may have died before its first batch
         end = first.latest(start, limited=False)
         first.ranges(start, end)
+        again = rig.stream(startingOffsets="latest")  # it died in its batch 0, which its checkpoint has
+        assert again.initial() == start
+        again.ranges(start, end)
+        assert again.latest(end, limited=False) == end
+        refused = rig.stream()
         with pytest.raises(CheckpointIsNew, match=r"has no checkpoint.*start it once with onNewCheckpoint=accept"):
-            rig.stream().initial()
+            refused.latest(refused.initial(), limited=False)
         assert rig.stream().latest(end, limited=False) == end
         assert rig.stream(onNewCheckpoint="accept").initial() == start
 

@@ -95,7 +95,7 @@ class Ingests:
         }
 
     def begin(self) -> None:
-        if (self._options.receivers or 0) > self._most:
+        if self._most and (self._options.receivers or 0) > self._most:
             say(
                 f"receivers={self._options.receivers}, but there are {self._most} links to receive from (topics times "
                 f"partitions): {self._most} started"

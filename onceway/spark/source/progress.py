@@ -26,6 +26,7 @@ class Progress:
         self._uuid = wal.uuid
         self._document = wal.document(f"reader-{reader}.json", _DOCUMENTS)
         self.begun = False
+        self.initial: dict[int, int] | None = None  # where the batch began that Spark numbers 0
         self.committed: dict[int, int] | None = None  # Spark's last commit; an older one, or none, only delays trimming
         self._reported: dict[int, list[tuple[int, int]]] = {}  # by slot: (place, noted_us)
         try:
@@ -39,13 +40,17 @@ class Progress:
         positions = {int(slot): int(row) for slot, row in content["p"].items()}
         self.committed = positions or None
         self.begun = bool(content.get("begun", positions))
+        if content.get("initial") is not None:
+            self.initial = {int(slot): int(row) for slot, row in content["initial"].items()}
         for slot, gaps in content.get("reported", {}).items():
             self._reported[int(slot)] = [(int(at), int(noted_us)) for at, noted_us in gaps]
 
-    def note_begun(self) -> None:
-        """Rows are handed to a query, whose checkpoint has this batch by now.  Raises OSError."""
-        if not self.begun:
+    def note_begun(self, initial: Mapping[int, int] | None = None) -> None:
+        """Rows are handed to a query, whose checkpoint has this batch by now; initial: it is the first one, from there.
+        Raises OSError."""
+        if not self.begun or (initial is not None and initial != self.initial):
             self.begun = True
+            self.initial = self.initial if initial is None else dict(initial)
             self._write()
 
     def commit(self, positions: Mapping[int, int]) -> None:
@@ -73,6 +78,7 @@ class Progress:
             "v": 1,
             "wal": self._uuid,
             "begun": self.begun,
+            "initial": None if self.initial is None else {str(slot): row for slot, row in sorted(self.initial.items())},
             "reported": {str(slot): gaps for slot, gaps in self._reported.items()},
         }
         self._document.write(content)

@@ -306,6 +306,7 @@ class Stream:
         routers = ", ".join(map(str, parse_urls(options.url)))  # without a password
         self._description = f"{topics} from {routers} by subscription {options.subscription}, log {self.wal.location}"
         self._initial: Offset | None = None
+        self._unsure = False  # whether the query goes on with its batch 0, or has no checkpoint
         self._frozen: dict[int, int] | None = None
         self._planned = clock()  # when the last batch was planned
         self._at: dict[int, int] = {}  # how far batches have been planned
@@ -326,22 +327,34 @@ class Stream:
             say(f"topics that match {options.topic_pattern}: {', '.join(new)} added")
 
     def initial(self) -> Offset:
-        """Where a query without a checkpoint starts; always the same.  Raises CheckpointIsNew."""
+        """Where a query without a batch that is done starts; always the same.
+
+        Spark asks for it also where the batch 0 of its checkpoint is not done.  It asks next for the rows of that batch
+        (`ranges`); a query without a checkpoint asks what there is (`latest`).
+        """
         if self._initial is None:
+            positions = None
             if self._progress.begun and self._options.on_new_checkpoint == "fail":
-                raise CheckpointIsNew(
-                    f"{self.wal.location}: a query with a checkpoint has had rows of this log, and this one has no "
-                    "checkpoint: it would number its batches from 0 again, and a sink that knows batches by number "
-                    "(files, tables, foreachBatch) would leave out rows without a word.  Restore the checkpoint; or "
-                    "give the query a new sink as well as the new checkpoint, say by startingOffsets where to begin, "
-                    "and start it once with onNewCheckpoint=accept"
-                )
-            positions = starting(self._log, self._options)
-            self._initial = Offset(self.wal.uuid, positions)
+                self._unsure = True
+                positions = self._progress.initial
+            self._initial = Offset(
+                self.wal.uuid, positions if positions is not None else starting(self._log, self._options)
+            )
         return self._initial
 
     def latest(self, start: Offset, *, limited: bool) -> Offset:
-        """The end of the next batch; `start` where there is none yet.  Raises IngestFailed, DataLoss."""
+        """The end of the next batch; `start` where there is none yet.
+
+        Raises IngestFailed, DataLoss, CheckpointIsNew.
+        """
+        if self._unsure and start == self._initial:
+            raise CheckpointIsNew(
+                f"{self.wal.location}: a query with a checkpoint has had rows of this log, and this one has no "
+                "checkpoint: it would number its batches from 0 again, and a sink that knows batches by number "
+                "(files, tables, foreachBatch) would leave out rows without a word.  Restore the checkpoint; or "
+                "give the query a new sink as well as the new checkpoint, say by startingOffsets where to begin, "
+                "and start it once with onNewCheckpoint=accept"
+            )
         if self._topics is not None:
             self._take_up(self._topics.found())
         self._ingests.check()
@@ -404,8 +417,9 @@ class Stream:
     def ranges(self, start: Offset, end: Offset) -> list[Range]:
         """The tasks of a batch.  Needs no ingest: it may be the first call after a restart.  Raises DataLoss."""
         begins, ends = self._log.batch(start, end)
+        self._unsure = False
         if ends != begins:
-            self._progress.note_begun()
+            self._progress.note_begun(start.positions if start == self._initial else None)
         return tasks(self._log.readers, begins, ends, self._options)
 
     def commit(self, end: Offset) -> None:
