@@ -1,12 +1,14 @@
 """Does a delivery cost the same whatever is unsettled, idle or stalled beside it?  It must.
 
-    python -m bench unsettled [--quick] [--only window,held,idle,stalled] [--json FILE]
+    python -m bench unsettled [--quick] [--only window,held,idle,stalled,connected] [--json FILE]
 
 window:  one publisher with 100 to 100,000 messages without an outcome (windows raised), one subscriber.
 held:    as many deliveries of another publisher on the same address, accepted and never settled.
 idle:    none, 100 or 1,000 subscriptions on another address, with nothing to get.
 stalled: none, 100 or 1,000 subscriptions on the same address that never give credit.  What is measured is the delivery
          to the active one: a publisher gets no outcome then, since a topic waits for its slowest subscriber.
+connected: up to 9,900 connections of ten subscriptions each, every one on an address of its own. The router may have
+         4 GiB: by default it refuses what is beyond 262,144 names and deliveries.
 
 CPU seconds of one router per 100,000 deliveries.  Exit status 1 where a row with at least 1,000 beside it costs more
 than 1.5 times the cheapest row, or a message was lost.
@@ -17,13 +19,15 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from amqp10 import Connection, ConnectionSettings, Source, Target
 from bench.load import Generator, Load, run
 from bench.peers import Onceway
 from bench.processes import cpu_seconds
@@ -34,10 +38,12 @@ SIZES = {
     "held": (100, 1_000, 10_000, 100_000),
     "idle": (0, 100, 1_000),
     "stalled": (0, 100, 1_000),
+    "connected": (0, 1_000, 9_900),
 }
+LINKS = 10  # of a connection of `connected`
 TOLERANCE = 1.5
 WINDOW = 200_000
-WINDOWS = {"window_messages": WINDOW, "window_bytes": "256MiB", "unsettled_window": 400_000}
+WINDOWS = {"window_messages": WINDOW, "window_bytes": "256MiB", "unsettled_window": 400_000, "idle_timeout": "10m"}
 
 
 @dataclass(slots=True)
@@ -59,15 +65,16 @@ class Row:
 def main(argv: Sequence[str] | None = None) -> int:
     args = options(argv)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < 8_192 and (hard == resource.RLIM_INFINITY or hard >= 8_192):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (8_192, hard))
+    if soft < 16_384 and (hard == resource.RLIM_INFINITY or hard >= 16_384):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (16_384, hard))
     rows: list[Row] = []
     print(f"{'':10}{'beside':>9}{'CPU s per 100,000':>22}{'messages/s':>14}{'resident MB':>14}{'faults':>8}")
     with tempfile.TemporaryDirectory(prefix="onceway-bench-") as temporary:
         for subject in args.only:
             for size in args.sizes or SIZES[subject]:
                 # A router of its own for each row: nothing of an earlier one can be in the way.
-                with Onceway(Path(temporary) / f"{subject}-{size}", settings=WINDOWS) as peer:
+                settings = {**WINDOWS, "memory_limit": "4GiB"} if subject == "connected" else WINDOWS
+                with Onceway(Path(temporary) / f"{subject}-{size}", settings=settings) as peer:
                     rows.append(measure(subject, peer, size, args.count))
                     rows[-1].resident_mb = peer.resident_mb()
                 print(rows[-1], flush=True)
@@ -111,6 +118,9 @@ def measure(subject: str, peer: Onceway, size: int, count: int) -> Row:
     if subject == "idle":
         with silent(peer, "elsewhere", size):
             return measured(subject, peer, size, peer.load(0, count=count))
+    if subject == "connected":
+        with connected(peer, size):
+            return measured(subject, peer, size, peer.load(0, count=count))
     with silent(peer, 0, size):
         return delivered(peer, size, min(count, WINDOW // 2))
 
@@ -128,6 +138,26 @@ def silent(peer: Onceway, address: object, size: int) -> Iterator[None]:
         return
     with Generator(peer.load(address, subscribers=size, count=1, credit=0, timeout_s=3_600).subscribe()) as subscribers:
         subscribers.wait_for("READY", 120)
+        yield
+
+
+@contextmanager
+def connected(peer: Onceway, size: int) -> Iterator[None]:
+    """`size` connections with subscriptions of addresses of their own, without credit."""
+    (router,) = peer.network
+    with ExitStack() as sockets:
+        for number in range(size):
+            settings = ConnectionSettings(container_id=f"c{number}", idle_timeout_s=None)
+            client = Connection(settings, server=False, now=0.0)
+            client.open()
+            session = client.begin()
+            for link in range(LINKS):
+                session.receiver(f"l{link}").attach(source=Source(f"beside-{number}-{link}"), target=Target())
+            at = sockets.enter_context(socket.create_connection(("127.0.0.1", router.amqp_port), 60))
+            at.sendall(client.data_to_send())
+            while not all(link.attached for link in session.links):
+                client.receive_data(at.recv(1 << 16), 0.0)
+                at.sendall(client.data_to_send())
         yield
 
 

@@ -1,8 +1,8 @@
 """One router as a process's worth of asyncio: sockets, timers, one turn of the loop at a time.
 
 The server carries bytes and time into `router.Router` and `interrouter.Network`, messages between the two, and bytes
-out. It decides nothing. After every read, or once per turn of the loop when many sockets are busy, it flushes the
-pending output of all handlers and writes it in one go. Read `onceway.transport` for one socket's side.
+out. It decides nothing. After every read, or after some where many sockets are busy, it flushes the pending output of
+all handlers and writes it in one go. Read `onceway.transport` for one socket's side.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FEW_SOCKETS: Final = 8  # up to so many sockets each read is flushed at once, for latency
+MOST_READS: Final = 16  # of more sockets so many reads: what the first of them has brought does not wait for all others
 SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the second is the drafts' name, which Azure's clients still use
 SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are looked at
 SWEPT: Final = 512  # and of how many at once: those of 10,000 take some 10 ms
@@ -118,6 +119,8 @@ class RouterServer:
         self._carriers: dict[Carried, Carrier] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_due = False
+        self._turn_asked = False  # the loop will call _turn_if_due
+        self._reads = 0  # since the last turn
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = inf
         self._sweep: asyncio.TimerHandle | None = None
@@ -342,9 +345,10 @@ class RouterServer:
         return now
 
     def after_read(self) -> None:
-        if self._turn_due or self._loop is None:
+        self._reads += 1
+        if self._loop is None:
             return
-        if len(self._carriers) <= FEW_SOCKETS:
+        if len(self._carriers) <= FEW_SOCKETS or self._reads >= MOST_READS:
             self._turn()
         else:
             self._turn_soon()
@@ -418,11 +422,18 @@ class RouterServer:
     def _turn_soon(self) -> None:
         if not self._turn_due and self._loop is not None and not self.stopped:
             self._turn_due = True
-            self._loop.call_soon(self._turn)
+            if not self._turn_asked:
+                self._turn_asked = True
+                self._loop.call_soon(self._turn_if_due)
+
+    def _turn_if_due(self) -> None:
+        self._turn_asked = False
+        if self._turn_due:
+            self._turn()
 
     def _turn(self) -> None:
         """Flushes the pending output of all handlers, then writes the sockets."""
-        self._turn_due = False
+        self._turn_due, self._reads = False, 0
         router, network, carriers = self.router, self.network, self._carriers
         now = self.time()
         for _ in range(ROUNDS):

@@ -59,6 +59,7 @@ ENTRY_COST: Final = 1024  # bytes that a known name, or an entry of a map with i
 ADDRESS_COST: Final = 8  # entries
 BOOKKEEPING_SHARE: Final = 2  # the part of memory_limit for entries: one half
 RECOUNT_S: Final = 1.0
+RECOUNT_EACH_S: Final = 1e-4  # and as much for each address: looking at one takes 3 us
 RECOUNT_AFTER: Final = 4096  # entries
 
 
@@ -187,8 +188,9 @@ class Bookkeeping:
         self.limit = max(memory_limit // BOOKKEEPING_SHARE // ENTRY_COST, 1)
 
     def entries(self, now: float) -> int:
-        """The last count, which is a second old at most, and what has been added since."""
-        if now - self._counted_at >= RECOUNT_S or self._added >= RECOUNT_AFTER:
+        """The last count, which is a second old at most where addresses are few, and what has been added since."""
+        pause_s = max(RECOUNT_S, len(self._core.addresses) * RECOUNT_EACH_S)
+        if now - self._counted_at >= pause_s or self._added >= max(RECOUNT_AFTER, self._counted >> 3):
             self._counted_at = now
             self._counted = self._count()
             self._added = 0

@@ -19,7 +19,7 @@ from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
 from onceway import topology
-from onceway.server import DRAIN_S, SWEEP_S, SWEPT, RouterServer
+from onceway.server import DRAIN_S, MOST_READS, SWEEP_S, SWEPT, RouterServer
 from onceway.transport import HIGH_WATER
 from router.links.client_connection import OUTPUT_LIMIT
 from tests.live import free_port
@@ -313,10 +313,14 @@ class Quiet:
 
 
 class Pauses:
-    """In place of the loop: the pauses until the next call."""
+    """In place of the loop: the pauses until the next call, and what is to be called at once."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
 
     def call_later(self, pause_s: float, callback: Callable[[], None]) -> None:
         self.asked.append(pause_s)
@@ -333,3 +337,30 @@ def test_the_timers_of_many_connections_are_looked_at_in_parts_and_as_often_as_t
         assert sum(each.looked for each in all_of_them) == turn * SWEPT
     assert all(each.looked == 1 for each in all_of_them)
     assert sum(pauses.asked) == SWEEP_S
+
+
+def test_what_some_of_many_sockets_bring_is_passed_on_before_all_are_read() -> None:
+    server = RouterServer(make_topology("a"), "a", fresh=True)
+    loop = Pauses()
+    server._loop = cast(Any, loop)
+    server._carriers.update({cast(Any, each): cast(Any, each) for each in [Quiet() for _ in range(4 * MOST_READS)]})
+    turns = 0
+    turn = server._turn
+
+    def counted() -> None:
+        nonlocal turns
+        turns += 1
+        turn()
+
+    server._turn = counted  # type: ignore[method-assign]
+    for _ in range(MOST_READS - 1):
+        server.after_read()
+    assert turns == 0
+    server.after_read()
+    assert turns == 1
+    (when_all_are_read,) = loop.soon
+    when_all_are_read()
+    assert turns == 1  # nothing is left for it
+    server.after_read()
+    loop.soon[1]()
+    assert turns == 2

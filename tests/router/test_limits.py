@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,7 +13,7 @@ from amqp10.performatives import Begin, Open
 from amqp10.sasl import Plain, server_mechanisms
 from amqp10.termini import Source
 from router.config import Limits, RouterConfig, UserLimits
-from router.links.limits import COUNTED, ENGINE_LIMITS
+from router.links.limits import COUNTED, ENGINE_LIMITS, Bookkeeping
 from router.router import Router
 from tests.amqp10.pair import frames
 from tests.router.links import Client, Clients, make
@@ -244,3 +245,26 @@ def test_an_open_is_an_open_whatever_comes_with_it() -> None:
     assert (error.condition, "at most 1024" in error.description) == ("amqp:invalid-field", True)
     stranger.receive_eof(clients.now)
     assert clients.router.status()["limits"] == {"half_open": 0, "connections": {}, "refused": {}}
+
+
+class Counted(Bookkeeping):
+    """Says how often everything was counted."""
+
+    __slots__ = ("counts",)
+
+    def _count(self) -> int:
+        self.counts += 1
+        return 0
+
+
+def test_names_are_counted_anew_less_often_where_addresses_are_many() -> None:
+    core = SimpleNamespace(addresses=dict.fromkeys(range(100_000)))
+    bookkeeping = Counted(cast(Any, core), 1 << 40)
+    bookkeeping.counts = 0
+    for second in range(30):
+        assert bookkeeping.add(10, float(second))
+    assert bookkeeping.counts == 3
+    core.addresses.clear()
+    for second in range(30, 40):
+        assert bookkeeping.add(10, float(second))
+    assert bookkeeping.counts == 13
