@@ -41,6 +41,7 @@ JOURNAL: Final = "bus-journal"
 PROCESS: Final = "bus/process/"
 PUSH_TIMEOUT_S: Final = 20.0
 AGAIN_S: Final = 1.0  # between attempts after the store was full
+LEAVE_S: Final = 2.0  # that an edge which stops waits for its store
 CREDIT: Final = 10_000
 MOST: Final = 2_000  # events in a commit
 BATCH_OCTETS: Final = 8 << 20  # of events read for a batch
@@ -118,9 +119,15 @@ class Edge:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._sender.close()
         if self._started and not self.failed.done():
-            await self._count_process("stop")
-            if self._shares is not None:
-                await self._shares.leave()
+            try:
+                async with asyncio.timeout(LEAVE_S):
+                    await self._count_process("stop")
+                    if self._shares is not None:
+                        await self._shares.leave()
+            except TimeoutError:
+                self._log.warning(
+                    "bus_left", "stopped while the store does not answer: {place}", place=self.store.place
+                )
         await self.store.close()
 
     # --- for requests

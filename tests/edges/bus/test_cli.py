@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from chaos.live.ports import free_port
+from edges.bus import edge as edge_module
 from edges.bus.edge import Edge
 from edges.bus.options import BusOptions
 from edges.store import Batch, StoreError, open_store
@@ -85,6 +86,34 @@ def test_an_edge_says_that_it_waits_for_its_store_and_can_be_stopped(tmp_path: P
         wait_until(lambda: "waits for the store: " in edge.errors, "it says that it waits")
         edge.process.terminate()
         assert edge.rest() == []
+
+
+def test_an_edge_whose_store_is_away_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(edge_module, "LEAVE_S", 0.01)
+
+    async def start_and_stop() -> None:
+        edge = Edge(BusOptions(str(tmp_path / "store"), "127.0.0.1:1", share=True))
+        await edge.start()
+        store, edge.store = edge.store, Away()  # type: ignore[assignment]
+        await asyncio.wait_for(edge.stop(), 30)
+        await store.close()
+
+    asyncio.run(start_and_stop())
+    assert "stopped while the store does not answer: far away" in caplog.text
+
+
+class Away:
+    """A store that does not answer."""
+
+    place = "far away"
+
+    def commit(self, batch: Batch) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+    async def close(self) -> None:
+        pass
 
 
 def test_a_store_of_another_edge_is_refused(tmp_path: Path) -> None:
