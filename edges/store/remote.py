@@ -23,6 +23,7 @@ import aiohttp
 from aiohttp import web
 
 from edges.store import Batch, Bounds, Committed, Conflict, Record, Retention, Store, StoreError, StoreFull
+from onceway.client.driver import why_failed
 from onceway.logs import logger
 
 DONE: Final = "remote/"  # keys with the numbers of commits that were done: DONE client / life / number modulo RING
@@ -293,6 +294,8 @@ class RemoteStore:
                     if error.status in REFUSALS:
                         self._fail(StoreError(f"{self.place}: {REFUSALS[error.status]}"))
                     why = f"HTTP {error.status}"
+                except aiohttp.ClientConnectorError as error:
+                    why = why_failed(error.os_error)
                 except (aiohttp.ClientError, OSError) as error:
                     why = str(error)
                 if why != away and self._failure is None:
