@@ -137,6 +137,11 @@ def test_a_batch_that_was_not_finished_is_repeated_as_it_was(spark: Any, network
         query.forget("commits", batch)
         query.forget("offsets", batch)
     assert query.run(schema) == {2: first[2], 3: first[3]}
+    for batch in range(4):  # a driver that died in its batch 0: Spark asks for the initial offset again
+        query.forget("commits", batch)
+        if batch:
+            query.forget("offsets", batch)
+    assert query.run(schema) == {0: [], **first}
 
 
 def test_a_query_goes_on_when_its_ingest_is_killed(spark: Any, network: LiveNetwork, tmp_path: Path) -> None:
