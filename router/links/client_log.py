@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from amqp10.errors import CONNECTION_FORCED, DETACH_FORCED
+from amqp10.errors import CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT
 from router.names import STOLEN
 from router.policies import ANONYMOUS
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from router.reporting import Log
 
 # These end links and connections where nobody has done anything wrong.
-EXPECTED: Final = frozenset((CONNECTION_FORCED, DETACH_FORCED, STOLEN))
+EXPECTED: Final = frozenset((CONNECTION_FORCED, DETACH_FORCED, LINK_REDIRECT, STOLEN))
 
 
 class ClientLog:

@@ -30,6 +30,10 @@ def test_lines_go_in_and_come_out(network: PipeNetwork, pipe: str) -> None:
     pulled = onceway("pipe", "pull", pipe, "--url", network.urls())
     assert pulled.stdout == "two words\none\ntwo  blanks\n\nlast\n"
     assert pulled.returncode == 0
+    (sent_on,) = (
+        line for line in network.logs().splitlines() if f"'{pipe}' is a pipe: it is read at its stores" in line
+    )
+    assert " info " in sent_on  # each pull begins so: nobody need look at it
     assert onceway("pipe", "pull", pipe, "--store", network.store_url(), "--count", 1).stdout == "two words\n"
     assert onceway("pipe", "pull", pipe, "--url", network.urls(), "--from", 3).stdout == "\nlast\n"
     removed = onceway("pipe", "reset", pipe, "--url", network.urls())
