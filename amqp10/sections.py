@@ -314,8 +314,7 @@ def with_message_annotation(payload: bytes, key: str, encoded_value: bytes) -> b
     have the annotation at a second place.
     """
     start, stop = _find_annotations(payload)
-    if payload.find(key.encode(), stop) >= 0:
-        _check_no_annotations(payload, stop)
+    _check_claims(payload, key.encode(), stop)
     if start == stop:
         return _replaced(payload, start, stop, _annotations(key, encoded_value))
     entries: list[bytes] = []
@@ -340,7 +339,7 @@ def with_message_annotations(payloads: list[bytes], key: str, encoded_value: byt
     behind, named = _BEHIND_ANNOTATIONS, key.encode()
     annotated = []
     for payload in payloads:
-        if named in payload:
+        if len(payload) > SEARCHED or named in payload:
             annotated.append(with_message_annotation(payload, key, encoded_value))
         elif payload[:3] in behind:
             annotated.append(section + payload)
@@ -468,6 +467,8 @@ def _section(code: int) -> bytes:
     return bytes((0x00, 0x53, code))
 
 
+SEARCHED: Final = 2_048
+"""Bytes up to which looking for a name is quicker than going through the sections."""
 _BEHIND_ANNOTATIONS: Final = frozenset(_section(code) for code in range(PROPERTIES, FOOTER + 1))
 _EMPTY_HEADER: Final = _section(HEADER) + b"\x45"
 
@@ -501,14 +502,22 @@ def _find_annotations(payload: bytes) -> tuple[int, int]:
     return offset, offset
 
 
-def _check_no_annotations(payload: bytes, offset: int) -> None:
-    """3.2: sections have an order. Readers such as proton's and rhea's take the last annotations, wherever they are."""
+def _check_claims(payload: bytes, key: bytes, offset: int) -> None:
+    """Raises DecodeError if sections from here on may have this annotation, too. 3.2: sections have an order; readers
+    such as proton's and rhea's take the last annotations, wherever they are."""
     end = len(payload)
-    while offset < end:
-        code, value_at = _read_section(payload, offset, end)
-        if code <= MESSAGE_ANNOTATIONS:
-            raise DecodeError(DECODE_ERROR, "header and annotations come once each, and before other sections", offset)
-        offset = skip(payload, value_at, end)
+    if end - offset <= SEARCHED and payload.find(key, offset) < 0:
+        return
+    at = offset
+    try:
+        while at < end:
+            code, value_at = _read_section(payload, at, end)
+            if code <= MESSAGE_ANNOTATIONS:
+                raise DecodeError(DECODE_ERROR, "header and annotations come once each, and before other sections", at)
+            at = skip(payload, value_at, end)
+    except DecodeError:
+        if payload.find(key, offset) >= 0:
+            raise
 
 
 def _annotation_entries(payload: bytes, start: int, stop: int) -> list[tuple[Any, int, int, int]]:

@@ -398,17 +398,20 @@ PROPERTIES_, BODY_ = Properties(subject="s").encode(), described(0x77, "x")
         b"\x00\x80" + bytes(7) + b"\x73\x45" + FORGED + BODY_,
     ],
 )
-def test_annotations_at_a_second_or_wrong_place_are_refused(payload: bytes) -> None:
+@pytest.mark.parametrize("size", [0, 5_000])
+def test_annotations_at_a_second_or_wrong_place_are_refused(payload: bytes, size: int) -> None:
     """proton and rhea read the last ones."""
+    payload += described(0x78, {Symbol("x"): bytes(size)})
     with pytest.raises(DecodeError, match="header and annotations come once each, and before other sections"):
         with_message_annotations([payload], KEY, TRUE)
     with pytest.raises(DecodeError):
         with_true_annotation(payload, KEY, TRUE)
 
 
+@pytest.mark.parametrize("size", [0, 5_000])
 @pytest.mark.parametrize("key", [Symbol(KEY), KEY])
-def test_an_annotation_is_replaced_wherever_its_name_occurs_otherwise(key: str) -> None:
-    payload = described(0x72, {key: "alice/p"}) + PROPERTIES_ + described(0x77, f"{KEY} is the annotation")
+def test_an_annotation_is_replaced_wherever_its_name_occurs_otherwise(key: str, size: int) -> None:
+    payload = described(0x72, {key: "alice/p"}) + PROPERTIES_ + described(0x77, "." * size + f"{KEY} is the annotation")
     for annotated in (
         *with_message_annotations([payload, payload], KEY, TRUE),
         with_true_annotation(payload, KEY, TRUE),
@@ -423,3 +426,14 @@ def test_an_annotation_is_replaced_wherever_its_name_occurs_otherwise(key: str) 
 )
 def test_a_message_of_another_format_that_claims_nothing_is_not_touched(payload: bytes) -> None:
     assert with_true_annotation(payload, KEY, TRUE) == payload
+
+
+@pytest.mark.parametrize("size", [0, 5_000])
+def test_sections_behind_are_none_of_the_routers_business_unless_they_may_claim_it(size: int) -> None:
+    other = described(0x72, {Symbol("x-other"): bytes(size)})
+    for payload in (PROPERTIES_ + other + BODY_, BODY_ + bytes(size) + b"garbage"):
+        (annotated,) = with_message_annotations([payload], KEY, TRUE)
+        assert annotated.endswith(payload)
+        assert message_annotation(annotated, KEY) == "mallory/p"
+    with pytest.raises(DecodeError):
+        with_message_annotations([BODY_ + bytes(size) + b"garbage " + KEY.encode()], KEY, TRUE)
