@@ -12,7 +12,7 @@ out then, in ranges.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from router.config import RouterConfig
@@ -43,6 +43,7 @@ from router.core.subscriber import Subscriber
 from router.reporting import NO_LOG, Log
 
 NEVER_BEFORE: Final = float("-inf")
+INF: Final = float("inf")
 SHARE_OF_FREE = 8  # one publisher or subscriber may have an eighth of the free memory (protocol 6.8)
 DEADLINE_SCAN_S = 20e-6  # at most one scan of all deadlines in this time per deadline
 
@@ -109,6 +110,8 @@ class Core:
         self._resumed_at = now
         self.startup = Startup(self, fresh, recover_age_s, digest)
         self._deadline = min(self.startup.deadlines())
+        self._due: dict[Address, float] = {}  # when these are to be looked at
+        self._all_due = False
         self.startup.begin()
 
     def _as_if_adjacent(self, router: str) -> float:
@@ -297,7 +300,7 @@ class Core:
         self.startup.reconfigure(former, digest)
         self.drain()
         self.startup.check_booted()
-        self.due(now)  # deadlines follow from settings
+        self.all_due()  # deadlines follow from settings
 
     def without_outcome(self, port: PublisherPort) -> int:
         """Returns how many deliveries of this publisher have no outcome yet."""
@@ -316,7 +319,7 @@ class Core:
         assert peer not in self.up
         self.now = now
         self.members.session_began(peer, now, began)
-        self.due(now)  # protocol 8.4: timeouts that wait for a complete network may start now
+        self.all_due()  # protocol 8.4: timeouts that wait for a complete network may start now
         self.startup.send_hello(peer)
         self.roll_call.tell(peer)
         for address in list(self.addresses.values()):
@@ -364,11 +367,18 @@ class Core:
     # ------------------------------------------------------------------------------------------------------------- time
 
     def next_deadline(self) -> float | None:
-        return self._deadline if self._deadline != float("inf") else None
+        return self._deadline if self._deadline != INF else None
 
-    def due(self, when: float) -> None:
-        """Schedules a `tick` at this time at the latest."""
+    def due(self, when: float, address: Address | None = None) -> None:
+        """Schedules a `tick` at this time at the latest; address: which has something to do then."""
         self._deadline = min(self._deadline, when)
+        if address is not None and when < self._due.get(address, INF):
+            self._due[address] = when
+
+    def all_due(self) -> None:
+        """Deadlines may have changed everywhere."""
+        self._all_due = True
+        self.due(self.now)
 
     def tick(self, now: float) -> None:
         """Does what is due."""
@@ -376,20 +386,19 @@ class Core:
         if now < self._deadline:
             return
         self.startup.tick()
-        for address in list(self.addresses.values()):
+        looked_at = self.addresses.values() if self._all_due else [each for each, at in self._due.items() if at <= now]
+        self._all_due = False
+        for address in list(looked_at):
+            self._due.pop(address, None)
             address.tick()
             self.drain()
             self._drop_if_empty(address)
+            if self.addresses.get(address.name) is address:
+                self.due(min(address.deadlines(), default=INF), address)
         self.map_parts.expire(now)
-        deadlines = list(self._deadlines())
-        # A scan takes time in proportion to the deadlines, and thousands of names may expire one after the other.
-        self._deadline = max(min(deadlines, default=float("inf")), now + len(deadlines) * DEADLINE_SCAN_S)
-
-    def _deadlines(self) -> Iterable[float]:
-        yield from self.startup.deadlines()
-        for address in self.addresses.values():
-            yield from address.deadlines()
-        yield from self.map_parts.deadlines()
+        deadlines = [*self.startup.deadlines(), *self._due.values(), *self.map_parts.deadlines()]
+        # This takes time in proportion to the deadlines, and thousands of names may expire one after the other.
+        self._deadline = max(min(deadlines), now + len(deadlines) * DEADLINE_SCAN_S)
 
     def flush(self, now: float) -> None:
         """Sends acceptances, settlements and windows: once in a turn, before anything that must follow them
@@ -510,6 +519,7 @@ class Core:
                 match = address.config.match
                 self.accepted_at[match] = max(address.accepted_at, self.accepted_at.get(match, NEVER_BEFORE))
             del self.addresses[address.name]
+            self._due.pop(address, None)
 
     # ----------------------------------------------------------------------------------------------------------- memory
 
@@ -539,6 +549,8 @@ class Core:
         addresses = self.addresses.values()
         for address in addresses:
             address.check_invariants()
+            first = min(address.deadlines(), default=INF) + 0.002  # some follow from a clock of milliseconds
+            assert self._all_due or self._due.get(address, INF) <= first, f"{address.name} is not looked at in time"
         kept = sum(address.records.counted_bytes + address.deliveries.log.counted_bytes for address in addresses)
         assert kept == self.payload_bytes, f"{self.payload_bytes} bytes of payload counted, {kept} kept"
         waiting = sum(each.presettled.size for address in addresses for each in address.deliveries.subscribers.values())

@@ -299,7 +299,7 @@ class PublisherDirectory:
         return max(entry.timeout_s, config.publisher_expires_s) + config.margin_s
 
     def _schedule(self, entry: PublisherEntry, since: float) -> None:
-        self.core.due(since + self._forgotten_after(entry))
+        self.core.due(since + self._forgotten_after(entry), self.address)
 
     def _may_work_out_of_sight(self, entry: PublisherEntry) -> bool:
         """Says whether the publisher of deliveries in doubt may work at a router that is out of reach: a router of the

@@ -209,7 +209,7 @@ class Startup:
         doubts = core.members.is_all_recovered(sender) and not message.all_recovered
         first = core.members.hello_received(sender, message, core.now)
         core.roll_call.look()
-        core.due(core.now)  # protocol 8.4: timeouts that wait for a complete network may start now
+        core.all_due()  # protocol 8.4: timeouts that wait for a complete network may start now
         self._declared(self.declarations.learn(sender, message, core.up))
         for publisher in message.publishers:
             address = core.address(publisher.address)

@@ -152,7 +152,7 @@ class Streams:
     def expect_until_flush(self, publisher: Publisher) -> None:
         """Starts the time in which the publisher may send again what it has in doubt (protocol 8.5)."""
         publisher.flush_at = self.core.now + publisher.timeout_s
-        self.core.due(publisher.flush_at)
+        self.core.due(publisher.flush_at, self.address)
 
     def flush_due(self, publisher: Publisher) -> None:
         """The publisher's time to send again is over. The FLUSH still needs a later proof (protocol 8.5)."""

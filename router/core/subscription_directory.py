@@ -392,7 +392,7 @@ class SubscriptionDirectory:
 
     def _schedule(self, entry: SubscriptionEntry) -> None:
         if not entry.declared:
-            self.core.due(entry.since + self._forgotten_after(entry))
+            self.core.due(entry.since + self._forgotten_after(entry), self.address)
 
     def tick(self) -> None:
         """Forgets orphans that have expired (protocol 8.3)."""

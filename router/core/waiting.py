@@ -133,7 +133,7 @@ class WaitingPublishers:
         if waits:
             if publisher not in self.since:
                 self.since[publisher] = core.now
-                core.due(core.now + TOLD_AFTER_S)
+                core.due(core.now + TOLD_AFTER_S, self.address)
         elif self.since.pop(publisher, None) is not None and self._told.pop(publisher, None) is not None:
             publisher.port.waiting(None)
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
+
+from router.core.address import Address
 from router.core.ports import MapState, SubscriberAttach
 from router.names import STOLEN, SUBSCRIPTION_BROKEN
-from tests.router.ends import answered
+from tests.router.ends import SubscriberEnd, answered
 from tests.router.harness import SHORT, TOPIC, Mesh, undecided
 
 
@@ -385,3 +388,22 @@ def test_a_subscription_that_its_router_drops_is_broken_and_waited_for_no_more()
     mesh.subscriber("b", "other")
     assert publisher.told == [0]
     assert mesh.subscriber("b", epoch=2, born=1, unsettled={}).condition == SUBSCRIPTION_BROKEN
+
+
+def test_the_expiry_of_one_subscription_is_no_work_at_other_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    mesh = Mesh("a", address=SHORT)
+    elsewhere = SubscriberEnd(mesh, "a", "elsewhere", 10)
+    attach = SubscriberAttach("elsewhere", "in", "elsewhere", timeout_s=1.0)
+    elsewhere.core.attach_subscriber(elsewhere, attach, mesh.now)
+    mesh.subscriber("a", timeout_s=1.0).leave()
+    looked_at: list[str] = []
+    tick = Address.tick
+
+    def noted(address: Address) -> None:
+        looked_at.append(address.name)
+        tick(address)
+
+    monkeypatch.setattr(Address, "tick", noted)
+    mesh.pass_time(60.0)
+    assert list(mesh.cores["a"].addresses) == ["elsewhere"]
+    assert looked_at == [TOPIC]

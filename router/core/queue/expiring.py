@@ -25,7 +25,7 @@ class Expiring:
             ends_at = self.core.ends_at(payload)
             if ends_at is not None:
                 heappush(self._times, (ends_at, position))
-                self.core.due(self._due(ends_at))
+                self.core.due(self._due(ends_at), self.records.address)
 
     def tick(self) -> None:
         """What is free and over counts as accepted. What a consumer may hold is its own to decide."""
