@@ -114,11 +114,25 @@ class _Builder(Transformer[Token, _Node]):
 
     def either(self, *nodes: _Node) -> _Node:
         functions = [node.matches for node in nodes]
-        return _Node(lambda metadata: any(f(metadata) for f in functions), _keys(nodes), _depth(nodes))
+
+        def matches(metadata: Metadata) -> bool:  # a loop costs a third of what any() and a generator do
+            for function in functions:  # noqa: SIM110
+                if function(metadata):
+                    return True
+            return False
+
+        return _Node(matches, _keys(nodes), _depth(nodes))
 
     def both(self, *nodes: _Node) -> _Node:
         functions = [node.matches for node in nodes]
-        return _Node(lambda metadata: all(f(metadata) for f in functions), _keys(nodes), _depth(nodes))
+
+        def matches(metadata: Metadata) -> bool:
+            for function in functions:  # noqa: SIM110
+                if not function(metadata):
+                    return False
+            return True
+
+        return _Node(matches, _keys(nodes), _depth(nodes))
 
     def negation(self, node: _Node) -> _Node:
         matches = node.matches
