@@ -35,6 +35,7 @@ def command() -> None:
 def serve_command(file: Path, name: str, data: str, urls: Any, **options: Any) -> None:
     """Run a store of the topology file FILE, in the foreground."""
     from onceway import logs, topology
+    from router.mqtt.retained import stores_of
 
     log = read_options(options)
     try:
@@ -43,8 +44,9 @@ def serve_command(file: Path, name: str, data: str, urls: Any, **options: Any) -
         raise cannot_open(log, error) from error
     loaded = topology.load(file)
     address = loaded.settings.mqtt_retained
-    if not address:
-        say(f"{file}: mqtt has no retained messages; add retained: {{address: retained, stores: [{name}]}}")
+    stores = stores_of(loaded.settings.address(address)) if address else []
+    if name not in stores:
+        say(f'{file}: no store "{name}" of retained messages; there are {", ".join(stores) or "none"}')
         sys.exit(2)
     run_to_exit(_serve(name, address, data, urls))
 

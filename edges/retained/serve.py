@@ -22,7 +22,7 @@ from onceway.client.publisher import Publisher
 from onceway.logs import logger
 from onceway.topology.mqtt import store_subscription
 from router.mqtt.conversion import Stamp
-from router.mqtt.retained import end, read
+from router.mqtt.retained import end, question, read
 
 CREDIT: Final = 5_000
 PREFIX: Final = "retained/"
@@ -62,6 +62,7 @@ class RetainedStore:
             name = f"{self._name}-{time.time_ns()}"
             publisher = await connection.publisher(self._address, name=name, on_undecided=lambda _: None)
             subscriber = await connection.subscriber(self._address, name=link, credit=CREDIT)
+            await publisher.put_payloads([question(name)])  # the others say what this one lacks
             self._log.info("retained_serves", "{count} topics in {place}", count=len(self._stamps), place=store.place)
             async for batch in subscriber.batches():
                 asked = await self._take(store, batch)
@@ -97,5 +98,5 @@ class RetainedStore:
     async def _answer(self, store: Store, publisher: Publisher, who: str) -> None:
         """Says all that is here. What is published meanwhile has a later stamp, and comes by itself."""
         payloads = [payload for _, payload in await store.scan(PREFIX)]
-        await publisher.put_payloads([*payloads, end(who)])
+        await publisher.put_payloads([*payloads, end(who, self._name)])
         self._log.info("retained_answered", "{who} has asked: {count} topics", who=who, count=len(payloads))

@@ -3,7 +3,8 @@
 A PUBLISH with RETAIN goes to its topic, and to the address of the retained messages. There each router has a
 subscription, and so have the stores (`edges.retained`), whose are declared: they have it on their disks when it is
 accepted. Of two messages of one topic the later stamp wins, everywhere. A router keeps all of them in memory. When it
-attaches it asks for them: a store publishes what it has, and then an end that says whom it answers.
+attaches it asks for them: each store publishes what it has, and then an end that says whom it answers. A store that
+starts asks, too: one that is new gets what the others have.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from router.mqtt.outgoing import Outgoing
 from router.mqtt.subscriber import for_client
 
 if TYPE_CHECKING:
+    from router.config import AddressConfig
     from router.mqtt.service import Mqtt
     from router.mqtt.session import Session
 
@@ -50,6 +52,7 @@ class Retained(NamedTuple):
     empty: bool = False
     asked: str = ""
     ended: str = ""
+    store: str = ""  # whose answer ends
 
 
 def read(payload: bytes) -> Retained | None:
@@ -62,8 +65,8 @@ def read(payload: bytes) -> Retained | None:
     asked, ended, stamp = annotations.get(ASKED), annotations.get(END), annotations.get(STAMP)
     if isinstance(asked, str):
         return Retained(asked=asked)
-    if isinstance(ended, str):
-        return Retained(ended=ended)
+    if isinstance(ended, list) and len(ended) == 2:
+        return Retained(ended=str(ended[0]), store=str(ended[1]))
     topic = message.properties.subject if message.properties is not None else None
     if isinstance(stamp, list) and len(stamp) == 2 and isinstance(topic, str):
         return Retained(topic, (int(stamp[0]), str(stamp[1])), isinstance(message.body, Data) and not message.value)
@@ -74,8 +77,13 @@ def question(who: str) -> bytes:
     return Message(Data(b""), message_annotations={ASKED: who}).encode()
 
 
-def end(who: str) -> bytes:
-    return Message(Data(b""), message_annotations={END: who}).encode()
+def end(who: str, store: str) -> bytes:
+    return Message(Data(b""), message_annotations={END: [who, store]}).encode()
+
+
+def stores_of(address: AddressConfig) -> list[str]:
+    """The names of the stores whose subscriptions the file declares."""
+    return [container.rpartition(":")[2] for container, link in address.subscriptions if link == LINK]
 
 
 class Kept(NamedTuple):
@@ -89,7 +97,8 @@ class RetainedMessages:
     def __init__(self, service: Mqtt) -> None:
         self.service = service
         self.address = service.config.mqtt_retained
-        self.complete = False  # a store has answered
+        self.complete = False  # all stores have answered
+        self._missing: set[str] = set()  # stores that have not
         self._table: dict[str, Kept] = {}
         self._waiting: dict[Session, dict[str, Filter]] = {}  # whom it is sent to when it is known
         self._feed: RetainedFeed | None = None
@@ -102,6 +111,7 @@ class RetainedMessages:
             self._lives += 1
             self._table.clear()
             self.complete = False
+            self._missing = set(stores_of(self.service.config.address(self.address)))
             self._feed = RetainedFeed(self, f"{self.service.core.name} {self.service.core.incarnation} {self._lives}")
             self.service.core.attach_subscriber(self._feed, self._feed.attach, now)
 
@@ -127,6 +137,8 @@ class RetainedMessages:
             return
         if found.ended:
             if self._feed is not None and found.ended == self._feed.who:
+                self._missing.discard(found.store)
+            if not self._missing and not self.complete:
                 self.complete = True
                 waiting, self._waiting = self._waiting, {}
                 for session, filters in waiting.items():

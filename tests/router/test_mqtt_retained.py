@@ -78,7 +78,7 @@ class Store:
             self.world.settle()
             asked, self.asked = self.asked, []
             for who in asked if self.answers else ():
-                self.publish([payload for _, payload in self.kept.values()] + [end(who)])
+                self.publish([payload for _, payload in self.kept.values()] + [end(who, "s")])
 
     def publish(self, payloads: list[bytes]) -> None:
         core, now = self.world.router.core, self.world.now
@@ -196,7 +196,7 @@ def test_what_a_store_has_is_known_after_its_answer(world: World) -> None:
     assert not router.complete
     store.answers = True
     store.kept = former
-    store.publish([payload for _, payload in former.values()] + [end(router._feed.who)])  # type: ignore[union-attr]
+    store.publish([payload for _, payload in former.values()] + [end(router._feed.who, "s")])  # type: ignore[union-attr]
     assert router.complete
 
 
@@ -223,3 +223,15 @@ def test_released_qos_2_of_a_retained_message_is_completed(world: World, store: 
     assert [type(each) for each in subscriber.send(Pubrec(message.packet_id))] == [Pubrel]
     assert isinstance(suback, Suback)
     subscriber.send(Disconnect())
+
+
+def test_all_stores_are_waited_for() -> None:
+    """One of them may be new, and have nothing yet."""
+    other = ("onceway-retained:t", LINK)
+    world = World(addresses=[AddressConfig("retained", subscriptions=(STORE, other))], mqtt_retained="retained")
+    store = Store(world)
+    retained = world.router.mqtt.retained
+    assert not retained.complete
+    assert isinstance(retained._feed, RetainedFeed)
+    store.publish([end(retained._feed.who, "t")])
+    assert retained.complete
