@@ -69,7 +69,9 @@ class Users:
         def part(what: str) -> bytes:
             return hmac.digest(self.secret, f"{mechanism}:{what}:{name}".encode(), HASHES[mechanism])
 
-        return Verifier(mechanism, ITERATIONS, part("salt")[:SALT_BYTES], part("stored"), part("server"))
+        known = (each.iterations for user in self.by_name.values() for each in user.verifiers.values())
+        iterations = next(known, ITERATIONS)  # as many as the others have, who may come from elsewhere
+        return Verifier(mechanism, iterations, part("salt")[:SALT_BYTES], part("stored"), part("server"))
 
 
 def with_password(password: str) -> dict[str, Verifier]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from amqp10.scram import HASHES
+from amqp10.scram import HASHES, derive
 from onceway.errors import UsageError
-from onceway.users import User, Users, load_users, store_users, user_name, with_password
+from onceway.users import ITERATIONS, User, Users, load_users, store_users, user_name, with_password
 
 
 def alice() -> Users:
@@ -84,3 +84,11 @@ def test_a_file_that_cannot_be_written_stays_as_it_was(tmp_path: Path) -> None:
         store_users(path, alice())
     assert list(tmp_path.iterdir()) == [path]
     assert json.dumps(list(path.iterdir())) == "[]"
+
+
+def test_a_name_that_nobody_has_has_the_iterations_of_those_that_somebody_has() -> None:
+    """A client is told them before it has shown anything."""
+    theirs = {name: derive(name, "pencil", b"salt" * 4, 4_096) for name in HASHES}
+    users = Users({"nopassword": User({}), "alice": User(theirs)})
+    assert {users.verifier(name, "SCRAM-SHA-256").iterations for name in ("alice", "nobody", "nopassword")} == {4_096}
+    assert Users().verifier("nobody", "SCRAM-SHA-256").iterations == ITERATIONS
