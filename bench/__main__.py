@@ -13,6 +13,7 @@ memory       whether routers forget what is settled
 peaks        whether a router gives memory back after a peak
 large        memory for large messages at once, and small ones beside them
 core         the protocol's decisions alone
+links        a filter and a queue beside a topic, in one router with AMQP
 calls        calls, reads and writes of one message in a router
 engine       encoding and decoding AMQP alone
 mqtt         encoding and decoding MQTT alone
@@ -38,8 +39,8 @@ from importlib import import_module
 from bench import compare
 
 PROGRAMS = (
-    "watch", "unsettled", "maps", "memory", "peaks", "large", "calls", "core", "engine", "mqtt", "kill", "interrouter",
-    "scale", "spark", "wal", "store", "pipe", "bus", "metadata",
+    "watch", "unsettled", "maps", "memory", "peaks", "large", "calls", "core", "links", "engine", "mqtt", "kill",
+    "interrouter", "scale", "spark", "wal", "store", "pipe", "bus", "metadata",
 )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench import compare, core, engine, interrouter, kill, memory, mqtt, unsettled
+from bench import compare, core, engine, interrouter, kill, links, memory, mqtt, unsettled
 from bench.load import GeneratorsMissing, Load, built
 from bench.peers import DEFINITIONS
 
@@ -100,6 +100,14 @@ def test_nothing_is_lost_beside_what_is_unsettled_idle_or_stalled(subject: str, 
     (row,) = json.loads(found.read_text())
     assert (row["subject"], row["beside"]) == (subject, 20)
     assert not any(row["faults"].values())
+
+
+def test_filters_and_queues_are_measured_beside_a_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    assert links.main(["--messages", "100", "--rounds", "1"]) == 0
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["us", "per", "delivery,", "in", "batches", "of", "1", "10", "50"]
+    assert [row[:32].strip() for row in rows] == list(links.CASES)
+    assert rows[0].count("(1.00)") == 3
 
 
 def test_routers_forget_what_is_settled(capsys: pytest.CaptureFixture[str]) -> None:
