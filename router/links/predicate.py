@@ -164,14 +164,14 @@ class _Builder(Transformer[Token, _Node]):
             missing = "`like` needs google-re2 here, at the router or edge: pip install 'onceway[metadata]'"
             raise PredicateError(missing, *_place(value)) from None
         try:
-            search = re2.compile(_unquoted(value), options).search
+            search = re2.compile(_unquoted(value).encode(), options).search  # octets cost half of what strings do
         except re2.error as error:
             reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
             raise PredicateError(f"{value} is no regular expression: {reason}", *_place(value)) from None
 
         def matches(metadata: Metadata) -> bool:
             found = as_text(metadata.get(name))
-            return found is not None and search(found) is not None
+            return found is not None and search(found.encode()) is not None
 
         return _Node(matches, (name,))
 

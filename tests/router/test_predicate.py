@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from router.links.predicate import MOST_CHARACTERS, MOST_DEPTH, Predicate, PredicateError
 
-METADATA = {"Metadata/System": "HVAC", "Properties/UnitofTime": "s", "n": 5, "f": 0.5, "on": True, "empty": ""}
+METADATA = {
+    "Metadata/System": "HVAC",
+    "Properties/UnitofTime": "s",
+    "n": 5,
+    "f": 0.5,
+    "on": True,
+    "empty": "",
+    "umlaut": "ä",
+}
 
 
 @pytest.mark.parametrize(
@@ -31,6 +39,7 @@ METADATA = {"Metadata/System": "HVAC", "Properties/UnitofTime": "s", "n": 5, "f"
         ("Metadata/System like '^VA'", False),
         ("Metadata/System like '^H.*C$'", True),
         ("missing like ''", False),
+        ("umlaut like '^.$' and umlaut like '[ä-ö]'", True),  # characters, not octets
         ("n in ('4', '5')", True),
         ("n in ('4')", False),
         ("missing in ('4')", False),
