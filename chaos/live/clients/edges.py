@@ -352,6 +352,7 @@ class _Roamer:
         self._ports = [int(url.rpartition(":")[2]) for url in args.urls.split(",")]
         self._got = got
         self._completed: dict[int, asyncio.Future[None]] = {}  # by packet identifier
+        self._again = False  # the connection was lost
         self.up, self.subscribed = asyncio.Event(), asyncio.Event()
         client = paho.Client(CallbackAPIVersion.VERSION2, args.name, clean_session=False, protocol=paho.MQTTv311)
         client.max_inflight_messages_set(100)
@@ -365,8 +366,13 @@ class _Roamer:
         client.loop_start()
         self.client = client
 
-    def publish(self, data: bytes) -> Awaitable[None]:
-        """Where there is no connection, paho keeps the message for the next one."""
+    async def publish(self, data: bytes) -> Awaitable[None]:
+        """After a loss it waits until what was in flight is over: on a connection without CONNACK yet, paho would send
+        the new message before it sends the older ones again."""
+        while self._again:
+            await self.up.wait()
+            self._again = False
+            await _until(lambda: self._again or not self._completed)
         completed = self._completed[self.client.publish(self._topic, data, 2).mid] = self._loop.create_future()
         return completed
 
@@ -392,7 +398,12 @@ class _Roamer:
         assert self._got is not None
         self._loop.call_soon_threadsafe(self._got, message.payload)
 
+    def _begin_again(self) -> None:
+        self._again = True
+        self.up.clear()
+
     def _lost(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._begin_again)
         self._ports.append(self._ports.pop(0))
         self.client.connect_async("127.0.0.1", self._ports[0])
 
@@ -403,7 +414,7 @@ async def _publish_mqtt(args: SimpleNamespace) -> AsyncIterator[Put]:
     await roamer.up.wait()
 
     async def put(number: int) -> Awaitable[None]:
-        return roamer.publish(body(args.name, number, args.size))
+        return await roamer.publish(body(args.name, number, args.size))
 
     yield put
     roamer.close()
