@@ -141,3 +141,16 @@ def test_what_expires_at_a_queue_without_credit_leaves_it_and_what_a_consumer_ho
     sender.settle(0, 3)
     clients.exchange()
     assert not clients.router.core.addresses["t"].records.expiring.deadlines()
+
+
+def test_when_a_queue_is_looked_at_next_does_not_depend_on_when_that_is_asked() -> None:
+    """Seed 50728 of the family near: the wall clock went on since the last input."""
+    wall_ms = [NOW_MS]
+    config = RouterConfig("a", routers=("a",), defaults=QUEUE)
+    clients = Clients(Router(config, incarnation=1, now=1.0, wall_us=lambda: wall_ms[0] * 1000, fresh=True), 1.0)
+    clients.connect("s").receiver("in", source=Source("t"))
+    clients.connect("p").sender("out", target=Target("t")).send([b"0"], [Message("0", header=Header(ttl=500)).encode()])
+    clients.exchange()
+    wall_ms[0] += 400
+    assert clients.router.core.addresses["t"].records.expiring.deadlines() == [1.5]
+    clients.router.core.check_invariants()

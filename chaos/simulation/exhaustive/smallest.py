@@ -115,8 +115,8 @@ class Small(FaultyWorld):
             cid: (p.router, p.incarnation, tuple(p.c2r), tuple(p.r2c) if p.r_open else (), p.c_open, p.r_open)
             for cid, p in self.pipes.items()
         }
-        whole = all(site is not None for site in self.sites.values())
-        left = [text for text in self.left_over() if not text.startswith("inbox")] if whole else []
+        alive = all(site is not None for site in self.sites.values())
+        left = [text for text in self.left_over() if not text.startswith("inbox")] if alive else []
         return View(inboxes, pipes, sorted(left))
 
 

@@ -18,6 +18,7 @@ class Expiring:
         self.records = records
         self.core = records.core
         self._times: list[tuple[int, int]] = []  # (when it ends, in ms of the wall clock; position)
+        self._look_at = 0.0  # when the first of them ends, as it was when the clocks were compared last
 
     def note(self, start: int, payloads: list[bytes]) -> None:
         """New records of message-format 0."""
@@ -25,7 +26,9 @@ class Expiring:
             ends_at = self.core.ends_at(payload)
             if ends_at is not None:
                 heappush(self._times, (ends_at, position))
-                self.core.due(self._due(ends_at), self.records.address)
+                if self._times[0] == (ends_at, position):
+                    self._look_at = self._due(ends_at)
+                    self.core.due(self._look_at, self.records.address)
 
     def tick(self) -> None:
         """What is free and over counts as accepted. What a consumer may hold is its own to decide."""
@@ -36,13 +39,15 @@ class Expiring:
                 records.expire(position)
             elif position in records.undone:
                 heappush(self._times, (now_ms + AGAIN_MS, position))
+        if self._times:
+            self._look_at = self._due(self._times[0][0])
 
     def _may_go(self, position: int) -> bool:
         """Says whether no consumer can hold it."""
         return position in self.records.free and self.core.may_accept(self.records.address)
 
     def deadlines(self) -> list[float]:
-        return [self._due(self._times[0][0])] if self._times else []
+        return [self._look_at] if self._times else []
 
     def _due(self, ends_at: int) -> float:
         return self.core.now + max(ends_at - self._now_ms(), 0) / 1000
