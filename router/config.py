@@ -159,15 +159,20 @@ class RouterConfig:
             return DYNAMIC_ADDRESS
         return _match(self.addresses, self.defaults, name)
 
-    def allows(self, who: Identity, direction: Direction, address: str) -> bool:
-        """Says whether the policies let this client send to an address, or receive from it."""
+    def allows(self, who: Identity, direction: Direction, address: str, *, anonymous: bool = False) -> bool:
+        """Says whether the policies let this client send to an address, or receive from it. anonymous: on a link
+        without an address."""
         policies = self.policies
+        if policies is not None and anonymous:
+            policies = tuple(each for each in policies if each.anonymous)
         return policies is None or allowed(policies, who, direction, address, dynamic=is_dynamic(address))
 
-    def allows_some(self, who: Identity) -> bool:
-        """Says whether the policies let this client send to any address at all."""
+    def allows_anonymous(self, who: Identity) -> bool:
+        """Says whether the policies let this client send to any address at all on a link without one."""
         policies = self.policies
-        return policies is None or any(each.concerns(who) and (each.send or each.dynamic) for each in policies)
+        return policies is None or any(
+            each.concerns(who) and each.anonymous and (each.send or each.dynamic) for each in policies
+        )
 
     @property
     def reachable(self) -> tuple[AddressConfig, ...]:

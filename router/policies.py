@@ -35,13 +35,15 @@ NOBODY: Final = Identity()
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What some users may do. `send` and `receive` are addresses, or prefixes that end in `*`, with `${user}` for the
-    name of the user; `dynamic`: make dynamic nodes, and send to those of others."""
+    name of the user; `dynamic`: make dynamic nodes, and send to those of others; `anonymous`: also on links without an
+    address, of which each message names one."""
 
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     send: tuple[str, ...] = ()
     receive: tuple[str, ...] = ()
     dynamic: bool = False
+    anonymous: bool = True
 
     def concerns(self, who: Identity) -> bool:
         return who.user in self.users or EVERYONE in self.users or any(group in self.groups for group in who.groups)
@@ -54,7 +56,8 @@ class Policy:
     def __str__(self) -> str:
         parts = [(key, getattr(self, key)) for key in ("users", "groups", "send", "receive")]
         text = ", ".join(f"{key}: [{', '.join(names)}]" for key, names in parts if names)
-        return f"{{{text}{', dynamic: true' if self.dynamic else ''}}}"
+        dynamic, anonymous = ", dynamic: true" * self.dynamic, ", anonymous: false" * (not self.anonymous)
+        return f"{{{text}{dynamic}{anonymous}}}"
 
 
 def matches(pattern: str, user: str, address: str) -> bool:

@@ -13,7 +13,7 @@ from onceway.topology.document import Entry, Item
 from onceway.values import read_switch
 from router.policies import EVERYONE, NOBODY, USER, Policy
 
-POLICY_KEYS: Final = ("users", "groups", "send", "receive", "dynamic")
+POLICY_KEYS: Final = ("users", "groups", "send", "receive", "dynamic", "anonymous")
 _EXAMPLE: Final = "a list such as [{users: [alice], send: [orders]}]"
 
 
@@ -39,13 +39,16 @@ def _read_policy(item: Item) -> Policy | None:
         item.problem("it is for nobody", f'add users or groups; users: ["{EVERYONE}"] are all')
     if not {"send", "receive", "dynamic"} & set(fields):
         item.problem("it allows nothing", "add send, receive or dynamic")
-    dynamic = fields["dynamic"].scalar(read_switch, "true or false") if "dynamic" in fields else None
+    dynamic, anonymous = (
+        fields[key].scalar(read_switch, "true or false") if key in fields else None for key in ("dynamic", "anonymous")
+    )
     return Policy(
         users=read_names(fields, "users"),
         groups=read_names(fields, "groups"),
         send=_texts(fields, "send", _read_pattern),
         receive=_texts(fields, "receive", _read_pattern),
         dynamic=bool(dynamic),
+        anonymous=anonymous is not False,
     )
 
 

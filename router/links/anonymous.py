@@ -178,14 +178,14 @@ class AnonymousLink(PublisherLink):
 
     def _address(self, payload: bytes, settled: bool) -> str:
         """The address that a message names, if this client may send to it so."""
-        return self._allowed(Glance(payload).properties.to, "properties.to", settled)
+        return self._allowed(Glance(payload).properties.to, "properties.to", settled, anonymous=True)
 
-    def _allowed(self, value: Any, place: str, settled: bool) -> str:
+    def _allowed(self, value: Any, place: str, settled: bool, *, anonymous: bool = False) -> str:
         """The address that a message names at this place, if this client may send there, settled or unsettled."""
         config = self.connection.config
         address = read_address(value, place)
         try:
-            check_allowed(config, self.connection.identity, "send", address)
+            check_allowed(config, self.connection.identity, "send", address, anonymous=anonymous)
         except Unauthorized:
             self.connection.router.admission.count_refusal(POLICIES)
             raise

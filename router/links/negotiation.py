@@ -116,16 +116,18 @@ class Unauthorized(RemoteProtocolError):
     """The policies do not let this user do it. It says nothing of what is there."""
 
     def __init__(self, who: Identity, direction: Direction, address: str) -> None:
-        named = "any address" if address == ANONYMOUS_TARGET else f"{address!r:.80}"
+        named = "any address on a link without one" if address == ANONYMOUS_TARGET else f"{address!r:.80}"
         where = f"receive from {named}" if direction == "receive" else f"send to {named}"
         if is_dynamic(address):
             where = "use dynamic nodes"
         super().__init__(UNAUTHORIZED_ACCESS, f"user {who.user!r:.60} may not {where}: no policy allows it")
 
 
-def check_allowed(config: RouterConfig, who: Identity, direction: Direction, address: str) -> None:
+def check_allowed(
+    config: RouterConfig, who: Identity, direction: Direction, address: str, *, anonymous: bool = False
+) -> None:
     """Raises `Unauthorized` unless the policies let this client use the address."""
-    if not config.allows(who, direction, address):
+    if not config.allows(who, direction, address, anonymous=anonymous):
         raise Unauthorized(who, direction, address)
 
 
@@ -167,7 +169,7 @@ def read_publisher(
         if attach.rcv_settle_mode == RCV_SECOND and attach.snd_settle_mode != SND_SETTLED:
             text = "attach.target.address: is null: a link without an address gives at-least-once, in mode first"
             raise RemoteProtocolError(NOT_ALLOWED, text)
-        if not config.allows_some(who):  # else each message is looked at
+        if not config.allows_anonymous(who):  # else each message is looked at
             raise Unauthorized(who, "send", ANONYMOUS_TARGET)
         return PublisherAttach(container, attach.name, ANONYMOUS_TARGET), negotiate_modes(
             attach, "at-least-once", router_sends=False

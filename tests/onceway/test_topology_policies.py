@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from amqp10.link import Link
+from amqp10.performatives import RCV_FIRST
 from amqp10.termini import Source, Target
 from onceway import topology
 from onceway.topology.difference import difference
@@ -126,6 +127,12 @@ LANGUAGE = {
         ("a", (), "receive", "x"),
         ("a", (), "receive", None),
     ),
+    "anonymous": ("users: [a], send: [x], anonymous: false", ("a", (), "send", "x"), ("a", (), "send", None)),
+    "anonymous: true": (
+        "users: [a], send: [x], anonymous: true",
+        ("a", (), "send", None),
+        ("a", (), "receive", None),
+    ),
     "users: ['*']": ("users: ['*'], send: [x]", ("bob", (), "send", "x"), ("bob", (), "send", "y")),
     "send: ['x*']": ("users: [a], send: ['x*']", ("a", (), "send", "xy"), ("a", (), "send", "yx")),
     "send: ['*']": ("users: [a], send: ['*']", ("a", (), "send", "y"), ("a", (), "receive", "y")),
@@ -147,7 +154,7 @@ def test_each_word_of_an_entry_lets_in_and_refuses(key: str, tmp_path: Path) -> 
         client = connect(clients, user)
         client.served.connection.groups = groups
         if direction == "send":
-            link: Link = client.sender(target=Target(address))
+            link: Link = client.sender(target=Target(address), rcv_settle_mode=RCV_FIRST)
         else:
             link = client.receiver(source=Source(address, dynamic=address is None))
         assert link.attached is allowed

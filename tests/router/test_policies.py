@@ -127,6 +127,7 @@ def test_what_no_entry_allows_is_refused_counted_and_says_nothing_of_the_address
         (Policy(("bob",), send=("*",)), False),
         (Policy(("alice",), send=("orders",)), True),
         (Policy(("alice",), dynamic=True), True),
+        (Policy(("alice",), send=("orders",), anonymous=False), False),
     ],
 )
 def test_a_link_without_an_address_is_for_those_who_may_send_somewhere(policy: Policy, allowed: bool) -> None:
@@ -134,7 +135,20 @@ def test_a_link_without_an_address_is_for_those_who_may_send_somewhere(policy: P
     link = alice.sender(target=Target(), rcv_settle_mode=RCV_FIRST)
     assert link.attached is allowed
     if not allowed:
-        assert error(alice, link) == (REFUSED, "user 'alice' may not send to any address: no policy allows it")
+        assert error(alice, link) == (
+            REFUSED,
+            "user 'alice' may not send to any address on a link without one: no policy allows it",
+        )
+
+
+def test_a_message_on_a_link_without_an_address_goes_where_an_entry_allows_that() -> None:
+    alice = Identity("alice")
+    config = RouterConfig(
+        "a", policies=(Policy(("alice",), send=("x",), anonymous=False), Policy(("alice",), send=("y",)))
+    )
+    assert config.allows_anonymous(alice)
+    assert [config.allows(alice, "send", "x", anonymous=one) for one in (False, True)] == [True, False]
+    assert [config.allows(alice, "send", "y", anonymous=one) for one in (False, True)] == [True, True]
 
 
 def test_whoever_may_use_dynamic_nodes_gets_one() -> None:
