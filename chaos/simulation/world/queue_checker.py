@@ -68,7 +68,7 @@ class QueueChecker(Checker):
             raise Violation(f"G2 {name} gets {mid} again on the link on which it has declined it")
         self._only_one(name, mid)
         self.holders.setdefault(mid, {})[name] = self.current.get(name)
-        if self.consumers == 1 and self.ordered and mid not in self.ever:
+        if self.consumers == 1 and self.ordered and mid not in self.ever and mid not in self.group_of:
             highest = self.highest.get((name, mid[0]), -1)
             if mid[1] < highest:
                 raise Violation(f"G3 {name} first sees {mid} after {highest}")
