@@ -12,6 +12,7 @@ from amqp10.termini import Source, Target
 from amqp10.types import Array, Symbol, ULong
 from chaos.fuzz.targets import frame
 from router.config import Limits
+from router.core.address import Address
 from tests.fuzz.attacks import MIB, Attacked, Stranger, memory
 
 BODY = b"\x00Su\xa0\x01x"
@@ -170,14 +171,14 @@ def test_names_expire_and_make_room_and_looking_for_them_costs_little(monkeypatc
         attacked.clients.now += 0.003
     looks = 0
     core = attacked.router.core
-    deadlines = core._deadlines
+    deadlines = Address.deadlines
 
-    def counted() -> object:
+    def counted(address: Address) -> list[float]:
         nonlocal looks
         looks += 1
-        return deadlines()
+        return deadlines(address)
 
-    monkeypatch.setattr(core, "_deadlines", counted)
+    monkeypatch.setattr(Address, "deadlines", counted)
     attacked.clients.sleep(60.0)
     assert looks < 600
     assert len(core.addresses["orders"].subscriptions.entries) == 1

@@ -16,6 +16,7 @@ from amqp10.termini import Source, Target
 from amqp10.types import Described, Symbol
 from onceway.status import records
 from router.config import AddressConfig, RouterConfig
+from router.core import messages as m
 from router.core.ports import Outcome
 from router.core.queue.free import PRIORITY, Kind, data_of
 from router.links.kinds import kinds_of, number_of
@@ -43,6 +44,24 @@ def test_the_nearest_with_credit_gets_it_and_equally_near_ones_share() -> None:
     assert sorted(publisher.accepted()) == [0, 1, 2, 3, 4, 5]
     publisher.settle(0, 5)
     mesh.assert_settled()
+
+
+def test_what_a_consumer_may_have_had_does_not_overtake_what_it_has_given_back() -> None:
+    """Protocol 16.4.5. The RETURN of m0 has arrived, what was assigned is lost with the session (seed 23845914)."""
+    mesh = Mesh("ab", address=QUEUE)
+    consumer = mesh.subscriber("b", accepts=False)
+    publisher = mesh.publisher("a")
+    mesh.held.add(("a", "b"))
+    publisher.send("m0", "m1")
+    core = mesh.cores["a"]
+    (entry,) = core.addresses[TOPIC].subscriptions.entries.values()
+    start = entry.syncing.first()
+    core.peer_message("b", m.Return(TOPIC, entry.name, entry.term, 1, [(start, start + 1, m.Why.UNSENT)]), mesh.now)
+    mesh.part("a", "b")
+    mesh.held.clear()
+    mesh.join("a", "b")
+    mesh.run()
+    assert bodies(consumer) == [["m0", "m1"]]
 
 
 def test_without_credit_it_waits_and_then_goes_to_whoever_has_some() -> None:
