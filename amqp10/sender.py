@@ -110,9 +110,7 @@ class SenderLink(Link):
         size = sum(map(len, parts))
         if self.capacity() < 1 or size + _OVERHEAD > self.session.connection.remote_max_frame_size:
             raise LocalProtocolError(f"{self!r}: no capacity for a delivery of {size} bytes")
-        self.credit -= 1
-        self.delivery_count += 1
-        self._send_parts(self.session.outgoing.take_delivery_ids(1, None), tag, parts, size, True, 0)
+        self._send_parts(self._next_delivery(unsettled=False), tag, parts, size, True, 0)
 
     def resume(
         self,
@@ -126,11 +124,7 @@ class SenderLink(Link):
         """One transfer with resume = true (AMQP 2.6.13), which uses credit like any other; return its delivery-id."""
         if self.capacity() < 1:
             raise LocalProtocolError(f"{self!r}: no capacity to resume a delivery")
-        delivery_id = self.session.outgoing.take_delivery_ids(1, None)
-        self.credit -= 1
-        self.delivery_count += 1
-        if not settled and not aborted:  # AMQP 2.6.14: aborted deliveries are implicitly settled
-            self.session.outgoing.unsettled.add(delivery_id, delivery_id + 1, self)
+        delivery_id = self._next_delivery(unsettled=not (settled or aborted))  # 2.6.14: aborted ones are settled
         transfer = Transfer(
             handle=self.handle or 0,
             delivery_id=delivery_id & WRAP,
@@ -161,11 +155,7 @@ class SenderLink(Link):
         if self.capacity() < 1:
             raise LocalProtocolError(f"{self!r}: no capacity to begin a delivery")
         self._check_part(payload)
-        delivery_id = self.session.outgoing.take_delivery_ids(1, None)
-        self.credit -= 1
-        self.delivery_count += 1
-        if not settled:
-            self.session.outgoing.unsettled.add(delivery_id, delivery_id + 1, self)
+        delivery_id = self._next_delivery(unsettled=not settled)
         self.open_delivery = delivery_id
         transfer = Transfer(
             handle=self.handle or 0,
@@ -201,6 +191,15 @@ class SenderLink(Link):
         self.session.outgoing.unsettled.remove(delivery_id, delivery_id + 1)
         transfer = Transfer(handle=self.handle or 0, aborted=True)
         self.session.outgoing.send_frame(self, delivery_id, False, transfer.encode())
+
+    def _next_delivery(self, *, unsettled: bool) -> int:
+        """Use one credit for a delivery, and return its id."""
+        delivery_id = self.session.outgoing.take_delivery_ids(1, None)
+        self.credit -= 1
+        self.delivery_count += 1
+        if unsettled:
+            self.session.outgoing.unsettled.add(delivery_id, delivery_id + 1, self)
+        return delivery_id
 
     def _end_part(self, payload: bytes, *, ends: bool) -> int:
         delivery_id = self.open_delivery

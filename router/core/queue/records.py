@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
-from router.core.intervals import OPEN, IntervalSet, Range, union
+from router.core.intervals import IntervalSet, Range, union
 from router.core.publisher import Publisher
 from router.core.queue.consumer import NOBODY, NOBODYS_TERM, Grant
 from router.core.queue.expiring import Expiring
@@ -249,7 +249,7 @@ class QueueRecords(Records):
         # else one that is not known here may hold it
         sure = self._may_assign() and entry.name != NOBODY
         in_doubt, overtaken = self.groups.in_doubt(entry), self.free.first_of_groups()
-        first_free = self.free.first() if self.free.starts else OPEN
+        first_free = self.free.first()
         others = union([s for each in self.owing if each is not entry for s in (each.owed, each.syncing)])
         for low, high, message_format in owed:
             entry.owed.remove(low, high)
