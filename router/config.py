@@ -77,6 +77,8 @@ class AddressConfig:
 
 
 DEFAULT_ADDRESS = AddressConfig()
+SHARED: Final = "_mqtt/shared/"
+"""Begins the addresses of MQTT's shared subscriptions that no file names (protocol 16.12)."""
 DYNAMIC_PREFIX: Final = "_dynamic/"
 """Begins the addresses that routers make, one for each dynamic source. The topology file has no say in them."""
 DYNAMIC_ADDRESS: Final = AddressConfig(f"{DYNAMIC_PREFIX}*", no_subscribers="release")

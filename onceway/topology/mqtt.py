@@ -9,7 +9,7 @@ from mqtt import name_fault
 from mqtt.topics import SHARE, filter_fault
 from onceway.topology.document import Entry, read_quantity
 from onceway.values import read_name
-from router.config import AddressConfig
+from router.config import SHARED, AddressConfig
 from router.mqtt.lease import SESSIONS
 from router.mqtt.retained import LINK
 from router.mqtt.topic_map import DEFAULT, TopicMap
@@ -73,11 +73,12 @@ def read_mqtt(
             )
         longest_s = asked_s or longest_s
     sessions = AddressConfig(SESSIONS, subscription_timeout_s=longest_s, no_subscribers="release")
+    shares = AddressConfig(f"{SHARED}*", type="queue", subscription_timeout_s=longest_s, no_subscribers="accept")
     values: dict[str, Any] = {"mqtt_topics": tuple(topics.items()), "mqtt_shared": tuple(shared.items())}
     retained = _read_retained(fields["retained"], addresses) if "retained" in fields else None
     if retained is None:
-        return values, (sessions, *addresses)
-    return {**values, "mqtt_retained": retained.match}, (sessions, retained, *addresses)
+        return values, (sessions, shares, *addresses)
+    return {**values, "mqtt_retained": retained.match}, (sessions, shares, retained, *addresses)
 
 
 def _read_topics(entry: Entry) -> Iterator[tuple[str, Entry, str]]:
@@ -122,6 +123,6 @@ def _read_retained(entry: Entry, addresses: tuple[AddressConfig, ...]) -> Addres
 
 
 def _read_address(text: str) -> str:
-    if not text or text.endswith("*") or text == SESSIONS:
+    if not text or text.endswith("*") or text.startswith(("_mqtt/", "_dynamic/")):
         raise ValueError(f'"{text}" is no address of clients', "write the name of one address")
     return text

@@ -20,6 +20,7 @@ from router.core import messages as m
 from router.core.completion import Completion
 from router.core.deliveries import Deliveries
 from router.core.egress import Egress
+from router.core.feeding import Feeds
 from router.core.finishing import Finishing
 from router.core.ingress import Ingress
 from router.core.kept_maps import Kept
@@ -57,6 +58,7 @@ class Address:
         self.egress = self.EGRESS(self)
         self.finishing = Finishing(self)
         self.completion = Completion(self)
+        self.feeds = Feeds(self)
         self.kept = Kept(self)
         self.handlers: m.Handlers = {}
         parts = (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress)
@@ -103,6 +105,8 @@ class Address:
 
     def flush(self) -> None:
         """Sends what the handlers of a turn have left behind for other routers."""
+        if self.core.feeding:
+            self.feeds.flush()
         self.deliveries.flush()
 
     def tick(self) -> None:
@@ -111,10 +115,11 @@ class Address:
         self.publishers.tick()
         self.streams.tick()
         self.ingress.waiting.tick()
+        self.feeds.tick()
 
     def deadlines(self) -> list[float]:
         """Returns when something is due next."""
-        parts = (self.subscriptions, self.publishers, self.streams, self.ingress.waiting)
+        parts = (self.subscriptions, self.publishers, self.streams, self.ingress.waiting, self.feeds)
         return [deadline for part in parts for deadline in part.deadlines()]
 
     def data_on_the_wire(self, data: bytes) -> bytes:
@@ -145,6 +150,7 @@ class Address:
         for part in (self.publishers, self.subscriptions, self.records, self.streams, self.ingress, self.deliveries):
             part.check_invariants()
         self.completion.check_invariants()
+        self.feeds.check_invariants()
 
     def status(self) -> dict[str, object]:
         """Returns what the status page shows of this address."""

@@ -6,29 +6,34 @@ in a map, and get it by SETTLE of tags when they are synchronised.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from router.core import messages as m
+from router.core.directory import outgoing_tags
 from router.core.intervals import IntervalSet
 from router.core.ports import CompletionPort
 
 if TYPE_CHECKING:
     from router.core.address import Address
     from router.core.directory import SubscriptionEntry
+    from router.core.feeding import Feed
     from router.core.publisher import Publisher
 
 
 class Settlement:
     """What one publisher has settled in one turn: deliveries, and tags by which it has settled."""
 
-    __slots__ = ("holders", "ids", "missing", "publisher", "said", "tags")
+    __slots__ = ("fed", "fed_tags", "holders", "ids", "missing", "publisher", "said", "tags")
 
     def __init__(self, publisher: Publisher) -> None:
         self.publisher = publisher
         self.ids = IntervalSet()
         self.tags: list[bytes] = []  # outgoing, of all that is settled
         self.said: list[bytes] = []  # the publisher's own, where it settled by tag
+        self.fed: dict[Feed, IntervalSet] = {}  # delivery-ids at queues that are not complete (protocol 16.12)
+        self.fed_tags: dict[tuple[Feed, bytes], None] = {}  # the same of tags
         self.missing: dict[str, int] = {}  # routers -> how many answers are missing
         self.holders: dict[m.SubscriptionName, None] = {}  # subscriptions that are not covered
 
@@ -48,21 +53,51 @@ class Completion:
 
     # ------------------------------------------------------------------------------------------------- what is settled
 
-    def settled(self, publisher: Publisher, first_id: int, tags: list[bytes]) -> None:
-        """The publisher has settled records, which are about to be forgotten."""
+    def settled(self, publisher: Publisher, first_id: int, tags: list[bytes], fed: Mapping[Feed, IntervalSet]) -> None:
+        """The publisher has settled records, which are about to be forgotten. fed: what stands for them at queues."""
         if publisher.wants_completion:
             one = self.noted.setdefault((publisher, False), Settlement(publisher))
             one.ids.add(first_id, first_id + len(tags))
             one.tags += tags
+            for feed, ids in fed.items():
+                one.fed.setdefault(feed, IntervalSet()).add_all(ids)
             self.core.touch(self.address)
 
-    def settled_tag(self, publisher: Publisher, tag: bytes, outgoing: bytes, *, recorded: bool) -> None:
+    def settled_tag(
+        self, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[Feed], *, recorded: bool
+    ) -> None:
         """The publisher has settled by tag: a record's, or one of which this router knows nothing (6.11.4)."""
         if publisher.wants_completion:
             one = self.noted.setdefault((publisher, not recorded), Settlement(publisher))
             one.said.append(tag)
             one.tags.append(outgoing)
+            one.fed_tags.update(dict.fromkeys((feed, outgoing) for feed in feeds))
             self.core.touch(self.address)
+
+    # ------------------------------------------------------------------------------------- queues that the topic feeds
+
+    def fed_late(self, feed: Feed) -> None:
+        """A queue is fed from now on: what is settled by tag is settled there, too (protocol 16.12.3)."""
+        for one in [*self.noted.values(), *self._open]:
+            if one.publisher is feed.publisher and one.said:
+                for outgoing in outgoing_tags(one.publisher.prefix, one.said):
+                    one.fed_tags[feed, outgoing] = None
+                    feed.early_tags.append(outgoing)
+
+    def fed_completed(self, feed: Feed, first_id: int, last_id: int) -> None:
+        """These deliveries of the queue are complete."""
+        for one in [*self.noted.values(), *self._open]:
+            ids = one.fed.get(feed)
+            if ids is not None:
+                ids.remove(first_id, last_id + 1)
+                if not ids:
+                    del one.fed[feed]
+                    self._check(one)
+
+    def fed_tag_completed(self, feed: Feed, tag: bytes) -> None:
+        for one in [*self.noted.values(), *self._open]:
+            if one.fed_tags.pop((feed, tag), self) is None:
+                self._check(one)
 
     def begin(self, reached: tuple[str, ...]) -> None:
         """SETTLE has gone to the routers that a record may have reached."""
@@ -118,7 +153,9 @@ class Completion:
     # --------------------------------------------------------------------------------------------------------- complete
 
     def _check(self, one: Settlement) -> None:
-        if one.missing or one.holders or one not in self._open or not self.core.may_accept(self.address):
+        if one.missing or one.holders or one.fed or one.fed_tags:
+            return
+        if one not in self._open or not self.core.may_accept(self.address):
             return
         del self._open[one]
         self.core.touch(self.address)  # the address may be empty now
@@ -147,6 +184,6 @@ class Completion:
         entries = self.address.subscriptions.entries
         for one in self._open:
             assert not one.publisher.dropped
-            assert one.missing or one.holders or not self.core.may_accept(self.address)
+            assert one.missing or one.holders or one.fed or one.fed_tags or not self.core.may_accept(self.address)
             assert all(name in entries for name in one.holders), "a settlement waits for one that has left"
             assert all(count > 0 for count in one.missing.values())

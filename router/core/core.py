@@ -20,6 +20,7 @@ from router.core import messages as m
 from router.core.address import Address
 from router.core.counters import CountersByAddress
 from router.core.declarations import settings_digest
+from router.core.feeding import NoShares, Shares
 from router.core.kept_maps import Keeper
 from router.core.map_parts import MapParts
 from router.core.membership import Membership
@@ -99,7 +100,9 @@ class Core:
         self.ends_at: Callable[[bytes], int | None] = _never
         # what messages say of who gets them; with their priority, if that counts (protocol 16.9, 16.10)
         self.kinds_of: Callable[[list[bytes], bool], dict[int, Kind]] = _all_plain
+        self.shares: Shares = NoShares()  # which queues topics feed (protocol 16.12)
         self.payload_bytes = 0  # kept in records and arrival logs
+        self.feeding = _topics_of(config)
         self.done_bytes = _done_bytes(config)
         self.presettled_bytes = 0  # of pre-settled transfers that wait for subscribers
         self._messages_to_self: deque[m.AddressMessage] = deque()
@@ -291,6 +294,7 @@ class Core:
             times = [before[each.match] for each in config.predecessors(entry, former) if each.match in before]
             if times:
                 self.accepted_at[entry.match] = max(times)
+        self.feeding = _topics_of(config)
         self.done_bytes = _done_bytes(config)
         digest = settings_digest(config)
         self.members.reconfigure(config.routers, digest, now)
@@ -488,6 +492,7 @@ class Core:
         if address is None:
             kind = QueueAddress if self.config.address(name).type == "queue" else Address
             address = self.addresses[name] = kind(self, name, self._first_position)
+            self.shares.created(name)
             self.touch(address)
         return address
 
@@ -509,7 +514,7 @@ class Core:
     def waits_for_a_subscriber(self, address: str) -> bool:
         """Says whether publishers of this address have no credit because nobody is subscribed (protocol 6.10)."""
         found = self.addresses.get(address)
-        there = found is not None and found.subscriptions.entries
+        there = found is not None and (found.subscriptions.entries or found.feeds)
         return not there and self.config.address(address).no_subscribers == "hold"
 
     def _drop_if_empty(self, address: Address) -> None:
@@ -519,6 +524,7 @@ class Core:
                 match = address.config.match
                 self.accepted_at[match] = max(address.accepted_at, self.accepted_at.get(match, NEVER_BEFORE))
             del self.addresses[address.name]
+            self.shares.dropped(address.name)
             self._due.pop(address, None)
 
     # ----------------------------------------------------------------------------------------------------------- memory
@@ -579,6 +585,11 @@ def _all_plain(payloads: list[bytes], priority: bool) -> dict[int, Kind]:
 
 def _never(payload: bytes) -> int | None:
     return None
+
+
+def _topics_of(config: RouterConfig) -> dict[str, None]:
+    """The topics that may feed queues (protocol 16.12)."""
+    return dict.fromkeys(address for _, address in config.mqtt_topics)
 
 
 def _done_bytes(config: RouterConfig) -> int:

@@ -110,6 +110,8 @@ class Ingress:
 
     def _choose_term(self, attach: PublisherAttach, known: Term | None) -> Term:
         """Chooses the term before the proof, so that a later attach elsewhere gets a later term (protocol 5.1)."""
+        if attach.term is not None:
+            return attach.term
         if attach.epoch is not None:
             return (attach.epoch, "")
         return (max(self.core.clock_us(), known[0] + 1 if known else 0), self.core.name)
@@ -310,6 +312,7 @@ class Ingress:
         if publisher.waiting or publisher.phase is not Phase.CLAIMING:
             return
         publisher.phase = Phase.READY
+        self.address.feeds.look(publisher)
         held, publisher.held = publisher.held, []
         publisher.held_count = publisher.held_bytes = 0
         if publisher.link_gone is None:
@@ -386,7 +389,8 @@ class Ingress:
         recorded = not expected and self.address.records.settled_tag(publisher, outgoing[0])
         if expected or (publisher.unknown and not recorded):
             self.core.broadcast(m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, outgoing))
-        self.address.completion.settled_tag(publisher, tag, outgoing[0], recorded=recorded)
+        feeds = self.address.feeds.settled_tag(publisher, outgoing[0])
+        self.address.completion.settled_tag(publisher, tag, outgoing[0], feeds, recorded=recorded)
 
     # ---------------------------------------------------------------------------------------------------------- routers
 
@@ -430,6 +434,7 @@ class Ingress:
 
     def _leave(self, publisher: Publisher, *, closed: bool) -> None:
         """Drops its records, and tells all routers that it no longer works here (protocol 8.4)."""
+        self.address.feeds.drop(publisher, closed=closed)
         self._drop_records(publisher)
         name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
         if closed:
@@ -478,6 +483,7 @@ class Ingress:
         """The publisher's unsettled map is now the only authority (protocol 8.4)."""
         # Send SETTLE while the positions are valid: after PUBDOWN these deliveries would stay in doubt.
         self.address.records.flush()
+        self.address.feeds.drop(publisher, closed=False)
         publisher.phase = Phase.DROPPED
         del self.publishers[publisher.publisher_id]
         self.address.records.drop_all(publisher)

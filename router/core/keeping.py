@@ -273,6 +273,7 @@ class KeptLink:
             elif tag not in self.kept.items:
                 self.closing.pop(tag, None)
                 self.address.kept.closed(self, tag)
+                self.core.touch(self.address)  # what comes under this tag again may have waited
             elif self.kept.items[tag][1] and tag not in self._releasing:
                 self._releasing[tag] = None
                 self.port.release(tag)

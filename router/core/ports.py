@@ -85,6 +85,7 @@ class PublisherAttach:
     mode_first: bool = False  # rcv-settle-mode first was negotiated
     unsettled_window: int | None = None  # of its user; None: the network's
     wants_completion: bool = False  # the port is a CompletionPort
+    term: Term | None = None  # of a feed: its publisher's (protocol 16.12)
     connection: object = None  # where it was read: of two attaches on one connection, it is known which is later
 
 

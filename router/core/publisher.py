@@ -15,6 +15,7 @@ from router.core.repeated_tags import UsedTags
 
 if TYPE_CHECKING:
     from router.core.address import Address
+    from router.core.feeding import Feed
     from router.core.waiting import Waiting
 
 NO_SUBSCRIBERS: Final = "no subscribers"
@@ -175,8 +176,9 @@ class Publisher:
         self.covered: dict[str, dict[SubscriptionName, None]] = {}
         self.destinations: tuple[str, ...] = ()
         self.uncovered: dict[SubscriptionEntry, None] = {}
-        # subscription (None: the flush) -> number of the first question that serves it (protocol 5.7)
-        self.needs_question: dict[SubscriptionName | None, int] = {}
+        # subscription (None: the flush), or feed (protocol 16.12) -> number of the first question that serves it
+        # (protocol 5.7)
+        self.needs_question: dict[SubscriptionName | Feed | None, int] = {}
         # subscription -> number of the first roll call that serves it instead (protocol 5.9)
         self.needs_call: dict[SubscriptionName, int] = {}
         self.questions_asked = 0
@@ -270,7 +272,7 @@ class Publisher:
     def window(self) -> tuple[int, int, str]:
         """Returns how many messages and bytes may still be sent, and the reason if none (protocol 6.8)."""
         address, core = self.address, self.address.core
-        if not address.subscriptions.entries and address.config.no_subscribers == "hold":
+        if not address.subscriptions.entries and address.config.no_subscribers == "hold" and not address.feeds:
             return (0, 0, NO_SUBSCRIBERS)
         if core.payload_bytes >= core.config.memory_limit:
             return (0, 0, "memory limit")

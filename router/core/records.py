@@ -64,6 +64,8 @@ class Records:
         core, address = self.core, self.address
         outgoing = outgoing_tags(publisher.prefix, tags)
         if settled:
+            if core.feeding and address.feeds.queues:
+                address.feeds.take(publisher, None, outgoing, payloads, message_format)
             self.counters.received_settled += len(tags)
             self.counters.received_bytes += sum(map(len, payloads))
             if publisher.destinations:
@@ -83,7 +85,8 @@ class Records:
                 self._take_repeats(publisher, first_id, outgoing, payloads, message_format)
                 return
             publisher.tags.update(outgoing)
-        if not self.subscriptions and address.config.no_subscribers == "release" and core.may_accept(address):
+        nobody = not self.subscriptions and address.config.no_subscribers == "release"
+        if nobody and core.may_accept(address) and not address.feeds:
             publisher.forget_tags(outgoing)
             self.counters.received += len(tags)
             self.counters.released += len(tags)
@@ -108,6 +111,8 @@ class Records:
         publisher.undone_bytes += size
         self.core.payload_bytes += size
         self.undone.add(start, stop)
+        if self.core.feeding and self.address.feeds.queues:  # first: it holds back what nobody else does
+            self.address.feeds.take(publisher, start, tags, payloads, message_format)
         self._spread(publisher, start, stop, message_format, tags, payloads)
 
     def _spread(
@@ -219,12 +224,21 @@ class Records:
             for position in range(start, stop):
                 self.rejected[position] = self.rejected.get(position, 0) + rejected
 
+    def note_rejected(self, ranges: list[Range], rejected: int, why: bytes) -> None:
+        """A queue that is fed has rejected these (protocol 16.12.3)."""
+        self._reject(ranges, rejected)
+        for start, stop in ranges:
+            if why:
+                self.reasons.update(dict.fromkeys(range(start, stop), why))
+
     def check(self, ranges: list[Range]) -> None:
         """Makes those of these undone positions done that are in no set any more (protocol 6.5); they have just been
         removed from one. Without subscriptions the address may hold them instead (protocol 6.10)."""
         if not ranges or not self.core.may_accept(self.address):
             return
-        nobody = "" if self.subscriptions else self.address.config.no_subscribers
+        if self.address.feeds.late:
+            self.address.feeds.feed_late()
+        nobody = "" if self.subscriptions or self.address.feeds else self.address.config.no_subscribers
         if nobody == "hold":
             ranges = self.accepted_by_leavers.among(ranges)
         left = self.blocker.missing(ranges)
@@ -246,7 +260,7 @@ class Records:
         self.check(list(self.undone))
 
     def _blockers(self) -> list[IntervalSet]:
-        blockers = list(self.awaited.values())
+        blockers = [*self.awaited.values(), *self.address.feeds.awaited.values()]
         for entry in list(self.owing):
             if entry.owed:
                 blockers.append(entry.owed)
@@ -336,7 +350,9 @@ class Records:
         self.counters.settled += stop - start
         self.taken_at.observe(self.counters.settlement, start, stop, self.core.now)
         if publisher.wants_completion:
-            self.address.completion.settled(publisher, run.first_id + start - run.start, self.log.tags(start, stop))
+            fed = self.address.feeds.ids(publisher, start, stop)
+            first_id = run.first_id + start - run.start
+            self.address.completion.settled(publisher, first_id, self.log.tags(start, stop), fed)
         early = self.undone.overlap(start, stop)
         if not early:
             publisher.unsettled -= stop - start
@@ -363,6 +379,8 @@ class Records:
         for a, b in self.kept.remove(start, stop):
             self.kept_bytes -= self.log.size(a, b)
         if tell:
+            if publisher in self.address.feeds.of:
+                self.address.feeds.forget(publisher, start, stop)
             self.settled.add(start, stop)
             self.core.touch(self.address)
         if publisher.tags:
@@ -521,10 +539,13 @@ class Records:
         for entry in subscriptions.values():
             entry.check_invariants(self.log.end)
             assert entry in self.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
-        holders = [*self.awaited.values(), *(s for entry in self.owing for s in (entry.owed, entry.syncing))]
+        fed = self.address.feeds.awaited.values()
+        holders = [*self.awaited.values(), *fed, *(s for entry in self.owing for s in (entry.owed, entry.syncing))]
         held_up = IntervalSet(union(holders).overlap(0, self.log.end))
         assert held_up.within(self.undone), f"a done record is awaited: undone {self.undone}, awaited {held_up}"
-        if self.core.may_accept(self.address) and (subscriptions or self.address.config.no_subscribers != "hold"):
+        if self.core.may_accept(self.address) and (
+            subscriptions or self.address.feeds or self.address.config.no_subscribers != "hold"
+        ):
             assert self.undone == held_up, f"an undone record is not awaited: undone {self.undone}, awaited {held_up}"
 
     def status(self) -> dict[str, object]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from router.config import AddressConfig, RouterConfig, is_dynamic
+from router.config import SHARED, AddressConfig, RouterConfig, is_dynamic
 from router.core import messages as m
 from router.core.declarations import Declarations
 from router.core.ports import PublisherAttach, PublisherPort, SubscriberAttach, SubscriberPort
@@ -84,7 +84,8 @@ class Startup:
 
     def is_established(self, address: str) -> bool:
         """Says whether publishers may be told accepted (protocol 4.4)."""
-        return self.is_recovered(address) or (self.booted and self.declarations.is_closed(address))
+        known = self.is_recovered(address) or (self.booted and self.declarations.is_closed(address))
+        return known and (address not in self.core.feeding or self.is_recovered(SHARED))
 
     def awaited(self, address: str) -> list[str]:
         """Returns the routers whose HELLO is still missing; none once the address is recovered (protocol 4.4)."""
@@ -215,6 +216,9 @@ class Startup:
             address = core.address(publisher.address)
             address.publishers.repeat_close(sender, publisher)
             address.publishers.learn_of_hello(publisher)
+        for topic in core.feeding:  # protocol 16.12.4
+            if topic in core.addresses:
+                core.addresses[topic].feeds.look_all()
         for subscription in message.subscriptions:
             if not self.is_recovered(subscription.address):
                 core.address(subscription.address).subscriptions.learn_of_hello(sender, subscription)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
+from router.core.feeding import Feed
 from router.core.messages import SubscriptionName
 from router.core.publisher import FLUSH, Phase, Publisher
 
@@ -68,11 +69,14 @@ class Streams:
         self.ask(publisher)
         self.core.roll_call.check_asked()
 
-    def _serve(self, publisher: Publisher, name: SubscriptionName | None) -> None:
+    def _serve(self, publisher: Publisher, name: SubscriptionName | Feed | None) -> None:
         if publisher.needs_question.pop(name, None) is None:
             return
         if name is FLUSH:
             self._flush(publisher)
+            return
+        if isinstance(name, Feed):
+            name.answered()
             return
         publisher.needs_call.pop(name, None)
         entry = self.address.subscriptions.entries.get(name)
@@ -194,5 +198,7 @@ class Streams:
             assert not covered, f"covered where they are not: {covered}"
             assert all(subscriptions.get(entry.name) is entry for entry in publisher.uncovered)
             assert all(home in self.address.records.awaited for home in publisher.covered)
-            assert all(name is FLUSH or name in subscriptions for name in publisher.needs_question)
+            assert all(
+                name is FLUSH or isinstance(name, Feed) or name in subscriptions for name in publisher.needs_question
+            )
             assert publisher.needs_call.keys() <= publisher.needs_question.keys()

@@ -221,8 +221,6 @@ class MqttConnection:
         if connect.version == 5:
             if not self.service.topics.retained:
                 granted["retain_available"] = 0
-            if not self.service.topics.shared:
-                granted["shared_available"] = 0
             if session.expiry_s != (asked.session_expiry_s or 0):
                 granted["session_expiry_s"] = int(session.expiry_s)
             if not connect.client_id:

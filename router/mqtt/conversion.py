@@ -64,7 +64,6 @@ def to_message(
     publisher: str | None = None,
     now_ms: int | None = None,
     *,
-    says_qos_0: bool = False,
     stamp: Stamp | None = None,
 ) -> bytes:
     """Returns the payload of the transfer that stands for this PUBLISH.
@@ -73,7 +72,6 @@ def to_message(
         publish: What the client has sent.
         publisher: The annotation that names it (protocol 6.1.5).
         now_ms: The time, from which a message expiry counts wherever the message waits.
-        says_qos_0: The transfer does not say QoS 0 by being settled, so the message says it.
         stamp: At the address of the retained messages: which of two is the later one.
     """
     given = publish.properties
@@ -84,7 +82,7 @@ def to_message(
     annotations: dict[Any, Any] = {}
     if publisher is not None:
         annotations[PUBLISHER] = publisher
-    if publish.qos == 1 or (publish.qos == 0 and says_qos_0):
+    if publish.qos != 2:
         annotations[QOS] = UByte(publish.qos)
     if publish.retain:
         annotations[RETAIN] = True

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 class Incoming:
-    """A PUBLISH of QoS 1 or 2, or a part of one: it goes to its address, to the queue of each shared subscription that
-    gets it, and to the address of what is retained. `head` is what stands for all."""
+    """A PUBLISH of QoS 1 or 2, or a part of one: it goes to its address, and to the address of what is retained. `head`
+    is what stands for both."""
 
     __slots__ = (
         "asked_on", "decided", "delivery_id", "done", "head", "missing", "packet_id", "parts", "publisher", "qos",
@@ -78,29 +78,23 @@ class IncomingMessages:
         return found
 
     def publish(self, address: str, packets: list[Publish], now: float) -> None:
-        """Sends application messages of one address, all of QoS 0 or none, to it, to the shared subscriptions that get
-        them, and to the address of what is retained."""
-        topics = self.session.service.topics
+        """Sends application messages of one address, all of QoS 0 or none, to it, and to the address of what is
+        retained."""
+        retained = self.session.service.topics.retained
         self.publisher(address, now).publish(packets, now)
-        if not topics.queues and not topics.retained:
-            return
-        beside: dict[str, list[Publish]] = {}
-        for each in packets:
-            for other in topics.beside(each.topic, each.retain):
-                beside.setdefault(other, []).append(each)
-        for other, some in beside.items():
-            self.publisher(other, now).publish(some, now)
+        if retained and (kept := [each for each in packets if each.retain]):
+            self.publisher(retained, now).publish(kept, now)
 
     def enter(self, publisher: MqttPublisher, delivery_id: int, packet: Publish) -> Incoming:
         one = Incoming(publisher, delivery_id, packet.packet_id, packet.qos)
         if not packet.packet_id:
             return one
-        if publisher.beside:
+        if publisher.retains:
             head = self.by_id.get(packet.packet_id)
             if head is not None:  # else the core has refused the head meanwhile
                 head.add(one)
             return one
-        one.missing += len(self.session.service.topics.beside(packet.topic, packet.retain))
+        one.missing += packet.retain and bool(self.session.service.topics.retained)
         self.by_id[packet.packet_id] = one
         return one
 

@@ -29,8 +29,7 @@ class Messages:
         self.topics = topics
         # id of the payload -> the payload, which keeps the id its own; the address; what was read
         self._read: dict[int, tuple[bytes, str, Received | Unfit]] = {}
-        # (topic, publisher, QoS; 2 also for QoS 0 of a topic, which is settled) -> what is before the octets in a
-        # message without properties
+        # (topic, publisher, QoS) -> what is before the octets in a message without properties
         self._heads: dict[tuple[str, str, int], bytes] = {}
 
     def written(
@@ -40,21 +39,19 @@ class Messages:
         that is the address of the retained messages."""
         if stamps:
             return [
-                to_message(each, publisher, now_ms, says_qos_0=True, stamp=stamp)
-                for each, stamp in zip(packets, stamps, strict=True)
+                to_message(each, publisher, now_ms, stamp=stamp) for each, stamp in zip(packets, stamps, strict=True)
             ]
         found: list[bytes] = []
-        says_qos_0 = address in self.topics.queues  # where nothing comes settled
         for each in packets:
             if each.properties != NO_PROPERTIES or each.retain:
-                found.append(to_message(each, publisher, now_ms, says_qos_0=says_qos_0))
+                found.append(to_message(each, publisher, now_ms))
                 continue
-            key = each.topic, publisher, 2 if each.qos == 0 and not says_qos_0 else each.qos
+            key = each.topic, publisher, each.qos
             head = self._heads.get(key)
             if head is None:
                 if len(self._heads) >= KEPT:
                     self._heads.clear()
-                empty = to_message(Publish(each.topic, b"", each.qos), publisher, says_qos_0=says_qos_0)
+                empty = to_message(Publish(each.topic, b"", each.qos), publisher)
                 head = self._heads[key] = empty.removesuffix(NO_OCTETS)
             payload = head + encode_value(each.payload)
             self._keep(payload, address, Received(Publish(each.topic, each.payload), key[2], None))

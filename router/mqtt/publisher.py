@@ -27,7 +27,7 @@ identifier."""
 
 
 MOST_UNACKNOWLEDGED: Final = 1_000
-"""Messages of a session that wait at a shared subscription, or to be retained, above which its QoS 0 is dropped."""
+"""Messages of a session that wait to be retained, above which its QoS 0 is dropped."""
 
 
 def name_of(incarnation: int) -> str:
@@ -39,8 +39,7 @@ class MqttPublisher:
     """One address's."""
 
     __slots__ = (
-        "_named", "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled", "beside",
-        "retains",
+        "_named", "asked", "attach", "completing", "detached", "incoming", "next_id", "session", "settled", "retains",
     )  # fmt: skip
 
     def __init__(self, session: Session, address: str) -> None:
@@ -56,7 +55,6 @@ class MqttPublisher:
         )
         topics = session.service.topics
         self.retains = address == topics.retained
-        self.beside = self.retains or address in topics.queues  # what it publishes has gone to the topic, too
         self._named = publisher_text(session.container, LINK)  # in messages
         self.next_id = 0
         self.incoming: dict[int, Incoming] = {}  # by delivery-id
@@ -72,14 +70,14 @@ class MqttPublisher:
         session."""
         session, core = self.session, self.session.core
         now_ms = core.clock_us() // 1000
-        if self.beside and packets[0].qos == 0:  # nothing comes settled there: it is bounded here
+        if self.retains and packets[0].qos == 0:  # nothing comes settled there: it is bounded here
             packets = packets[: max(MOST_UNACKNOWLEDGED - len(self.incoming), 0)]
             if not packets:
                 return
         service = session.service
         stamps = [service.retained.stamp() for _ in packets] if self.retains else ()
         payloads = service.messages.written(packets, self.attach.address, self._named, now_ms, stamps)
-        first_id, settled = self.next_id, packets[0].qos == 0 and not self.beside
+        first_id, settled = self.next_id, packets[0].qos == 0 and not self.retains
         self.next_id += len(packets)
         tags: list[bytes] = []
         for i, each in enumerate(packets):

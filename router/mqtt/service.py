@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mqtt import Connect, Reason
 from mqtt.reader import LARGEST
+from router.config import SHARED
 from router.core.containers import subscriptions_of
 from router.mqtt.connection import Authenticate, MqttConnection
 from router.mqtt.lease import NAME, SESSIONS
@@ -20,6 +21,7 @@ from router.mqtt.messages import Messages
 from router.mqtt.publisher import LINK
 from router.mqtt.retained import RetainedFeed, RetainedMessages
 from router.mqtt.session import IN_FLIGHT, Session
+from router.mqtt.sharing import Sharing
 from router.mqtt.topic_map import TopicMap
 from router.policies import Direction, Identity, owned
 
@@ -71,6 +73,7 @@ class Mqtt:
         self.core = host.core
         self.topics = _topics_of(host.config)
         self.messages = Messages(self.topics)
+        self.core.shares = Sharing(self.core, self.topics, self.messages)
         self.connections: dict[MqttConnection, None] = {}
         self.sessions: dict[str, Session] = {}
         self.draining = False
@@ -142,6 +145,7 @@ class Mqtt:
         """The topology file has changed: clients that may no longer do what they do are disconnected."""
         before, self.topics = self.topics, _topics_of(self.config)
         self.messages = Messages(self.topics)
+        self.core.shares = Sharing(self.core, self.topics, self.messages)
         if before.retained != self.topics.retained:
             self.retained.end(now)
             self.retained = RetainedMessages(self)
@@ -244,7 +248,8 @@ class Mqtt:
             self._admission.count_refusal(REFUSED[reason])
 
     def may(self, who: Identity, direction: Direction, address: str) -> bool:
-        return self.config.allows(who, direction, address)
+        topics = self.topics.topics_of(address) if address.startswith(SHARED) else [address]
+        return all(self.config.allows(who, direction, each) for each in topics)
 
     def open_session(self, connection: MqttConnection, connect: Connect, now: float) -> None:
         """The session of a client that has connected, here or taken over from another router. `session_ready` of the
@@ -306,7 +311,8 @@ class Mqtt:
         return [
             each
             for each in subscriptions_of(self.core, container)
-            if each.name == LINK and each.address in self.topics.addresses
+            if each.name == LINK
+            and (each.address in self.topics.addresses or self.topics.filter_of(each.address) is not None)
         ]
 
     @property

@@ -311,9 +311,11 @@ class Session:
 
     def _refusal_of_filter(self, text: str, addresses: list[str]) -> Reason | None:
         if not addresses:
-            shared = is_shared(text)
-            return Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED if shared else Reason.TOPIC_FILTER_INVALID
-        if not all(self.service.may(self.identity, "receive", address) for address in addresses):
+            return Reason.TOPIC_FILTER_INVALID
+        service, closed = self.service, self.core.startup.declarations.is_closed
+        if is_shared(text) and any(closed(topic) for each in addresses for topic in service.topics.topics_of(each)):
+            return Reason.NOT_AUTHORIZED  # such an address takes declared subscriptions only
+        if not all(service.may(self.identity, "receive", address) for address in addresses):
             return Reason.NOT_AUTHORIZED
         return None
 
@@ -521,7 +523,8 @@ class Session:
     # --- helpers
 
     def _most_qos(self, address: str) -> int:
-        return MOST_QOS[self.service.config.address(address).guarantee]
+        addresses = [address, *self.service.topics.topics_of(address)]
+        return min(MOST_QOS[self.service.config.address(each).guarantee] for each in addresses)
 
     @property
     def unknown(self) -> Reason:

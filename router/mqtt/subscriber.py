@@ -31,6 +31,7 @@ class MqttSubscriber:
     def __init__(self, session: Session, address: str, epoch: int, born: int) -> None:
         self.session = session
         service = session.service
+        shares = service.topics.filter_of(address) is not None  # a shared subscription: its members compete
         self.attach = SubscriberAttach(
             session.container,
             LINK,
@@ -40,10 +41,10 @@ class MqttSubscriber:
             timeout_s=session.expiry_s,
             expiry_policy="link-detach",
             mode_first=not session.persists,
-            selection=None if address in service.topics.queues else Wanted(session.filters, service.messages, address),
+            selection=None if shares else Wanted(session.filters, service.messages, address),
             keeps_map=session.persists,
         )
-        self.shares = address in service.topics.queues  # a shared subscription: its members compete
+        self.shares = shares
         self.answered = False
         self.detached = False
         self.number = 0  # of the latest change of the filters

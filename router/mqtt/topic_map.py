@@ -2,7 +2,7 @@
 
 A prefix is made of whole levels: `a/b` is a prefix of `a/b` and `a/b/c`, and not of `a/bc`. The longest one wins. `#`
 stands for the names without any. A shared subscription is a queue, which gets all of the topic names that its filter
-matches. It knows no session and no QoS. Read `router.mqtt.conversion` next.
+matches (`router.mqtt.sharing`). It knows no session and no QoS. Read `router.mqtt.conversion` next.
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ from typing import Final
 
 from mqtt import matches, name_fault
 from mqtt.topics import SHARE
+from router.config import SHARED
 
 DEFAULT: Final = "#"
+LONGEST: Final = 1_024  # octets of an address
 KEPT: Final = 4_096  # topic names whose address is kept
 
 
 class TopicMap:
-    """The mapping of one router. `prefixes`: prefix or `#` -> address. `shared`: GROUP/FILTER -> queue. `retained`: the
-    address of the retained messages, or none."""
+    """The mapping of one router. `prefixes`: prefix or `#` -> address. `shared`: GROUP/FILTER -> queue, where the file
+    names it. `retained`: the address of the retained messages, or none."""
 
     __slots__ = (
         "_by_levels",
         "_found",
         "_names",
-        "_queues_found",
         "addresses",
         "prefixes",
-        "queues",
+        "named",
         "retained",
         "shared",
     )
@@ -45,17 +46,17 @@ class TopicMap:
         for prefix, address in prefixes.items():
             self._names.setdefault(address, address if prefix == DEFAULT else prefix)
         self.shared = {SHARE + text: queue for text, queue in (shared or {}).items()}
-        self.queues = {queue: text.partition("/")[2] for text, queue in (shared or {}).items()}  # queue -> filter
-        for queue, topic_filter in self.queues.items():
-            self._names[queue] = queue if name_fault(topic_filter) is not None else topic_filter
+        self.named = {queue: text.partition("/")[2] for text, queue in (shared or {}).items()}  # queue -> filter
         self.retained = retained
         self.addresses = (*self._names, retained) if retained else tuple(self._names)
         self._found: dict[str, str | None] = {}
-        self._queues_found: dict[str, tuple[str, ...]] = {}
 
     def name_of(self, address: str) -> str:
         """Returns the topic name of messages of this address that say none: its first prefix, or the address itself
         where that is `#`. Of a queue: its filter, or the queue itself where that has a wildcard."""
+        topic_filter = self.filter_of(address)
+        if topic_filter is not None:
+            return address if name_fault(topic_filter) is not None else topic_filter
         return self._names.get(address, address)
 
     def address_of(self, name: str) -> str | None:
@@ -67,24 +68,21 @@ class TopicMap:
         found = self._found[name] = self._look_up(name)
         return found
 
-    def queues_of(self, name: str) -> tuple[str, ...]:
-        """Returns the queues of the shared subscriptions that get what is published under this name."""
-        found = self._queues_found.get(name)
-        if found is None:
-            if len(self._queues_found) >= KEPT:
-                self._queues_found.clear()
-            found = tuple(queue for queue, topic_filter in self.queues.items() if matches(topic_filter, name))
-            self._queues_found[name] = found
-        return found
+    def filter_of(self, queue: str) -> str | None:
+        """Returns the filter of a shared subscription; None: the address is none."""
+        if queue.startswith(SHARED):
+            return queue.removeprefix(SHARED).partition("/")[2]
+        return self.named.get(queue)
 
-    def beside(self, name: str, retain: bool) -> tuple[str, ...]:
-        """Returns the addresses to which a PUBLISH goes beside that of its topic."""
-        queues = self.queues_of(name) if self.queues else ()
-        return (*queues, self.retained) if retain and self.retained else queues
+    def topics_of(self, queue: str) -> list[str]:
+        """Returns the addresses of all names that the filter of a shared subscription matches."""
+        topic_filter = self.filter_of(queue)
+        return [] if topic_filter is None else self.addresses_of(topic_filter)
 
     def has(self, address: str, name: str) -> bool:
         """Says whether messages of this address may have this topic name."""
-        return address in self.queues_of(name) if address in self.queues else self.address_of(name) == address
+        topic_filter = self.filter_of(address)
+        return self.address_of(name) == address if topic_filter is None else matches(topic_filter, name)
 
     def _look_up(self, name: str) -> str | None:
         levels = tuple(name.split("/"))
@@ -98,7 +96,8 @@ class TopicMap:
         """Returns the addresses of all names that a filter matches, each once; none: there is no such name. Of a
         shared subscription it is the queue."""
         if topic_filter.startswith(SHARE):
-            return [self.shared[topic_filter]] if topic_filter in self.shared else []
+            queue = self.shared.get(topic_filter) or SHARED + topic_filter.removeprefix(SHARE)
+            return [queue] if self.topics_of(queue) and len(queue.encode()) <= LONGEST else []
         levels = tuple(topic_filter.split("/"))
         prefixes = [prefix for prefix in self._by_levels if _meet(levels, prefix)]
         found = {

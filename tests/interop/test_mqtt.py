@@ -202,8 +202,8 @@ def test_what_is_retained_at_one_router_is_read_at_another_also_after_both_and_t
         assert sorted(retained()) == ["1 1 x", "1 1 y"]
 
 
-def test_members_at_two_routers_share_what_paho_publishes(routers: Routers) -> None:
-    count = 40
+def test_members_at_two_routers_share_what_paho_and_proton_publish(routers: Routers) -> None:
+    count = 20
     found: list[bytes] = []
     clients = [paho.Client(CallbackAPIVersion.VERSION2, protocol=each) for each in (paho.MQTTv5, paho.MQTTv311)]
     joined = threading.Semaphore(0)
@@ -212,15 +212,34 @@ def test_members_at_two_routers_share_what_paho_publishes(routers: Routers) -> N
         client.on_subscribe = lambda *_: joined.release()
         client.connect("127.0.0.1", port)
         client.loop_start()
-        client.subscribe("$share/workers/jobs/#", qos=2)
+        client.subscribe("$share/anybody/work/#", qos=2)
     assert all(joined.acquire(timeout=BOUND_S) for _ in clients)
-    for each in [client.publish("jobs/a", str(number), qos=2) for number in range(count) for client in clients[:1]]:
-        each.wait_for_publish(BOUND_S)
-    wait_until(lambda: len(found) == count, "all messages", BOUND_S)
+    connection = BlockingConnection(routers.network["b"].url, timeout=BOUND_S)
+    sender = connection.create_sender("telemetry")
+    for number in range(count):
+        clients[0].publish("work/a", str(number), qos=2).wait_for_publish(BOUND_S)
+        sender.send(Message(str(count + number).encode(), inferred=True, subject="work/b"), timeout=BOUND_S)
+    connection.close()
+    wait_until(lambda: len(found) >= 2 * count, "all messages", BOUND_S)
     for client in clients:
         client.disconnect()
         client.loop_stop()
-    assert sorted(found, key=int) == [str(number).encode() for number in range(count)]
+    assert sorted(found, key=int) == [str(number).encode() for number in range(2 * count)]
+
+
+def test_clients_of_amqp_are_members_of_the_group_that_the_file_names(routers: Routers) -> None:
+    connection = BlockingConnection(routers.network["b"].url, timeout=BOUND_S)
+    receiver = connection.create_receiver("jobs", credit=1)
+    client = paho.Client(CallbackAPIVersion.VERSION2)
+    client.connect("127.0.0.1", routers.a)
+    client.loop_start()
+    told = client.publish("jobs/a", "x", qos=2)
+    assert receiver.receive(BOUND_S).body == b"x"
+    receiver.accept()
+    connection.close()
+    told.wait_for_publish(BOUND_S)
+    client.disconnect()
+    client.loop_stop()
 
 
 @needs_mosquitto

@@ -147,7 +147,8 @@ class Mesh:
         end = SubscriberEnd(self, router, container, credit)
         end.accepts = accepts
         end.fits = fits
-        end.core.attach_subscriber(end, SubscriberAttach(container, "in", TOPIC, **attach), self.now)
+        address = attach.pop("address", TOPIC)
+        end.core.attach_subscriber(end, SubscriberAttach(container, "in", address, **attach), self.now)
         if run:
             self.run()
         return end

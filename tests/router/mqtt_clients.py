@@ -7,7 +7,7 @@ from typing import Any
 
 from amqp10.sasl import Step, Success
 from mqtt import Connack, Connect, Packet, PacketReader, Puback, Pubcomp, Publish, Pubrec, Pubrel, encode
-from router.config import AddressConfig, RouterConfig
+from router.config import SHARED, AddressConfig, RouterConfig
 from router.mqtt.lease import SESSIONS
 from router.router import Router
 
@@ -54,12 +54,13 @@ class World:
     ) -> None:
         self.now = 0.0
         sessions = AddressConfig(SESSIONS, subscription_timeout_s=60.0, no_subscribers="release")
+        shares = AddressConfig(f"{SHARED}*", type="queue", subscription_timeout_s=60.0, no_subscribers="accept")
         rest = AddressConfig("*", no_subscribers="accept")
         self.router = Router(
             RouterConfig(
                 "a",
                 ("a",),
-                (sessions, *addresses, rest),
+                (sessions, shares, *addresses, rest),
                 mqtt_topics=tuple((topics or {"#": "all"}).items()),
                 mqtt_shared=tuple((shared or {}).items()),
                 **config,

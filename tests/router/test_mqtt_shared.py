@@ -106,11 +106,19 @@ def test_rejection_of_either_is_told(world: World) -> None:
     assert texts(one.take()) == [b"7"]
 
 
-def test_group_that_the_file_does_not_name_is_refused(world: World) -> None:
-    client = world.connect("one")
-    assert join(client, text="$share/others/jobs/#") == Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-    assert join(client, text="$share/workers/jobs/a") == Reason.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
-    assert join(client) == Reason.GRANTED_QOS_2
+def test_group_that_the_file_does_not_name_is_there_while_it_has_members(world: World) -> None:
+    others, few, publisher = world.connect("one"), world.connect("two"), world.connect("p")
+    assert join(others, text="$share/others/jobs/#") == Reason.GRANTED_QOS_2
+    assert join(few, text="$share/others/jobs/a") == Reason.GRANTED_QOS_2  # another group
+    publish(publisher, 1, 1)
+    publish(publisher, 2, 1, "jobs/b")
+    assert texts(answer(others)) == [b"1", b"2"]
+    assert texts(answer(few)) == [b"1"]
+    for client in (others, few):
+        client.lose()
+    answer(member(world, "three"))
+    publisher.take()
+    assert [type(each) for each in publish(publisher, 3, 1)] == []  # the group of the file has it
 
 
 def test_messages_wait_for_a_member(world: World) -> None:

@@ -63,11 +63,12 @@ def test_addresses_of_a_filter_are_those_of_the_names_that_it_matches(prefixes: 
 
 def test_shared_subscription_is_a_queue_that_gets_what_its_filter_matches() -> None:
     topics = TopicMap({"#": "all"}, {"g/jobs/+": "wild", "h/jobs/a": "plain"})
-    assert topics.queues_of("jobs/a") == ("wild", "plain")
-    assert topics.queues_of("jobs/b") == ("wild",)
     assert topics.address_of("jobs/a") == "all"
     assert topics.addresses_of("$share/g/jobs/+") == ["wild"]
-    assert topics.addresses_of("$share/g/jobs/#") == []
+    assert topics.addresses_of("$share/g/jobs/#") == ["_mqtt/shared/g/jobs/#"]
+    assert TopicMap({"plant": "all"}).addresses_of("$share/g/jobs/#") == []
+    assert topics.topics_of("_mqtt/shared/g/jobs/#") == topics.topics_of("wild") == ["all"]
+    assert topics.name_of("_mqtt/shared/g/jobs/a") == "jobs/a"
     assert [topics.name_of(queue) for queue in ("wild", "plain")] == ["wild", "jobs/a"]
     assert topics.has("wild", "jobs/c")
     assert not topics.has("plain", "jobs/c")

@@ -123,7 +123,8 @@ class Publisher(Client):
         return Publish(TOPIC, f"{self.name} {number}".encode(), 2, dup=dup, packet_id=identifier)
 
     def can_publish(self) -> bool:
-        return self.ready and self.sent < self.total and len(self.unfinished) < self.most
+        nobody = self.net.members and not self.net.named and not self.net.members[0].subscribed
+        return self.ready and self.sent < self.total and len(self.unfinished) < self.most and not nobody
 
     def publish(self) -> None:
         identifier = min(i for i in range(1, self.most + 1) if i not in self.unfinished)

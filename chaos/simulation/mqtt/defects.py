@@ -5,8 +5,12 @@ Those whose schedule is a short test of two cores are in `tests/router/test_kept
 
 from __future__ import annotations
 
+from typing import Any
+
 from chaos.simulation.defects.taking import Patch, always
 from router.core.completion import Completion, Settlement
+from router.core.feeding import Feed, Feeds
+from router.core.intervals import IntervalSet
 from router.core.keeping import Handover, KeptLink
 from router.core.kept_maps import Keeper, Kept
 from router.core.ports import SubscriberAttach
@@ -28,9 +32,11 @@ def wait_for_routers_only(self: Completion, one: Settlement, routers: list[str])
 ASK = Completion._ask
 
 
-def unknown_is_complete(self: Completion, publisher: Publisher, tag: bytes, outgoing: bytes, *, recorded: bool) -> None:
+def unknown_is_complete(
+    self: Completion, publisher: Publisher, tag: bytes, outgoing: bytes, feeds: list[Feed], *, recorded: bool
+) -> None:
     if recorded:
-        SETTLED_TAG(self, publisher, tag, outgoing, recorded=recorded)
+        SETTLED_TAG(self, publisher, tag, outgoing, feeds, recorded=recorded)
     else:
         publisher.port.tag_completed(tag)  # type: ignore[attr-defined]
 
@@ -83,6 +89,23 @@ def give_back_at_once(self: KeptLink, tag: bytes) -> None:
 GIVE_BACK = KeptLink._give_back
 
 
+def waits_for_nobody(self: Feeds, *arguments: Any) -> None:
+    PUBLISH(self, *arguments)
+    for each in self.awaited.values():
+        each.take()
+
+
+PUBLISH = Feeds._publish
+
+
+def nowhere(self: Feeds, publisher: Publisher) -> None:
+    pass
+
+
+def nothing_there(self: Feeds, publisher: Publisher, start: int, stop: int) -> dict[Feed, IntervalSet]:
+    return {}
+
+
 # name -> what is taken away, the schedule that misses it, and how its violation begins
 DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
     "5.7.8 the router answers for its client": (
@@ -114,6 +137,26 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
         [(QueueRecords, "completed", never)],
         "tag_comes_again_that_a_member_had_accepted_who_left",
         "G4",
+    ),
+    "16.12.3 the topic does not wait for the queue": (
+        [(Feeds, "_publish", waits_for_nobody)],
+        "told_before_a_member_has_it",
+        "G1",
+    ),
+    "16.12.3 complete without the queue": (
+        [(Feeds, "ids", nothing_there)],
+        "identifier_comes_again_before_a_member_has_settled",
+        "G1",
+    ),
+    "16.12.4 not where it is known": (
+        [(Feeds, "look", nowhere)],
+        "identifier_comes_again_after_all_members_had_left",
+        "G1",
+    ),
+    "16.12.6 a router answers for the publisher": (
+        [(Feed, "ask", Feed.answered)],
+        "its_client_works_elsewhere_and_a_member_comes",
+        "G2",
     ),
     "7.9.2 no map is fetched": (
         [(Kept, "recalls", presents_nothing)],

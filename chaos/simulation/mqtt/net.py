@@ -25,7 +25,7 @@ from chaos.simulation.mqtt.clients import (
 )
 from chaos.simulation.world.checker import Checker, Violation
 from chaos.simulation.world.queue_checker import QueueChecker
-from router.config import AddressConfig, RouterConfig
+from router.config import SHARED, AddressConfig, RouterConfig
 from router.core.core import Core
 from router.core.keeping import KeptLink
 from router.mqtt.lease import NAME, SESSIONS
@@ -35,6 +35,7 @@ from router.router import Router
 
 ADDRESS = AddressConfig("*", subscription_timeout_s=float(EXPIRY_S), publisher_timeout_s=20.0)
 LEASES = AddressConfig(SESSIONS, subscription_timeout_s=float(EXPIRY_S), no_subscribers="release")
+SHARES = replace(ADDRESS, match=f"{SHARED}*", type="queue", no_subscribers="accept")
 Event = tuple[Any, ...]
 CLASHING: list[Patch] = [(Identifiers, "preferred", always(UPPER))]
 """All deliveries prefer one identifier, as some do live. Otherwise the hash would hide that a map was lost."""
@@ -50,7 +51,12 @@ class Net:
         publishers: list[Publisher],
         subscribers: list[Subscriber],
         members: list[Member] | None = None,
+        *,
+        named: bool = True,
     ) -> None:
+        """named: the file names the queue of the shared subscription. Otherwise it is there while it has a member, and
+        publishers wait for the first one."""
+        self.named = named
         self.names = names
         self.publishers, self.subscribers, self.members = publishers, subscribers, members or []
         self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers, *self.members]}
@@ -77,8 +83,8 @@ class Net:
 
     def _start(self, name: str, *, fresh: bool) -> None:
         self.incarnations += 1
-        shared = ((GROUP, QUEUE),) if self.members else ()
-        addresses = (LEASES, replace(ADDRESS, match=QUEUE, type="queue"), ADDRESS)
+        shared = ((GROUP, QUEUE),) if self.members and self.named else ()
+        addresses = (LEASES, SHARES, replace(ADDRESS, match=QUEUE, type="queue"), ADDRESS)
         config = RouterConfig(name, tuple(self.names), addresses, mqtt_topics=(("#", TOPIC),), mqtt_shared=shared)
         self.routers[name] = Router(
             config,

@@ -21,12 +21,12 @@ GOES_ON = ("msg", "read", "client", "notice", "drop")
 class Script:
     """A net whose client s subscribes at router B, and publishers with one message at a time."""
 
-    def __init__(self, names: str = "ABC", publishers: str = "A", members: str = "") -> None:
-        """publishers, members of the shared subscription: the router of each."""
+    def __init__(self, names: str, publishers: str, members: str, *, named: bool) -> None:
+        """publishers, members of the shared subscription: the router of each. named: the file names its queue."""
         self.s = Subscriber("s", 4)
         self.members = [Member(f"m{i}", 1 if i else 4) for i in range(len(members))]
         self.publishers = [Publisher(f"p{i}", 3, 1) for i in range(len(publishers))]
-        self.net = Net(names, self.publishers, [self.s], self.members)
+        self.net = Net(names, self.publishers, [self.s], self.members, named=named)
         self.run()
         clients = [*zip(self.members, members, strict=True), *zip(self.publishers, publishers, strict=True)]
         for client, router in [(self.s, "B"), *clients]:
@@ -146,13 +146,13 @@ def tag_comes_again_that_a_member_had_accepted_who_left(script: Script) -> None:
 
 def given_back_while_the_keeper_has_it(script: Script) -> None:
     (p,) = script.publishers
-    p.most = 2
+    p.most, p.total = 2, 4
     keeps, quiet = ("msg", "A", "B"), (("client", "p0"), ("client", "m1"))
     script.net.happen(("drop", "p0"))
     script.connect("p0", "A")
+    script.publish(p)
     for _ in range(2):
-        script.publish(p, ("msg", "B", "A"), *quiet)  # they may have been sent before, at C
-    script.run(keeps, *quiet)  # they are m0's, who is not sent them before B has their identifiers
+        script.publish(p, keeps, *quiet)  # they are m0's, who is not sent them before B has their identifiers
     script.net.happen(("drop", "m0"))
     script.connect("m0", "B", keeps, ("notice", "m0"), *quiet)  # A hears of that first
     (place,) = [i for i, each in enumerate(script.net.connections) if each.client.name == "m1"]
@@ -160,6 +160,51 @@ def given_back_while_the_keeper_has_it(script: Script) -> None:
         script.net.happen(("client", place))  # m1 gets one of them, and accepts it
         script.run(keeps, *quiet)
     script.run(*quiet)
+
+
+def told_before_a_member_has_it(script: Script) -> None:
+    (p,) = script.publishers
+    script.publish(p, ("client", "m0"))  # s accepts
+    script.crash("B")
+    script.connect("s", "C")
+    script.connect("m0", "C")
+
+
+def identifier_comes_again_before_a_member_has_settled(script: Script) -> None:
+    (p,) = script.publishers
+    script.publish(p, ("client", "p0"))
+    unread = ("msg", "A", "C")
+    script.run(unread)  # PUBREL comes, and m0's router does not read SETTLE
+    script.net.happen(("drop", "p0"))
+    script.connect("p0", "B", unread)
+    script.publish(p, unread)
+
+
+def identifier_comes_again_after_all_members_had_left(script: Script) -> None:
+    (p,) = script.publishers
+    gone = ("client", "m0")  # who does not join again before it reads that it has left
+    script.publish(p, ("client", "p0"))
+    script.net.happen(("leave", "m0"))  # B remembers that the message was accepted
+    script.run(("client", "p0"), gone)
+    script.run(("read", "p0"), gone)  # A does not read PUBREL
+    script.crash("A", gone)
+    script.connect("p0", "C", gone)
+    script.run()
+    script.publish(p)
+
+
+def its_client_works_elsewhere_and_a_member_comes(script: Script) -> None:
+    """As `its_client_works_elsewhere`, with a member in the place of s."""
+    (p,) = script.publishers
+    script.publish(p, ("msg", "A", "B"))
+    script.net.happen(("separate", "A", "B"))
+    script.net.happen(("drop", "p0"))
+    half_open = ("notice", "p0")
+    script.connect("p0", "B", half_open)
+    assert not p.unfinished
+    script.net.happen(("drop", "m0"))
+    script.connect("m0", "A", half_open)
+    script.net.happen(("join", "A", "B"))
 
 
 # name -> the schedule, routers, the router of each publisher, and of each member
@@ -175,8 +220,14 @@ SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
         (its_client_works_elsewhere, "AB", "A"),
         (tag_comes_again_that_a_member_had_accepted_who_left, "ABC", "A", "B"),
         (given_back_while_the_keeper_has_it, "ABC", "C", "AC"),
+        (told_before_a_member_has_it, "ABC", "A", "B"),
+        (identifier_comes_again_before_a_member_has_settled, "ABC", "A", "C"),
+        (identifier_comes_again_after_all_members_had_left, "ABC", "A", "B"),
+        (its_client_works_elsewhere_and_a_member_comes, "AB", "A", "B"),
     )
 }
+NAMED = {"tag_comes_again_that_a_member_had_accepted_who_left", "given_back_while_the_keeper_has_it"}
+"""Whose shared subscription the file names."""
 
 
 def follow(name: str) -> Violation | None:
@@ -184,7 +235,7 @@ def follow(name: str) -> Violation | None:
     schedule, names, publishers, members = SCHEDULES[name]
     try:
         with defective(CLASHING):
-            script = Script(names, publishers, members)
+            script = Script(names, publishers, members, named=name in NAMED)
             schedule(script)
             for router in names:
                 if router not in script.net.routers:

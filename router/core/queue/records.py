@@ -332,7 +332,11 @@ class QueueRecords(Records):
     def distribute(self) -> None:
         """Assigns what is free to consumers with credit: the nearest first, and of these the one that has least
         (protocol 16.3)."""
-        if not (self.free.starts and self.grants and self._may_assign()):
+        if not (self.free.starts and self._may_assign()):
+            return
+        if not self.subscriptions and self.address.config.no_subscribers == "accept":
+            self._accept_for_nobody()
+        if not self.grants:
             return
         ready = {entry: grant for entry in list(self.grants) if (grant := self._grant(entry)) and grant.left > 0}
         if not ready:
@@ -513,6 +517,15 @@ class QueueRecords(Records):
                 for at in range(start, stop):
                     table.pop(at, None)
 
+    def _accept_for_nobody(self) -> None:
+        """The shared subscription has no member any more (protocol 16.12.1)."""
+        ranges = list(self.free)
+        for start, stop in ranges:
+            if self.repeated.overlap(start, stop):
+                self.address.accepted_at = self.core.now  # protocol 16.2: an unknown consumer may hold it
+            self.free.remove(start, stop)
+        self._finish(ranges)
+
     def expire(self, position: int) -> None:
         """The time of a free record is over (protocol 16.3.9)."""
         if position in self.repeated:
@@ -584,6 +597,12 @@ class QueueRecords(Records):
             self.owing[entry] = None
         for doubt in self.doubts.values():
             doubt.unheard[entry] = None
+        for topic in self.core.shares.topics_of(self.address.name):
+            found = self.core.addresses.get(topic)
+            if found is not None:
+                found.feeds.late[self.address.name] = None
+                found.ingress.all_windows_changed()
+                self.core.touch(found)
 
     def data_of(self, entry: SubscriptionEntry, data: bytes) -> bytes:
         """A consumer keeps its groups (protocol 16.9)."""

@@ -1,0 +1,404 @@
+"""What publishers of a topic send goes to queues, too: shared subscriptions of MQTT (protocol 16.12).
+
+A publisher of the topic has a publisher of its own at each queue, a `Feed`, which has no client: what the core says to
+its port concerns the publisher of the topic. Which topics feed which queues is told by whoever knows topic names
+(`router.mqtt.sharing`). Changes at the queue take effect at the topic when the topic is flushed, and the other way
+round: a handler of one is never inside a handler of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from router.core.directory import derive_publisher_id
+from router.core.intervals import IntervalSet
+from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term
+from router.core.publisher import Publisher
+from router.names import EPOCH, STOLEN
+
+if TYPE_CHECKING:
+    from router.core.address import Address
+    from router.core.waiting import Waiting
+
+LINGER_S: Final = 60.0
+"""For how long they wait when their publisher has gone."""
+MOST_PRESETTLED: Final = 1_000
+"""Pre-settled messages of one publisher that wait at one queue, above which others are dropped."""
+
+
+class Shares(Protocol):
+    """Which queues topics may feed."""
+
+    def queues_of(self, topic: str) -> Collection[str]:
+        """Returns the queues that a topic may feed, as far as this router knows them."""
+
+    def topics_of(self, queue: str) -> list[str]:
+        """Returns the topics that may feed a queue."""
+
+    def is_declared(self, queue: str) -> bool:
+        """Says whether the file names the queue: it is fed without consumers, too."""
+
+    def wants(self, queue: str, topic: str, payload: bytes, message_format: int) -> bool:
+        """Says whether a message of the topic goes to the queue."""
+
+    def created(self, address: str) -> None:
+        """This router knows of an address."""
+
+    def dropped(self, address: str) -> None:
+        """This router has forgotten an address."""
+
+
+class NoShares:
+    """No topic feeds a queue."""
+
+    def queues_of(self, topic: str) -> Collection[str]:
+        return ()
+
+    def topics_of(self, queue: str) -> list[str]:
+        return []
+
+    def is_declared(self, queue: str) -> bool:
+        return False
+
+    def wants(self, queue: str, topic: str, payload: bytes, message_format: int) -> bool:
+        return False
+
+    def created(self, address: str) -> None: ...
+
+    def dropped(self, address: str) -> None: ...
+
+
+class Feed:
+    """One publisher's at one queue: a CompletionPort."""
+
+    __slots__ = ("feeds", "ids", "positions", "next_id", "publisher", "queue", "early_tags", "to_settle")
+
+    def __init__(self, feeds: Feeds, publisher: Publisher, queue: str) -> None:
+        self.feeds = feeds
+        self.publisher = publisher  # of the topic
+        self.queue = queue
+        self.next_id = 0
+        self.ids: dict[int, int] = {}  # position at the topic -> delivery-id
+        self.positions: dict[int, int | None] = {}  # the other way round; None: pre-settled
+        self.to_settle = IntervalSet()  # delivery-ids
+        self.early_tags: list[bytes] = []  # settled by tag before it attached
+
+    @property
+    def own(self) -> Publisher | None:
+        """The publisher at the queue."""
+        return self.feeds.core.publishers.get(self)
+
+    def attach(self) -> None:
+        """It claims when the topic's publisher has been proved once more (protocol 16.12.6)."""
+        of, core = self.publisher, self.feeds.core
+        ingress = core.address(self.queue).ingress
+        ingress.attach(
+            self,
+            PublisherAttach(
+                of.container,
+                of.publisher_id.hex(),
+                self.queue,
+                unsettled=UNIQUE_TAGS,
+                term=of.term,
+                wants_completion=of.wants_completion,
+            ),
+        )
+        own = self.own
+        if own is not None:
+            own.brought_epoch, own.here, own.proof_outdated = of.brought_epoch, of.here, True
+            ingress.proved(own)
+            for tag in self.early_tags:
+                ingress.settled_tag(own, tag)
+        self.early_tags.clear()
+
+    def publish(
+        self, positions: list[int | None], tags: list[bytes], payloads: list[bytes], message_format: int
+    ) -> None:
+        first_id = self.next_id
+        self.next_id += len(tags)
+        for delivery_id, position in enumerate(positions, first_id):
+            self.positions[delivery_id] = position
+            if position is not None:
+                self.ids[position] = delivery_id
+        own = self.own
+        if own is not None:
+            own.address.ingress.transfers(own, first_id, tags, payloads, False, message_format)
+
+    def settle_tag(self, tag: bytes) -> None:
+        own = self.own
+        if own is not None:
+            own.address.ingress.settled_tag(own, tag)
+
+    def forget(self, start: int, stop: int) -> None:
+        """The topic's records are settled."""
+        found = range(start, stop) if stop - start < len(self.ids) else [at for at in self.ids if start <= at < stop]
+        for position in found:
+            delivery_id = self.ids.pop(position, None)
+            if delivery_id is not None:
+                del self.positions[delivery_id]
+                self.to_settle.add(delivery_id, delivery_id + 1)
+
+    def flush(self) -> None:
+        """Settles at the queue."""
+        own = self.own
+        for first, stop in self.to_settle.take():
+            live = own.live.overlap(first, stop) if own is not None else []
+            if own is not None:
+                own.address.records.publisher_settled(own, first, stop - 1)
+            for low, high in IntervalSet(live).missing([(first, stop)]):  # it was not ready
+                self.completed(low, high - 1)
+
+    # --- CompletionPort
+
+    def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None: ...
+
+    def ready(self) -> None: ...
+
+    def set_window(self, messages: int, size: int, reason: str) -> None:
+        """The window at the topic bounds it, and `MOST_PRESETTLED`."""
+
+    def waiting(self, waiting: Waiting | None) -> None: ...
+
+    def ask(self) -> None:
+        """The publisher of the topic is asked."""
+        of = self.publisher
+        of.needs_question[self] = of.questions_asked + 1
+        of.address.streams.ask(of)
+
+    def answered(self) -> None:
+        own = self.own
+        if own is not None:
+            own.address.ingress.question_answered(own)
+
+    def outcome(
+        self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
+    ) -> None:
+        self.feeds.note_outcome(self, first_id, last_id, rejected, why)
+
+    def completed(self, first_id: int, last_id: int) -> None:
+        self.feeds.address.completion.fed_completed(self, first_id, last_id)
+
+    def tag_completed(self, tag: bytes) -> None:
+        self.feeds.address.completion.fed_tag_completed(self, tag)
+
+    def answer_map_part(self) -> None:
+        raise AssertionError("there are no maps in parts here")
+
+    def refuse(self, condition: str, description: str, info: Mapping[str, int]) -> None:
+        self.detach(condition, description, info, True)
+
+    def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
+        self.feeds.note_lost(self, condition, description, info)
+
+
+class Feeds:
+    """Those of one topic."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.core = address.core
+        self.of: dict[Publisher, dict[str, Feed]] = {}  # publishers of the topic -> queue -> feed
+        self.awaited: dict[str, IntervalSet] = {}  # queue -> positions without an outcome there
+        self.late: dict[str, None] = {}  # queues that have got a consumer
+        # whose publisher has gone, and what it has published settled waits: until when, and whether it was closed
+        self._lingering: dict[Feed, tuple[float, bool]] = {}
+        self._outcomes: list[tuple[Feed, int, int, int, bytes]] = []
+        self._lost: dict[Feed, tuple[str, str, Mapping[str, int]]] = {}
+
+    @property
+    def queues(self) -> Collection[str]:
+        return self.core.shares.queues_of(self.address.name)
+
+    def is_fed(self, queue: str) -> bool:
+        """Says whether what comes goes to that queue (protocol 16.12.1)."""
+        found = self.core.addresses.get(queue)
+        return self.core.shares.is_declared(queue) or (found is not None and bool(found.subscriptions.entries))
+
+    def __bool__(self) -> bool:
+        """Whether any queue is fed: then the topic is not without subscription (protocol 16.12.5)."""
+        return any(self.is_fed(queue) for queue in self.queues)
+
+    # --- what the topic's publishers do
+
+    def take(
+        self, publisher: Publisher, start: int | None, tags: list[bytes], payloads: list[bytes], message_format: int
+    ) -> None:
+        """Transfers have come. start: the position of the first; None: they are pre-settled."""
+        for queue in self.queues:
+            if self.is_fed(queue) or queue in self.of.get(publisher, {}):
+                self._publish(publisher, queue, start, tags, payloads, message_format)
+
+    def _publish(
+        self,
+        publisher: Publisher,
+        queue: str,
+        start: int | None,
+        tags: list[bytes],
+        payloads: list[bytes],
+        message_format: int,
+    ) -> None:
+        wants, topic = self.core.shares.wants, self.address.name
+        wanted = [i for i, each in enumerate(payloads) if wants(queue, topic, each, message_format)]
+        feed = self.of.get(publisher, {}).get(queue)
+        if start is None:
+            wanted = wanted[: MOST_PRESETTLED if feed is None else max(MOST_PRESETTLED - len(feed.positions), 0)]
+        elif feed is not None and feed.ids:
+            wanted = [i for i in wanted if start + i not in feed.ids]
+        if not wanted:
+            return
+        feed = feed or self._attach(publisher, queue)
+        if start is not None:
+            awaited = self.awaited.setdefault(queue, IntervalSet())
+            for i in wanted:
+                awaited.add(start + i, start + i + 1)
+        if start is None:
+            tags = [b"\x00" + (feed.next_id + i).to_bytes(8, "big") for i in range(len(tags))]
+        positions = [None if start is None else start + i for i in wanted]
+        feed.publish(positions, [tags[i] for i in wanted], [payloads[i] for i in wanted], message_format)
+
+    def _attach(self, publisher: Publisher, queue: str) -> Feed:
+        feed = self.of.setdefault(publisher, {})[queue] = Feed(self, publisher, queue)
+        self.address.completion.fed_late(feed)
+        feed.attach()
+        return feed
+
+    def look(self, publisher: Publisher) -> None:
+        """Attaches where the publisher's feed is known: it may have fed the queue at another router (protocol
+        16.12.4)."""
+        for queue in self.queues:
+            found = self.core.addresses.get(queue)
+            if found is None or queue in self.of.get(publisher, {}):
+                continue
+            known = found.publishers.entries.get(
+                derive_publisher_id(publisher.container, publisher.publisher_id.hex(), queue, True)
+            )
+            if known is not None and known.real:
+                self._attach(publisher, queue)
+
+    def look_all(self) -> None:
+        for publisher in list(self.address.ingress.publishers.values()):
+            if publisher.ready:
+                self.look(publisher)
+
+    def feed_late(self) -> None:
+        """Queues have got a consumer: what is not done goes there, too (protocol 16.12.4)."""
+        late, self.late = self.late, {}
+        records = self.address.records
+        for queue in late:
+            for publisher in list(self.address.ingress.publishers.values()):
+                if publisher.ready:
+                    for first, last in list(publisher.live):
+                        for start, stop, message_format in publisher.positions(first, last):
+                            for a, b in records.undone.overlap(start, stop):
+                                payloads = [each or b"" for each in records.log.payloads(a, b)]
+                                self._publish(publisher, queue, a, records.log.tags(a, b), payloads, message_format)
+
+    def settled_tag(self, publisher: Publisher, tag: bytes) -> list[Feed]:
+        """The publisher settles by tag. Returns at which queues, too."""
+        feeds = list(self.of.get(publisher, {}).values())
+        for feed in feeds:
+            feed.settle_tag(tag)
+        return feeds
+
+    def ids(self, publisher: Publisher, start: int, stop: int) -> dict[Feed, IntervalSet]:
+        """Returns the delivery-ids at the queues of these records."""
+        found: dict[Feed, IntervalSet] = {}
+        for feed in self.of.get(publisher, {}).values():
+            ids = IntervalSet()
+            for position in range(start, stop):
+                if position in feed.ids:
+                    ids.add(feed.ids[position], feed.ids[position] + 1)
+            if ids:
+                found[feed] = ids
+        return found
+
+    def forget(self, publisher: Publisher, start: int, stop: int) -> None:
+        """These records are settled."""
+        for feed in self.of.get(publisher, {}).values():
+            feed.forget(start, stop)
+        self.core.touch(self.address)
+
+    def drop(self, publisher: Publisher, *, closed: bool) -> None:
+        """The publisher's link is gone (protocol 16.12.6)."""
+        for feed in self.of.pop(publisher, {}).values():
+            feed.flush()
+            feed.ids.clear()
+            if None in feed.positions.values() and feed not in self._lost:
+                self._lingering[feed] = self.core.now + LINGER_S, closed
+                self.core.due(self.core.now + LINGER_S, self.address)
+            else:
+                self._detach(feed, closed)
+
+    def _detach(self, feed: Feed, closed: bool) -> None:
+        own = feed.own
+        if own is not None:
+            own.address.ingress.detach(own, closed)
+
+    def tick(self) -> None:
+        for feed, (until, closed) in list(self._lingering.items()):
+            if self.core.now >= until:
+                del self._lingering[feed]
+                self._detach(feed, closed)
+
+    def deadlines(self) -> list[float]:
+        return [until for until, _ in self._lingering.values()]
+
+    # --- what the queues say
+
+    def note_outcome(self, feed: Feed, first_id: int, last_id: int, rejected: int, why: bytes) -> None:
+        self._outcomes.append((feed, first_id, last_id, rejected, why))
+        self.core.touch(self.address)
+
+    def note_lost(self, feed: Feed, condition: str, description: str, info: Mapping[str, int]) -> None:
+        self._lost[feed] = condition, description, info
+        self.core.touch(self.address)
+
+    def flush(self) -> None:
+        """Does what has changed in this turn."""
+        if not (self.late or self._outcomes or self.of or self._lingering or self._lost):
+            return
+        if self.late:
+            self.feed_late()
+        outcomes, self._outcomes = self._outcomes, []
+        for each in outcomes:
+            self._decided(*each)
+        for feed in [*(feed for feeds in self.of.values() for feed in feeds.values()), *self._lingering]:
+            feed.flush()
+        for feed in [feed for feed in self._lingering if None not in feed.positions.values()]:
+            self._detach(feed, self._lingering.pop(feed)[1])
+        lost, self._lost = self._lost, {}
+        for feed, (condition, description, info) in lost.items():
+            of = feed.publisher
+            if self._lingering.pop(feed, None) is not None or of.dropped:
+                continue
+            if condition == STOLEN:
+                self.address.ingress.drop(of, info.get(EPOCH, 0))
+            else:
+                port = of.port
+                self.address.ingress.detach(of, False)
+                port.detach(condition, description, info, True)
+
+    def _decided(self, feed: Feed, first_id: int, last_id: int, rejected: int, why: bytes) -> None:
+        records = self.address.records
+        done = IntervalSet()
+        for delivery_id in range(first_id, last_id + 1):
+            position = feed.positions.get(delivery_id, -1)
+            if position is None:
+                del feed.positions[delivery_id]
+                feed.to_settle.add(delivery_id, delivery_id + 1)
+            elif position >= 0 and delivery_id == feed.ids.get(position):
+                done.add(position, position + 1)
+        for low, high in done:
+            found = self.awaited[feed.queue].remove(low, high)
+            if rejected:
+                records.note_rejected(found, rejected, why)
+            records.check(found)
+
+    def check_invariants(self) -> None:
+        for publisher, feeds in self.of.items():
+            assert publisher.ready
+            for queue, feed in feeds.items():
+                assert feed.queue == queue
+                assert all(feed.positions[each] == position for position, each in feed.ids.items())
+                assert feed in self._lost or feed.own is not None

@@ -1,0 +1,151 @@
+"""Publishers of AMQP at a topic that feeds a shared subscription: cores without links (protocol 16.12)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from amqp10.sections import Data, Message, Properties
+from router.config import SHARED, AddressConfig
+from router.core import messages as m
+from router.core.core import Core
+from router.core.ports import Outcome
+from router.mqtt.messages import Messages
+from router.mqtt.sharing import Sharing
+from router.mqtt.topic_map import TopicMap
+from router.names import PUBLISHER_EXPIRED
+from tests.router.ends import PublisherEnd, SubscriberEnd
+from tests.router.harness import SHORT, TOPIC, Mesh
+
+QUEUE = f"{SHARED}workers/jobs/#"
+SHARES = AddressConfig(f"{SHARED}*", type="queue", no_subscribers="accept", subscription_timeout_s=8.0)
+
+
+class Shared(Mesh):
+    """Routers whose file has MQTT's topics."""
+
+    def __init__(self, names: str = "ab", **config: Any) -> None:
+        super().__init__(names, address=SHORT, addresses=(SHARES,), mqtt_topics=(("#", TOPIC),), **config)
+
+    def start(self, name: str, *, fresh: bool = False) -> Core:
+        core, topics = super().start(name, fresh=fresh), TopicMap({"#": TOPIC})
+        core.shares = Sharing(core, topics, Messages(topics))
+        return core
+
+    def member(self, router: str, name: str = "m", **attach: Any) -> SubscriberEnd:
+        return self.subscriber(router, name, address=QUEUE, **attach)
+
+
+def send(publisher: PublisherEnd, *subjects: str, settled: bool = False) -> None:
+    first = publisher.next_id
+    publisher.next_id += len(subjects)
+    payloads = [Message(Data(b""), properties=Properties(subject=each)).encode() for each in subjects]
+    tags = [b"%d" % each for each in range(first, publisher.next_id)]
+    publisher.core.transfers(publisher, first, tags, payloads, settled, 0, publisher.mesh.now)
+    publisher.mesh.run()
+
+
+def subjects(subscriber: SubscriberEnd) -> list[str | None]:
+    messages = [Message.decode(got.payload or b"") for got in subscriber.got]
+    return [each.properties.subject if each.properties else None for each in messages]
+
+
+@pytest.mark.parametrize("there", ["a", "b"])
+def test_member_gets_what_its_filter_matches_and_the_publisher_waits_for_both(there: str) -> None:
+    mesh = Shared()
+    other, member = mesh.subscriber("a"), mesh.member(there, accepts=False)
+    publisher = mesh.publisher("a")
+    send(publisher, "jobs/1", "else", "jobs/2")
+    assert subjects(other) == ["jobs/1", "else", "jobs/2"]
+    assert subjects(member) == ["jobs/1", "jobs/2"]
+    assert publisher.accepted() == [1]
+    member.accept(member.got[0].id)
+    assert publisher.accepted() == [1, 0]
+    member.dispose(Outcome.REJECTED, member.got[1].id)
+    assert publisher.outcomes[2] == (Outcome.REJECTED, 1, False)
+    publisher.settle_all_told()
+    mesh.assert_settled()
+
+
+def test_without_members_the_topic_alone_counts() -> None:
+    mesh = Shared()
+    mesh.subscriber("a")
+    member, publisher = mesh.member("b", accepts=False), mesh.publisher("a")
+    send(publisher, "jobs/1")
+    member.leave(closed=True)
+    assert publisher.accepted() == [0]
+    send(publisher, "jobs/2")
+    assert publisher.accepted() == [0, 1]
+    publisher.settle_all_told()
+    mesh.assert_settled()
+
+
+def test_topic_that_feeds_has_a_subscription() -> None:
+    """Protocol 16.12.5: the address holds what nobody has subscribed to."""
+    mesh = Shared()
+    publisher = mesh.publisher("a")
+    assert publisher.window[0] == 0
+    mesh.member("b")
+    assert publisher.window[0] > 0
+    send(publisher, "jobs/1")
+    assert publisher.accepted() == [0]
+
+
+def test_router_that_has_started_learns_late_that_there_are_members() -> None:
+    """Protocol 16.12.4: the publisher has come before HELLO."""
+    mesh = Shared()
+    other, member = mesh.subscriber("b"), mesh.member("b")
+    mesh.crash("a")
+    mesh.start("a")
+    mesh.pass_time(2.0)  # it boots alone
+    publisher = mesh.publisher("a")
+    send(publisher, "jobs/1")
+    assert publisher.accepted() == []
+    mesh.join("a", "b")
+    mesh.run()
+    assert subjects(other) == subjects(member) == ["jobs/1"]
+    assert publisher.accepted() == [0]
+
+
+def test_closed_topic_waits_for_what_is_known_of_members() -> None:
+    """Protocol 16.12.5: all its own subscriptions are declared."""
+    closed = AddressConfig(TOPIC, subscriptions=(("s", "in"),), other_subscriptions="refuse")
+    mesh = Mesh("ab", address=SHORT, addresses=(SHARES, closed), mqtt_topics=(("#", TOPIC),), fresh=False, joined=False)
+    mesh.pass_time(2.0)
+    mesh.subscriber("a")
+    publisher = mesh.publisher("a")
+    publisher.send("m0")
+    assert publisher.accepted() == []
+    mesh.pass_time(SHARES.recovery_s)
+    assert publisher.accepted() == [0]
+
+
+def test_what_comes_settled_goes_to_one_member_also_when_its_publisher_has_gone() -> None:
+    mesh = Shared()
+    member = mesh.member("b", credit=0)
+    publisher = mesh.publisher("a")
+    send(publisher, "jobs/1", "jobs/2", settled=True)
+    publisher.leave(closed=True)
+    member.give_credit(10)
+    assert subjects(member) == ["jobs/1", "jobs/2"]
+    mesh.assert_settled()
+    member.leave(closed=True)
+    send(publisher := mesh.publisher("a"), "jobs/3", settled=True)
+    publisher.leave(closed=True)
+    mesh.pass_time(200.0)
+    mesh.assert_empty()
+
+
+def test_publisher_that_is_not_let_in_at_the_queue_is_detached() -> None:
+    """Protocol 16.12.6."""
+    mesh = Shared()
+    mesh.subscriber("a")
+    mesh.member("b", accepts=False)
+    publisher = mesh.publisher("a")
+    send(publisher, "jobs/1")
+    core = mesh.cores["a"]
+    (feed,) = core.addresses[QUEUE].ingress.publishers.values()
+    core.peer_message("b", m.PubClose(QUEUE, feed.publisher_id, 0, feed.term, forgotten=True), mesh.now)
+    mesh.run()
+    assert publisher.condition == PUBLISHER_EXPIRED
