@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
+from router.core.intervals import OPEN
 from router.core.irregular import Irregular
 from router.core.messages import SubscriptionName
 from router.core.ports import BrowserPort
@@ -71,6 +72,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_attach_that_is_read_late": ([(Consumer, "unproven", cast("Any", property(always(False))))], "G2"),
     "queue_settled_where_a_consumer_has_gone": ([(QueueRecords, "_reach", say_nothing)], "G4"),
     "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "_may_assign", always(True))], "G2"),
+    "queue_given_back_and_assigned_again": ([(FreeRecords, "first", always(OPEN))], "G3"),
     "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),
     "queue_expires_where_nobody_has_credit": ([(Expiring, "_may_go", always(False))], "G4"),
     "queue_expired_in_a_consumers_hands": ([(Expiring, "_may_go", expire_what_is_held)], "G1"),

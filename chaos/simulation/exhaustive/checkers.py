@@ -58,7 +58,9 @@ class Checkers:
             for each in (checker.holders, checker.acceptors, checker.rejections, checker.declines)
         ]
         given_back, ever = tuple(sorted(checker.given_back.items())), tuple(sorted(checker.ever))
-        return (*held, given_back, ever, len(checker.twice))
+        highest = tuple(sorted(checker.highest.items()))
+        at = tuple(sorted((g, who, life and life.ended) for g, (who, life) in checker.group_at.items()))
+        return (*held, given_back, ever, highest, at, len(checker.twice))
 
     def _life(self, life: Life) -> tuple[Any, ...]:
         return (life.subscriber, life.ended, tuple(sorted(life.accepted)))

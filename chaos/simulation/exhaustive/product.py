@@ -76,7 +76,9 @@ class Product:
         self.values: list[Any] = [None, None]  # places 0 and 1 stand for UP and DOWN in inboxes
         self.pool: dict[Any, int] = {}
         self.checkers = Checkers(
-            QueueChecker(setting.strict, consumers=len(subscribers)) if setting.queue else Checker(setting.strict)
+            QueueChecker(setting.strict, consumers=len(subscribers), groups_stay=True)
+            if setting.queue
+            else Checker(setting.strict)
         )
         self.router_names = {name: place for place, name in enumerate(self.names)}
 

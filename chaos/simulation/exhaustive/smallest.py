@@ -50,10 +50,14 @@ class Setting:
     names: str = "AB"
     strict: bool = True
     queue: bool = False
+    groups: int = 0  # of what is sent, at a queue
 
     def clients(self) -> tuple[list[Publisher], list[Subscriber]]:
+        publishers = [Publisher(f"p{i}", kind, self.messages) for i, kind in enumerate(self.publishers)]
+        for publisher in publishers:
+            publisher.groups = self.groups
         return (
-            [Publisher(f"p{i}", kind, self.messages) for i, kind in enumerate(self.publishers)],
+            publishers,
             [
                 (Subscriber if self.renews else Thrifty)(f"s{i}", kind, self.credit, self.keep)
                 for i, kind in enumerate(self.subscribers)
@@ -156,6 +160,11 @@ WORLDS: dict[str, Setting] = {
     "queue-crash-1-one": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"crash": 1}, queue=True),
     "queue-crash-drop-one": Setting(
         subscribers=TWO, messages=1, places=BOTH, faults={"crash": 1, "cdrop": 1}, queue=True
+    ),
+    "queue-group": Setting(subscribers=TWO, places=BOTH, credit=1, queue=True, groups=1),
+    "queue-group-drops-1": Setting(subscribers=TWO, places=BOTH, credit=1, faults={"cdrop": 1}, queue=True, groups=1),
+    "queue-group-crash-1-A": Setting(
+        subscribers=TWO, places=("B", "B", "A"), credit=1, faults={"crash": 1}, mortal="A", queue=True, groups=1
     ),
     "crash-1-one-here": Setting(messages=1, faults={"crash": 1}),
     "drops-1": Setting(places=ACROSS, faults={"cdrop": 1}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds
+from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds, limit
 from chaos.simulation.world.clients import MEMORY
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.queue_checker import QueueChecker
@@ -129,6 +129,18 @@ def queue_round_that_is_over(world: Worlds) -> None:
     s.run().release(("msg", "A", "B")).run().release().finish()
 
 
+def queue_given_back_and_assigned_again(world: Worlds) -> None:
+    """A has read that m5 goes back, and its session with B ends before B has read m6. In the next one m6, which s0 may
+    hold, does not go to it before m5."""
+    s = Schedule(world("ABD", [P("p0"), P("p1")], [S("s0")], address=QUEUE)).up("s0@B", "p0@A", "p1@D")
+    s.hold(("accept",)).send("p1", 5).run()
+    s.hold(("msg", "B", "A")).send("p0", 6).run()
+    s.hold(("msg", "A", "B")).send("p0").run()
+    for _ in range(2):
+        s.step("accept", "s0", 0)
+    s.run().release(("msg", "B", "A")).run().step("part", "A").run().release().finish()
+
+
 def queue_undeliverable_at_a_link(world: Worlds) -> None:
     """s0 says that it cannot take m1, and nobody else is there. A, where P is, dies, and P sends m1 again at C: s0 does
     not get it on the link on which it has declined it. s1 does."""
@@ -234,6 +246,17 @@ def queue_group_given_to_two(world: Worlds) -> None:
     s.send("p0").send("p1").run()
     assert ("p1", 1) in s.accepted("s0"), "G3 two consumers have the group for good"
     s.finish()
+
+
+def L3_group_of_which_nobody_is_left_who_knows(world: Worlds) -> None:
+    """s0 has accepted m0, which is settled. A and B die before C, where s1 is, has read that s0 has the group: m1 goes
+    to s1 though s0 comes back."""
+
+    def schedule() -> None:
+        s = _grouped(world, "ABC").up("s0@B", "s1@C", "p0@A").hold(("msg", "B", "C")).send("p0").run()
+        s.step("crash", "A").step("crash", "B").run().release().attach("p0@C").send("p0").run().attach("s0@C").finish()
+
+    limit("G3", schedule)
 
 
 def queue_higher_priority_first(world: Worlds) -> None:

@@ -94,7 +94,7 @@ class Checker:
             self.current.setdefault(name, Life(name))
 
     # what a publisher's application knows
-    def sent(self, mid: Mid) -> None:
+    def sent(self, mid: Mid, group: str | None = None) -> None:
         self.required[mid] = [life for life in self.current.values() if life.ended is None]
 
     def sent_settled(self, mid: Mid, connection: int) -> None:

@@ -178,10 +178,7 @@ class Publisher(Client):
             self.flush()
             return
         self.unsettled[tag] = ["undecided", mid]
-        self.world.checker.sent(mid)
-        group = self.group_of(mid[1])
-        if group is not None:
-            self.world.checker.group_of[mid] = group
+        self.world.checker.sent(mid, self.group_of(mid[1]))
         if self.ttl_ms is not None:
             self.world.checker.may_expire[mid] = None
         self._transfer(tag)

@@ -41,8 +41,10 @@ class QueueChecker(Checker):
     """Consumer -> what it has declined on its present link."""
 
     # what a publisher's application knows
-    def sent(self, mid: Mid) -> None:
+    def sent(self, mid: Mid, group: str | None = None) -> None:
         self.required[mid] = []
+        if group is not None:
+            self.group_of[mid] = group
 
     def told_accepted(self, mid: Mid, at: tuple[str, int]) -> None:
         if mid in self.may_expire and not (self.strict and self.holders.get(mid)):
