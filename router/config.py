@@ -11,12 +11,13 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from router.names import Guarantee
-from router.policies import Direction, Identity, Policy, allowed
+from router.policies import Direction, Identity, Policy, allowed, concerning
 
 NoSubscribers = Literal["hold", "accept", "release"]
 OtherSubscriptions = Literal["allow", "refuse"]
 
 MIB = 1 << 20
+_MOST_KNOWN: Final = 4096  # users whose policies are at hand
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,10 @@ class RouterConfig:
     mqtt_retained: str = ""  # address of the retained messages; "": none are kept
     mqtt_shared: tuple[tuple[str, str], ...] = ()  # GROUP/FILTER of shared subscriptions -> queue
     topology_digest: int = 0  # of routers and links, to notice files that differ (protocol 4.5); 0: not known
+    # the policies that concern a user, on a link without an address or with one: found once, not for each message
+    _of_user: dict[tuple[Identity, bool], tuple[Policy, ...]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def address(self, name: str) -> AddressConfig:
         if is_dynamic(name):
@@ -164,17 +169,20 @@ class RouterConfig:
     def allows(self, who: Identity, direction: Direction, address: str, *, anonymous: bool = False) -> bool:
         """Says whether the policies let this client send to an address, or receive from it. anonymous: on a link
         without an address."""
-        policies = self.policies
-        if policies is not None and anonymous:
-            policies = tuple(each for each in policies if each.anonymous)
-        return policies is None or allowed(policies, who, direction, address, dynamic=is_dynamic(address))
+        if self.policies is None:
+            return True
+        policies = self._of_user.get((who, anonymous))
+        if policies is None:
+            policies = concerning(self.policies, who, anonymous=anonymous)
+            if len(self._of_user) >= _MOST_KNOWN:
+                self._of_user.clear()
+            self._of_user[who, anonymous] = policies
+        return allowed(policies, who, direction, address, dynamic=is_dynamic(address))
 
     def allows_anonymous(self, who: Identity) -> bool:
         """Says whether the policies let this client send to any address at all on a link without one."""
         policies = self.policies
-        return policies is None or any(
-            each.concerns(who) and each.anonymous and (each.send or each.dynamic) for each in policies
-        )
+        return policies is None or any(each.send or each.dynamic for each in concerning(policies, who, anonymous=True))
 
     @property
     def reachable(self) -> tuple[AddressConfig, ...]:

@@ -48,10 +48,10 @@ class Policy:
     def concerns(self, who: Identity) -> bool:
         return who.user in self.users or EVERYONE in self.users or any(group in self.groups for group in who.groups)
 
-    def allows(self, who: Identity, direction: Direction, address: str) -> bool:
-        """Whether this entry lets them use an address that is no dynamic node."""
+    def allows(self, user: str, direction: Direction, address: str) -> bool:
+        """Whether this entry lets a user whom it concerns use an address that is no dynamic node."""
         patterns = self.send if direction == "send" else self.receive
-        return self.concerns(who) and any(matches(pattern, who.user, address) for pattern in patterns)
+        return any(matches(pattern, user, address) for pattern in patterns)
 
     def __str__(self) -> str:
         parts = [(key, getattr(self, key)) for key in ("users", "groups", "send", "receive")]
@@ -96,12 +96,15 @@ def has_owner(container: str) -> bool:
     return container.find(SEPARATOR) > 0
 
 
+def concerning(policies: Iterable[Policy], who: Identity, *, anonymous: bool = False) -> tuple[Policy, ...]:
+    """The entries for this client. anonymous: on a link without an address."""
+    return tuple(each for each in policies if each.concerns(who) and (each.anonymous or not anonymous))
+
+
 def allowed(policies: Iterable[Policy], who: Identity, direction: Direction, address: str, *, dynamic: bool) -> bool:
-    """Whether one of the entries lets them use this address. dynamic: it is a dynamic node."""
-    return any(
-        policy.concerns(who) and policy.dynamic if dynamic else policy.allows(who, direction, address)
-        for policy in policies
-    )
+    """Whether one of the entries, which concern this client, lets it use this address. dynamic: it is a dynamic
+    node."""
+    return any(policy.dynamic if dynamic else policy.allows(who.user, direction, address) for policy in policies)
 
 
 def _escaped(user: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from onceway.cli.log_options import log_options, start_logging
-from onceway.cli.options import host_port, run_to_exit, say, url_option, without_password
+from onceway.cli.options import Access, access_options, host_port, run_to_exit, say, without_password
 
 if TYPE_CHECKING:
     from edges.bus.options import BusOptions
@@ -37,7 +37,7 @@ class _Places:
 
 
 @command.command("serve")
-@url_option
+@access_options
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")
 @click.option(
     "--store",
@@ -71,7 +71,7 @@ class _Places:
 )
 @log_options
 def serve_command(
-    urls: str,
+    access: Access,
     data: Path | None,
     store: str | None,
     share: bool,
@@ -123,7 +123,7 @@ def serve_command(
     root_key = _root_key(root_key_file)
     options = BusOptions(
         place=store or f"{data}/store",
-        routers=urls,
+        routers=access.urls,
         name=name,
         address=address,
         keep_s=keep * 3600,
@@ -133,6 +133,7 @@ def serve_command(
         callback_context=None if callback_ca is None else _trust(callback_ca),
         share=share,
         root_key=root_key,
+        **access.shown(),
     )
     start_logging(log)
     try:

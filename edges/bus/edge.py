@@ -259,6 +259,7 @@ class Edge:
             self.options.routers,
             container=self._container(*container), journal=journal,
             connect_timeout_s=None, close_timeout_s=2.0,
+            tls=self.options.tls, credentials=self.options.credentials,
         )  # fmt: skip
 
     async def _publish_and_collect(self) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onceway import Credentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,7 @@ class BusOptions:
         callback_context: How their certificates, and that of the other edge, are checked.
         share: Serve the store to other edges.
         root_key: What the other edge asks for.
+        tls, credentials: As of `onceway.connect`.
     """
 
     place: str
@@ -37,6 +42,8 @@ class BusOptions:
     callback_context: ssl.SSLContext | None = None
     share: bool = False
     root_key: str = field(default="", repr=False)
+    tls: ssl.SSLContext | None = None
+    credentials: Credentials | None = None
 
     @property
     def shared(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 import click
 
 from onceway.cli.log_options import log_options, start_logging
-from onceway.cli.options import host_port, run_to_exit, say, size, url_option, write_out
+from onceway.cli.options import access_options, host_port, run_to_exit, say, size, write_out
 
 _NEEDS: Final = 'metadata subscriptions need more packages: pip install "onceway[metadata]" ({})'
 _server = click.option(
@@ -38,7 +38,7 @@ def _needed(missing: ImportError) -> NoReturn:
 @click.option(
     "--listen", default="127.0.0.1:4444", show_default=True, callback=host_port, help="Where clients connect."
 )
-@url_option
+@access_options
 @click.option(
     "--max-message", default="1MiB", show_default=True, callback=size, help="The largest message of a client."
 )
@@ -76,7 +76,7 @@ async def _serve(options: dict[str, Any]) -> int:
     name = options["name"]
     host, port = options["listen"]
     edge = Edge(
-        options["urls"],
+        options["access"].urls,
         options["address"],
         name,
         host=host,
@@ -84,6 +84,7 @@ async def _serve(options: dict[str, Any]) -> int:
         max_message_bytes=options["max_message"],
         stall_s=options["stall_s"],
         connect_timeout_s=options["connect_timeout"],
+        **options["access"].shown(),
     )
     stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     started: asyncio.Future[Any] = asyncio.ensure_future(edge.start())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import time
 from collections.abc import Sequence
 from typing import Any, Final, cast
@@ -62,6 +63,8 @@ class Edge:
         max_message_bytes: int = 1 << 20,
         stall_s: float = 30.0,
         connect_timeout_s: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+        credentials: onceway.Credentials | None = None,
     ) -> None:
         self.name = name
         self.port = port
@@ -77,7 +80,12 @@ class Edge:
         self._host = host
         self._stall_s = stall_s
         self._connection = onceway.connect(
-            urls, container=f"{address}.{name}", connect_timeout_s=connect_timeout_s, close_timeout_s=CLOSE_S
+            urls,
+            container=f"{address}.{name}",
+            connect_timeout_s=connect_timeout_s,
+            close_timeout_s=CLOSE_S,
+            tls=tls,
+            credentials=credentials,
         )
         self._subscriber: Subscriber | None = None
         self._publisher: Publisher | None = None

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 import onceway
 from amqp10.sections import Message
@@ -21,6 +22,14 @@ Say = Callable[[str], None]
 TELL_AFTER_S: Final = 1.0  # without an outcome
 LOOK_EVERY_S: Final = 0.1
 
+
+class Who(TypedDict, total=False):
+    """What routers are shown, as of `onceway.connect`. Stores are shown no user."""
+
+    tls: ssl.SSLContext | None
+    credentials: onceway.Credentials | None
+
+
 __all__ = ["Received", "pull", "push", "reset"]
 
 
@@ -32,6 +41,7 @@ async def push(
     stores: URLs = (),
     timeout_s: float = 30.0,
     on_wait: Say | None = None,
+    **who: Unpack[Who],
 ) -> None:
     """Writes messages to the pipe; returns when every participant can read them.
 
@@ -45,26 +55,33 @@ async def push(
         timeout_s: How long the first router may take to answer.
         on_wait: Told, after a second, what the push waits for, and then that it goes on. None: the log is told,
             which is stderr where nothing else is configured.
+        who: `tls` and `credentials`, as of `onceway.connect`; the others take them, too.
 
     Raises:
         ConnectionFailed: No router answered in time.
         DeliveryRejected: A message is not AMQP.
     """
     bodies = [messages] if isinstance(messages, bytes | bytearray | memoryview | str | Message) else messages
-    async with publishing(routers, topic, stores=stores, timeout_s=timeout_s, on_wait=on_wait) as publisher:
+    async with publishing(routers, topic, stores=stores, timeout_s=timeout_s, on_wait=on_wait, **who) as publisher:
         await (await publisher.put_many(bodies))
 
 
 @asynccontextmanager
 async def publishing(
-    routers: URLs, topic: str, *, stores: URLs = (), timeout_s: float = 30.0, on_wait: Say | None = None
+    routers: URLs,
+    topic: str,
+    *,
+    stores: URLs = (),
+    timeout_s: float = 30.0,
+    on_wait: Say | None = None,
+    **who: Unpack[Who],
 ) -> AsyncIterator[onceway.Publisher]:
     """A publisher of the pipe, which says what it waits for; parameters as of `push`."""
-    waits = _Waits(routers, topic, stores, on_wait or logging.getLogger(__name__).warning)
+    waits = _Waits(Reader(topic, stores=stores, routers=routers, **who), on_wait or logging.getLogger(__name__).warning)
     watching = asyncio.create_task(waits.watch())
     try:
         async with onceway.connect(
-            routers, connect_timeout_s=timeout_s, close_timeout_s=None, on_report=waits.report
+            routers, connect_timeout_s=timeout_s, close_timeout_s=None, on_report=waits.report, **who
         ) as connection:
             waits.publisher = await connection.publisher(topic)
             yield waits.publisher
@@ -77,10 +94,10 @@ async def publishing(
 class _Waits:
     """Says what a publisher waits for, once nothing has had an outcome for TELL_AFTER_S, and that it goes on."""
 
-    def __init__(self, routers: URLs, topic: str, stores: URLs, say: Say) -> None:
+    def __init__(self, reader: Reader, say: Say) -> None:
         self.publisher: onceway.Publisher | None = None
-        self._reader = Reader(topic, stores=stores, routers=routers)
-        self._topic = topic
+        self._reader = reader
+        self._topic = reader.topic
         self._say = say
         self._lost = ""  # why there is no router
         self._told = False
@@ -139,6 +156,7 @@ async def pull(
     follow: bool = False,
     count: int | None = None,
     timeout_s: float = 30.0,
+    **who: Unpack[Who],
 ) -> AsyncIterator[Received]:
     """Reads the pipe; nothing is removed from it.
 
@@ -159,7 +177,7 @@ async def pull(
         PipeDropped: Retention has dropped what comes next.
     """
     reading = Reader(
-        topic, stores=stores, routers=routers, start=start, control=True, if_gone=if_gone, timeout_s=timeout_s
+        topic, stores=stores, routers=routers, start=start, control=True, if_gone=if_gone, timeout_s=timeout_s, **who
     )
     async with reading as reader:
         left = count
@@ -176,7 +194,13 @@ async def pull(
 
 
 async def reset(
-    routers: URLs, topic: str, *, stores: URLs = (), timeout_s: float = 30.0, on_wait: Say | None = None
+    routers: URLs,
+    topic: str,
+    *,
+    stores: URLs = (),
+    timeout_s: float = 30.0,
+    on_wait: Say | None = None,
+    **who: Unpack[Who],
 ) -> int:
     """Removes all messages of the pipe; returns how many, when that is done.
 
@@ -191,9 +215,10 @@ async def reset(
         ConnectionFailed: Nobody answered in time.
     """
     identity = secrets.token_hex(16)
-    async with Reader(topic, stores=stores, routers=routers, start="end", control=True, timeout_s=timeout_s) as reader:
+    reading = Reader(topic, stores=stores, routers=routers, start="end", control=True, timeout_s=timeout_s, **who)
+    async with reading as reader:
         request = Message(b"", application_properties={RESET: identity})
-        await push(routers, topic, request, stores=stores, timeout_s=timeout_s, on_wait=on_wait)
+        await push(routers, topic, request, stores=stores, timeout_s=timeout_s, on_wait=on_wait, **who)
         async for batch in reader.batches():
             for each in batch:
                 what = control_in(each.payload)

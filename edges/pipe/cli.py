@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from onceway.cli.log_options import log_options, start_logging
-from onceway.cli.options import host_port, run_to_exit, say, url_option, without_password, write_out
+from onceway.cli.options import Access, access_options, host_port, run_to_exit, say, without_password, write_out
 from onceway.cli.subscribe import show
 
 if TYPE_CHECKING:
@@ -40,6 +40,23 @@ _timeout = click.option(
 )
 
 
+def _access_of_a_store(function: Any) -> Any:
+    """Its routers are those of the file, if none are given."""
+    return access_options(
+        function,
+        click.option(
+            "--url",
+            "--router",
+            "urls",
+            envvar="ONCEWAY_URL",
+            show_envvar=True,
+            default="",
+            callback=without_password,
+            help="Routers to attach to. Default: those of the file.",
+        ),
+    )
+
+
 @click.group("pipe", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
     """Write and read pipes: ordered queues that keep what is read."""
@@ -48,28 +65,28 @@ def command() -> None:
 @command.command("push")
 @click.argument("topic")
 @click.argument("message", required=False)
-@url_option
+@access_options
 @_store
 @_timeout
-def push_command(topic: str, message: str | None, urls: str, stores: str, connect_timeout: float) -> None:
+def push_command(topic: str, message: str | None, access: Access, stores: str, connect_timeout: float) -> None:
     """Write MESSAGE to the pipe TOPIC, or each line of standard input.
 
     Returns when every participant can read what was written. After a second without that a line on stderr says what it
     waits for, and another one when it goes on. On a terminal there is a prompt, and the line RESET
     removes all messages of the pipe.
     """
-    run_to_exit(_push(topic, message, urls, stores, connect_timeout))
+    reached = dict(stores=stores, timeout_s=connect_timeout, on_wait=_waits("push"), **access.shown())
+    run_to_exit(_push(topic, message, access.urls, reached))
 
 
-async def _push(topic: str, message: str | None, urls: str, stores: str, connect_timeout: float) -> int:
+async def _push(topic: str, message: str | None, urls: str, reached: dict[str, Any]) -> int:
     from edges.pipe.api import publishing
 
-    waits = _waits("push")
-    async with publishing(urls, topic, stores=stores, timeout_s=connect_timeout, on_wait=waits) as publisher:
+    async with publishing(urls, topic, **reached) as publisher:
         if message is not None:
             await publisher.send(message)
         elif sys.stdin.isatty():
-            await _prompt(topic, publisher, urls, stores, connect_timeout)
+            await _prompt(topic, publisher, urls, reached)
         else:
             from onceway.cli.publish import _lines
 
@@ -86,7 +103,7 @@ def _waits(what: str) -> Callable[[str], None]:
     return lambda text: say(f"[{what}] {text}")
 
 
-async def _prompt(topic: str, publisher: Publisher, urls: str, stores: str, connect_timeout: float) -> None:
+async def _prompt(topic: str, publisher: Publisher, urls: str, reached: dict[str, Any]) -> None:
     from edges.pipe.api import reset
 
     while True:
@@ -97,7 +114,7 @@ async def _prompt(topic: str, publisher: Publisher, urls: str, stores: str, conn
             return
         text = line.removesuffix("\n")
         if text == RESET_LINE:
-            removed = await reset(urls, topic, stores=stores, timeout_s=connect_timeout, on_wait=_waits("reset"))
+            removed = await reset(urls, topic, **{**reached, "on_wait": _waits("reset")})
             say(f"[reset] {removed} messages removed")
         else:
             await publisher.send(text)
@@ -133,7 +150,7 @@ def _start(ctx: click.Context, param: click.Parameter, value: str | None) -> int
     help="When the next position was reset or dropped: fail, or go on with the first there is. Default: the first at "
     "the start, fail later.",
 )
-@url_option
+@access_options
 @_store
 @_timeout
 def pull_command(
@@ -142,7 +159,7 @@ def pull_command(
     count: int | None,
     start: Any,
     if_gone: Any,
-    urls: str,
+    access: Access,
     stores: str,
     connect_timeout: float,
 ) -> None:
@@ -152,7 +169,7 @@ def pull_command(
     """
     from edges.pipe.reader import Reader
 
-    routers = () if stores else urls
+    routers = () if stores else access.urls
     reader = Reader(
         topic,
         stores=stores,
@@ -161,6 +178,7 @@ def pull_command(
         control=True,
         if_gone=if_gone,
         timeout_s=connect_timeout,
+        **access.shown(),
     )
     run_to_exit(_pull(reader, follow, count))
 
@@ -189,16 +207,17 @@ async def _pull(reading: Reader, follow: bool, count: int | None) -> int:
 
 @command.command("reset")
 @click.argument("topic")
-@url_option
+@access_options
 @_store
 @_timeout
-def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) -> None:
+def reset_command(topic: str, access: Access, stores: str, connect_timeout: float) -> None:
     """Remove all messages of the pipe TOPIC, and print how many there were."""
+    reached = dict(stores=stores, timeout_s=connect_timeout, on_wait=_waits("reset"), **access.shown())
 
     async def go() -> int:
         from edges.pipe.api import reset
 
-        removed = await reset(urls, topic, stores=stores, timeout_s=connect_timeout, on_wait=_waits("reset"))
+        removed = await reset(access.urls, topic, **reached)
         write_out(f"{removed}\n")
         return 0
 
@@ -208,15 +227,7 @@ def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) ->
 @command.command("serve")
 @click.argument("what")
 @click.option("--store", "name", help="Which of the file's stores this is. Default: the only one.")
-@click.option(
-    "--url",
-    "--router",
-    "urls",
-    envvar="ONCEWAY_URL",
-    show_envvar=True,
-    callback=without_password,
-    help="Routers to attach to. Default: those of the file.",
-)
+@_access_of_a_store
 @click.option(
     "--data",
     metavar="DIR|URL",
@@ -242,7 +253,7 @@ def reset_command(topic: str, urls: str, stores: str, connect_timeout: float) ->
 def serve_command(
     what: str,
     name: str | None,
-    urls: str | None,
+    access: Access,
     data: str | None,
     default_data: str | None,
     parent: int | None,
@@ -260,10 +271,10 @@ def serve_command(
         from onceway.parent import die_with
 
         die_with(parent)
-    plan = _plan(what, name, urls, listen)
+    plan = _plan(what, name, access, listen)
     plan.metrics = metrics or plan.metrics
     start_logging(log)
-    run_to_exit(_serve(plan, data or plan.data or default_data or f"onceway-pipe-{plan.name}"))
+    run_to_exit(_serve(plan, data or plan.data or default_data or f"onceway-pipe-{plan.name}", access.shown()))
 
 
 @dataclass(slots=True)
@@ -279,7 +290,7 @@ class _Plan:
     metrics: tuple[str, int] | None = None
 
 
-def _plan(what: str, name: str | None, urls: str | None, listen: tuple[str, int]) -> _Plan:
+def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int]) -> _Plan:
     from edges.pipe.serve import PipePlan
     from edges.store import Retention
     from onceway import topology
@@ -287,11 +298,12 @@ def _plan(what: str, name: str | None, urls: str | None, listen: tuple[str, int]
     from onceway.errors import UsageError
     from onceway.values import format_host_port
 
-    if urls is not None:
+    urls = access.urls
+    if urls:
         parse_urls(urls)  # what cannot be read is said before anything is opened
-    if urls is not None and not Path(what).exists():
+    if urls and not Path(what).exists():
         return _Plan(name or "a", urls, *listen, [PipePlan(what, ((name or "a", ""),))])
-    if urls is None and not Path(what).suffix and not Path(what).exists():
+    if not urls and not Path(what).suffix and not Path(what).exists():
         raise UsageError(f"{what}: there is no such file; a pipe without a file needs --url")
     loaded = topology.load(what)
     pipes = [address for address in loaded.addresses if address.stores]
@@ -320,7 +332,7 @@ def _plan(what: str, name: str | None, urls: str | None, listen: tuple[str, int]
     return _Plan(name, routers, host, port, plans, next(iter(kept), ""), next(iter(measured), None))
 
 
-async def _serve(plan: _Plan, data: str) -> int:
+async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
     from edges.pipe.serve import StoreProcess
     from onceway.client.driver import why_failed
     from onceway.logs import logger
@@ -329,16 +341,23 @@ async def _serve(plan: _Plan, data: str) -> int:
     stop = asyncio.Event()
     on_stop_signals(stop.set)
     process = StoreProcess(
-        plan.name, plan.pipes, routers=plan.routers, data=data, host=plan.host, port=plan.port, metrics=plan.metrics
+        plan.name,
+        plan.pipes,
+        routers=plan.routers,
+        data=data,
+        host=plan.host,
+        port=plan.port,
+        metrics=plan.metrics,
+        **shown,
     )
     try:
         await process.start()
     except OSError as error:
         say(f"[{plan.name}] {error.filename or f'{plan.host}:{plan.port}'}: {why_failed(error)}")
         return 2
-    shown = ", ".join(each.name for each in plan.pipes)
+    names = ", ".join(each.name for each in plan.pipes)
     logger("pipe", store=plan.name).info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=plan.host,
-                                    port=process.port, pipes=shown)  # fmt: skip
+                                    port=process.port, pipes=names)  # fmt: skip
     assert process.failed is not None
     stopped = asyncio.create_task(stop.wait())
     waiting: set[asyncio.Future[Any]] = {stopped, process.failed}

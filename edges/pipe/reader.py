@@ -10,6 +10,7 @@ import asyncio
 import json
 import random
 import secrets
+import ssl
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
@@ -21,7 +22,6 @@ from amqp10.events import ConnectionClosed, LinkAttached, LinkDetached, Transfer
 from amqp10.outcomes import Error
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
 from amqp10.receiver import ReceiverLink
-from amqp10.sasl import Anonymous, Plain
 from amqp10.sections import Message
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
@@ -46,7 +46,8 @@ from edges.pipe.messages import (
 )
 from onceway.client.bodies import decode_body
 from onceway.client.clock import now_s
-from onceway.client.driver import why_failed
+from onceway.client.credentials import Credentials, Login, login_for
+from onceway.client.driver import end_point_of, why_failed
 from onceway.client.protocol.contact import backoff_s
 from onceway.client.signals import Changes
 from onceway.client.transport import Wire
@@ -102,6 +103,8 @@ class Reader:
         entries: For a store: entries of the log, from a store that has all before this position.
         command: What the store is to do first, for a promotion.
         timeout_s: How long the first store may take to answer; later ones are tried for ever.
+        tls: What is shown and asked for at amqps://; None: as the system does.
+        credentials: For routers whose URL has none; stores are shown none.
 
     Attributes:
         next: The position that comes next.
@@ -123,6 +126,8 @@ class Reader:
         entries: int | None = None,
         command: str | None = None,
         timeout_s: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         if isinstance(start, int) and not 0 <= start < 1 << 63:
             raise UsageError(f"position {start}: positions count from 0")
@@ -145,6 +150,8 @@ class Reader:
         self._entries = entries
         self._command = command
         self._timeout_s = timeout_s
+        self._tls = tls
+        self._credentials = credentials
         self._rng = random.Random()
         self._name = f"onceway-pull-{secrets.token_hex(8)}"
         self._link: _Attachment | None = None
@@ -213,7 +220,7 @@ class Reader:
             failures += 1
 
     async def _attach(self, url: RouterUrl) -> bool:
-        link = _Attachment(url, self.topic, self._name, self._properties())
+        link = self._attachment(url, self._properties())
         why = await link.open(max(ANSWER_S, self._timeout_s) if self._command else ANSWER_S)
         if why is None and link.properties.get(EPOCH, 0) < self.epoch:
             why = "it has not heard of the latest promotion"
@@ -265,18 +272,23 @@ class Reader:
         """The stores that do not answer at once, and why. ConnectionFailed: no router knows the pipe."""
         if not self._stores:
             await self._ask_routers()
-        links = [_Attachment(url, self.topic, self._name, {}) for url in self._stores]
+        links = [self._attachment(url, {}) for url in self._stores]
         reasons = await asyncio.gather(*(link.open(TIMER_S, credit=0) for link in links))
         for link in links:
             await link.close()
         return {str(link.url): why for link, why in zip(links, reasons, strict=True) if why is not None}
+
+    def _attachment(
+        self, url: RouterUrl, properties: dict[str, Any], credentials: Credentials | None = None
+    ) -> _Attachment:
+        return _Attachment(url, self.topic, self._name, properties, login_for(url, credentials), self._tls)
 
     async def _ask_routers(self) -> None:
         """The stores of the pipe, as a router knows them."""
         self._rng.shuffle(self._routers)
         unknown = 0
         for url in self._routers:
-            link = _Attachment(url, self.topic, self._name, {})
+            link = self._attachment(url, {}, self._credentials)
             why = await link.open(ANSWER_S, credit=0)
             await link.close()
             error = link.error
@@ -298,7 +310,15 @@ class Reader:
 class _Attachment:
     """One copy link on a connection of its own."""
 
-    def __init__(self, url: RouterUrl, topic: str, name: str, properties: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        url: RouterUrl,
+        topic: str,
+        name: str,
+        properties: dict[str, Any],
+        login: Login,
+        tls: ssl.SSLContext | None,
+    ) -> None:
         self.url = url
         self.changes = Changes()
         self.runs: deque[tuple[list[bytes], list[bytes]]] = deque()
@@ -313,18 +333,22 @@ class _Attachment:
         self._link: ReceiverLink | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._wire = Wire(self)
-        sasl = Anonymous() if url.user is None else Plain(url.user, url.password or "")
-        settings = ConnectionSettings(container_id=name, hostname=url.host, sasl=sasl, incoming_window=CREDIT)
-        self._connection = Connection(settings, server=False, now=now_s())
+        self._login = login
+        self._tls = tls
+        self._connection: Connection | None = None
 
     async def open(self, timeout_s: float, credit: int = CREDIT) -> str | None:
         """Returns when the store has answered; why not, if it does not serve."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(timeout_s):
-                tls = tls_context() if self.url.secure else None
-                await loop.create_connection(lambda: self._wire, self.url.host, self.url.port, ssl=tls)
-                connection = self._connection
+                url, tls = self.url, (self._tls or tls_context()) if self.url.secure else None
+                transport, _ = await loop.create_connection(lambda: self._wire, url.host, url.port, ssl=tls)
+                sasl = self._login.sasl(url.host, secure=url.secure, end_point=end_point_of(transport))
+                settings = ConnectionSettings(
+                    container_id=self._name, hostname=url.host, sasl=sasl, incoming_window=CREDIT
+                )
+                self._connection = connection = Connection(settings, server=False, now=now_s())
                 connection.open()
                 session = connection.begin()
                 self._link = link = session.receiver(f"{self._name}:{self._topic}")
@@ -352,7 +376,8 @@ class _Attachment:
             self._timer.cancel()
         if self._link is not None:
             self._link.detach()
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
         self._write()
         self._wire.close()
 
@@ -367,6 +392,9 @@ class _Attachment:
     # --- the socket
 
     def wire_received(self, wire: Wire, data: bytes) -> None:
+        if self._connection is None:  # it speaks before it is spoken to
+            wire.abort()
+            return
         for event in self._connection.receive_data(data, now_s()):
             if isinstance(event, Transfers):
                 self.runs.append((event.tags, event.payloads))
@@ -394,9 +422,11 @@ class _Attachment:
         self.changes.notify()
 
     def _write(self) -> None:
-        self._wire.write(self._connection.data_to_send())
+        if self._connection is not None:
+            self._wire.write(self._connection.data_to_send())
 
     def _tick(self) -> None:
+        assert self._connection is not None
         for event in self._connection.handle_timer(now_s()):
             if isinstance(event, ConnectionClosed):
                 self._ended(event.error)

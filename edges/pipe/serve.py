@@ -14,10 +14,12 @@ tags.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -53,6 +55,7 @@ MOST_OCTETS: Final = 8 << 20
 FENCED: Final = "onceway:pipe-fenced"
 FILL_S: Final = 5.0  # before it looks at the log's topic again: a later promotion may be there
 T = TypeVar("T")
+Connect = Callable[..., onceway.Connection]
 KEEP_ALL: Final = Retention()
 DROP_EVERY_S: Final = 1.0  # how often the primary looks for what is more than is to be kept
 NO_ENTRY: Final = (0, 0, Entry(b""))
@@ -91,13 +94,16 @@ class StoreProcess:
         host: str = "127.0.0.1",
         port: int = 0,
         metrics: tuple[str, int] | None = None,
+        tls: ssl.SSLContext | None = None,
+        credentials: onceway.Credentials | None = None,
     ) -> None:
-        """data: a directory, or the URL of a PostgreSQL database. metrics: where Prometheus is answered."""
+        """data: a directory, or the URL of a PostgreSQL database. metrics: where Prometheus is answered. tls,
+        credentials: as of `onceway.connect`."""
         self.name = name
         self.port = port
         self.failed: asyncio.Future[None] | None = None
         self._plans = pipes
-        self._routers = routers
+        self._connect = partial(onceway.connect, routers, tls=tls, credentials=credentials)
         self._data = data
         self._host = host
         self._log = logger("pipe", store=name)
@@ -116,7 +122,7 @@ class StoreProcess:
         self._say_what_is_there(store.place, await found(store))
         for plan in self._plans:
             log = self._logs[plan.name] = await open_log(store, plan.name, self.name, plan.stores[0][0], self._log)
-            self._pipes[plan.name] = StoredPipe(self.name, plan, log, self._routers, self._listener, self._log)
+            self._pipes[plan.name] = StoredPipe(self.name, plan, log, self._connect, self._listener, self._log)
         if self._metrics is not None:
             from edges.pipe.metrics import StoreCollector, serve_metrics
 
@@ -175,13 +181,15 @@ def _place(data: Path | str) -> str:
 class StoredPipe:
     """One pipe at this store."""
 
-    def __init__(self, store: str, plan: PipePlan, log: PipeLog, routers: str, listener: Listener, say: Log) -> None:
+    def __init__(
+        self, store: str, plan: PipePlan, log: PipeLog, connect: Connect, listener: Listener, say: Log
+    ) -> None:
         self.pushes = 0  # that this process has given a position
         self._publishing_since: float | None = None
         self._store = store
         self._plan = plan
         self._log = log
-        self._routers = routers
+        self._connect_to = connect
         self._listener = listener
         self._say = say
         self._several = len(plan.stores) > 1
@@ -207,9 +215,7 @@ class StoredPipe:
     async def _connect(self, container: str) -> onceway.Connection:
         """Its journal is in the pipe's store."""
         journal = await StoreJournal.of(self._log.store, f"pipe-journal/{container}")
-        return onceway.connect(
-            self._routers, container=container, journal=journal, connect_timeout_s=None, close_timeout_s=2.0
-        )
+        return self._connect_to(container=container, journal=journal, connect_timeout_s=None, close_timeout_s=2.0)
 
     def _gap(self, gap: SubscriptionGap) -> None:
         self._say.error(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from onceway.cli.options import run_to_exit, say, url_option, write_out
+from onceway.cli.options import access_options, run_to_exit, say, write_out
 
 if TYPE_CHECKING:
     from edges.queue.member import Member
@@ -35,7 +35,7 @@ def _member(function: Callable[..., Any]) -> Callable[..., Any]:
                 required=True,
                 help="The directory where this member keeps what must survive it.",
             ),
-            url_option,
+            access_options,
             click.option(
                 "--connect-timeout",
                 type=click.FloatRange(min=0, min_open=True),
@@ -131,13 +131,14 @@ async def _be_member(job: Job, names: list[str], quorum: bool, options: dict[str
     name, timeout_s = options["name"], options["connect_timeout"]
     try:
         member = Member(
-            options["urls"],
+            options["access"].urls,
             options["queue"],
             name,
             names,
             directory=options["data"],
             on_event=lambda event: say(f"[{name}] {event}"),
             connect_timeout_s=timeout_s,
+            **options["access"].shown(),
         )
     except sqlite3.Error as error:
         say(f"[{name}] --data {options['data']}: {error}")

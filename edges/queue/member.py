@@ -6,6 +6,7 @@ It decides nothing: `paxos`, `lamport` and `group` do. Reliability, order and fa
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +46,7 @@ class Member:
             exclusion; then a member that ends must not come back under its name.
         on_event: Called with what happens to the group.
         connect_timeout_s: How long the first router may take to answer, in seconds.
+        tls, credentials: As of `onceway.connect`.
     """
 
     def __init__(
@@ -57,6 +59,8 @@ class Member:
         directory: Path | None,
         on_event: Callable[[Event], None] | None = None,
         connect_timeout_s: float = 30.0,
+        tls: ssl.SSLContext | None = None,
+        credentials: onceway.Credentials | None = None,
     ) -> None:
         self.name = name
         self._addresses = (f"{queue}/elements", f"{queue}/commands")
@@ -68,7 +72,12 @@ class Member:
         self._group = Group(name, life, time.monotonic())
         self._on_event = on_event or (lambda event: None)
         self._connection = onceway.connect(
-            urls, container=f"{queue}.{name}", connect_timeout_s=connect_timeout_s, close_timeout_s=CLOSE_TIMEOUT_S
+            urls,
+            container=f"{queue}.{name}",
+            connect_timeout_s=connect_timeout_s,
+            close_timeout_s=CLOSE_TIMEOUT_S,
+            tls=tls,
+            credentials=credentials,
         )
         self._unsent: tuple[asyncio.Queue[tuple[Said, asyncio.Future[Publication] | None]], ...] = (
             asyncio.Queue(),

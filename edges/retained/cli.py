@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import DEFAULT_URL, routers, run_to_exit, say
+from onceway.cli.options import Access, access_options, run_to_exit, say
 
 
 @click.group("retained", context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,16 +22,9 @@ def command() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--store", "name", required=True, help="The store's name in the file.")
 @click.option("--data", required=True, help="A file, or the URL of a PostgreSQL database: the store's own.")
-@click.option(
-    "--url",
-    "urls",
-    default=lambda: os.environ.get("ONCEWAY_URL", DEFAULT_URL),
-    show_default=f"$ONCEWAY_URL or {DEFAULT_URL}",
-    callback=routers,
-    help="Routers to connect to, several separated by commas.",
-)
+@access_options
 @log_options
-def serve_command(file: Path, name: str, data: str, urls: Any, **options: Any) -> None:
+def serve_command(file: Path, name: str, data: str, access: Access, **options: Any) -> None:
     """Run a store of the topology file FILE, in the foreground."""
     from onceway import logs, topology
     from router.mqtt.retained import stores_of
@@ -48,17 +40,18 @@ def serve_command(file: Path, name: str, data: str, urls: Any, **options: Any) -
     if name not in stores:
         say(f'{file}: no store "{name}" of retained messages; there are {", ".join(stores) or "none"}')
         sys.exit(2)
-    run_to_exit(_serve(name, address, data, urls))
+    run_to_exit(_serve(name, address, data, access))
 
 
-async def _serve(name: str, address: str, data: str, urls: Any) -> int:
+async def _serve(name: str, address: str, data: str, access: Access) -> int:
     from edges.retained.serve import RetainedStore
     from onceway.loop import on_stop_signals
 
+    store = RetainedStore(name, address, routers=access.urls, data=data, **access.shown())
     stop = asyncio.Event()
     on_stop_signals(stop.set)
     stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
-    running = asyncio.ensure_future(RetainedStore(name, address, routers=urls, data=data).run())
+    running = asyncio.ensure_future(store.run())
     await asyncio.wait([stopped, running], return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
     if running.done():

@@ -8,8 +8,10 @@ told that a message is retained when every store has it. What routers and stores
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -32,11 +34,20 @@ DELETED_US: Final = 3_600 * 1_000_000  # how long it is known that a message was
 class RetainedStore:
     """`await run()` until it is cancelled, or cannot go on."""
 
-    def __init__(self, name: str, address: str, *, routers: str | Sequence[str], data: Path | str) -> None:
-        """data: a file, or the URL of a PostgreSQL database."""
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        *,
+        routers: str | Sequence[str],
+        data: Path | str,
+        tls: ssl.SSLContext | None = None,
+        credentials: onceway.Credentials | None = None,
+    ) -> None:
+        """data: a file, or the URL of a PostgreSQL database. tls, credentials: as of `onceway.connect`."""
         self._name = name
         self._address = address
-        self._routers = routers
+        self._connect = partial(onceway.connect, routers, tls=tls, credentials=credentials)
         self._data = data
         self._log = logger("retained", store=name)
         self._stamps: dict[str, tuple[Stamp, bool]] = {}  # by key; whether it has been deleted
@@ -58,7 +69,7 @@ class RetainedStore:
 
     async def _serve(self, store: Store) -> None:
         container, link = store_subscription(self._name)
-        async with onceway.connect(self._routers, container=container) as connection:
+        async with self._connect(container=container) as connection:
             name = f"{self._name}-{time.time_ns()}"
             publisher = await connection.publisher(self._address, name=name, on_undecided=lambda _: None)
             subscriber = await connection.subscriber(self._address, name=link, credit=CREDIT)

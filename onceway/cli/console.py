@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from onceway import topology
-from onceway.cli.options import FILE, say
+from onceway.cli.options import say
 from onceway.cli.sockets import listener_options, login_of, places_of
 from onceway.probe import Probe
 from onceway.tls import tls_context
@@ -18,7 +18,7 @@ PORT = 8670
 
 
 @click.command("console")
-@click.argument("file", type=FILE, required=False)
+@click.argument("file", type=click.Path(dir_okay=False), required=False)
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="On 127.0.0.1; 0: any.")
 @click.option("--open", "opened", is_flag=True, help="Open it in this host's browser.")
 @listener_options

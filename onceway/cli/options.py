@@ -6,7 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import wraps
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
@@ -82,76 +83,27 @@ state_dir_option: Final = click.option(
 )
 
 
-FILE = click.Path(dir_okay=False)
+def file_option(name: str, text: str) -> Any:
+    """An option that a variable may give, too: $ONCEWAY_CA for --ca."""
+    variable = f"ONCEWAY_{name.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(name, type=click.Path(dir_okay=False), envvar=variable, show_envvar=True, help=text)
 
 
-def link_options(function: F) -> F:
-    for option in reversed(
-        [
-            url_option,
-            click.option("--ordered", is_flag=True, help="Try the URLs in their order (else a random one first)."),
-            click.option("--name", help="Container-id and link name: who this is when it comes back. Default: random."),
-            click.option(
-                "--journal",
-                type=click.Path(dir_okay=False),
-                help="A file that lets the next run under this name go on where this one was killed.",
-            ),
-            click.option(
-                "--connect-timeout",
-                type=click.FloatRange(min=0, min_open=True),
-                default=30.0,
-                show_default=True,
-                help="Seconds until one of the routers must have answered.",
-            ),
-            click.option(
-                "--guarantee",
-                type=click.Choice(GUARANTEES),
-                default="exactly-once",
-                show_default=True,
-                help="The least guarantee to accept from the router.",
-            ),
-            click.option(
-                "--ca", type=FILE, help="TLS: who may have signed the router's certificate. Default: the system's."
-            ),
-            click.option("--certificate", type=FILE, help="TLS: what this client shows. Default: none."),
-            click.option("--key", type=FILE, help="TLS: the key of --certificate. Default: it is in the same file."),
-            click.option("--user", envvar="ONCEWAY_USER", show_envvar=True, help="Who this is."),
-            click.option(
-                "--password-file",
-                type=click.Path(dir_okay=False, allow_dash=True),
-                envvar="ONCEWAY_PASSWORD_FILE",
-                show_envvar=True,
-                help="The user's password is in this file's first line. Default: $ONCEWAY_PASSWORD, or ask for it.",
-            ),
-            click.option(
-                "--token-file",
-                type=FILE,
-                envvar="ONCEWAY_TOKEN_FILE",
-                show_envvar=True,
-                help="A token of OAuth, in place of user and password: this file's first line, read anew each time.",
-            ),
-            click.option(
-                "--mechanism",
-                metavar="NAME",
-                help="The only SASL mechanism to use, such as PLAIN or EXTERNAL. Default: the best that is offered.",
-            ),
-        ]
-    ):
-        function = option(function)
-    return function
+user_option: Final = click.option("--user", envvar="ONCEWAY_USER", show_envvar=True, help="Who this is.")
+password_option: Final = click.option(
+    "--password-file",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    envvar="ONCEWAY_PASSWORD_FILE",
+    show_envvar=True,
+    help="The user's password is in this file's first line. Default: $ONCEWAY_PASSWORD, or ask for it.",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class LinkPlan:
-    """What `link_options` say, in their order."""
+class Access:
+    """What `access_options` say: where the routers are, and who this is there."""
 
-    address: str
     urls: str
-    ordered: bool
-    name: str | None
-    journal: str | None
-    connect_timeout_s: float
-    guarantee: str
     ca: str | None
     certificate: str | None
     key: str | None
@@ -160,21 +112,13 @@ class LinkPlan:
     token_file: str | None
     mechanism: str | None
 
-    def connect(self, role: str) -> Connection:
-        """A connection to use with `async with`. Lines about it begin with its name, or with `role` if it has none."""
+    def shown(self) -> dict[str, Any]:
+        """`tls` and `credentials` of `onceway.connect`. The password is asked for here, where it is nowhere else."""
         import onceway
 
         given = self.ca or self.certificate or self.key
-        return onceway.connect(
-            self.urls,
-            container=self.name,
-            journal=self.journal,
-            ordered=self.ordered,
-            connect_timeout_s=self.connect_timeout_s,
-            on_report=report(self.name or role),
-            tls=onceway.tls_context(self.ca, self.certificate, self.key) if given else None,
-            credentials=self._credentials(),
-        )
+        tls = onceway.tls_context(self.ca, self.certificate, self.key) if given else None
+        return {"tls": tls, "credentials": self._credentials()}
 
     def _credentials(self) -> Credentials | None:
         import onceway
@@ -192,6 +136,95 @@ class LinkPlan:
         if password is None and self.mechanism != "EXTERNAL":
             password = read_secret(f"Password of {self.user}: ", self.password_file)
         return onceway.Credentials(self.user, password or "", self.mechanism)
+
+
+def access_options(function: F, urls: Callable[[F], F] = url_option) -> F:
+    """Gives a command the options with which all of them reach routers; it gets them as `access`."""
+
+    @wraps(function)
+    def command(*arguments: Any, **options: Any) -> Any:
+        access = Access(**{each.name: options.pop(each.name) for each in fields(Access)})
+        return function(*arguments, access=access, **options)
+
+    for option in reversed(
+        [
+            urls,
+            file_option("--ca", "TLS: who may have signed the router's certificate. Default: the system's."),
+            file_option("--certificate", "TLS: what this client shows. Default: none."),
+            file_option("--key", "TLS: the key of --certificate. Default: it is in the same file."),
+            user_option,
+            password_option,
+            file_option(
+                "--token-file",
+                "A token of OAuth, in place of user and password: this file's first line, read anew each time.",
+            ),
+            click.option(
+                "--mechanism",
+                metavar="NAME",
+                help="The only SASL mechanism to use, such as PLAIN or EXTERNAL. Default: the best that is offered.",
+            ),
+        ]
+    ):
+        command = option(command)
+    return command  # type: ignore[return-value]
+
+
+def link_options(function: F) -> F:
+    for option in reversed(
+        [
+            click.option("--ordered", is_flag=True, help="Try the URLs in their order (else a random one first)."),
+            click.option("--name", help="Container-id and link name: who this is when it comes back. Default: random."),
+            click.option(
+                "--journal",
+                type=click.Path(dir_okay=False),
+                help="A file that lets the next run under this name go on where this one was killed.",
+            ),
+            click.option(
+                "--connect-timeout",
+                "connect_timeout_s",
+                type=click.FloatRange(min=0, min_open=True),
+                default=30.0,
+                show_default=True,
+                help="Seconds until one of the routers must have answered.",
+            ),
+            click.option(
+                "--guarantee",
+                type=click.Choice(GUARANTEES),
+                default="exactly-once",
+                show_default=True,
+                help="The least guarantee to accept from the router.",
+            ),
+        ]
+    ):
+        function = option(function)
+    return access_options(function)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPlan:
+    """What `link_options` say."""
+
+    address: str
+    access: Access
+    ordered: bool
+    name: str | None
+    journal: str | None
+    connect_timeout_s: float
+    guarantee: str
+
+    def connect(self, role: str) -> Connection:
+        """A connection to use with `async with`. Lines about it begin with its name, or with `role` if it has none."""
+        import onceway
+
+        return onceway.connect(
+            self.access.urls,
+            container=self.name,
+            journal=self.journal,
+            ordered=self.ordered,
+            connect_timeout_s=self.connect_timeout_s,
+            on_report=report(self.name or role),
+            **self.access.shown(),
+        )
 
 
 def run_to_exit(main: Coroutine[Any, Any, int]) -> NoReturn:

@@ -41,7 +41,7 @@ def test(user: str, direction: str, address: str, file: str, groups: tuple[str, 
     from onceway import authentication, topology
     from router.config import is_dynamic
     from router.links.negotiation import Unauthorized
-    from router.policies import NOBODY, Identity, allowed
+    from router.policies import NOBODY, Identity, allowed, concerning
 
     loaded = topology.load(file)
     own = authentication.load(loaded)
@@ -54,7 +54,7 @@ def test(user: str, direction: str, address: str, file: str, groups: tuple[str, 
         click.echo(f"allowed: {file} has no policies, so everyone may use every address")
         return
     for number, policy in enumerate(policies):
-        if allowed((policy,), who, way, address, dynamic=is_dynamic(address)):
+        if allowed(concerning((policy,), who), who, way, address, dynamic=is_dynamic(address)):
             click.echo(f"allowed by policies[{number}]: {policy}")
             return
     click.echo(f"refused: {Unauthorized(who, way, address).description}")

@@ -25,7 +25,7 @@ LOOK_EVERY_S = 0.25
 LEAVE_WITHIN_S = 10.0  # after Ctrl-C
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(LinkPlan):
     count: int | None
     size: int
@@ -43,29 +43,11 @@ class Plan(LinkPlan):
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Messages a second, at most.")
 @click.option(
     "--timeout",
+    "timeout_s",
     type=click.FloatRange(min=0, min_open=True),
     help="Exit with code 1 if there is no credit or no outcome for this many seconds. Default: wait for ever.",
 )
-def command(
-    address: str,
-    urls: str,
-    ordered: bool,
-    name: str | None,
-    journal: str | None,
-    connect_timeout: float,
-    guarantee: str,
-    ca: str | None,
-    certificate: str | None,
-    key: str | None,
-    user: str | None,
-    password_file: str | None,
-    token_file: str | None,
-    mechanism: str | None,
-    count: int | None,
-    size: int,
-    rate: float | None,
-    timeout: float | None,
-) -> None:
+def command(**options: Any) -> None:
     """Publish each line of standard input, or --count messages, to ADDRESS. Wait until every subscriber has accepted.
 
     After 5 s without credit a line on stderr says why: nobody subscribes, or a subscription is slow or away. After 5 s
@@ -74,26 +56,7 @@ def command(
 
     A tally of the outcomes goes to stdout. The exit code is 1 unless every message was accepted.
     """
-    plan = Plan(
-        address,
-        urls,
-        ordered,
-        name,
-        journal,
-        connect_timeout,
-        guarantee,
-        ca,
-        certificate,
-        key,
-        user,
-        password_file,
-        token_file,
-        mechanism,
-        count,
-        size,
-        rate,
-        timeout,
-    )
+    plan = Plan(**options)
     run_to_exit(_publish(plan))
 
 

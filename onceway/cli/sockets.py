@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 
 from onceway import state
-from onceway.cli.options import FILE, say, state_dir_option
+from onceway.cli.options import file_option, password_option, say, state_dir_option, user_option
 from onceway.cli.secrets import read_secret
 from onceway.control import SUPERVISOR, socket_path
 from onceway.errors import UsageError
@@ -38,19 +38,9 @@ def socket_options(function: F) -> F:
 def listener_options(function: F) -> F:
     """Those of commands that read admin listeners, or control sockets in their place."""
     options = (
-        click.option(
-            "--ca", type=FILE, help="TLS: who may have signed the routers' certificates. Default: the system's."
-        ),
-        click.option(
-            "--user", envvar="ONCEWAY_USER", show_envvar=True, help="Who this is, to admin listeners with users."
-        ),
-        click.option(
-            "--password-file",
-            type=click.Path(dir_okay=False, allow_dash=True),
-            envvar="ONCEWAY_PASSWORD_FILE",
-            show_envvar=True,
-            help="The user's password is in this file's first line. Default: $ONCEWAY_PASSWORD, or ask for it.",
-        ),
+        file_option("--ca", "TLS: who may have signed the routers' certificates. Default: the system's."),
+        user_option,
+        password_option,
         state_dir_option,
         network_option,
     )

@@ -12,7 +12,7 @@ import click
 from onceway.cli.options import LinkPlan, Meter, link_options, run_to_exit, say, write_out
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(LinkPlan):
     count: int | None
     quiet: bool
@@ -49,29 +49,12 @@ class Tally:
     "printed.",
 )
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), help="Exit with code 1 if no message arrives for this many seconds."
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    help="Exit with code 1 if no message arrives for this many seconds.",
 )
-def command(
-    address: str,
-    urls: str,
-    ordered: bool,
-    name: str | None,
-    journal: str | None,
-    connect_timeout: float,
-    guarantee: str,
-    ca: str | None,
-    certificate: str | None,
-    key: str | None,
-    user: str | None,
-    password_file: str | None,
-    token_file: str | None,
-    mechanism: str | None,
-    count: int | None,
-    quiet: bool,
-    credit: int,
-    accept: str,
-    timeout: float | None,
-) -> None:
+def command(*, accept: str, **options: Any) -> None:
     """Receive from ADDRESS, print each message on a line and accept it; Ctrl-C ends it.
 
     Printing and accepting are two steps, and messages go through them in batches of up to --credit. So the output has
@@ -80,27 +63,7 @@ def command(
 
     The tally goes to stdout with --quiet, otherwise to stderr: stdout then holds the messages and nothing else.
     """
-    plan = Plan(
-        address,
-        urls,
-        ordered,
-        name,
-        journal,
-        connect_timeout,
-        guarantee,
-        ca,
-        certificate,
-        key,
-        user,
-        password_file,
-        token_file,
-        mechanism,
-        count,
-        quiet,
-        credit,
-        timeout,
-        accept == "before-printing",
-    )
+    plan = Plan(**options, accept_first=accept == "before-printing")
     run_to_exit(_subscribe(plan))
 
 

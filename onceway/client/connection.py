@@ -18,7 +18,7 @@ from typing import Any
 
 from amqp10.settings import ConnectionSettings
 from onceway.client.clock import now_s
-from onceway.client.credentials import Credentials, Login
+from onceway.client.credentials import Credentials, Login, login_for
 from onceway.client.driver import TCP_TIMEOUT_S, Driver
 from onceway.client.journal import Journal, MemoryJournal
 from onceway.client.protocol.contact import backoff_s
@@ -138,7 +138,7 @@ class Connection:
         self._urls = urls
         if credentials is not None and any(url.user is not None for url in urls):
             raise UsageError("credentials, and a user in a URL: give one of them")
-        self._logins = {url: Login(_credentials(url) or credentials) for url in urls}
+        self._logins = {url: login_for(url, credentials) for url in urls}
         if tls is None and any(url.secure for url in urls):
             tls = tls_context()
         self._driver = Driver(journal, on_report, close_timeout_s, tls)
@@ -408,7 +408,7 @@ class Connection:
         return named if self._login(url).credentials is None or named in self._urls else None
 
     def _login(self, url: RouterUrl) -> Login:
-        return self._logins.get(url) or Login(_credentials(url))
+        return self._logins.get(url) or login_for(url)
 
     def _settings(self, url: RouterUrl, end_point: bytes | None) -> ConnectionSettings:
         login = self._login(url)
@@ -426,10 +426,6 @@ class Connection:
             raise self._driver.error
         if self._driver.closing or self._runner is None:
             raise ConnectionClosed("the connection is closed")
-
-
-def _credentials(url: RouterUrl) -> Credentials | None:
-    return Credentials(url.user, url.password or "") if url.user is not None else None
 
 
 def _busy(owner: Publisher | Subscriber) -> bool:

@@ -15,6 +15,7 @@ from typing import Final
 from amqp10.errors import EncodeError
 from amqp10.sasl import Anonymous, Bearer, ClientChoice, ClientMechanism, External, Plain
 from amqp10.scram import HASHES, PLUS, Scram
+from onceway.client.urls import RouterUrl
 from onceway.errors import UsageError
 
 NONCE_BYTES: Final = 18
@@ -83,6 +84,11 @@ class Login:
             self._made.clear()  # one router's certificate after the other
             self._made[key] = _choice(self.credentials, plain, end_point)
         return self._made[key]
+
+
+def login_for(url: RouterUrl, credentials: Credentials | None = None) -> Login:
+    """With the user and password of the URL, if it has them."""
+    return Login(Credentials(url.user, url.password or "") if url.user is not None else credentials)
 
 
 def _choice(credentials: Credentials, plain: bool, end_point: bytes | None) -> ClientChoice:

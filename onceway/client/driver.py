@@ -130,7 +130,7 @@ class Driver:
         except OSError as error:
             return why_failed(error)
         self._wire = wire
-        ours = settings(url, _end_point(transport))
+        ours = settings(url, end_point_of(transport))
         self.pipelines = False  # until this one is open
         self.endpoint.connect(ours, now_s())
         self.step()
@@ -418,7 +418,7 @@ class Driver:
             self.loop.call_soon(self._on_report, report)
 
 
-def _end_point(transport: asyncio.BaseTransport) -> bytes | None:
+def end_point_of(transport: asyncio.BaseTransport) -> bytes | None:
     tls = transport.get_extra_info("ssl_object")
     certificate = tls.getpeercert(binary_form=True) if tls is not None else None
     return end_point(certificate) if certificate else None

@@ -141,6 +141,16 @@ def test_a_link_without_an_address_is_for_those_who_may_send_somewhere(policy: P
         )
 
 
+def test_whom_an_entry_concerns_is_found_once_not_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Identity] = []
+    concerns = Policy.concerns
+    monkeypatch.setattr(Policy, "concerns", lambda policy, who: asked.append(who) or concerns(policy, who))
+    config = RouterConfig("a", policies=(Policy(("alice",), send=("x",)), Policy(("alice",), send=("y",))))
+    assert all(config.allows(ALICE, "send", "y", anonymous=True) for _ in range(9))
+    assert asked == [ALICE, ALICE]
+    assert not replace(config, policies=()).allows(ALICE, "send", "y", anonymous=True), "a reload forgets it"
+
+
 def test_a_message_on_a_link_without_an_address_goes_where_an_entry_allows_that() -> None:
     alice = Identity("alice")
     config = RouterConfig(
