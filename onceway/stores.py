@@ -1,4 +1,5 @@
-"""Runs the stores of a file's pipes beside its routers: `onceway pipe serve`, a process for each store.
+"""Runs the stores of a file beside its routers, a process for each: `onceway pipe serve`, and `onceway retained serve`
+for those of MQTT's retained messages.
 
 A store that ends is started again after a pause that doubles while it keeps ending. Nothing here knows what a store
 does; the command is one of a package above this one.
@@ -16,17 +17,21 @@ from typing import Final
 
 from onceway.logs import Log
 from onceway.topology import Topology, format_duration
+from router.mqtt.retained import stores_of
 
 FIRST_PAUSE_S: Final = 0.1
 MOST_PAUSE_S: Final = 5.0
 STEADY_S: Final = 10.0  # after running that long, the next pause is FIRST_PAUSE_S again
 STOP_WITHIN_S: Final = 18.0
 
+RETAINED: Final = "retained:"
+
 Plan = tuple[tuple[object, ...], ...]
 
 
 def store_plans(topology: Topology) -> dict[str, Plan]:
-    """Each store of the file, with what it has to be started again for when it changes."""
+    """Each store of the file, with what it has to be started again for when it changes. Those of retained messages have
+    `retained:` in front of their names."""
     plans: dict[str, Plan] = {}
     for pipe in topology.addresses:
         for name, _, _ in pipe.stores:
@@ -34,6 +39,9 @@ def store_plans(topology: Topology) -> dict[str, Plan]:
                 *plans.get(name, ()),
                 (pipe.match, pipe.stores, pipe.store_data, pipe.store_metrics, pipe.retention_s, pipe.retention_octets),
             )
+    retained = topology.settings.mqtt_retained
+    for name in stores_of(topology.settings.address(retained)) if retained else ():
+        plans[RETAINED + name] = ((retained,),)
     return plans
 
 
@@ -165,10 +173,15 @@ class Stores:
 def store_command(
     file: Callable[[], Path], directory: Path, options: Sequence[str] = ()
 ) -> Callable[[str], Sequence[str]]:
-    """`python -m onceway pipe serve`, tied to this process; what the file names no place for is kept in `directory`."""
+    """The command of a store, tied to this process. What the file names no place for is kept in `directory`."""
 
     def command(name: str) -> Sequence[str]:
-        given = ("--store", name, "--default-data", str(directory / name), "--parent", str(os.getpid()))
-        return [sys.executable, "-m", "onceway", "pipe", "serve", str(file()), *given, *options]
+        kind, flag, data = "pipe", "--default-data", directory / "pipes" / name
+        if name.startswith(RETAINED):
+            name = name.removeprefix(RETAINED)
+            kind, flag, data = "retained", "--data", directory / "retained" / f"{name}.db"
+            data.parent.mkdir(parents=True, exist_ok=True)
+        given = ("--store", name, flag, str(data), "--parent", str(os.getpid()))
+        return [sys.executable, "-m", "onceway", kind, "serve", str(file()), *given, *options]
 
     return command

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from onceway.cli.log_options import log_options, start_logging
-from onceway.cli.options import Access, access_options, host_port, run_to_exit, say, without_password, write_out
+from onceway.cli.options import (
+    Access,
+    access_of_a_store,
+    access_options,
+    host_port,
+    run_to_exit,
+    say,
+    without_password,
+    write_out,
+)
 from onceway.cli.subscribe import show
 
 if TYPE_CHECKING:
@@ -38,23 +47,6 @@ _timeout = click.option(
     show_default=True,
     help="Seconds until one of them must have answered.",
 )
-
-
-def _access_of_a_store(function: Any) -> Any:
-    """Its routers are those of the file, if none are given."""
-    return access_options(
-        function,
-        click.option(
-            "--url",
-            "--router",
-            "urls",
-            envvar="ONCEWAY_URL",
-            show_envvar=True,
-            default="",
-            callback=without_password,
-            help="Routers to attach to. Default: those of the file.",
-        ),
-    )
 
 
 @click.group("pipe", context_settings={"help_option_names": ["-h", "--help"]})
@@ -227,7 +219,7 @@ def reset_command(topic: str, access: Access, stores: str, connect_timeout: floa
 @command.command("serve")
 @click.argument("what")
 @click.option("--store", "name", help="Which of the file's stores this is. Default: the only one.")
-@_access_of_a_store
+@access_of_a_store
 @click.option(
     "--data",
     metavar="DIR|URL",

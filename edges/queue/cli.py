@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,7 +60,12 @@ async def _serve(member: Member) -> int:
 
     stop = asyncio.Event()
     on_stop_signals(stop.set)
-    await stop.wait()
+    waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(member.until_failed())]
+    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
+    for each in done:
+        each.result()  # raises why the member cannot go on
     return 0
 
 
@@ -129,20 +133,16 @@ async def _be_member(job: Job, names: list[str], quorum: bool, options: dict[str
     from edges.queue.member import Member
 
     name, timeout_s = options["name"], options["connect_timeout"]
-    try:
-        member = Member(
-            options["access"].urls,
-            options["queue"],
-            name,
-            names,
-            directory=options["data"],
-            on_event=lambda event: say(f"[{name}] {event}"),
-            connect_timeout_s=timeout_s,
-            **options["access"].shown(),
-        )
-    except sqlite3.Error as error:
-        say(f"[{name}] --data {options['data']}: {error}")
-        return 2
+    member = Member(
+        options["access"].urls,
+        options["queue"],
+        name,
+        names,
+        directory=options["data"],
+        on_event=lambda event: say(f"[{name}] {event}"),
+        connect_timeout_s=timeout_s,
+        **options["access"].shown(),
+    )
     async with member:
         if quorum:
             try:

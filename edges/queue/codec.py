@@ -11,6 +11,7 @@ from typing import Any, Final
 from amqp10.decoder import decode_value
 from amqp10.encoder import encode_value
 from edges.queue import messages
+from onceway.errors import UsageError
 
 _KINDS: Final = {
     kind.__name__: kind
@@ -57,13 +58,23 @@ class Kept:
     """
 
     def __init__(self, path: Path) -> None:
-        self._database = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False)
-        self._database.execute("PRAGMA locking_mode=EXCLUSIVE")  # a second process of this member is refused
-        self._database.execute("PRAGMA journal_mode=WAL")  # one write to the disk for a transaction, not three
-        self._database.execute("PRAGMA synchronous=FULL")
-        self._database.execute("CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY, record BLOB)")
-        self._database.execute("CREATE TABLE IF NOT EXISTS lives (life INTEGER PRIMARY KEY)")
-        self.life = int(self._database.execute("INSERT INTO lives VALUES (NULL) RETURNING life").fetchone()[0])
+        """Raises UsageError: the file cannot be opened."""
+        self.path = path
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None, timeout=0.0, check_same_thread=False)
+            self._database.execute("PRAGMA locking_mode=EXCLUSIVE")  # a second process of this member is refused
+            self._database.execute("PRAGMA journal_mode=WAL")  # one write to the disk for a transaction, not three
+            self._database.execute("PRAGMA synchronous=FULL")
+            self._database.execute("CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY, record BLOB)")
+            self._database.execute("CREATE TABLE IF NOT EXISTS lives (life INTEGER PRIMARY KEY)")
+            inserted = self._database.execute("INSERT INTO lives VALUES (NULL) RETURNING life")
+            self.life = int(inserted.fetchone()[0])
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                remedy = "another process is this member; stop it, or give this one another name"
+            else:
+                remedy = f"{error}; is the directory there, may it be written, and is this a member's file?"
+            raise UsageError(f"{path}: {remedy}") from error
 
     def records(self) -> list[messages.Record]:
         """What earlier processes kept, in that order."""

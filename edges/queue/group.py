@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edges.queue.messages import Alive, Leave, Message
+from edges.queue.messages import Alive, Leave, Message, Outdated
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,7 @@ class Group:
         self._messages: list[Message] = [Alive(life, joining=True)]
         self._events: list[Event] = []
         self._has_left = False
+        self.outdated: int | None = None  # the later life in which others know this member (rule 4.6)
         self._changed(Joined(name))
 
     @property
@@ -107,6 +108,10 @@ class Group:
             if message.life >= self._lives.get(sender, 0) and self._heard.pop(sender, None) is not None:
                 self._changed(Left(sender))
             return
+        if isinstance(message, Outdated):
+            if (message.member, message.life) == (self.name, self._life):
+                self.outdated = message.known
+            return
         if isinstance(message, Alive) and not self._note_life(sender, message):
             return
         if sender not in self._lives or self._gone.get(sender, -1) >= self._lives[sender]:
@@ -137,7 +142,10 @@ class Group:
     def _note_life(self, sender: str, message: Alive) -> bool:
         """False if it is what an earlier process of this name said, which comes late."""
         known = self._lives.get(sender)
-        if message.life < (known or 0) or message.life <= self._gone.get(sender, -1):
+        latest = max(known or 0, self._gone.get(sender, -1) + 1)
+        if message.life < latest:
+            if message.joining:
+                self._messages.append(Outdated(sender, message.life, latest))
             return False
         self._lives[sender] = message.life
         if known is not None and message.life > known and self._heard.pop(sender, None) is not None:

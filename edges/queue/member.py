@@ -198,6 +198,17 @@ class Member:
                 self._view_changed.clear()
                 await self._view_changed.wait()
 
+    async def until_failed(self) -> None:
+        """Never returns.
+
+        Raises:
+            SubscriptionBroken: This member cannot go on.
+        """
+        while True:
+            self._check()
+            self._view_changed.clear()
+            await self._view_changed.wait()
+
     def declare_dead(self, member: str) -> None:
         """Says that this member has stopped for good (rule 2.6); over the protocol like Paxos it means nothing."""
         if isinstance(self._queue, Lamport):
@@ -278,6 +289,8 @@ class Member:
                 self._group.receive(sender, message, time.monotonic())
                 self._queue.receive(sender, message, time.monotonic())
                 self._act()
+                if self._group.outdated is not None:
+                    self._fail(SubscriptionBroken(self._why_not_heard()))
             self._to_do.put_nowait(delivery)
 
     async def _tick(self) -> None:
@@ -287,6 +300,13 @@ class Member:
             self._act()
             self._queue.tick(time.monotonic())
             self._act()
+
+    def _why_not_heard(self) -> str:
+        where = f" in {self._kept.path}" if self._kept is not None else ""
+        return (
+            f"others know a later process of member {self.name} than this one{where}, and do not hear it: give it the "
+            "directory that this member had, or another name"
+        )
 
     def _on_gap(self, gap: object) -> None:
         """Lamport's members cannot go on without what they missed. The others ask again for it."""

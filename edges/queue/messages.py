@@ -179,9 +179,17 @@ class Leave:
     life: int
 
 
-Message = (
-    Element | Dequeue | Ack | Pop | Request | Phase1A | Phase1B | Phase2A | Phase2B | Decision | Behind | Alive | Leave
-)
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A member that joins in this life is known in a later one, so it is not heard (rule 4.6)."""
+
+    member: str
+    life: int
+    known: int
+
+
+_OfQueue = Element | Dequeue | Ack | Pop | Request | Phase1A | Phase1B | Phase2A | Phase2B | Decision | Behind
+Message = _OfQueue | Alive | Leave | Outdated
 
 
 # What a protocol asks of the layer around it, in this order

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from onceway.cli.log_options import cannot_open, log_options, read_options
-from onceway.cli.options import Access, access_options, run_to_exit, say
+from onceway.cli.options import Access, access_of_a_store, run_to_exit, say
 
 
 @click.group("retained", context_settings={"help_option_names": ["-h", "--help"]})
@@ -22,13 +23,18 @@ def command() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--store", "name", required=True, help="The store's name in the file.")
 @click.option("--data", required=True, help="A file, or the URL of a PostgreSQL database: the store's own.")
-@access_options
+@access_of_a_store
+@click.option("--parent", type=int, hidden=True, help="End when this process, the parent, ends.")
 @log_options
-def serve_command(file: Path, name: str, data: str, access: Access, **options: Any) -> None:
+def serve_command(file: Path, name: str, data: str, access: Access, parent: int | None, **options: Any) -> None:
     """Run a store of the topology file FILE, in the foreground."""
     from onceway import logs, topology
+    from onceway.parent import die_with
+    from onceway.values import format_host_port
     from router.mqtt.retained import stores_of
 
+    if parent is not None:
+        die_with(parent)
     log = read_options(options)
     try:
         logs.configure(log)
@@ -40,7 +46,8 @@ def serve_command(file: Path, name: str, data: str, access: Access, **options: A
     if name not in stores:
         say(f'{file}: no store "{name}" of retained messages; there are {", ".join(stores) or "none"}')
         sys.exit(2)
-    run_to_exit(_serve(name, address, data, access))
+    of_file = ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
+    run_to_exit(_serve(name, address, data, replace(access, urls=access.urls or of_file)))
 
 
 async def _serve(name: str, address: str, data: str, access: Access) -> int:

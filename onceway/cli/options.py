@@ -169,6 +169,23 @@ def access_options(function: F, urls: Callable[[F], F] = url_option) -> F:
     return command  # type: ignore[return-value]
 
 
+def access_of_a_store(function: F) -> F:
+    """`access_options` of a store: its routers are those of the file, if none are given."""
+    return access_options(
+        function,
+        click.option(
+            "--url",
+            "--router",
+            "urls",
+            envvar="ONCEWAY_URL",
+            show_envvar=True,
+            default="",
+            callback=without_password,
+            help="Routers to attach to. Default: those of the file.",
+        ),
+    )
+
+
 def link_options(function: F) -> F:
     for option in reversed(
         [

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "--stores",
     metavar="NAMES",
-    help="Run only these stores of the file's pipes, separated by commas; empty: none. Default: all; none with --only.",
+    help="Run only these stores of the file, separated by commas; empty: none. Default: all; none with --only.",
 )
 @state_dir_option
 @log_options
@@ -59,7 +59,7 @@ def command(
     state_dir: Path | None,
     **log: Any,
 ) -> None:
-    """Run every router of the topology FILE, and every store of its pipes, as a process of its own.
+    """Run every router and every store of the topology FILE, as a process of its own each.
 
     Shows a live table on a terminal, and a line for each change elsewhere. Restarts a router that dies.
     SIGTERM or Ctrl-C drains and stops all routers; a second one stops them at once.
@@ -129,7 +129,7 @@ def command(
                 kept = supervisor.reloading.kept
                 return kept if kept.exists() else loaded.path
 
-            kept_in = store_command(file, directory / "pipes", options.arguments())
+            kept_in = store_command(file, directory, options.arguments())
             async with Stores(
                 loaded, run_stores, kept_in, reporter.said, reporter.log, restart=not no_restart
             ) as running:

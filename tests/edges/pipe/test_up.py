@@ -18,7 +18,7 @@ def pid_of_store(up: Program, start: int) -> int:
     """Of the store's process, that was started so many times before."""
 
     def started() -> list[str]:
-        return re.findall(r"started, pid (\d+)  .*event=store_started ", up.errors)
+        return re.findall(r"started, pid (\d+)  .*event=store_started store=[^:\n]+$", up.errors, re.MULTILINE)
 
     wait_until(lambda: len(started()) > start, f"start {start} of the store\n{up.errors}")
     return int(started()[start])
@@ -28,8 +28,11 @@ def test_up_runs_the_stores_restarts_and_stops_them(tmp_path: Path) -> None:
     network = PipeNetwork(tmp_path, ("a",), {"jobs": ("s",)})
     state = tmp_path / "state"
     path = network.topology_path
+    retained = '{topics: {"#": telemetry}, retained: {address: kept, stores: [r]}}'
+    path.write_text(f"{path.read_text()}mqtt: {retained}\n")
     with Program([*COMMAND, "up", str(path), "--state-dir", str(state)]) as up:
         wait_until(lambda: "event=pipe_primary" in up.errors, f"the store subscribes\n{up.errors}")
+        wait_until(lambda: "event=retained_serves" in up.errors, f"that of retained messages, too\n{up.errors}")
         assert onceway("pipe", "push", "jobs", "one", "--url", network.urls()).returncode == 0
         os.kill(pid_of_store(up, 0), signal.SIGKILL)
         second = pid_of_store(up, 1)
@@ -41,6 +44,7 @@ def test_up_runs_the_stores_restarts_and_stops_them(tmp_path: Path) -> None:
         assert "stopped  " in up.errors
         assert not Path(f"/proc/{second}").exists()
     assert (state / "live" / "pipes" / "s" / "store").exists()
+    assert (state / "live" / "retained" / "r.db").exists()
     assert f"[store s] does not answer at 127.0.0.1:{network.ports['s']}: pushes to jobs wait" in (
         onceway("status", path, "--timeout", "60").stdout
     )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from edges.queue.codec import made, plain
+import pytest
+
+from edges.queue.codec import Kept, made, plain
 from edges.queue.messages import AcceptedAt, Ballot, Element, ElementId, Phase1B, Serial, Value
+from onceway.errors import UsageError
 from tests.cli.conftest import onceway
 from tests.live import LiveNetwork
 from tests.running import module
@@ -24,6 +27,10 @@ def test_an_element_goes_in_and_comes_out_once(tmp_path: Path) -> None:
             assert (taken.returncode, taken.stdout) == (0, "one element\n")
             taken = onceway("queue", "dequeue", *group, "--name", "y")
             assert (taken.returncode, taken.stdout) == (1, "")
+            (elsewhere := tmp_path / "elsewhere").mkdir()
+            late = onceway("queue", "serve", *group, "--name", "y", "--data", str(elsewhere))  # ends by itself
+            assert late.returncode == 1
+            assert f"in {elsewhere}/jobs.y.queue, and do not hear it: give it the directory that" in late.stderr
     finally:
         network.close()
 
@@ -32,6 +39,15 @@ def test_a_name_that_is_no_member_is_bad_input(tmp_path: Path) -> None:
     refused = onceway("queue", "length", "jobs", "--members", "x,y", "--name", "z", "--data", str(tmp_path))
     assert refused.returncode == 2
     assert "z is not among --members x,y" in refused.stderr
+
+
+def test_a_directory_that_is_missing_is_named_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere/jobs\.x\.queue: .*; is the directory there"):
+        Kept(tmp_path / "nowhere" / "jobs.x.queue")
+    first = Kept(tmp_path / "jobs.x.queue")
+    with pytest.raises(UsageError, match="another process is this member"):
+        Kept(tmp_path / "jobs.x.queue")
+    first.close()
 
 
 def test_what_members_say_is_the_same_after_the_wire() -> None:

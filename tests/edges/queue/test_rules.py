@@ -17,6 +17,7 @@ from edges.queue.messages import (
     ElementId,
     Leave,
     Message,
+    Outdated,
     Request,
     Send,
     Serial,
@@ -172,6 +173,20 @@ def test_a_member_that_starts_again_has_failed_and_joined() -> None:
     said(group, "b", Alive(1))
     happened = said(group, "b", Alive(2, joining=True))
     assert [type(event) for event in happened] == [Failed, NewEpoch, Joined, NewEpoch]
+
+
+def test_a_member_that_joins_in_an_older_life_is_told_so() -> None:
+    group, old = Group("b", 1, 0.0), Group("a", 1, 0.0)
+    said(group, "a", Alive(2))
+    group.messages()
+    assert said(group, "a", Alive(1)) == []
+    assert group.messages() == []  # it may have come late
+    said(group, "a", Alive(1, joining=True))
+    (answer,) = group.messages()
+    assert answer == Outdated("a", 1, 2)
+    said(old, "b", answer)
+    assert old.outdated == 2
+    assert not said(Group("a", 3, 0.0), "b", answer)
 
 
 def test_a_member_that_left_leads_nobody() -> None:
