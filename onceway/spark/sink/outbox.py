@@ -206,7 +206,7 @@ class Outbox:
                 # before `done`: a batch that is done can be cleaned, and must be known even then
                 self.last = number
                 identity = {"version": VERSION, "uuid": self.uuid, "owner": self.owner, "last": self.last}
-                _DOCUMENTS.replace_shared(self.location / "outbox.json", identity)
+                _DOCUMENTS.write(self.location / "outbox.json", identity)
             _DOCUMENTS.create(self._done_path(manifest.name), document)
             if not keep_files:
                 shutil.rmtree(self.directory(manifest.name), ignore_errors=True)

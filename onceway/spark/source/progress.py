@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onceway.spark.errors import SparkSourceError, WalError
-from onceway.spark.files import Documents
+from onceway.spark.files import Documents, is_bucket, remove_unfinished
 from onceway.spark.source.ingests import say
 from onceway.spark.source.journal import Gap
 from onceway.spark.wal import Wal
@@ -24,7 +24,10 @@ class Progress:
 
     def __init__(self, wal: Wal, reader: str = "query") -> None:
         self._uuid = wal.uuid
-        self._document = wal.document(f"reader-{reader}.json", _DOCUMENTS)
+        name = f"reader-{reader}.json"
+        self._document = wal.document(name, _DOCUMENTS)
+        if not is_bucket(wal.location):
+            remove_unfinished(wal.location, f"{name}.")
         self.begun = False
         self.initial: dict[int, int] | None = None  # where the batch began that Spark numbers 0
         self.committed: dict[int, int] | None = None  # Spark's last commit; an older one, or none, only delays trimming
