@@ -46,6 +46,19 @@ def test_the_nearest_with_credit_gets_it_and_equally_near_ones_share() -> None:
     mesh.assert_settled()
 
 
+def test_who_has_much_in_hand_gets_consecutive_messages_at_once() -> None:
+    """Protocol 16.3.2: half as many as it has make little difference; where nobody has any, all get the same."""
+    mesh = Mesh("a", address=QUEUE)
+    consumers = [mesh.subscriber("a", name, accepts=False) for name in ("s0", "s1")]
+    publisher = mesh.publisher("a")
+    publisher.send(*[f"m{i}" for i in range(16)])
+    assert [len(consumer.got) for consumer in consumers] == [8, 8]
+    publisher.send(*[f"n{i}" for i in range(4)])
+    publisher.send(*[f"o{i}" for i in range(4)])
+    more = sorted([got.body for got in consumer.got[8:]] for consumer in consumers)
+    assert more == [["n0", "n1", "n2", "n3"], ["o0", "o1", "o2", "o3"]]
+
+
 def test_what_a_consumer_may_have_had_does_not_overtake_what_it_has_given_back() -> None:
     """Protocol 16.4.5. The RETURN of m0 has arrived, what was assigned is lost with the session (seed 23845914)."""
     mesh = Mesh("ab", address=QUEUE)

@@ -71,7 +71,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_accepted_and_left": ([(Nobody, "take_over", always([]))], "G2"),
     "queue_attach_that_is_read_late": ([(Consumer, "unproven", cast("Any", property(always(False))))], "G2"),
     "queue_settled_where_a_consumer_has_gone": ([(QueueRecords, "_reach", say_nothing)], "G4"),
-    "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "_may_assign", always(True))], "G2"),
+    "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "may_assign", always(True))], "G2"),
     "queue_given_back_and_assigned_again": ([(FreeRecords, "first", always(OPEN))], "G3"),
     "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),
     "queue_expires_where_nobody_has_credit": ([(Expiring, "_may_go", always(False))], "G4"),

@@ -61,4 +61,4 @@ class QueueAddress(Address):
         super().flush()
         self.egress.forget_nobody()
         self.deliveries.tell_credit()
-        self.records.distribute()
+        self.records.assigning.distribute()

@@ -2,19 +2,19 @@
 
 A record that is not done is `free`, or in `owed` or `syncing` of entries of consumers: of one that it is assigned to,
 or of several of which any may hold it, as an earlier ingress may have assigned it to them. Free records go to consumers
-with credit, in `distribute`.
+with credit (`assigning`).
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
 from router.core.intervals import IntervalSet, Range, union
 from router.core.publisher import Publisher
-from router.core.queue.consumer import NOBODY, NOBODYS_TERM, Grant
+from router.core.queue.assigning import Assigning
+from router.core.queue.consumer import NOBODY, NOBODYS_TERM
 from router.core.queue.expiring import Expiring
 from router.core.queue.free import FreeRecords, Groups, added
 from router.core.records import Records
@@ -37,17 +37,6 @@ class Doubt:
         self.unheard = dict.fromkeys(unheard)  # consumers that have not said what they hold
 
 
-class ConsumerGrant(Grant):
-    """A consumer's credit, valid under its term."""
-
-    __slots__ = ("home", "term")
-
-    def __init__(self, home: str, term: Term) -> None:
-        super().__init__()
-        self.home = home
-        self.term = term
-
-
 class QueueRecords(Records):
     """What was sent to a queue through this router and is not settled."""
 
@@ -60,7 +49,7 @@ class QueueRecords(Records):
         self.repeated = IntervalSet()  # not done, and an earlier ingress may have had it
         self.doubted = IntervalSet()  # consumers', and none of these is sure to hold it, or has been assigned it as new
         self.doubts: dict[Publisher, Doubt] = {}
-        self.grants: dict[SubscriptionEntry, ConsumerGrant] = {}
+        self.assigning = Assigning(self)
         self.failures: dict[int, int] = {}  # position -> how many consumers have failed with it
         self.elsewhere: dict[int, dict[m.SubscriptionName, Term]] = {}  # position -> who does not get it, as attached
         self.gone: dict[str, SubscriptionEntry] = {}  # router -> its consumers that have gone
@@ -71,7 +60,7 @@ class QueueRecords(Records):
         return {
             m.AcceptSync: self.on_accept_sync,
             m.Reason: self.on_reason,
-            m.Credit: self.on_credit,
+            m.Credit: self.assigning.on_credit,
             m.Return: self.on_return,
             m.Hold: self.on_hold,
         }
@@ -97,7 +86,7 @@ class QueueRecords(Records):
     def on_hold(self, sender: str, message: m.Hold) -> None:
         """A consumer holds these, and no others (protocol 16.4)."""
         publisher = self.address.ingress.publishers.get(message.publisher)
-        entry = self._entry(sender, message.name, message.subscription_term)
+        entry = self.entry_of(sender, message.name, message.subscription_term)
         doubt = self.doubts.get(publisher) if publisher is not None else None
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
             return
@@ -226,10 +215,10 @@ class QueueRecords(Records):
         ]
 
     def _restore_if_covered(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
-        if self._is_covered(publisher, entry):
+        if self.is_covered(publisher, entry):
             self.restore(publisher, entry)
 
-    def _is_covered(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
+    def is_covered(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
         if entry.name == NOBODY:
             return True
         return entry.home is not None and entry.name in publisher.covered.get(entry.home, ())
@@ -247,7 +236,7 @@ class QueueRecords(Records):
         if not owed:
             return
         # else one that is not known here may hold it
-        sure = self._may_assign() and entry.name != NOBODY
+        sure = self.may_assign() and entry.name != NOBODY
         in_doubt, overtaken = self.groups.in_doubt(entry), self.free.first_of_groups()
         first_free = self.free.first()
         others = union([s for each in self.owing if each is not entry for s in (each.owed, each.syncing)])
@@ -255,7 +244,7 @@ class QueueRecords(Records):
             entry.owed.remove(low, high)
             for start, stop in others.overlap(low, high):
                 in_doubt.update([kind.group for kind, _, _ in self.free.alike(start, stop) if kind.group is not None])
-                self._assign(publisher, entry, start, stop, message_format, held=True)
+                self.assign(publisher, entry, start, stop, message_format, held=True)
             for start, stop in others.missing([(low, high)]):
                 for kind, a, b in self.free.alike(start, stop):
                     group = kind.group
@@ -265,7 +254,7 @@ class QueueRecords(Records):
                         held = not sure or a > first_free
                     else:
                         held = not sure or not self._may_have(entry, group, in_doubt)
-                    self._assign(publisher, entry, a, b, message_format, held=held)
+                    self.assign(publisher, entry, a, b, message_format, held=held)
 
     def _may_have(self, entry: SubscriptionEntry, group: int, in_doubt: set[int]) -> bool:
         """Says whether the group is no other consumer's. It is this one's then (protocol 16.9)."""
@@ -291,36 +280,7 @@ class QueueRecords(Records):
 
     # ---------------------------------------------------------------------------------------------------- assignment
 
-    def on_credit(self, sender: str, message: m.Credit) -> None:
-        """A consumer takes so many deliveries from here (protocol 16.3)."""
-        entry = self._entry(sender, message.name, message.term)
-        if entry is None:
-            return
-        grant = self._grant(entry)
-        if grant is None:
-            grant = self.grants[entry] = ConsumerGrant(sender, message.term)
-        if grant.round != message.round:
-            grant.begin(message.round)
-        grant.limit = message.limit
-        self.core.touch(self.address)
-
-    def _stop(self, entry: SubscriptionEntry, number: int) -> None:
-        """Something has come back for lack of credit: the order would be lost if more were assigned before all of the
-        round has come back (protocol 16.3)."""
-        grant = self._grant(entry)
-        if grant is not None and grant.round == number and not grant.stopped:
-            grant.stopped = True
-            grant.limit = grant.used
-            self.core.send_to(grant.home, m.Stopped(self.address.name, entry.name, entry.term, number))
-
-    def _grant(self, entry: SubscriptionEntry) -> ConsumerGrant | None:
-        grant = self.grants.get(entry)
-        if grant is not None and (grant.term != entry.term or grant.home != entry.home):
-            del self.grants[entry]
-            return None
-        return grant
-
-    def _entry(self, sender: str, name: m.SubscriptionName, term: Term) -> SubscriptionEntry | None:
+    def entry_of(self, sender: str, name: m.SubscriptionName, term: Term) -> SubscriptionEntry | None:
         """Returns the consumer if it is attached there under that term."""
         if name == NOBODY:
             if sender not in self.gone:
@@ -329,103 +289,11 @@ class QueueRecords(Records):
         entry = self.subscriptions.get(name)
         return entry if entry is not None and entry.term == term and entry.home == sender else None
 
-    def distribute(self) -> None:
-        """Assigns what is free to consumers with credit: the nearest first, and of these the one that has least
-        (protocol 16.3)."""
-        if not (self.free.starts and self._may_assign()):
-            return
-        if not self.subscriptions and self.address.config.no_subscribers == "accept":
-            self._accept_for_nobody()
-        if not self.grants:
-            return
-        ready = {entry: grant for entry in list(self.grants) if (grant := self._grant(entry)) and grant.left > 0}
-        if not ready:
-            return
-        waiting = self._waiting(ready) if self.free.kinds else ()
-        for start, stop, group in self.free.in_order(waiting):
-            for run, low, high in self.runs.pieces(start, stop):
-                if not ready:
-                    return
-                first, last = run.start + low, run.start + high
-                for a, b in self._alike(first, last):
-                    self._distribute(run.publisher, a, b, run.message_format, ready, group)
-
-    def _waiting(self, ready: dict[SubscriptionEntry, ConsumerGrant]) -> set[int]:
-        """Returns the groups that wait for their consumers (protocol 16.9)."""
-        in_doubt = self.groups.in_doubt()
-        if self.elsewhere:
-            return in_doubt  # what one has declined may be another's
-        names = {None, *[entry.name for entry in ready]}
-        groups = {kind.group for kind in self.free.by_kind if kind.group is not None}
-        return in_doubt | {group for group in groups if self.groups.holder(group) not in names}
-
-    def _may_assign(self) -> bool:
+    def may_assign(self) -> bool:
         """Says whether every consumer is known that may hold what was sent again (protocol 16.2)."""
         return self.core.may_accept(self.address)
 
-    def _alike(self, start: int, stop: int) -> list[Range]:
-        """Splits a stretch where some of it must not go to all consumers, or not as it is."""
-        special = [at for at in (*self.elsewhere, *self.failures) if start <= at < stop]
-        if not special:
-            return [(start, stop)]
-        cuts = sorted({start, stop, *special, *[at + 1 for at in special]})
-        return list(pairwise(cuts))
-
-    def _distribute(
-        self,
-        publisher: Publisher,
-        start: int,
-        stop: int,
-        message_format: int,
-        ready: dict[SubscriptionEntry, ConsumerGrant],
-        group: int | None = None,
-    ) -> None:
-        excluded = self.elsewhere.get(start, {})
-        able = [
-            entry for entry in ready if excluded.get(entry.name) != entry.term and self._is_covered(publisher, entry)
-        ]
-        if group is not None and able:
-            able = self._of_group(group, able, excluded)
-        while start < stop and able:
-            has = {each: each.syncing.size for each in self._nearest(able)}
-            share = -(-(stop - start) // len(has))
-            while start < stop and has:
-                entry = min(has, key=has.__getitem__)
-                grant = ready[entry]
-                n = min(grant.left, share, stop - start)
-                self.free.remove(start, start + n)
-                self._assign(publisher, entry, start, start + n, message_format)
-                start += n
-                has[entry] += n
-                if grant.left <= 0:
-                    del ready[entry], has[entry]
-                    able.remove(entry)
-
-    def _of_group(
-        self, group: int, able: list[SubscriptionEntry], excluded: dict[m.SubscriptionName, Term]
-    ) -> list[SubscriptionEntry]:
-        """Returns who of these may get what is free of the group: its holder; whoever is chosen now, if it has none;
-        any, if the holder has declined it (protocol 16.9)."""
-        holder = self.groups.holder(group)
-        if holder is None:
-            chosen = min(self._nearest(able), key=lambda each: each.syncing.size)
-            self.groups.assigned(group, chosen.name)
-            return [chosen]
-        if holder in excluded and excluded[holder] == self.subscriptions[holder].term:
-            return able
-        found = [entry for entry in able if entry.name == holder]
-        if found:
-            self.groups.assigned(group, holder)
-        return found
-
-    def _nearest(self, entries: list[SubscriptionEntry]) -> list[SubscriptionEntry]:
-        if len(entries) == 1:
-            return entries[:]
-        costs = [self.core.cost(each.home or "") for each in entries]
-        least = min(costs)
-        return [each for each, cost in zip(entries, costs, strict=True) if cost == least]
-
-    def _assign(
+    def assign(
         self,
         publisher: Publisher,
         entry: SubscriptionEntry,
@@ -436,7 +304,7 @@ class QueueRecords(Records):
         held: bool = False,
     ) -> None:
         assert entry.home is not None
-        grant = self._grant(entry)
+        grant = self.assigning.grant_of(entry)
         if grant is not None and not held:
             grant.used += stop - start
         entry.syncing.add(start, stop)
@@ -480,7 +348,7 @@ class QueueRecords(Records):
 
     def on_accept_sync(self, sender: str, message: m.AcceptSync) -> None:
         """A consumer has accepted: the record is done, whoever else may have held it (protocol 16.5)."""
-        entry = self._entry(sender, message.name, message.term)
+        entry = self.entry_of(sender, message.name, message.term)
         if entry is None:
             return
         done: list[Range] = []
@@ -517,7 +385,7 @@ class QueueRecords(Records):
                 for at in range(start, stop):
                     table.pop(at, None)
 
-    def _accept_for_nobody(self) -> None:
+    def accept_for_nobody(self) -> None:
         """The shared subscription has no member any more (protocol 16.12.1)."""
         ranges = list(self.free)
         for start, stop in ranges:
@@ -536,7 +404,7 @@ class QueueRecords(Records):
 
     def on_return(self, sender: str, message: m.Return) -> None:
         """A consumer gives deliveries back: they are free again (protocol 16.5)."""
-        entry = self._entry(sender, message.name, message.term)
+        entry = self.entry_of(sender, message.name, message.term)
         if entry is None:
             return
         for start, stop, why in message.ranges:
@@ -546,7 +414,7 @@ class QueueRecords(Records):
                     for position in range(low, high):
                         self.elsewhere.setdefault(position, {})[entry.name] = entry.term
             if why & m.Why.UNSENT:
-                self._stop(entry, message.round)
+                self.assigning.stop(entry, message.round)
             if why & m.Why.FAILED:
                 found = self._count_failures(found)
             self._freed(found)
@@ -612,7 +480,7 @@ class QueueRecords(Records):
     def discard_owed(self, entry: SubscriptionEntry) -> None:
         self._of_replaced = [*entry.owed.take(), *entry.syncing.take()]
         self.owing.pop(entry, None)
-        self.grants.pop(entry, None)
+        self.assigning.grants.pop(entry, None)
 
     def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None:
         gone = self.gone.pop(router, None)
@@ -624,7 +492,7 @@ class QueueRecords(Records):
         """It has gone for good: what it held undecided is free (protocol 16.6)."""
         ranges = [*entry.owed.take(), *entry.syncing.take()]
         self.owing.pop(entry, None)
-        self.grants.pop(entry, None)
+        self.assigning.grants.pop(entry, None)
         for doubt in self.doubts.values():
             doubt.unheard.pop(entry, None)
         self._freed(ranges)
@@ -634,7 +502,7 @@ class QueueRecords(Records):
         """What it holds stays its own; it gets nothing new (protocol 16.6)."""
         entry.home = None
         entry.since = self.core.now
-        self.grants.pop(entry, None)
+        self.assigning.grants.pop(entry, None)
 
     def status(self) -> dict[str, object]:
         return {**super().status(), "free": self.free.size}
