@@ -215,7 +215,7 @@ def test_what_a_killed_writer_had_not_renamed_is_removed(tmp_path: Path) -> None
     names = ["wal.json.1a2b3c4d.new", "reader-a.json.1a2b3c4d.new", "0/link.json.1a2b3c4d.new", "0/epoch.5e6f7a8b.new"]
     for name in [*names, "reader-b.json.1a2b3c4d.new"]:
         Path(wal.location, name).write_text("{")
-    Progress(log(tmp_path), "a")
+    Progress(log(tmp_path), "a").begin()
     Life(wal, epoch=20).close()
     # another query may be about to rename its own
     assert [path.name for path in Path(wal.location).rglob("*.new")] == ["reader-b.json.1a2b3c4d.new"]

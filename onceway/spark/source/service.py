@@ -124,18 +124,21 @@ class Service:
 
 def status_of(wal: Wal) -> dict[str, Any]:
     """The log's slots and its readers' lag.  A reader's position is the end of its last batch but one (Spark commits
-    a batch when it plans the next)."""
-    readers = {name: Progress(wal, name).committed or {} for name in wal.readers()}
+    a batch when it plans the next); `batch` has what runs now, where that takes long."""
+    readers = {name: Progress(wal, name) for name in wal.readers()}
     slots = [_slot_status(wal, wal.slot(number), readers) for number in wal.slots]
     return {"log": wal.location, "subscription": wal.subscription, "partitions": wal.partitions, "slots": slots}
 
 
-def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, dict[int, int]]) -> dict[str, Any]:
+def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, Progress]) -> dict[str, Any]:
     number, start, end = reader.number, reader.start(), reader.end()
-    lags = {}
-    for name, positions in readers.items():
-        at = min(max(positions.get(number, start), start), end)
+    lags: dict[str, dict[str, Any]] = {}
+    for name, progress in readers.items():
+        at = min(max((progress.committed or {}).get(number, start), start), end)
         lags[name] = {"position": at, "rows": end - at, "bytes": reader.bytes_between(at, end)}
+        if progress.planned is not None:
+            ends, since = progress.planned
+            lags[name]["batch"] = {"rows": max(0, ends.get(number, at) - at), "since": since}
     return {
         "slot": number,
         "topic": wal.slots[number],
@@ -165,6 +168,11 @@ class LogCollector:
         behind = GaugeMetricFamily(
             "onceway_ingest_reader_lag_bytes", "Payload bytes of these rows.", labels=[*labels, "reader"]
         )
+        under_way = GaugeMetricFamily(
+            "onceway_ingest_reader_batch_rows",
+            "Rows of a batch that runs for some seconds.",
+            labels=[*labels, "reader"],
+        )
         for slot in status_of(self._wal)["slots"]:
             of = [slot["topic"], str(slot["partition"])]
             held.add_metric(of, float(bool(slot["holder"])))
@@ -173,10 +181,11 @@ class LogCollector:
             for name, reader in slot["readers"].items():
                 lag.add_metric([*of, name], reader["rows"])
                 behind.add_metric([*of, name], reader["bytes"])
-        return [held, rows, size, lag, behind]
+                under_way.add_metric([*of, name], reader["batch"]["rows"] if "batch" in reader else 0)
+        return [held, rows, size, lag, behind, under_way]
 
 
-def table_of(status: dict[str, Any]) -> Sequence[str]:
+def table_of(status: dict[str, Any], now: float) -> Sequence[str]:
     """Lines for people."""
     lines = [f"{status['log']}  subscription {status['subscription']}"]
     for slot in status["slots"]:
@@ -184,5 +193,8 @@ def table_of(status: dict[str, Any]) -> Sequence[str]:
         holder = slot["holder"] or "nobody"
         lines.append(f"  {name}  rows {slot['start']} to {slot['end']}, {slot['bytes']} bytes, received by {holder}")
         for reader, lag in slot["readers"].items():
-            lines.append(f"    {reader}  at {lag['position']}, {lag['rows']} rows and {lag['bytes']} bytes behind")
+            line = f"    {reader}  at {lag['position']}, {lag['rows']} rows and {lag['bytes']} bytes behind"
+            if batch := lag.get("batch"):
+                line += f"; a batch with {batch['rows']} of them began {now - batch['since']:.0f} s ago"
+            lines.append(line)
     return lines

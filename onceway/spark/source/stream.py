@@ -301,6 +301,7 @@ class Stream:
             options = replace(options, topics=tuple(known))
         self._ingests = (ingests or (Ingests if options.ingest == "driver" else Apart))(options, self.wal)
         self._progress = Progress(self.wal, options.reader)
+        self._progress.begin()
         self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered, self._progress)
         topics = options.topic_pattern or ", ".join(options.topics)
         routers = ", ".join(map(str, parse_urls(options.url)))  # without a password
@@ -358,6 +359,7 @@ class Stream:
         if self._topics is not None:
             self._take_up(self._topics.found())
         self._ingests.check()
+        self._progress.end_batch()  # Spark asks when it is done
         begins = self._log.begins(start)
         available = self._log.ends() if self._frozen is None else self._frozen
         ends = {slot: max(begins[slot], end) for slot, end in available.items()}
@@ -420,6 +422,7 @@ class Stream:
         self._unsure = False
         if ends != begins:
             self._progress.note_begun(start.positions if start == self._initial else None)
+            self._progress.plan(ends)
         return tasks(self._log.readers, begins, ends, self._options)
 
     def commit(self, end: Offset) -> None:
@@ -452,6 +455,7 @@ class Stream:
     def stop(self) -> None:
         if self._topics is not None:
             self._topics.stop()
+        self._progress.end_batch()
         self._ingests.stop()
 
 
