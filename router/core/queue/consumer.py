@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from router.core.intervals import IntervalSet, count
 from router.core.irregular import Irregular, State
@@ -43,8 +43,6 @@ class Consumer(Subscriber):
 
     __slots__ = ("grants", "proven", "withheld")
 
-    deliveries: QueueDeliveries
-
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.owes = IntervalSet()
@@ -60,11 +58,11 @@ class Consumer(Subscriber):
     def heard(self) -> None:
         if self.unproven:
             self.proven = True
-            self.deliveries.proved(self)
+            cast("QueueDeliveries", self.deliveries).proved(self)
 
     def pump(self, cache: dict[object, object] | None = None) -> None:
         super().pump(cache)
-        self.deliveries.credit_changed(self)
+        cast("QueueDeliveries", self.deliveries).credit_changed(self)
 
     def room(self) -> int:
         """Returns how many deliveries it takes beyond those that wait here already."""

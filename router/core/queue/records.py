@@ -40,8 +40,6 @@ class Doubt:
 class QueueRecords(Records):
     """What was sent to a queue through this router and is not settled."""
 
-    address: QueueAddress
-
     def __init__(self, address: QueueAddress, first_position: int) -> None:
         super().__init__(address, first_position)
         self.free = FreeRecords()
