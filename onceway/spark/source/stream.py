@@ -23,7 +23,7 @@ from typing import Any, Final
 from onceway.client.urls import parse_urls
 from onceway.spark.errors import CheckpointIsNew, DataLoss, OffsetError, OptionError
 from onceway.spark.options import MIB, SourceOptions
-from onceway.spark.source.apart import Apart
+from onceway.spark.source.apart import Apart, LoggedTopics
 from onceway.spark.source.ingests import ATTACH_WITHIN_S, Ingests, say
 from onceway.spark.source.journal import GAPS, Gap, GapFile
 from onceway.spark.source.progress import Progress
@@ -294,9 +294,9 @@ class Stream:
         self.wal = Wal.open_or_create(
             options.location, options.subscription, options.topics, partitions=options.partitions
         )
-        self._topics: Topics | None = None
+        self._topics: Topics | LoggedTopics | None = None
         if options.topic_pattern is not None:
-            self._topics = Topics(options)
+            self._topics = (Topics if options.ingest == "driver" else LoggedTopics)(options)
             known = matching(options.topic_pattern, dict.fromkeys(self.wal.slots.values()))
             options = replace(options, topics=tuple(known))
         self._ingests = (ingests or (Ingests if options.ingest == "driver" else Apart))(options, self.wal)
@@ -319,7 +319,7 @@ class Stream:
 
     def _take_up(self, topics: Sequence[str]) -> None:
         """Those that are new.  A slot that an offset does not name begins at its first row."""
-        known = set(self.wal.slots.values())
+        known = {self.wal.slots[slot] for slot in self._log.readers}
         if new := [topic for topic in topics if topic not in known]:
             options = self._options
             self.wal = Wal.open_or_create(options.location, options.subscription, new, partitions=options.partitions)
