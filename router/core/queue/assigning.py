@@ -113,7 +113,7 @@ class Assigning:
         records = self.records
         excluded = records.elsewhere.get(start, {})
         able = [
-            entry for entry in ready if excluded.get(entry.name) != entry.term and records.is_covered(publisher, entry)
+            entry for entry in ready if excluded.get(entry.name) != entry.term and records.may_get(publisher, entry)
         ]
         if group is not None and able:
             able = self._of_group(group, able, excluded)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from router.core.intervals import IntervalSet, count
 from router.core.irregular import Irregular, State
-from router.core.messages import SubscriptionName, Why
+from router.core.messages import SubscriptionName
 from router.core.ports import SubscriberAttach, SubscriberPort, Term
 from router.core.subscriber import Subscriber
 
@@ -41,14 +41,13 @@ class Grant:
 class Consumer(Subscriber):
     """A consumer's attachment at this router. Of the arrival log it owes only what it was assigned."""
 
-    __slots__ = ("grants", "proven", "withheld")
+    __slots__ = ("grants", "proven")
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.owes = IntervalSet()
         self.grants: dict[str, Grant] = {}  # ingress -> what it was told
         self.proven = False
-        self.withheld: list[tuple[str, int, int, Why]] = []  # (ingress, start, stop, why): RETURN when it is proven
 
     @property
     def unproven(self) -> bool:

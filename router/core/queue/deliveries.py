@@ -56,13 +56,9 @@ class QueueDeliveries(Deliveries):
         """Its session is over: what it was told is void."""
         for consumer in self.consumers.values():
             consumer.grants.pop(router, None)
-            consumer.withheld = [each for each in consumer.withheld if each[0] != router]
 
     def proved(self, consumer: Consumer) -> None:
         """Its map was true: what it does not hold may be another's (protocol 16.8)."""
-        withheld, consumer.withheld = consumer.withheld, []
-        for ingress, start, stop, why in withheld:
-            self._return(ingress, consumer, start, stop, why)
         for publisher in self.publishers.values():
             if publisher.home is not None:
                 self.send_hold(publisher.home, consumer, publisher.publisher_id, publisher.term)
@@ -178,9 +174,6 @@ class QueueDeliveries(Deliveries):
             if middle < stop:
                 position = message.position
                 why = m.Why.RELEASED if message.held else m.Why.UNSENT
-                if consumer.unproven:
-                    consumer.withheld.append((sender, position + middle, position + stop, why))
-                    continue
                 self._return(sender, consumer, position + middle, position + stop, why)
                 if not message.held:
                     self._end_round(grant)

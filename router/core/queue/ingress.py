@@ -60,10 +60,9 @@ class QueueStreams(Streams):
         self.queue = address
 
     def sync(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
-        """After SYNC, which has no tokens, the consumer gets what only it may hold, and is asked about what others may
-        hold, too (protocol 16.4)."""
+        """SYNC has no tokens. It asks the consumer what it holds (protocol 16.4)."""
+        self.queue.queue_records.asked(publisher, entry)
         super().sync(publisher, entry)
-        self.queue.queue_records.restore(publisher, entry)
 
     def cover(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         super().cover(publisher, entry)
@@ -71,4 +70,4 @@ class QueueStreams(Streams):
 
     def _flush(self, publisher: Publisher) -> None:
         super()._flush(publisher)
-        self.queue.queue_records.note_flush(publisher)
+        self.queue.queue_records.doubts[publisher].flush()

@@ -7,6 +7,7 @@ with credit (`assigning`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from router.core import messages as m
@@ -27,14 +28,19 @@ if TYPE_CHECKING:
 class Doubt:
     """What consumers may hold of what one publisher sends again (protocol 16.4)."""
 
-    __slots__ = ("declined", "expected", "holders", "unheard", "unproven")
+    __slots__ = ("asked", "declined", "expected", "holders", "unheard", "unproven")
 
-    def __init__(self, expected: list[bytes], unheard: list[SubscriptionEntry]) -> None:
+    def __init__(self, expected: list[bytes], unheard: list[SubscriptionEntry], asked: Iterable[str]) -> None:
         self.expected = set(expected)
+        self.asked = set(asked)  # routers that have not answered the claim
         self.holders: dict[bytes, list[SubscriptionEntry]] = {}  # of tags without a record here
         self.declined: dict[bytes, dict[m.SubscriptionName, Term]] = {}  # the same
         self.unproven: dict[SubscriptionEntry, Term] = {}  # consumers, as attached
         self.unheard = dict.fromkeys(unheard)  # consumers that have not said what they hold
+
+    def flush(self) -> None:
+        """The publisher sends nothing again any more."""
+        self.expected, self.holders, self.declined = set(), {}, {}
 
 
 class QueueRecords(Records):
@@ -67,19 +73,19 @@ class QueueRecords(Records):
 
     def note_claim(self, publisher: Publisher) -> None:
         """Any consumer may hold what the publisher sends again, until it has been heard (protocol 16.4)."""
-        self.doubts[publisher] = Doubt(list(publisher.expected), list(self.subscriptions.values()))
-
-    def note_flush(self, publisher: Publisher) -> None:
-        """It sends nothing again any more."""
-        self.doubts[publisher] = Doubt([], [])
+        entries = list(self.subscriptions.values())
+        self.doubts[publisher] = Doubt(list(publisher.expected), entries, self.core.members.everybody())
 
     def heard_all(self, publisher: Publisher, router: str) -> None:
-        """That router has said what its consumers hold."""
+        """That router has answered the claim, and has said before what its consumers hold."""
         doubt = self.doubts.get(publisher)
-        if doubt is not None:
-            for entry in [entry for entry in doubt.unheard if entry.home == router]:
-                if doubt.unproven.get(entry) != entry.term:
-                    del doubt.unheard[entry]
+        if doubt is None or router not in doubt.asked:
+            return  # a PUB without an expected set is no question (protocol 16.4)
+        doubt.asked.discard(router)
+        for entry in [entry for entry in doubt.unheard if entry.home == router]:
+            if doubt.unproven.get(entry) != entry.term:
+                del doubt.unheard[entry]
+                self._let_go(publisher, entry, IntervalSet())
 
     def on_hold(self, sender: str, message: m.Hold) -> None:
         """A consumer holds these, and no others (protocol 16.4)."""
@@ -88,13 +94,9 @@ class QueueRecords(Records):
         doubt = self.doubts.get(publisher) if publisher is not None else None
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
             return
-        if message.unproven:
-            doubt.unproven[entry] = entry.term
-        else:
-            doubt.unproven.pop(entry, None)
-            doubt.unheard.pop(entry, None)
-        asked = message.declined or (message.tags and (self.repeated or message.name == NOBODY))
+        asked = message.declined or (message.tags and (self.repeated or entry.owed or message.name == NOBODY))
         records = self._by_tag(publisher) if asked else {}
+        named = IntervalSet()
         over: list[bytes] = []
         for tag in message.tags:
             found = records.get(tag)
@@ -105,6 +107,7 @@ class QueueRecords(Records):
                     over.append(tag)
                 continue
             position, message_format = found
+            named.add(position, position + 1)
             if position not in self.undone:  # it is told only where it has it
                 self._send_assign(publisher, entry, position, position + 1, message_format, 0, held=True)
             elif position not in entry.syncing and (position in self.free or message.name == NOBODY):
@@ -116,7 +119,13 @@ class QueueRecords(Records):
                 self._pass_over(publisher, message.name, message.subscription_term, *found)
             elif found is None and (publisher.unknown or tag in publisher.expected):
                 doubt.declined.setdefault(tag, {})[message.name] = message.subscription_term
-        self._restore_if_covered(publisher, entry)
+        self._assign_held(publisher, entry, named)
+        if message.unproven:
+            doubt.unproven[entry] = entry.term
+        elif message.name != NOBODY:
+            doubt.unproven.pop(entry, None)
+            doubt.unheard.pop(entry, None)
+            self._let_go(publisher, entry, named)
         if over and message.name == NOBODY:  # of an attached consumer, PUB or SYNC has said so (protocol 16.7)
             name, publisher_id, term = self.address.name, publisher.publisher_id, publisher.term
             self.core.send_to(sender, m.SettleTags(name, publisher_id, term, over))
@@ -174,7 +183,7 @@ class QueueRecords(Records):
             self.repeated.add(start, stop)
             self.free.add(start, stop)
             return
-        concerned: dict[SubscriptionEntry, None] = {}
+        holding: dict[SubscriptionEntry, IntervalSet] = {}
         for position, tag in enumerate(tags, start):
             again = unknown or tag in doubt.expected
             suspects: list[SubscriptionEntry] = []
@@ -182,16 +191,17 @@ class QueueRecords(Records):
                 doubt.expected.discard(tag)
                 self.repeated.add(position, position + 1)
                 suspects = [each for each in doubt.holders.pop(tag, ()) if self._is_known(each)]
+                for entry in suspects:
+                    holding.setdefault(entry, IntervalSet()).add(position, position + 1)
                 suspects = suspects or [each for each in doubt.unheard if self._is_known(each)]
                 for name, term in doubt.declined.pop(tag, {}).items():
                     self._pass_over(publisher, name, term, position, message_format)
             for entry in suspects:
                 self._owe(entry, position, position + 1)
-                concerned[entry] = None
             if not suspects:
                 self.free.add(position, position + 1)
-        for entry in concerned:
-            self._restore_if_covered(publisher, entry)
+        for entry, named in holding.items():
+            self._assign_held(publisher, entry, named)
 
     def _is_known(self, entry: SubscriptionEntry) -> bool:
         return self.subscriptions.get(entry.name) is entry or self.gone.get(entry.home or "") is entry
@@ -212,66 +222,54 @@ class QueueRecords(Records):
             for start, stop, message_format in publisher.positions(first, last)
         ]
 
-    def _restore_if_covered(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
-        if self.is_covered(publisher, entry):
-            self.restore(publisher, entry)
-
     def is_covered(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
         if entry.name == NOBODY:
             return True
         return entry.home is not None and entry.name in publisher.covered.get(entry.home, ())
 
-    def restore(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
-        """Assigns what is owed to a consumer: what others may hold only if it holds it (protocol 16.4)."""
+    def may_get(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
+        """Says whether the consumer gets what is free of this publisher. Before it has been heard, that might overtake
+        what it does not hold (protocol 16.4)."""
+        return entry not in self.doubts[publisher].unheard and self.is_covered(publisher, entry)
+
+    def _owed_of(self, publisher: Publisher, entry: SubscriptionEntry) -> list[tuple[int, int, int]]:
+        """Returns (start, stop, message-format) of what the consumer is owed of this publisher."""
         if not entry.owed:
-            return
-        owed = [
+            return []
+        return [
             (low, high, message_format)
             for first, last in publisher.live
             for start, stop, message_format in publisher.positions(first, last)
             for low, high in entry.owed.overlap(start, stop)
         ]
-        if not owed:
-            return
-        # else one that is not known here may hold it
-        sure = self.may_assign() and entry.name != NOBODY
-        in_doubt, overtaken = self.groups.in_doubt(entry), self.free.first_of_groups()
-        first_free = self.free.first()
-        others = union([s for each in self.owing if each is not entry for s in (each.owed, each.syncing)])
-        for low, high, message_format in owed:
-            entry.owed.remove(low, high)
-            for start, stop in others.overlap(low, high):
-                in_doubt.update([kind.group for kind, _, _ in self.free.alike(start, stop) if kind.group is not None])
-                self.assign(publisher, entry, start, stop, message_format, held=True)
-            for start, stop in others.missing([(low, high)]):
-                for kind, a, b in self.free.alike(start, stop):
-                    group = kind.group
-                    if group is not None and a > overtaken.get(group, a):
-                        in_doubt.add(group)
-                    if group is None:
-                        held = not sure or a > first_free
-                    else:
-                        held = not sure or not self._may_have(entry, group, in_doubt)
-                    self.assign(publisher, entry, a, b, message_format, held=held)
 
-    def _may_have(self, entry: SubscriptionEntry, group: int, in_doubt: set[int]) -> bool:
-        """Says whether the group is no other consumer's. It is this one's then (protocol 16.9)."""
-        if group in in_doubt or self.groups.holder(group) not in (None, entry.name):
-            in_doubt.add(group)
-            return False
-        self.groups.assigned(group, entry.name)
-        return True
+    def _assign_held(self, publisher: Publisher, entry: SubscriptionEntry, named: IntervalSet) -> None:
+        """The consumer says that it holds these: they are its own if it still does (protocol 16.4)."""
+        if not self.is_covered(publisher, entry):
+            return  # SYNC will ask it
+        for start, stop, message_format in self._owed_of(publisher, entry):
+            for low, high in named.overlap(start, stop):
+                entry.owed.remove(low, high)
+                if entry.name != NOBODY:
+                    self.groups.named(entry.name, low, high)
+                self.assign(publisher, entry, low, high, message_format, held=True)
 
-    def _others(self, entry: SubscriptionEntry | None, ranges: list[Range]) -> list[Range]:
-        """Returns what of these ranges no other consumer may hold."""
-        for each in self.owing:
-            if each is not entry and ranges:
-                ranges = each.syncing.missing(each.owed.missing(ranges))
-        return ranges
+    def _let_go(self, publisher: Publisher, entry: SubscriptionEntry, named: IntervalSet) -> None:
+        """The consumer holds nothing but what it has named (protocol 16.4)."""
+        lost = named.missing([(start, stop) for start, stop, _ in self._owed_of(publisher, entry)])
+        for start, stop in lost:
+            entry.owed.remove(start, stop)
+        if lost and not (entry.owed or entry.syncing):
+            self.owing.pop(entry, None)
+        self._freed(lost)
 
     def _freed(self, ranges: list[Range]) -> None:
         """A consumer does not hold these any more: what nobody else may hold is free."""
-        for start, stop in self._others(None, self.undone.among(ranges)):
+        ranges = self.undone.among(ranges)
+        for each in self.owing:
+            if ranges:
+                ranges = each.syncing.missing(each.owed.missing(ranges))
+        for start, stop in ranges:
             self.free.add(start, stop)
             self.doubted.remove(start, stop)
         self.core.touch(self.address)
@@ -470,6 +468,10 @@ class QueueRecords(Records):
                 found.ingress.all_windows_changed()
                 self.core.touch(found)
 
+    def asked(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
+        """SYNC asks the consumer what it holds (protocol 16.4)."""
+        self.doubts[publisher].unheard[entry] = None
+
     def data_of(self, entry: SubscriptionEntry, data: bytes) -> bytes:
         """A consumer keeps its groups (protocol 16.9)."""
         self.groups.noted(entry.name, data)
@@ -477,10 +479,11 @@ class QueueRecords(Records):
 
     def discard_owed(self, entry: SubscriptionEntry) -> None:
         self._of_replaced = [*entry.owed.take(), *entry.syncing.take()]
-        self.owing.pop(entry, None)
-        self.assigning.grants.pop(entry, None)
+        self._forget_entry(entry)
 
     def router_down(self, router: str, orphans: list[SubscriptionEntry]) -> None:
+        for doubt in self.doubts.values():
+            doubt.asked.discard(router)
         gone = self.gone.pop(router, None)
         if gone is not None:
             self.owe_nothing(gone)
@@ -489,12 +492,16 @@ class QueueRecords(Records):
     def owe_nothing(self, entry: SubscriptionEntry) -> None:
         """It has gone for good: what it held undecided is free (protocol 16.6)."""
         ranges = [*entry.owed.take(), *entry.syncing.take()]
+        self._forget_entry(entry)
+        self._freed(ranges)
+        self.check([])
+
+    def _forget_entry(self, entry: SubscriptionEntry) -> None:
         self.owing.pop(entry, None)
         self.assigning.grants.pop(entry, None)
         for doubt in self.doubts.values():
             doubt.unheard.pop(entry, None)
-        self._freed(ranges)
-        self.check([])
+            doubt.unproven.pop(entry, None)
 
     def orphan(self, entry: SubscriptionEntry) -> None:
         """What it holds stays its own; it gets nothing new (protocol 16.6)."""
