@@ -1,7 +1,8 @@
 """Which publishers match which predicates, kept up to date change by change.
 
-A change of metadata evaluates the predicates that name a changed key, and no others. Subscribers with the same
-predicate share one query.
+A change of metadata evaluates the predicates that name a changed key, and no others. Of those that need a key to have
+one of some values (`Room = "7" and ...`), it evaluates those that need the value that is there, and those that matched
+before. Subscribers with the same predicate share one query.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Final
 
-from router.links.predicate import Metadata, Predicate
+from router.links.predicate import Metadata, Predicate, as_text
 
 
 class Query:
@@ -46,7 +47,8 @@ class Registry:
     def __init__(self) -> None:
         self._publishers: dict[str, _Publisher] = {}
         self._queries: dict[str, Query] = {}
-        self._by_key: dict[str, dict[Query, None]] = {}
+        # key that is named -> key whose value is needed -> that value -> queries; None and None: none is needed
+        self._by_key: dict[str, dict[str | None, dict[str | None, dict[Query, None]]]] = {}
         self._without_keys: dict[Query, None] = {}  # those that match a publisher with none of their keys
 
     def __len__(self) -> int:
@@ -62,8 +64,11 @@ class Registry:
         query = self._queries.get(predicate.text)
         if query is None:
             query = self._queries[predicate.text] = Query(predicate)
+            needed, values = _needs(predicate)
             for key in predicate.keys:
-                self._by_key.setdefault(key, {})[query] = None
+                by_value = self._by_key.setdefault(key, {}).setdefault(needed, {})
+                for value in values:
+                    by_value.setdefault(value, {})[query] = None
             if predicate.matches_nothing:
                 self._without_keys[query] = None
             for uuid, publisher in self._publishers.items():
@@ -80,11 +85,17 @@ class Registry:
             return
         del self._queries[query.predicate.text]
         self._without_keys.pop(query, None)
+        needed, values = _needs(query.predicate)
         for key in query.predicate.keys:
-            queries = self._by_key[key]
-            del queries[query]
-            if not queries:
-                del self._by_key[key]
+            by_value = self._by_key[key][needed]
+            for value in values:
+                del by_value[value][query]
+                if not by_value[value]:
+                    del by_value[value]
+            if not by_value:
+                del self._by_key[key][needed]
+                if not self._by_key[key]:
+                    del self._by_key[key]
         for uuid in query.members:
             del self._publishers[uuid].queries[query]
 
@@ -103,8 +114,14 @@ class Registry:
             concerned.update(self._without_keys)
             changed = metadata
         publisher.metadata = metadata
+        changed = [key for key in changed if key in self._by_key]
         for key in changed:
-            concerned.update(self._by_key.get(key, ()))
+            for needed, by_value in self._by_key[key].items():
+                value = None if needed is None else as_text(metadata.get(needed))
+                concerned.update(by_value.get(value, ()))
+        for query in publisher.queries if changed else ():
+            if not query.predicate.keys.isdisjoint(changed):
+                concerned[query] = None
         for query in concerned:
             matches = query.predicate.matches(metadata)
             if matches and uuid not in query.members:
@@ -135,3 +152,7 @@ class Registry:
         for uuid, publisher in self._publishers.items():
             assert all(uuid in query.members for query in publisher.queries)
             assert all(query in publisher.queries for query in self._queries.values() if uuid in query.members)
+
+
+def _needs(predicate: Predicate) -> tuple[str | None, Iterable[str | None]]:
+    return predicate.needs if predicate.needs is not None else (None, (None,))

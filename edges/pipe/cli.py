@@ -157,8 +157,7 @@ def pull_command(
 ) -> None:
     """Print the messages of the pipe TOPIC, a line each. Nothing is removed from it.
 
-    Ends at the end of the pipe, unless --follow or --count says otherwise. After a second without a store a line on
-    stderr says what it waits for, and another one when it goes on.
+    Ends at the end of the pipe, unless --follow or --count says otherwise.
     """
     from edges.pipe.reader import Reader
 
@@ -171,7 +170,6 @@ def pull_command(
         control=True,
         if_gone=if_gone,
         timeout_s=connect_timeout,
-        on_wait=_waits("pull"),
         **access.shown(),
     )
     run_to_exit(_pull(reader, follow, count))

@@ -156,7 +156,7 @@ def _verdict(everything: list[tuple[str, Found]], publisher: str, address: str, 
 
 
 def _subscription(one: Found) -> str:
-    return f"{one['container']}/{one['name']}"
+    return f"{one['container']}/{one['name']}" if one["name"] else str(one["container"])
 
 
 def _ingress(ingress: Found, publisher: str) -> str:
@@ -183,6 +183,8 @@ def _egress(one: Found) -> str:
 
 
 def _why(one: Found) -> str:
+    if one["why"] == "fed":
+        return "a shared subscription: for one of its members"
     if one["home"] is None:
         return f"away for {one['away_s']:.0f} s"
     return f"at {one['home']}" + (", which has not been sent it yet" if one["why"] == "owed" else "")

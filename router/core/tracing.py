@@ -81,7 +81,8 @@ def _at_ingress(address: Address, publisher: Publisher, tag: bytes) -> Trace:
 
 def _waits_for(address: Address, publisher: Publisher, position: int) -> list[Trace]:
     """The subscriptions that may not have accepted it, with their home, and why. Those that share a copy at one home
-    (`shared`) have one token: that home says which of them have accepted."""
+    (`shared`) have one token: that home says which of them have accepted. `fed`: a queue, one of whose consumers is to
+    get it (protocol 16.12)."""
     found: list[Trace] = []
     for home, tokens in address.records.awaited.items():
         if position in tokens:
@@ -93,6 +94,9 @@ def _waits_for(address: Address, publisher: Publisher, position: int) -> list[Tr
             container, name = entry.name
             age = round(entry.age(address.core.now), 3)
             found.append({"container": container, "name": name, "home": entry.home, "why": why, "away_s": age})
+    for queue, positions in address.feeds.awaited.items():
+        if position in positions:
+            found.append({"container": queue, "name": "", "home": None, "why": "fed"})
     return found
 
 

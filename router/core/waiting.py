@@ -111,6 +111,9 @@ def _holders(address: Address) -> Iterator[SubscriptionEntry]:
                 yield entry
         elif entry.home is not None and records.awaited.get(entry.home):
             yield entry
+    for queue, positions in address.feeds.awaited.items():
+        if positions and queue in core.addresses:
+            yield from _holders(core.addresses[queue])
 
 
 class WaitingPublishers:

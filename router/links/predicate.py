@@ -19,8 +19,11 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput
 Value = str | int | float | bool
 Metadata = Mapping[str, Value]
 Matches = Callable[[Metadata], bool]
+Needs = tuple[str, frozenset[str]]
 
 MOST_CHARACTERS: Final = 8192
+KNOWN: Final = 64  # values whose result one `like` keeps
+KNOWN_CHARACTERS: Final = 256  # no longer ones
 MOST_DEPTH: Final = 100  # of parentheses and `not`: their evaluation is recursive
 
 _GRAMMAR: Final = r"""
@@ -71,12 +74,13 @@ class Predicate:
         keys: The keys that it names. Nothing else of the metadata can change its result.
         matches: Says whether metadata match it.
         matches_nothing: Whether a publisher with none of its keys matches.
+        needs: A key and values of which it must have one for the predicate to match; None: there is no such key.
 
     Raises:
         PredicateError: What was written is no predicate.
     """
 
-    __slots__ = ("keys", "matches", "matches_nothing", "text")
+    __slots__ = ("keys", "matches", "matches_nothing", "needs", "text")
 
     def __init__(self, text: str) -> None:
         if len(text) > MOST_CHARACTERS:
@@ -88,6 +92,7 @@ class Predicate:
         self.text = text
         self.keys = frozenset(node.keys)
         self.matches = node.matches
+        self.needs = node.needs
         self.matches_nothing = node.matches({})
 
 
@@ -106,6 +111,7 @@ class _Node(NamedTuple):
     matches: Matches
     keys: tuple[str, ...]
     depth: int = 1
+    needs: Needs | None = None
 
 
 @v_args(inline=True)
@@ -121,7 +127,10 @@ class _Builder(Transformer[Token, _Node]):
                     return True
             return False
 
-        return _Node(matches, _keys(nodes), _depth(nodes))
+        needs = [node.needs for node in nodes if node.needs is not None]
+        values = frozenset[str]().union(*(values for _, values in needs))
+        same = len(needs) == len(nodes) and len({key for key, _ in needs}) == 1
+        return _Node(matches, _keys(nodes), _depth(nodes), (needs[0][0], values) if same else None)
 
     def both(self, *nodes: _Node) -> _Node:
         functions = [node.matches for node in nodes]
@@ -132,7 +141,8 @@ class _Builder(Transformer[Token, _Node]):
                     return False
             return True
 
-        return _Node(matches, _keys(nodes), _depth(nodes))
+        needs = [node.needs for node in nodes if node.needs is not None]
+        return _Node(matches, _keys(nodes), _depth(nodes), min(needs, key=lambda each: len(each[1]), default=None))
 
     def negation(self, node: _Node) -> _Node:
         matches = node.matches
@@ -147,14 +157,19 @@ class _Builder(Transformer[Token, _Node]):
 
     def equal(self, key: Token, value: Token) -> _Node:
         name, wanted = str(key), _unquoted(value)
-        return _Node(lambda metadata: as_text(metadata.get(name)) == wanted, (name,))
+
+        def matches(metadata: Metadata) -> bool:
+            found = metadata.get(name)
+            return (found if type(found) is str else as_text(found)) == wanted
+
+        return _Node(matches, (name,), needs=(name, frozenset((wanted,))))
 
     def unequal(self, key: Token, value: Token) -> _Node:
         return self.negation(self.equal(key, value))._replace(depth=1)
 
     def one_of(self, key: Token, *values: Token) -> _Node:
         name, wanted = str(key), frozenset(map(_unquoted, values))
-        return _Node(lambda metadata: as_text(metadata.get(name)) in wanted, (name,))
+        return _Node(lambda metadata: as_text(metadata.get(name)) in wanted, (name,), needs=(name, wanted))
 
     def like(self, key: Token, value: Token) -> _Node:
         name = str(key)
@@ -169,9 +184,21 @@ class _Builder(Transformer[Token, _Node]):
             reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
             raise PredicateError(f"{value} is no regular expression: {reason}", *_place(value)) from None
 
+        known: dict[str, bool] = {}  # a key that has not changed has the value that was searched before
+
         def matches(metadata: Metadata) -> bool:
-            found = as_text(metadata.get(name))
-            return found is not None and search(found.encode()) is not None
+            value = metadata.get(name)
+            found = value if type(value) is str else as_text(value)
+            if found is None:
+                return False
+            result = known.get(found)
+            if result is None:
+                result = search(found.encode()) is not None
+                if len(found) <= KNOWN_CHARACTERS:
+                    if len(known) >= KNOWN:
+                        known.clear()
+                    known[found] = result
+            return result
 
         return _Node(matches, (name,))
 

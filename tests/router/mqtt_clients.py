@@ -6,12 +6,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from amqp10.sasl import Step, Success
-from mqtt import Connack, Connect, Packet, PacketReader, Puback, Pubcomp, Publish, Pubrec, Pubrel, encode
+from mqtt import (
+    Connack,
+    Connect,
+    Packet,
+    PacketReader,
+    Properties,
+    Puback,
+    Pubcomp,
+    Publish,
+    Pubrec,
+    Pubrel,
+    Reason,
+    Suback,
+    Subscribe,
+    Subscription,
+    encode,
+)
 from router.config import SHARED, AddressConfig, RouterConfig
 from router.mqtt.lease import SESSIONS
 from router.router import Router
 
 WALL_US = 1_700_000_000_000_000
+LASTING = Properties(session_expiry_s=50)
 
 
 class Client:
@@ -130,3 +147,15 @@ def answer(client: Client) -> list[Publish]:
                 answers.append(Pubrel(packet.packet_id))
         packets = client.send(*answers) if answers else client.take()
     return messages
+
+
+def subscribe(client: Client, *filters: str, qos: int = 2, packet_id: int = 1, **options: bool) -> list[Reason]:
+    """Returns what SUBACK says; what else has come is left in the inbox."""
+    found = client.send(Subscribe(packet_id, [Subscription(each, qos, **options) for each in filters]))
+    (acknowledgement,) = [each for each in found if isinstance(each, Suback)]
+    client.inbox += [each for each in found if each is not acknowledgement]
+    return acknowledgement.reasons
+
+
+def texts(packets: list[Packet] | list[Publish]) -> list[bytes]:
+    return [each.payload for each in packets if isinstance(each, Publish)]

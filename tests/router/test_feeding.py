@@ -11,6 +11,8 @@ from router.config import SHARED, AddressConfig
 from router.core import messages as m
 from router.core.core import Core
 from router.core.ports import Outcome
+from router.core.tracing import trace
+from router.core.waiting import TOLD_AFTER_S
 from router.mqtt.messages import Messages
 from router.mqtt.sharing import Sharing
 from router.mqtt.topic_map import TopicMap
@@ -66,6 +68,22 @@ def test_member_gets_what_its_filter_matches_and_the_publisher_waits_for_both(th
     assert publisher.outcomes[2] == (Outcome.REJECTED, 1, False)
     publisher.settle_all_told()
     mesh.assert_settled()
+
+
+def test_who_is_waited_for_is_said() -> None:
+    mesh = Shared(window_messages=1)
+    mesh.subscriber("a")
+    member, publisher = mesh.member("b", accepts=False), mesh.publisher("a")
+    send(publisher, "jobs/1")
+    found = trace(mesh.cores["a"], TOPIC, "p", "out", b"0")
+    (at_a,) = found["known"]
+    assert at_a["ingress"]["waits_for"] == [{"container": QUEUE, "name": "", "home": None, "why": "fed"}]
+    mesh.pass_time(TOLD_AFTER_S + 1)
+    (told,) = publisher.waits
+    assert told is not None
+    assert (told.reason, told.subscriptions) == ("window", (("m", "in", "b"),))
+    member.accept(member.got[0].id)
+    assert publisher.accepted() == [0]
 
 
 def test_without_members_the_topic_alone_counts() -> None:

@@ -24,7 +24,6 @@ from mqtt import (
     Pubrec,
     Pubrel,
     Reason,
-    Suback,
     Subscribe,
     Subscription,
     Unsuback,
@@ -37,10 +36,9 @@ from router.mqtt.kept import KeptSubscriber
 from router.mqtt.outgoing import QUESTION, UPPER, identifier_of
 from router.mqtt.session import Session
 from router.policies import Policy
-from tests.router.mqtt_clients import Client, World, answer
+from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe, texts
 
 P = TypeVar("P")
-LASTING = Properties(session_expiry_s=50)
 
 
 @pytest.fixture
@@ -48,20 +46,8 @@ def world() -> World:
     return World()
 
 
-def subscribe(client: Client, *filters: str, qos: int = 2, packet_id: int = 1, **options: bool) -> list[Reason]:
-    found = client.send(Subscribe(packet_id, [Subscription(each, qos, **options) for each in filters]))
-    acknowledgement = found.pop(0)
-    assert isinstance(acknowledgement, Suback)
-    client.inbox += found
-    return acknowledgement.reasons
-
-
 def of(packets: list[Packet], kind: type[P]) -> list[P]:
     return [packet for packet in packets if isinstance(packet, kind)]
-
-
-def texts(packets: list[Packet] | list[Publish]) -> list[bytes]:
-    return [packet.payload for packet in packets if isinstance(packet, Publish)]
 
 
 # --- messages

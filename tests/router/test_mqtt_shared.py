@@ -13,17 +13,13 @@ from mqtt import (
     Pubrec,
     Pubrel,
     Reason,
-    Suback,
-    Subscribe,
-    Subscription,
     Unsuback,
     Unsubscribe,
     Will,
 )
 from router.config import AddressConfig
-from tests.router.mqtt_clients import Client, World, answer
+from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe, texts
 
-LASTING = Properties(session_expiry_s=50)
 GROUP = "$share/workers/jobs/#"
 
 
@@ -42,18 +38,12 @@ def member(world: World, name: str, version: int = 5, *, lasting: bool = True, q
 
 
 def join(client: Client, qos: int = 2, text: str = GROUP) -> Reason:
-    found = client.send(Subscribe(1, [Subscription(text, qos)]))
-    (suback,) = [each for each in found if isinstance(each, Suback)]
-    client.inbox += [each for each in found if each is not suback]
-    return suback.reasons[0]
+    (reason,) = subscribe(client, text, qos=qos)
+    return reason
 
 
 def publish(client: Client, number: int, qos: int = 2, topic: str = "jobs/a") -> list[Packet]:
     return client.send(Publish(topic, b"%d" % number, qos, packet_id=number if qos else 0))
-
-
-def texts(packets: list[Packet] | list[Publish]) -> list[bytes]:
-    return [each.payload for each in packets if isinstance(each, Publish)]
 
 
 @pytest.mark.parametrize("lasting", [False, True])

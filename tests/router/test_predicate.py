@@ -182,3 +182,30 @@ def test_a_predicate_means_what_its_tree_means(tree: Any, metadata: dict[str, st
     assert predicate.matches_nothing is meant(tree, {})
     others = {key: value for key, value in metadata.items() if key in predicate.keys}
     assert predicate.matches(others) is meant(tree, metadata)
+
+
+@pytest.mark.parametrize(
+    ("text", "needs"),
+    [
+        ("a = '1'", ("a", {"1"})),
+        ("has b and a in ('1', '2')", ("a", {"1", "2"})),
+        ("(a in ('1', '2')) and b = '3'", ("b", {"3"})),
+        ("a = '1' or a in ('2', '3') and has b", ("a", {"1", "2", "3"})),
+        ("a = '1' or b = '1'", None),
+        ("a = '1' or has a", None),
+        ("not a = '1'", None),
+        ("a != '1'", None),
+        ("a like '1'", None),
+    ],
+)
+def test_value_that_a_predicate_needs(text: str, needs: tuple[str, set[str]] | None) -> None:
+    assert Predicate(text).needs == needs
+
+
+def test_search_that_is_known_is_that_of_its_value() -> None:
+    predicate = Predicate("a like '^[0-9]+$'")
+    for number in range(200):
+        assert predicate.matches({"a": str(number)})
+        assert not predicate.matches({"a": f"{number}x"})
+        assert predicate.matches({"a": number})
+    assert predicate.matches({"a": "1" * 1000})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 from router.core.address import Address
 from router.core.queue.browsing import Browsing
@@ -25,12 +25,13 @@ class QueueAddress(Address):
     DELIVERIES: ClassVar[type[QueueDeliveries]] = QueueDeliveries
     EGRESS: ClassVar[type[QueueEgress]] = QueueEgress
 
+    records: QueueRecords
+    streams: QueueStreams
+    deliveries: QueueDeliveries
+    egress: QueueEgress
+
     def __init__(self, core: Core, name: str, first_position: int) -> None:
         super().__init__(core, name, first_position)
-        # the same parts: a compiled class cannot narrow the type of an inherited attribute
-        self.queue_records = cast(QueueRecords, self.records)
-        self.queue_deliveries = cast(QueueDeliveries, self.deliveries)
-        self.queue_egress = cast(QueueEgress, self.egress)
         self.browsing = Browsing(self)
         self.handlers.update(self.browsing.handlers())
 
@@ -41,7 +42,7 @@ class QueueAddress(Address):
         return data[GROUPS_SIZE:]
 
     def is_empty(self) -> bool:
-        self.queue_egress.forget_nobody()
+        self.egress.forget_nobody()
         return super().is_empty() and not self.browsing.browsers
 
     def router_down(self, router: str) -> None:
@@ -50,14 +51,14 @@ class QueueAddress(Address):
 
     def tick(self) -> None:
         super().tick()
-        self.queue_records.expiring.tick()
+        self.records.expiring.tick()
 
     def deadlines(self) -> list[float]:
-        return [*super().deadlines(), *self.queue_records.expiring.deadlines()]
+        return [*super().deadlines(), *self.records.expiring.deadlines()]
 
     def flush(self) -> None:
         """Once in a turn: what has come back goes first, then credit, then what waits for it (protocol 16.3)."""
         super().flush()
-        self.queue_egress.forget_nobody()
-        self.queue_deliveries.tell_credit()
-        self.queue_records.assigning.distribute()
+        self.egress.forget_nobody()
+        self.deliveries.tell_credit()
+        self.records.distribute()

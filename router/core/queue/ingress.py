@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 class QueueIngress(Ingress):
     """Publishers of one queue at this router."""
 
-    def __init__(self, address: QueueAddress) -> None:
-        super().__init__(address)
-        self.queue = address
+    address: QueueAddress
 
     def _claim(self, publisher: Publisher) -> None:
         super()._claim(publisher)
         if publisher.phase is Phase.CLAIMING:
-            self.queue.queue_records.note_claim(publisher)
+            self.address.records.note_claim(publisher)
 
     def _take(
         self,
@@ -48,21 +46,20 @@ class QueueIngress(Ingress):
         """A router has said before this what its consumers hold (protocol 16.4)."""
         publisher = self.publishers.get(message.publisher)
         if publisher and publisher.term == message.term and message.stale is None:
-            self.queue.queue_records.heard_all(publisher, sender)
+            self.address.records.heard_all(publisher, sender)
         super().on_puback(sender, message)
 
 
 class QueueStreams(Streams):
     """Which consumers may be assigned what the publishers of one queue send at this router."""
 
-    def __init__(self, address: QueueAddress) -> None:
-        super().__init__(address)
-        self.queue = address
+    address: QueueAddress
 
     def sync(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
-        """SYNC has no tokens. It asks the consumer what it holds (protocol 16.4)."""
-        self.queue.queue_records.asked(publisher, entry)
+        """After SYNC, which has no tokens, the consumer gets what only it may hold, and is asked about what others may
+        hold, too (protocol 16.4)."""
         super().sync(publisher, entry)
+        self.address.records.restore(publisher, entry)
 
     def cover(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         super().cover(publisher, entry)
@@ -70,4 +67,4 @@ class QueueStreams(Streams):
 
     def _flush(self, publisher: Publisher) -> None:
         super()._flush(publisher)
-        self.queue.queue_records.doubts[publisher].flush()
+        self.address.records.note_flush(publisher)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -15,23 +15,8 @@ import pytest
 import onceway
 from edges.caches import Reader, Sample, Writer
 from onceway.errors import UsageError
+from tests.edges.conftest import BOUND_S, play
 from tests.live import LiveNetwork
-
-BOUND_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
-    network = LiveNetwork(tmp_path_factory.mktemp("network"), ("a", "b"), [("a", "b")])
-    try:
-        network.start()
-        yield network
-    finally:
-        network.close()
-
-
-def play(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(story, 2 * BOUND_S))
 
 
 async def until(reader: Reader, condition: Callable[[], bool]) -> None:

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import msgpack
-import pytest
 
 from edges.metadata.serve import Edge
-from onceway.loop import run
+from tests.edges.conftest import BOUND_S
 from tests.edges.metadata import messagepack
 from tests.live import LiveNetwork
-
-BOUND_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
-    network = LiveNetwork(tmp_path_factory.mktemp("network"), ("a", "b"), [("a", "b")])
-    try:
-        network.start()
-        yield network
-    finally:
-        network.close()
-
-
-def play(story: Coroutine[Any, Any, None]) -> None:
-    run(asyncio.wait_for(story, 3 * BOUND_S))  # on the loop that edges have
 
 
 @asynccontextmanager

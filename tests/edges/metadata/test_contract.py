@@ -14,7 +14,8 @@ import pytest
 import onceway
 from edges.metadata import serve
 from edges.metadata.serve import Edge
-from tests.edges.metadata.conftest import BOUND_S, Raw, edge, play
+from tests.edges.conftest import BOUND_S, play
+from tests.edges.metadata.conftest import Raw, edge
 from tests.live import LiveNetwork
 
 EACH = pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -15,20 +15,9 @@ from edges.queue.codec import Kept
 from edges.queue.group import Event, Failed, Joined, Left, NewEpoch, NewLeader
 from edges.queue.member import Member
 from edges.queue.messages import Record
+from tests.edges.conftest import BOUND_S
 from tests.live import LiveNetwork
 from tests.running import module
-
-BOUND_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
-    network = LiveNetwork(tmp_path_factory.mktemp("network"), ("a", "b"), [("a", "b")])
-    try:
-        network.start()
-        yield network
-    finally:
-        network.close()
 
 
 @pytest.mark.parametrize("protocol", ["paxos", "lamport"])
