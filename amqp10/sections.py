@@ -11,7 +11,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from amqp10.composite import (
     BINARY,
@@ -385,31 +385,31 @@ class Glance:
 
     def __init__(self, payload: bytes) -> None:
         self._payload = payload
-        self._at: dict[int, int] | None = None  # code of a section -> offset of its value
+        self._at: dict[int, Stretch] | None = None  # code of a section -> its value
         self._header: Header | None = None
         self._properties: Properties | None = None
-        self._application_properties: dict[str, Any] | None = None
+        self._application_properties: Mapping[str, Any] | None = None
 
     @property
     def header(self) -> Header:
         if self._header is None:
             at = self._place(HEADER)
-            self._header = Header() if at is None else self._read(Header, at)
+            self._header = Header() if at is None else read_fields(Header, self._payload, *at)[0]
         return self._header
 
     @property
     def properties(self) -> Properties:
         if self._properties is None:
             at = self._place(PROPERTIES)
-            self._properties = Properties() if at is None else self._read(Properties, at)
+            self._properties = Properties() if at is None else self._read(_glance_at_properties, *at)
         return self._properties
 
     @property
-    def application_properties(self) -> dict[str, Any]:
+    def application_properties(self) -> Mapping[str, Any]:
         found = self._application_properties
         if found is None:
-            at, payload = self._place(APPLICATION_PROPERTIES), self._payload
-            found = {} if at is None else _read_application_properties(payload, at, len(payload))[0]
+            at = self._place(APPLICATION_PROPERTIES)
+            found = {} if at is None else self._read(_glance_at_application_properties, *at)
             self._application_properties = found
         return found
 
@@ -417,21 +417,47 @@ class Glance:
         """The value of one message annotation, None if there is none."""
         return message_annotation(self._payload, key)
 
-    def _read(self, cls: Any, at: int) -> Any:
-        return read_fields(cls, self._payload, at, len(self._payload))[0]
+    def _read(self, read: Any, start: int, stop: int) -> Any:
+        value = self._payload[start:stop]
+        return read(value) if stop - start <= REMEMBERED else read.__wrapped__(value)
 
-    def _place(self, code: int) -> int | None:
+    def _place(self, code: int) -> Stretch | None:
         if self._at is None:
-            self._at = {}
-            payload, offset = self._payload, 0
-            end = len(payload)
-            while offset < end:
-                found, value_at = _read_section(payload, offset, end)
-                if found > APPLICATION_PROPERTIES:
-                    break
-                self._at[found] = value_at
-                offset = skip(payload, value_at, end)
+            self._at = _sections_before_the_body(self._payload)
         return self._at.get(code)
+
+
+Stretch = tuple[int, int]
+"""From an offset to the one behind the last."""
+REMEMBERED: Final = 512
+"""Bytes of a section that is remembered: messages often have the same, and several links look at one message."""
+
+
+@lru_cache(maxsize=1024)
+def _glance_at_properties(value: bytes) -> Properties:
+    return cast(Properties, read_fields(Properties, value, 0, len(value))[0])
+
+
+@lru_cache(maxsize=1024)
+def _glance_at_application_properties(value: bytes) -> Mapping[str, Any]:
+    return _read_application_properties(value, 0, len(value))[0]
+
+
+def _sections_before_the_body(payload: bytes) -> dict[int, Stretch]:
+    found: dict[int, Stretch] = {}
+    offset, end = 0, len(payload)
+    while offset < end:
+        code, start = payload[offset + 2] if offset + 5 <= end else 0, offset + 3
+        if not (payload[offset : offset + 2] == b"\x00\x53" and HEADER <= code <= FOOTER):
+            code, start = _read_section(payload, offset, end)
+        if code > APPLICATION_PROPERTIES:
+            break
+        short = payload[start] in (0xC0, 0xC1) if start < end - 1 else False
+        offset = start + 2 + payload[start + 1] if short else skip(payload, start, end)
+        if offset > end:
+            skip(payload, start, end)  # it says what is wrong
+        found[code] = start, offset
+    return found
 
 
 def group_id(payload: bytes) -> str | None:

@@ -24,16 +24,18 @@ from router.peers.wire import decode, encode
 BODY = b"x" * 100
 BATCHES = (1, 10, 100)
 # Label, type of the address, subscriptions at the publisher's router and at the other, deliveries that stay done and
-# unsettled.
-CASES: tuple[tuple[str, Literal["topic", "queue"], int, int, int], ...] = (
-    ("1 local", "topic", 1, 0, 0),
-    ("4 local", "topic", 4, 0, 0),
-    ("16 local", "topic", 16, 0, 0),
-    ("1 remote", "topic", 0, 1, 0),
-    ("1 local, 100,000 done and unsettled", "topic", 1, 0, 100_000),
-    ("queue, 1 local", "queue", 1, 0, 0),
-    ("queue, 4 local", "queue", 4, 0, 0),
-    ("queue, 1 remote", "queue", 0, 1, 0),
+# unsettled, and deliveries that stay in the hands of each subscription.
+CASES: tuple[tuple[str, Literal["topic", "queue"], int, int, int, int], ...] = (
+    ("1 local", "topic", 1, 0, 0, 0),
+    ("4 local", "topic", 4, 0, 0, 0),
+    ("4 local, each has 400 in hand", "topic", 4, 0, 0, 400),
+    ("16 local", "topic", 16, 0, 0, 0),
+    ("1 remote", "topic", 0, 1, 0, 0),
+    ("1 local, 100,000 done and unsettled", "topic", 1, 0, 100_000, 0),
+    ("queue, 1 local", "queue", 1, 0, 0, 0),
+    ("queue, 4 local", "queue", 4, 0, 0, 0),
+    ("queue, 4 local, each has 400 in hand", "queue", 4, 0, 0, 400),
+    ("queue, 1 remote", "queue", 0, 1, 0, 0),
 )
 
 
@@ -50,12 +52,12 @@ class PublisherEnd:
     answer = ready = set_window = waiting = ask = answer_map_part = refuse = detach = _nothing
 
     def __init__(self) -> None:
-        self.told = 0
+        self.told: list[tuple[int, int]] = []  # not settled yet
 
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
     ) -> None:
-        self.told += last_id - first_id + 1
+        self.told.append((first_id, last_id))
 
 
 class SubscriberEnd:
@@ -85,7 +87,9 @@ class SubscriberEnd:
 class Network:
     """Routers a and b, joined by a list; what they send each other waits there until `exchange`."""
 
-    def __init__(self, kind: Literal["topic", "queue"], local: int, remote: int) -> None:
+    def __init__(self, kind: Literal["topic", "queue"], local: int, remote: int, in_hand: int = 0) -> None:
+        """in_hand: of so many, the newest, no subscription says anything."""
+        self.in_hand = in_hand
         self.wire: list[tuple[str, tuple[str, ...], bytes]] = []
         names = ("a", "b") if remote else ("a",)
         config = {
@@ -117,7 +121,6 @@ class Network:
         for core, port in self.subscribers:
             core.subscriber_credit(port, 0.0)
         self.sent = 0
-        self.settled = 0
 
     def sender(self, name: str) -> Send:
         def send(peers: tuple[str, ...], message: Message) -> None:
@@ -145,25 +148,39 @@ class Network:
         self.cores["a"].transfers(self.publisher, first, tags, bodies, False, 0, 0.0)
         self.exchange()
         for core, port in self.subscribers:
-            if port.next_id > port.accepted:
-                core.subscriber_disposition(port, port.accepted, port.next_id - 1, Outcome.ACCEPTED, False, 0.0)
-                port.accepted = port.next_id
+            end = port.next_id - self.in_hand
+            if end > port.accepted:
+                core.subscriber_disposition(port, port.accepted, end - 1, Outcome.ACCEPTED, False, 0.0)
+                port.accepted = end
         self.exchange()
-        assert self.publisher.told == self.sent
         if settle:
             self.settle(self.sent)
 
-    def settle(self, end: int) -> None:
-        self.cores["a"].publisher_settled(self.publisher, self.settled, end - 1, 0.0)
-        self.settled = end
+    def settle(self, n: int) -> None:
+        """Settles the oldest n deliveries, or all that have an outcome."""
+        told = self.publisher.told
+        while n > 0 and told:
+            first, last = told.pop(0)
+            if last - first >= n:
+                told.insert(0, (first + n, last))
+                last = first + n - 1
+            self.cores["a"].publisher_settled(self.publisher, first, last, 0.0)
+            n -= last - first + 1
         self.exchange()
 
 
 def measure(
-    kind: Literal["topic", "queue"], local: int, remote: int, size: int, messages: int, unsettled: int = 0
+    kind: Literal["topic", "queue"],
+    local: int,
+    remote: int,
+    size: int,
+    messages: int,
+    unsettled: int = 0,
+    in_hand: int = 0,
 ) -> float:
-    """Microseconds of CPU per message in batches of `size`.  So many deliveries stay done and unsettled throughout."""
-    network = Network(kind, local, remote)
+    """Microseconds of CPU per message in batches of `size`.  So many deliveries stay done and unsettled throughout, or
+    in the hands of each subscription."""
+    network = Network(kind, local, remote, in_hand)
     for start in range(0, unsettled, 1_000):
         network.batch(tags_of(start, 1_000), [BODY] * 1_000, settle=False)
     rounds = max(1, messages // size)
@@ -177,7 +194,7 @@ def measure(
     for tags, bodies in batches:
         network.batch(tags, bodies, settle=not unsettled)
         if unsettled:
-            network.settle(network.settled + size)
+            network.settle(size)
     return (time.process_time() - started) / (rounds * size) * 1e6
 
 
@@ -190,9 +207,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--messages", type=int, default=100_000)
     messages = parser.parse_args(argv).messages
     print(f"{'us per message, in batches of':36s}" + "".join(f"{size:>9d}" for size in BATCHES))
-    for label, kind, local, remote, unsettled in CASES:
+    for label, kind, local, remote, unsettled, in_hand in CASES:
         costs = [
-            measure(kind, local, remote, size, messages if size > 1 else messages // 10, unsettled) for size in BATCHES
+            measure(kind, local, remote, size, messages if size > 1 else messages // 10, unsettled, in_hand)
+            for size in BATCHES
         ]
         print(f"{label:36s}" + "".join(f"{cost:9.2f}" for cost in costs), flush=True)
     return 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from amqp10 import ACCEPTED, Connection, ConnectionSettings, LinkAttaching, ReceiverLink, SenderLink, Source, Target
 from amqp10.serial import WRAP
@@ -234,13 +234,16 @@ SUBJECTS: dict[str, Callable[[int], Prepared]] = {
 
 
 def measure(prepared: Prepared, seconds: float) -> float:
-    """Microseconds of CPU per message, the best round."""
     run, messages, connection = prepared
     run()
     assert not connection.closing, "the connection found fault with what the bench sent"
-    best = float("inf")
-    spent = 0.0
-    while spent < seconds:
+    return best_round(run, messages, seconds)
+
+
+def best_round(run: Callable[[], None], messages: int, seconds: float) -> float:
+    """Returns microseconds of CPU per message, those of the best round."""
+    best, spent = float("inf"), 0.0
+    while spent <= seconds:
         start = time.process_time()
         run()
         took = time.process_time() - start
@@ -249,17 +252,27 @@ def measure(prepared: Prepared, seconds: float) -> float:
     return best / messages * 1e6
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def table(
+    argv: Sequence[str] | None,
+    description: str | None,
+    cost: Callable[[str, int, float], float],
+    subjects: Iterable[str],
+) -> int:
+    """Prints a line for each subject, with what `cost` of subject, batch and seconds says."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=0.5, help="of measuring for each number")
     parser.add_argument("--only", default="", help="subjects that contain this")
     args = parser.parse_args(argv)
     print(f"{'us per message':36}" + "".join(f"{f'b={batch}':>9}" for batch in BATCHES))
-    for subject, prepare in SUBJECTS.items():
+    for subject in subjects:
         if args.only in subject:
-            costs = [measure(prepare(batch), args.seconds) for batch in BATCHES]
+            costs = [cost(subject, batch, args.seconds) for batch in BATCHES]
             print(f"{subject:36}" + "".join(f"{cost:9.3f}" for cost in costs), flush=True)
     return 0
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return table(argv, __doc__, lambda subject, batch, seconds: measure(SUBJECTS[subject](batch), seconds), SUBJECTS)
 
 
 if __name__ == "__main__":

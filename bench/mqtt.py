@@ -10,14 +10,11 @@ The best of several rounds, since other programs run on the same machine.
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Callable, Sequence
 
 from bench import engine
 from mqtt import Connect, PacketReader, Properties, Puback, Pubcomp, Publish, Pubrec, Pubrel, encode
 
-BATCHES = (1, 10, 100)
 TOTAL = 20_000  # messages in a round
 TOPIC = "some/topic/of/twenty"
 BODY = b"x" * 100
@@ -107,29 +104,11 @@ SUBJECTS: dict[str, Callable[[int], Callable[[], None]]] = {
 }
 
 
-def measure(run: Callable[[], None], seconds: float) -> float:
-    """Microseconds of CPU per message, the best round."""
-    best, spent = float("inf"), 0.0
-    while spent <= seconds:
-        start = time.process_time()
-        run()
-        took = time.process_time() - start
-        best = min(best, took)
-        spent += took
-    return best / TOTAL * 1e6
-
-
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of measuring for each number")
-    parser.add_argument("--only", default="", help="subjects that contain this")
-    args = parser.parse_args(argv)
-    print(f"{'us per message':36}" + "".join(f"{f'b={batch}':>9}" for batch in BATCHES))
-    for subject, prepare in SUBJECTS.items():
-        if args.only in subject:
-            costs = [measure(prepare(batch), args.seconds) for batch in BATCHES]
-            print(f"{subject:36}" + "".join(f"{cost:9.3f}" for cost in costs), flush=True)
-    return 0
+    def cost(subject: str, batch: int, seconds: float) -> float:
+        return engine.best_round(SUBJECTS[subject](batch), TOTAL, seconds)
+
+    return engine.table(argv, __doc__, cost, SUBJECTS)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Rows per second into Spark: publishers -> routers -> ingest's log -> Spark's batches, beside Spark's own rate source.
 
     python -m bench.spark [--rows 1000000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--every "2 seconds"]
-                          [--publishers 4] [--partitions 1] [--latency SECONDS] [--json FILE]
+                          [--publishers 4] [--partitions 1] [--latency SECONDS] [--conf NAME=VALUE ...]
+                          [--json FILE]
 
 Every run is the whole way: publishers that count a message when it is settled, one router or three in line in the full
 exactly-once protocol, `readStream.format("onceway")`, and a sink.  The clock runs from the start of the first publisher
@@ -85,6 +86,7 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--publishers", type=int, default=4, help="processes; each has up to 1,000 messages under way")
     parser.add_argument("--partitions", type=int, default=1, help="of the topic, each with a process that receives it")
     parser.add_argument("--latency", type=float, metavar="SECONDS", help="measure for so long how long messages take")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
     return parser.parse_args(argv)
 
@@ -93,7 +95,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = options(argv)
     try:
         # What it logs are the last batches of queries that are stopped; what goes wrong is raised here.
-        spark = session("bench", log_level="OFF", **{"spark.sql.streaming.noDataProgressEventInterval": "200"})
+        given = dict(one.split("=", 1) for one in args.conf)
+        spark = session("bench", log_level="OFF", **{"spark.sql.streaming.noDataProgressEventInterval": "200", **given})
     except NoSpark as error:
         print(error, file=sys.stderr)
         return 2

@@ -105,11 +105,12 @@ class Tokens:
                 leeway=LEEWAY_S,
                 options={"require": wanted},
             )
-        except (self._jwt.PyJWTError, ValueError, TypeError, RecursionError) as error:
+            ends_at = float(said["exp"])
+        except (self._jwt.PyJWTError, ValueError, TypeError, RecursionError, OverflowError) as error:
             return Failure(f"a token that does not count: {error}")
-        return self._holder(said)
+        return self._holder(said, ends_at)
 
-    def _holder(self, said: Mapping[str, Any]) -> Holder | Failure:
+    def _holder(self, said: Mapping[str, Any], ends_at: float) -> Holder | Failure:
         named, groups = said[self.rules.user], said.get(self.rules.groups, []) if self.rules.groups else []
         groups = [groups] if isinstance(groups, str) else groups
         if (
@@ -124,7 +125,7 @@ class Tokens:
             return Failure(f"a token for {named!r:.60}: {error}")
         if user == ANONYMOUS_IDENTITY or len(user.encode()) > MOST_NAME:
             return Failure(f"a token for {named!r:.60}, which can be nobody's name")
-        return Holder(user, tuple(groups), float(said["exp"]) + LEEWAY_S - self._wall())
+        return Holder(user, tuple(groups), ends_at + LEEWAY_S - self._wall())
 
     def _key(self, token: str) -> Any:
         """The key that the token names. Without a name it is the only one there is."""

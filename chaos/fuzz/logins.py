@@ -1,12 +1,15 @@
 """Strangers who log in: bytes to a server that offers every mechanism of SASL, challenges to a client, and tokens.
 
 What must hold: nothing is raised but the peer's error, nobody is let in, and the answer is AMQP in proportion. The
-password and the key that would let somebody in are made anew in each process, so that no input can have them.
+password and the key that would let somebody in are made anew in each process, so that no input can have them. What an
+issuer may claim is tried, too: tokens are signed here where an input has the header and the claims of one.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 import random
 import secrets
 import tempfile
@@ -16,11 +19,20 @@ from typing import Any, Final
 
 from amqp10.connection import Connection
 from amqp10.errors import RemoteProtocolError
-from amqp10.sasl import BearerServer, ExternalServer, Failure, Pending, PlainServer, ServerMechanisms, Success
+from amqp10.sasl import (
+    ANONYMOUS_IDENTITY,
+    BearerServer,
+    ExternalServer,
+    Failure,
+    Pending,
+    PlainServer,
+    ServerMechanisms,
+    Success,
+)
 from amqp10.scram import END_POINT, HASHES, PLUS, Scram, ScramServer
 from amqp10.settings import ConnectionSettings
 from chaos.fuzz.targets import RATIO, ROOM, Broken, check_output, cut
-from onceway.tokens import Holder, Tokens
+from onceway.tokens import Tokens
 from onceway.topology.sasl import TokenRules
 from onceway.users import User, Users, with_password
 
@@ -34,14 +46,20 @@ def users() -> Users:
 
 
 @cache
-def tokens() -> Tokens:
-    import jwt
+def key() -> Any:
+    """The issuer's."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    public = ec.generate_private_key(ec.SECP256R1()).public_key()
-    key = {**jwt.algorithms.ECAlgorithm.to_jwk(public, as_dict=True), "kid": "1"}
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+@cache
+def tokens() -> Tokens:
+    import jwt
+
+    public = {**jwt.algorithms.ECAlgorithm.to_jwk(key().public_key(), as_dict=True), "kid": "1"}
     with tempfile.TemporaryDirectory() as directory:
-        (Path(directory) / "keys.json").write_text(json.dumps({"keys": [key]}))
+        (Path(directory) / "keys.json").write_text(json.dumps({"keys": [public]}))
         rules = TokenRules(keys="keys.json", issuer="https://id.example.org", audience="onceway")
         return Tokens(rules, Path(directory), "fuzz")
 
@@ -98,6 +116,21 @@ def run_client(data: bytes) -> None:
 
 
 def run_token(data: bytes) -> None:
-    found = tokens().verify(data.decode("latin-1"))
-    if isinstance(found, Holder):
+    """A token; or header and claims, divided by a zero byte, that the issuer signs."""
+    header, signed, claims = data.partition(b"\0")
+    found = tokens().verify(_signed(header, claims) if signed else data.decode("latin-1"))
+    if isinstance(found, Failure):
+        return
+    if not signed:
         raise Broken(f"a token that nobody has signed counts for {found.user!r}")
+    if not found.user or found.user == ANONYMOUS_IDENTITY or not 0 < found.lasts_s < math.inf:
+        raise Broken(f"a token counts for {found}")
+
+
+def _signed(header: bytes, claims: bytes) -> str:
+    import jwt
+
+    signer = jwt.algorithms.ECAlgorithm(jwt.algorithms.ECAlgorithm.SHA256)
+    said = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in (header, claims))
+    signature = base64.urlsafe_b64encode(signer.sign(said, key())).rstrip(b"=")
+    return f"{said.decode()}.{signature.decode()}"

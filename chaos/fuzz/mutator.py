@@ -1,13 +1,14 @@
 """Changes bytes, sees which lines of the engine that reaches, keeps what reached new ones; makes a find smaller.
 
 Knows frames just enough to change the inside of one and leave its size right: bytes that fail at the frame's head
-teach little. Coverage comes from sys.settrace, lines and what line came before, in amqp10, router and interrouter
-only. Next: running.py for what is run.
+teach little. Coverage comes from sys.settrace, lines and what line came before, in amqp10, router, interrouter, and
+where tokens and users are checked, PyJWT among it. Next: running.py for what is run.
 """
 
 from __future__ import annotations
 
 import random
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -16,14 +17,20 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
 
+import jwt
+
 from chaos.fuzz import running
 from chaos.fuzz.targets import Broken, frames
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-WATCHED: Final = tuple(str(ROOT / package) for package in ("amqp10", "router", "interrouter"))
+WATCHED: Final = (
+    *(str(ROOT / place) for place in ("amqp10", "router", "interrouter", "onceway/tokens.py", "onceway/users.py")),
+    str(Path(jwt.__file__).parent),
+)
 HANG_S: Final = 5.0
 LONGEST: Final = 4096
 INTERESTING: Final = (0, 1, 2, 0x40, 0x41, 0x43, 0x45, 0x52, 0x53, 0x70, 0x7F, 0x80, 0xA0, 0xB0, 0xC0, 0xD0, 0xE0, 0xFF)
+WORDS: Final = (b"null", b"[]", b"{}", b'""', b"1e400", b"-1", b"9" * 400, b"none", b",", b"=")  # of JSON and SCRAM
 
 Edge = tuple[CodeType, int, int]
 
@@ -113,10 +120,15 @@ def mutated(data: bytes, other: bytes, rng: random.Random) -> bytes:
 def _inside(part: bytes, rng: random.Random) -> bytes:
     """A change in one frame; its size put right most of the time."""
     changed = bytearray(part)
-    sized = len(part) > 8 and part[:4] != b"AMQP" and rng.random() < 0.95
+    framed = len(part) > 8 and int.from_bytes(part[:4], "big") == len(part)
+    sized = framed and rng.random() < 0.95
     first = 4 if sized else 0
     if len(changed) <= first:
         return bytes(changed)
+    if not framed and rng.random() < 0.5:  # text: a word of it
+        words = re.split(rb"([][{},:.=\0])", part)
+        words[rng.randrange(0, len(words), 2)] = rng.choice((*WORDS, rng.choice(words)))
+        return b"".join(words)
     place = rng.randrange(first, len(changed))
     choice = rng.random()
     if choice < 0.35:

@@ -67,6 +67,7 @@ class Edge:
         self._log = logger("bus", edge=options.name)
         self._connection: onceway.Connection | None = None
         self._collecting: onceway.Connection | None = None  # where it has the role of speaking to the network
+        self._speaking: asyncio.Timeout | None = None  # while it has that role
         self._publisher: onceway.Publisher | None = None
         self._broken: asyncio.Future[None] | None = None  # fails when the publisher has
         self._full = ""  # why nothing can be stored
@@ -282,20 +283,23 @@ class Edge:
             self._broken.set_exception(error)
 
     async def _collect(self, shares: Shares) -> None:
-        """Stores for the whole bus what comes to its address, when that is this edge's role."""
+        """Stores for the whole bus what comes to its address, while that is this edge's role."""
         await self._changed.until(lambda: NETWORK in shares.held)
         if not shares.on_time():
             return
         try:
-            journal = await StoreJournal.of(self.store, JOURNAL)
-            async with self._connect(journal) as self._collecting:
-                subscriber = await self._collecting.subscriber(self.options.address, credit=CREDIT, on_gap=self._gap)
-                await shares.say_attached()
-                await self._store_all(journal, subscriber)
-        except (JournalLocked, Conflict) as error:
-            self._log.info("bus_deposed", "another edge speaks to the network: {reason}", reason=str(error))
+            async with asyncio.timeout(None) as self._speaking:
+                journal = await StoreJournal.of(self.store, JOURNAL)
+                async with self._connect(journal) as self._collecting:
+                    subscriber = await self._collecting.subscriber(
+                        self.options.address, credit=CREDIT, on_gap=self._gap
+                    )
+                    await shares.say_attached()
+                    await self._store_all(journal, subscriber)
+        except (JournalLocked, Conflict, TimeoutError) as error:
+            self._log.info("bus_deposed", "gives the network up: {reason}", reason=str(error) or "others may have it")
         finally:
-            self._collecting = None
+            self._speaking = self._collecting = None
 
     @asynccontextmanager
     async def _publishing(self, connection: onceway.Connection) -> AsyncIterator[None]:
@@ -345,13 +349,19 @@ class Edge:
     async def _share(self, shares: Shares) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            await self._tick(shares)
+            try:
+                await self._tick(shares)
+            except StoreFull as error:  # without a beat this edge does nothing until there is room
+                self._log.warning("bus_full", "{reason}", reason=str(error))
 
     async def _tick(self, shares: Shares) -> None:
         used = [each for each in (self._connection, self._collecting) if each is not None]
         connected = self._connection is not None and all(each.router is not None for each in used)
         await shares.tick(connected=connected, idle=lambda role: not self._sending[role])
-        self._served &= shares.held
+        speaking = self._speaking
+        if speaking is not None and (NETWORK not in shares.held or NETWORK in shares.taken) and not speaking.expired():
+            speaking.reschedule(0)  # its link, too, is another edge's now, or was meanwhile
+        self._served &= shares.held - shares.taken
         if self._served != shares.held:
             await self.registry.refresh()  # as the edges before have left them
             self._served = set(shares.held)

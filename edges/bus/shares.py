@@ -39,11 +39,13 @@ class Shares:
 
     Attributes:
         held: The roles of this edge.
+        taken: Those of them that it has got with the latest tick.
         attached: Some edge that lives is attached to the network: what is published comes to the bus.
     """
 
     def __init__(self, store: Store, name: str) -> None:
         self.held: set[str] = set()
+        self.taken: set[str] = set()
         self.attached = False
         self._store = store
         self._name = name
@@ -91,14 +93,12 @@ class Shares:
         give = [] if free else sorted(slots)[share:]
         if not connected and len(living) > 1 and NETWORK in held:
             give.append(NETWORK)
-        for role in take:
-            if await self._change(role, rows.get(role), self._me.encode()):
-                held.add(role)
+        taken = {role for role in take if await self._change(role, rows.get(role), self._me.encode())}
         for role in give:
             self.held.discard(role)  # nothing begins from now on
-            if idle(role) and await self._change(role, rows[role], None):
-                held.discard(role)
-        self.held = held - set(give)
+            if idle(role):
+                await self._change(role, rows[role], None)
+        self.held, self.taken = held - set(give) | taken, taken
 
     async def say_attached(self) -> None:
         """Conflict if another edge has the role by now."""

@@ -6,21 +6,20 @@ import asyncio
 import logging
 import secrets
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, TypedDict, Unpack
 
 import onceway
 from amqp10.sections import Message
 from edges.pipe.messages import RESET, control_in
-from edges.pipe.reader import IfGone, Reader, Received, Start
+from edges.pipe.reader import TELL_AFTER_S, IfGone, Reader, Received, Say, Start
 from onceway.client.bodies import Body
 from onceway.errors import ConnectionFailed, OncewayError
 
 URLs = str | Sequence[str]
-Say = Callable[[str], None]
-TELL_AFTER_S: Final = 1.0  # without an outcome
 LOOK_EVERY_S: Final = 0.1
+WARN: Final[Say] = logging.getLogger(__name__).warning
 
 
 class Who(TypedDict, total=False):
@@ -77,7 +76,7 @@ async def publishing(
     **who: Unpack[Who],
 ) -> AsyncIterator[onceway.Publisher]:
     """A publisher of the pipe, which says what it waits for; parameters as of `push`."""
-    waits = _Waits(Reader(topic, stores=stores, routers=routers, **who), on_wait or logging.getLogger(__name__).warning)
+    waits = _Waits(Reader(topic, stores=stores, routers=routers, **who), on_wait or WARN)
     watching = asyncio.create_task(waits.watch())
     try:
         async with onceway.connect(
@@ -156,6 +155,7 @@ async def pull(
     follow: bool = False,
     count: int | None = None,
     timeout_s: float = 30.0,
+    on_wait: Say | None = None,
     **who: Unpack[Who],
 ) -> AsyncIterator[Received]:
     """Reads the pipe; nothing is removed from it.
@@ -170,6 +170,7 @@ async def pull(
         follow: Wait for more at the end of the pipe.
         count: End after so many messages; wait for them.
         timeout_s: How long the first store may take to answer.
+        on_wait: As of `push`.
 
     Raises:
         ConnectionFailed: No store answered in time.
@@ -177,7 +178,15 @@ async def pull(
         PipeDropped: Retention has dropped what comes next.
     """
     reading = Reader(
-        topic, stores=stores, routers=routers, start=start, control=True, if_gone=if_gone, timeout_s=timeout_s, **who
+        topic,
+        stores=stores,
+        routers=routers,
+        start=start,
+        control=True,
+        if_gone=if_gone,
+        timeout_s=timeout_s,
+        on_wait=on_wait or WARN,
+        **who,
     )
     async with reading as reader:
         left = count
@@ -215,7 +224,16 @@ async def reset(
         ConnectionFailed: Nobody answered in time.
     """
     identity = secrets.token_hex(16)
-    reading = Reader(topic, stores=stores, routers=routers, start="end", control=True, timeout_s=timeout_s, **who)
+    reading = Reader(
+        topic,
+        stores=stores,
+        routers=routers,
+        start="end",
+        control=True,
+        timeout_s=timeout_s,
+        on_wait=on_wait or WARN,
+        **who,
+    )
     async with reading as reader:
         request = Message(b"", application_properties={RESET: identity})
         await push(routers, topic, request, stores=stores, timeout_s=timeout_s, on_wait=on_wait, **who)

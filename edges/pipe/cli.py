@@ -157,7 +157,8 @@ def pull_command(
 ) -> None:
     """Print the messages of the pipe TOPIC, a line each. Nothing is removed from it.
 
-    Ends at the end of the pipe, unless --follow or --count says otherwise.
+    Ends at the end of the pipe, unless --follow or --count says otherwise. After a second without a store a line on
+    stderr says what it waits for, and another one when it goes on.
     """
     from edges.pipe.reader import Reader
 
@@ -170,6 +171,7 @@ def pull_command(
         control=True,
         if_gone=if_gone,
         timeout_s=connect_timeout,
+        on_wait=_waits("pull"),
         **access.shown(),
     )
     run_to_exit(_pull(reader, follow, count))

@@ -12,7 +12,7 @@ import random
 import secrets
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
@@ -59,6 +59,8 @@ from router.names import STORES
 CREDIT: Final = 8192
 ANSWER_S: Final = 10.0
 TIMER_S: Final = 1.0
+TELL_AFTER_S: Final = 1.0  # without an answer
+Say = Callable[[str], None]
 Start = int | datetime | str | None
 IfGone = Literal["error", "first"]
 
@@ -105,6 +107,7 @@ class Reader:
         timeout_s: How long the first store may take to answer; later ones are tried for ever.
         tls: What is shown and asked for at amqps://; None: as the system does.
         credentials: For routers whose URL has none; stores are shown none.
+        on_wait: Told, after a second without a store, what the reader waits for, and then that it goes on.
 
     Attributes:
         next: The position that comes next.
@@ -128,6 +131,7 @@ class Reader:
         timeout_s: float = 30.0,
         tls: ssl.SSLContext | None = None,
         credentials: Credentials | None = None,
+        on_wait: Say | None = None,
     ) -> None:
         if isinstance(start, int) and not 0 <= start < 1 << 63:
             raise UsageError(f"position {start}: positions count from 0")
@@ -152,10 +156,12 @@ class Reader:
         self._timeout_s = timeout_s
         self._tls = tls
         self._credentials = credentials
+        self._say = on_wait
         self._rng = random.Random()
         self._name = f"onceway-pull-{secrets.token_hex(8)}"
         self._link: _Attachment | None = None
-        self._reasons: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}  # by URL: why there is no answer
+        self._told = False
         self._turn = 0
 
     async def __aenter__(self) -> Reader:
@@ -163,9 +169,8 @@ class Reader:
             async with asyncio.timeout(self._timeout_s):
                 await self._connect()
         except TimeoutError:
-            reasons = "; ".join(f"{url}: {why}" for url, why in self._reasons.items()) or "no answer"
-            text = f"no store of pipe {self.topic!r} reached within {self._timeout_s:g} s ({reasons})"
-            raise ConnectionFailed(text, self._reasons) from None
+            text = f"no store of pipe {self.topic!r} reached within {self._timeout_s:g} s: {self._waits()}"
+            raise ConnectionFailed(f"{text}; start it, or give another URL", self._reasons) from None
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -206,18 +211,32 @@ class Reader:
     async def _connect(self) -> None:
         """Tries the stores one after the other until one answers."""
         failures = 0
-        while True:
-            if not self._stores:
-                await self._ask_routers()
-            for _ in range(len(self._stores)):
-                url = self._stores[self._turn % len(self._stores)]
-                self._turn += 1
-                if await self._attach(url):
-                    return
-            if self._routers:
-                self._stores = []
-            await asyncio.sleep(backoff_s(failures, self._rng))
-            failures += 1
+        telling = asyncio.get_running_loop().call_later(TELL_AFTER_S, self._tell)
+        try:
+            while True:
+                if not self._stores or (failures and self._routers):
+                    await self._ask_routers()
+                for _ in range(len(self._stores)):
+                    url = self._stores[self._turn % len(self._stores)]
+                    self._turn += 1
+                    if await self._attach(url):
+                        return
+                await asyncio.sleep(backoff_s(failures, self._rng))
+                failures += 1
+        finally:
+            telling.cancel()
+            if self._told and self._link is not None and self._say is not None:
+                self._told = False
+                self._say(f"{self.topic}: goes on")
+
+    def _tell(self) -> None:
+        if self._say is not None:
+            self._told = True
+            self._say(f"{self.topic}: waits for {self._waits()}")
+
+    def _waits(self) -> str:
+        kind, urls = ("store", self._stores) if self._stores else ("router", self._routers)
+        return ", ".join(f"{kind} {url} ({self._reasons.get(str(url), 'no answer')})" for url in urls)
 
     async def _attach(self, url: RouterUrl) -> bool:
         link = self._attachment(url, self._properties())
@@ -287,6 +306,7 @@ class Reader:
         """The stores of the pipe, as a router knows them."""
         self._rng.shuffle(self._routers)
         unknown = 0
+        stores: list[RouterUrl] = []
         for url in self._routers:
             link = self._attachment(url, {}, self._credentials)
             why = await link.open(ANSWER_S, credit=0)
@@ -296,12 +316,12 @@ class Reader:
                 self._stores = parse_urls([str(each) for each in (error.info or {}).get(STORES, ())])
                 return
             if NEXT in link.properties:
-                self._stores.append(url)  # it is a store
+                stores.append(url)  # it is a store
             self._reasons[str(url)] = why or "no such pipe"
             unknown += why is None
-        if self._stores:
-            return
-        if unknown == len(self._routers) and self.next is None:
+        if stores:
+            self._stores = stores
+        elif unknown == len(self._routers) and self.next is None:
             routers = ", ".join(map(str, self._routers))
             text = f"no pipe {self.topic!r} at {routers}; is the name right? A pipe that no file has needs --store"
             raise ConnectionFailed(text, self._reasons)

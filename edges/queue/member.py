@@ -46,7 +46,8 @@ class Member:
             exclusion; then a member that ends must not come back under its name.
         on_event: Called with what happens to the group.
         connect_timeout_s: How long the first router may take to answer, in seconds.
-        tls, credentials: As of `onceway.connect`.
+        tls: As of `onceway.connect`.
+        credentials: The same.
     """
 
     def __init__(

@@ -326,8 +326,8 @@ def _lost(error: psycopg.Error) -> bool:
     if isinstance(error, psycopg.InterfaceError):
         return True
     state = error.sqlstate
-    if state is None:
-        return isinstance(error, psycopg.OperationalError)
+    if state is None:  # a connection that was lost while a statement was sent is no OperationalError
+        return isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError
     return state.startswith("08") or state in ("57P01", "57P02", "57P03", "25P03", "25006")
 
 

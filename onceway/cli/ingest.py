@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 import click
 
@@ -74,4 +75,4 @@ def status(log: str, as_json: bool) -> None:
         found = status_of(Wal.open(log))
     except OncewayError as error:
         raise click.UsageError(str(error)) from None
-    click.echo(json.dumps(found) if as_json else "\n".join(table_of(found)))
+    click.echo(json.dumps(found) if as_json else "\n".join(table_of(found, time.time())))

@@ -3,7 +3,7 @@
 Where onceway is installed, Spark finds the format by itself (`pyspark_onceway`).  Importing this package on the driver
 registers it too, in the current session or in the next one: for source trees, and notebooks on a cluster.
 
-    datasource, reader, writer   what Spark calls; with `session`, the only modules that import pyspark
+    datasource, reader, writer   what Spark calls; with `executors` and `session`, the only modules that import pyspark
     source                       from the network into the log, and from the log into batches
     wal                          the write-ahead log
     sink                         the outbox, and publishing from it

@@ -29,6 +29,7 @@ _BUFFERS: Final = 64  # in one system call; Linux takes 1024
 _RETRY_S: Final = 0.05
 _LONGEST_LINE: Final = 1000
 _CHECKSUM: Final = "crc32"
+_UNFINISHED: Final = ".new"
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
 
 
@@ -83,15 +84,17 @@ class Disk:
         """Makes durable what was created, renamed or removed in it."""
         sync_path(path)
 
-    def replace(self, path: PathLike, data: bytes, temporary: str = "new") -> None:
-        """Writes the whole file durably: a reader finds the old bytes or the new ones.
-
-        temporary: the suffix of the file that is renamed; it must be unique where nothing keeps writers apart.
-        """
+    def replace(self, path: PathLike, data: bytes) -> None:
+        """Writes the whole file durably: a reader finds the old bytes or the new ones, as do two writers."""
         path = os.fspath(path)
-        fresh = f"{path}.{temporary}"
-        self._write_whole(fresh, data)
-        self.rename(fresh, path)
+        fresh = f"{path}.{_unique()}"
+        try:
+            self._write_whole(fresh, data)
+            self.rename(fresh, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.remove(fresh)
+            raise
         self.sync_directory(os.path.dirname(path))
 
     def create(self, path: PathLike, data: bytes) -> None:
@@ -107,7 +110,7 @@ class Disk:
         self.sync_directory(os.path.dirname(path))
 
     def _write_whole(self, path: str, data: bytes) -> None:
-        file = self.open(path, empty=True)  # a crash may have left one
+        file = self.open(path)
         try:
             self.write(file, [data], 0)
             self.sync(file)
@@ -125,7 +128,14 @@ def sync_path(path: PathLike) -> None:
 
 
 def _unique() -> str:
-    return f"{secrets.token_hex(4)}.tmp"
+    return f"{secrets.token_hex(4)}{_UNFINISHED}"
+
+
+def remove_unfinished(directory: PathLike, document: str = "", disk: Disk | None = None) -> None:
+    """Removes what dead writers of this document, or of all in the directory, had not renamed.  Raises OSError."""
+    for name in os.listdir(directory):
+        if name.startswith(document) and name.endswith(_UNFINISHED):
+            (disk or Disk()).remove(os.path.join(directory, name))
 
 
 # -- small documents
@@ -140,12 +150,8 @@ class Documents:
     checksum: bool = False
 
     def write(self, path: PathLike, content: Mapping[str, Any], disk: Disk | None = None) -> None:
-        """Replaces the document durably.  Only one process may write it at a time.  Raises OSError."""
+        """Replaces the document durably.  Raises OSError."""
         (disk or Disk()).replace(path, self.dump(content))
-
-    def replace_shared(self, path: PathLike, content: Mapping[str, Any]) -> None:
-        """As `write`, where locks may fail to keep a second writer away.  Raises OSError."""
-        Disk().replace(path, self.dump(content), _unique())
 
     def create(self, path: PathLike, content: Mapping[str, Any]) -> None:
         """Creates the document durably, unless there is one: the first writer wins.  Raises OSError."""

@@ -192,8 +192,6 @@ def _check_together(reading: _Reading) -> None:
 
     if "topic" in reading.given:
         reading.refuse(PATTERN, "names topics, as topic does", "give one of them")
-    if values.get("ingest") == "apart":
-        reading.refuse(PATTERN, "is for receivers of the query's own", "name the topics by the option topic")
 
     def both(*fields: str) -> bool:
         return all(values.get(field) is not None for field in fields)

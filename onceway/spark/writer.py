@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Use = Literal["stream", "batch"]
 # Local properties of a streaming task
 _BATCH_ID = "streaming.sql.batchId"
-_QUERY_ID = "sql.streaming.queryId"
+QUERY_ID = "sql.streaming.queryId"
 
 
 def checked(options: Mapping[str, str], schema: StructType, overwrite: bool, use: Use) -> SinkOptions:
@@ -53,7 +53,7 @@ class Staged(WriterCommitMessage):  # type: ignore[misc]
     file: StagedFile | None
 
 
-def _stage(options: SinkOptions, name: str, query: str | None, iterator: Iterator[pa.RecordBatch]) -> Staged:
+def stage_partition(options: SinkOptions, name: str, query: str | None, iterator: Iterator[pa.RecordBatch]) -> Staged:
     context = TaskContext.get()
     if context is None:
         raise SinkError("the sink's write() runs in a task of Spark only")
@@ -66,7 +66,7 @@ def _stage(options: SinkOptions, name: str, query: str | None, iterator: Iterato
     return Staged(query, context.partitionId(), file)
 
 
-def _files(messages: Sequence[Staged | None]) -> list[StagedFile]:
+def files_of(messages: Sequence[Staged | None]) -> list[StagedFile]:
     """The files in the order of partitions, which is the order of publishing."""
     found = [(message.partition, message.file) for message in messages if message is not None and message.file]
     return [file for _, file in sorted(found, key=lambda pair: pair[0])]
@@ -83,10 +83,10 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         """On an executor."""
         context = TaskContext.get()
         batch = None if context is None else context.getLocalProperty(_BATCH_ID)
-        query = None if context is None else context.getLocalProperty(_QUERY_ID)
+        query = None if context is None else context.getLocalProperty(QUERY_ID)
         if batch is None or query is None:
-            raise SinkError(f"Spark has not said which batch this is ({_BATCH_ID}, {_QUERY_ID}); PySpark 4.3 does")
-        return _stage(self.options, f"batch-{batch}", query, iterator)
+            raise SinkError(f"Spark has not said which batch this is ({_BATCH_ID}, {QUERY_ID}); PySpark 4.3 does")
+        return stage_partition(self.options, f"batch-{batch}", query, iterator)
 
     @first_line()
     def commit(self, messages: list[Staged | None], batchId: int) -> None:  # noqa: N803
@@ -97,12 +97,12 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         from onceway.spark.sink.publishing import commit_batch  # the client: executors do without it
 
         outbox = Outbox(self.options.location)
-        commit_batch(outbox, f"query {query}", f"batch-{batchId}", _files(messages), self.options.terms)
+        commit_batch(outbox, f"query {query}", f"batch-{batchId}", files_of(messages), self.options.terms)
 
     @first_line()
     def abort(self, messages: list[Staged | None], batchId: int) -> None:  # noqa: N803
         """On the driver, also after a commit that failed."""
-        Outbox(self.options.location).discard(f"batch-{batchId}", _files(messages))
+        Outbox(self.options.location).discard(f"batch-{batchId}", files_of(messages))
 
 
 class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
@@ -115,16 +115,16 @@ class BatchWriter(DataSourceArrowWriter):  # type: ignore[misc]
     @first_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """On an executor."""
-        return _stage(self.options, self.name, None, iterator)
+        return stage_partition(self.options, self.name, None, iterator)
 
     @first_line()
     def commit(self, messages: list[Staged | None]) -> None:
         """On the driver.  Returns when every row has its outcome."""
         from onceway.spark.sink.publishing import commit_batch  # as above
 
-        commit_batch(Outbox(self.options.location), WRITES, self.name, _files(messages), self.options.terms)
+        commit_batch(Outbox(self.options.location), WRITES, self.name, files_of(messages), self.options.terms)
 
     @first_line()
     def abort(self, messages: list[Staged | None]) -> None:
         """On the driver, also after a commit that failed."""
-        Outbox(self.options.location).discard(self.name, _files(messages))
+        Outbox(self.options.location).discard(self.name, files_of(messages))

@@ -14,6 +14,7 @@ from amqp10.sections import (
     AmqpSequence,
     AmqpValue,
     Data,
+    Glance,
     Header,
     Message,
     Properties,
@@ -437,3 +438,14 @@ def test_sections_behind_are_none_of_the_routers_business_unless_they_may_claim_
         assert message_annotation(annotated, KEY) == "mallory/p"
     with pytest.raises(DecodeError):
         with_message_annotations([BODY_ + bytes(size) + b"garbage " + KEY.encode()], KEY, TRUE)
+
+
+def test_equal_sections_are_read_once_and_a_broken_one_never_passes() -> None:
+    message = Message(b"one", properties=Properties(subject="s"), application_properties={"n": 7})
+    first, second = Glance(message.encode()), Glance(with_message_annotation(message.encode(), KEY, encode_value("p")))
+    assert first.properties is second.properties
+    assert first.application_properties is second.application_properties == {"n": 7}
+    broken = message.encode()[:-9]  # in the middle of the application-properties
+    for _ in range(2):
+        with pytest.raises(DecodeError):
+            Glance(broken).application_properties  # noqa: B018

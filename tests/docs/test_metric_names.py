@@ -56,7 +56,7 @@ def test_the_page_of_pipes_names_every_metric_of_a_store() -> None:
 
 def ingest_metric_names(directory: Path) -> set[str]:
     wal = Wal.open_or_create(str(directory / "wal"), "lake", ["orders"])
-    return {each.name for each in LogCollector(wal).collect()}
+    return {each.name for each in LogCollector(lambda: wal).collect()}
 
 
 def test_the_page_of_spark_names_every_metric_of_the_ingest(tmp_path: Path) -> None:

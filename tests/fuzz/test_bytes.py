@@ -58,6 +58,12 @@ def test_coverage_grows_with_what_an_input_reaches() -> None:
     assert len(covered("server", conversation[:200])) < len(covered("server", conversation))
 
 
+def test_coverage_sees_where_tokens_are_checked() -> None:
+    assert len(covered("token", CORPUS["token"]["signed-by-another"])) < len(
+        covered("token", CORPUS["token"]["claims"])
+    )
+
+
 def test_an_exception_of_ours_is_found_made_small_and_printed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import threading
 import tomllib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from packaging.requirements import Requirement
@@ -101,6 +106,59 @@ def test_the_lock_holds_what_its_packages_need() -> None:
                 found = versions.get(canonicalize_name(requirement.name), "0")
                 assert found in requirement.specifier, f"{name} needs {requirement}, the lock has {found}: make lock"
     assert checked > 5
+
+
+class Vulnerabilities(BaseHTTPRequestHandler):
+    """Answers as osv.dev does; `known` are the names of packages that have a hole."""
+
+    known: ClassVar[set[str]] = set()
+    asked: ClassVar[set[str]] = set()
+
+    def do_POST(self) -> None:
+        name = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["package"]["name"]
+        self.asked.add(name)
+        hole = {"id": "PYSEC-1", "summary": "a hole", "affected": []}
+        body = json.dumps({"vulns": [hole]} if name in self.known else {}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def audited(url: str) -> tuple[int, str]:
+    environment = {**os.environ, "OSV_URL": url}
+    done = subprocess.run(
+        ["scripts/audit.sh", "--if-reachable"],
+        check=False,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_lock_is_audited_where_somebody_answers() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Vulnerabilities) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1/query"
+        Vulnerabilities.known.add("aiohttp")
+        code, said = audited(url)
+        assert (code, "PYSEC-1" in said) == (1, True), said
+        Vulnerabilities.known.clear()
+        code, said = audited(url)
+        assert (code, "No known vulnerabilities found" in said) == (0, True), said
+        assert {canonicalize_name(name) for name in Vulnerabilities.asked} == {*locked()} - {"tzdata"}  # of Windows
+        assert audited(url) == (0, ""), "once a day"
+        server.shutdown()
+    code, said = audited(url + "/gone")
+    assert code == 0
+    assert "nobody was asked for known vulnerabilities: " + url + "/gone" in said
+    assert "held to the versions and hashes of requirements.lock" in said
 
 
 def test_make_lock_takes_those_extras() -> None:

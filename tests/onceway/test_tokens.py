@@ -85,6 +85,7 @@ def test_tokens_that_are_wrong_do_not_count(issuer: Issuer, tmp_path: Path) -> N
         "of another issuer": issuer.token(iss="https://id.example.com"),
         "without audience": issuer.token(aud=None),
         "without end": issuer.token(exp=None),
+        "with an end beyond all numbers": issuer.token(exp=10**400),
         "without user": issuer.token(sub=None),
         "user is a number": issuer.token(sub=7),
         "user is anonymous": issuer.token(sub="anonymous"),

@@ -46,6 +46,19 @@ def test_the_nearest_with_credit_gets_it_and_equally_near_ones_share() -> None:
     mesh.assert_settled()
 
 
+def test_who_has_much_in_hand_gets_consecutive_messages_at_once() -> None:
+    """Protocol 16.3.2: half as many as it has make little difference; where nobody has any, all get the same."""
+    mesh = Mesh("a", address=QUEUE)
+    consumers = [mesh.subscriber("a", name, accepts=False) for name in ("s0", "s1")]
+    publisher = mesh.publisher("a")
+    publisher.send(*[f"m{i}" for i in range(16)])
+    assert [len(consumer.got) for consumer in consumers] == [8, 8]
+    publisher.send(*[f"n{i}" for i in range(4)])
+    publisher.send(*[f"o{i}" for i in range(4)])
+    more = sorted([got.body for got in consumer.got[8:]] for consumer in consumers)
+    assert more == [["n0", "n1", "n2", "n3"], ["o0", "o1", "o2", "o3"]]
+
+
 def test_what_a_consumer_may_have_had_does_not_overtake_what_it_has_given_back() -> None:
     """Protocol 16.4.5. The RETURN of m0 has arrived, what was assigned is lost with the session (seed 23845914)."""
     mesh = Mesh("ab", address=QUEUE)
@@ -62,6 +75,40 @@ def test_what_a_consumer_may_have_had_does_not_overtake_what_it_has_given_back()
     mesh.join("a", "b")
     mesh.run()
     assert bodies(consumer) == [["m0", "m1"]]
+
+
+def test_a_consumer_gets_nothing_new_before_it_has_said_what_it_holds() -> None:
+    """Protocol 16.4.1. What it has not read of the last session would be overtaken (seed 7007719)."""
+    mesh = Mesh("ab", address=QUEUE)
+    consumer = mesh.subscriber("b", accepts=False)
+    publisher = mesh.publisher("a")
+    mesh.held.add(("a", "b"))
+    publisher.send("m0")
+    mesh.part("a", "b")
+    mesh.join("a", "b")
+    publisher.send("m1")
+    mesh.held.clear()
+    mesh.run()
+    assert bodies(consumer) == [["m0", "m1"]]
+
+
+def test_an_answer_to_a_pub_without_an_expected_set_says_nothing_of_what_consumers_hold() -> None:
+    """Protocol 16.4.2. With that of a new session another consumer would get what the first one holds."""
+    mesh = Mesh("ab", address=QUEUE)
+    holder = mesh.subscriber("b", accepts=False)
+    publisher = mesh.publisher("a", epoch=1)
+    publisher.send("m0")
+    other = mesh.subscriber("a", "other", accepts=False)
+    mesh.part("a", "b")
+    mesh.held.add(("a", "b"))
+    mesh.join("a", "b")
+    core = mesh.cores["a"]
+    (ingress,) = core.addresses[TOPIC].ingress.publishers.values()
+    core.peer_message("b", m.PubAck(TOPIC, ingress.publisher_id, ingress.term, None), mesh.now)
+    mesh.run()
+    mesh.held.clear()
+    mesh.run()
+    assert bodies(holder, other) == [["m0"], []]
 
 
 def test_without_credit_it_waits_and_then_goes_to_whoever_has_some() -> None:

@@ -17,8 +17,8 @@ import pyarrow as pa
 from onceway.client.bodies import decode_body
 from onceway.spark.options import Terms
 from onceway.spark.sink import journal
-from onceway.spark.sink.outbox import Outbox
-from onceway.spark.sink.publishing import commit_batch
+from onceway.spark.sink.outbox import Manifest, Outbox
+from onceway.spark.sink.publishing import commit_batch, publish_share
 from onceway.spark.sink.staging import StagedFile, stage
 from tests.onceway.client.fake_network import FakeNetwork
 
@@ -83,18 +83,50 @@ def staged(location: Path, name: str, parts: Sequence[Sequence[tuple[str, bytes]
     return files
 
 
-def commit(location: Path, url: str, name: str, files: Sequence[StagedFile], **terms: Any) -> None:
-    given: dict[str, Any] = {"timeout_s": BOUND_S, "lock_timeout_s": BOUND_S, **terms}
-    commit_batch(Outbox(str(location)), OWNER, name, files, Terms(url, **given))
+def commit(
+    location: Path,
+    url: str,
+    name: str,
+    files: Sequence[StagedFile],
+    *,
+    publishers: int = 0,
+    spread: Callable[[Manifest], None] | None = None,
+    **terms: Any,
+) -> None:
+    """publishers: beside the driver; unless `spread` is given they publish one after the other, here."""
+
+    def in_turn(manifest: Manifest) -> None:
+        for part in manifest.shares:
+            share(location, url, name, part.publisher, **terms)
+
+    if publishers:
+        spread = spread or in_turn
+    commit_batch(Outbox(str(location)), OWNER, name, files, _terms(url, terms), publishers, spread)
+
+
+def share(location: Path, url: str, name: str, publisher: int, **terms: Any) -> None:
+    """What a task does for one of the publishers beside the driver."""
+    publish_share(Outbox(str(location)), name, publisher, _terms(url, terms), os.getppid())
+
+
+def _terms(url: str, given: dict[str, Any]) -> Terms:
+    return Terms(url, **{"timeout_s": BOUND_S, "lock_timeout_s": BOUND_S, **given})
 
 
 # -- a process of its own, that dies
 
 
 def dying_commit(
-    step: int, location: Path, url: str, name: str, files: Sequence[StagedFile], ahead: int, terms: dict[str, Any]
+    step: int,
+    location: Path,
+    url: str,
+    name: str,
+    files: Sequence[StagedFile],
+    ahead: int,
+    publisher: int,
+    terms: dict[str, Any],
 ) -> None:
-    """Commits, and is killed right before the step-th thing it does to the disk (0: never)."""
+    """Commits, or publishes one share, and is killed right before the step-th thing it does to the disk (0: never)."""
     journal.AHEAD = ahead
     left = step
     lock = threading.Lock()
@@ -112,7 +144,10 @@ def dying_commit(
 
     for function in ("write", "fsync", "fdatasync", "link", "replace", "unlink", "rmdir", "truncate"):
         setattr(os, function, counted(getattr(os, function)))
-    commit(location, url, name, files, **terms)
+    if publisher:
+        share(location, url, name, publisher, **terms)
+    else:
+        commit(location, url, name, files, **terms)
 
 
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -120,10 +155,19 @@ _CONTEXT.set_forkserver_preload(["tests.spark.outbox_world"])
 
 
 def start(
-    location: Path, url: str, name: str, files: Sequence[StagedFile], *, step: int = 0, ahead: int = 64, **terms: Any
+    location: Path,
+    url: str,
+    name: str,
+    files: Sequence[StagedFile],
+    *,
+    step: int = 0,
+    ahead: int = 64,
+    publisher: int = 0,
+    **terms: Any,
 ) -> BaseProcess:
-    """A process that commits."""
-    process = _CONTEXT.Process(target=dying_commit, args=(step, location, url, name, files, ahead, terms), daemon=True)
+    """A process that commits; publisher: one that publishes this one's share of a batch that is decided."""
+    arguments = (step, location, url, name, files, ahead, publisher, terms)
+    process = _CONTEXT.Process(target=dying_commit, args=arguments, daemon=True)
     process.start()
     return process
 

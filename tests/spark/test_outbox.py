@@ -24,10 +24,10 @@ from onceway.spark.errors import OutboxBehind, OutboxError, OutboxLocked, Publis
 from onceway.spark.options import Terms
 from onceway.spark.sink import journal, publishing
 from onceway.spark.sink.journal import OutboxJournal
-from onceway.spark.sink.outbox import Outbox
+from onceway.spark.sink.outbox import Manifest, Outbox
 from onceway.spark.sink.publishing import commit_batch
 from tests.onceway.client.fake_network import FakeNetwork
-from tests.spark.outbox_world import BOUND_S, OWNER, Network, commit, ended, rows, staged, start
+from tests.spark.outbox_world import BOUND_S, OWNER, Network, commit, ended, rows, share, staged, start
 
 Part = list[tuple[str, bytes]]
 
@@ -218,6 +218,137 @@ def test_a_router_lost_in_between_does_not_matter(network: Network, location: Pa
     assert len(lost) == 3
     check(network, 0)
     assert network.unsettled() == 0
+
+
+# -- publishers beside the driver
+
+
+def in_shares(batch: int, count: int) -> list[Part]:
+    """Four partitions with rows of two topics each."""
+    return [
+        [(topic, body) for topic in ("orders", "returns") for body in rows(batch, f"{topic}-{part}", 0, count)]
+        for part in range(4)
+    ]
+
+
+def check_shares(network: Network, *batches: int, count: int) -> None:
+    """Every row of these batches once, each partition's in their order."""
+    bodies = network.bodies()
+    for part in range(4):
+        for topic in ("orders", "returns"):
+            name = f"{topic}-{part}"
+            of_part = [body for body in bodies if name.encode() in body]
+            assert of_part == [body for batch in batches for body in rows(batch, name, 0, count)]
+    assert network.faults() == []
+
+
+class Died(Exception):
+    """Of a job that was to publish the shares."""
+
+
+def dies(manifest: Manifest) -> None:
+    raise Died
+
+
+def decided(network: Network, location: Path, batch: int, count: int) -> str:
+    """A batch whose shares nobody has published yet."""
+    name = f"batch-{batch}"
+    with pytest.raises(Died):
+        commit(location, network.url, name, staged(location, name, in_shares(batch, count)), publishers=2, spread=dies)
+    return name
+
+
+def test_publishers_beside_the_driver_share_the_partitions_and_a_repeat_publishes_nothing(
+    network: Network, location: Path
+) -> None:
+    for batch, publishers in enumerate((2, 2, 3, 0, 1)):  # their number may change
+        name = f"batch-{batch}"
+        commit(location, network.url, name, staged(location, name, in_shares(batch, 20)), publishers=publishers)
+        check_shares(network, *range(batch + 1), count=20)
+    attaches = network.do(lambda fake: len(fake.attaches))
+    commit(location, network.url, "batch-4", staged(location, "batch-4", in_shares(4, 20)), publishers=2)
+    assert network.do(lambda fake: len(fake.attaches)) == attaches
+    check_shares(network, 0, 1, 2, 3, 4, count=20)
+    assert json.loads((location / "batch-2.done").read_text())["topics"]["orders"] == {"accepted": 80}
+    assert network.unsettled() == 0
+
+
+@pytest.mark.parametrize("begin", [1, 2, 3])
+@pytest.mark.parametrize("publisher", [0, 1])
+def test_killed_before_any_step_on_the_disk_a_repeat_publishes_the_rest_of_the_shares(
+    network: Network, location: Path, begin: int, publisher: int
+) -> None:
+    """Of a driver with all of its tasks, or of the task of a publisher."""
+    done = []
+    step, batch = begin, 0
+    while True:
+        if publisher:
+            name = decided(network, location, batch, 20)
+        else:
+            name = f"batch-{batch}"
+        files = staged(location, name, in_shares(batch, 20))
+        code = ended(start(location, network.url, name, files, step=step, ahead=8, publisher=publisher, **(
+            {} if publisher else {"publishers": 2}
+        )))  # fmt: skip
+        assert code in (0, -signal.SIGKILL)
+        if code or publisher:
+            commit(location, network.url, name, staged(location, name, in_shares(batch, 20)), publishers=2)
+        done.append(batch)
+        check_shares(network, *done, count=20)
+        if not code:
+            break
+        step, batch = step + 3, batch + 1
+    assert batch >= 2
+    assert network.unsettled() == 0
+
+
+def test_without_tasks_the_driver_publishes_what_was_decided_in_shares(network: Network, location: Path) -> None:
+    name = decided(network, location, 0, 20)
+    commit_batch(Outbox(str(location)), OWNER, name, [], Terms(network.url))  # writeStream.format("onceway") again
+    check_shares(network, 0, count=20)
+
+
+def test_an_attempt_that_comes_when_its_batch_is_done_publishes_nothing(network: Network, location: Path) -> None:
+    decided(network, location, 0, 20)
+    for batch in range(2):
+        name = f"batch-{batch}"
+        commit(location, network.url, name, staged(location, name, in_shares(batch, 20)), publishers=2)
+    share(location, network.url, "batch-0", 1)
+    check_shares(network, 0, 1, count=20)
+
+
+def test_a_second_attempt_of_a_share_takes_its_link_where_no_lock_holds_it_back(
+    network: Network, location: Path
+) -> None:
+    name = decided(network, location, 0, 200)
+    network.do(lambda fake: setattr(fake, "hold_outcomes", True))
+    first = start(location, network.url, name, [], publisher=1)
+    _until(lambda: len(network.bodies()) == 800)
+    (location / "lock-1").unlink()  # as on a file system whose locks do not reach other hosts
+    second = start(location, network.url, name, [], publisher=1)
+    assert ended(first) == 1  # LinkStolen
+    network.do(lambda fake: fake.release_outcomes())
+    assert ended(second) == 0
+    commit(location, network.url, name, [], publishers=2)
+    check_shares(network, 0, count=200)
+
+
+def test_what_the_tasks_publish_is_judged_by_the_driver(network: Network, location: Path) -> None:
+    rejected = Rejected(Error("amqp:decode-error", "no"))
+    network.do(lambda fake: setattr(fake, "state_of", lambda body: rejected if b"orders-3 7" in body else ACCEPTED))
+    files = staged(location, "batch-0", in_shares(0, 20))
+    with pytest.raises(RowsRefused, match=r"orders: 39 accepted, 1 rejected of 40; returns: .*orders number 27 "):
+        commit(location, network.url, "batch-0", files, publishers=2)
+    check_shares(network, 0, count=20)
+    commit(location, network.url, "batch-0", [], publishers=2, on_reject="ignore")
+    assert json.loads((location / "batch-0.done").read_text())["topics"]["orders"] == {"accepted": 79, "rejected": 1}
+
+
+def test_a_lost_journal_of_a_share_is_not_begun_anew(network: Network, location: Path) -> None:
+    commit(location, network.url, "batch-0", staged(location, "batch-0", in_shares(0, 20)), publishers=2)
+    (location / "journal-2").unlink()
+    with pytest.raises(OutboxError, match=r"journal-2: is missing, though batches were published"):
+        commit(location, network.url, "batch-1", staged(location, "batch-1", in_shares(1, 20)), publishers=2)
 
 
 # -- two at once

@@ -58,7 +58,8 @@ class Hosts:
         self.running: list[subprocess.Popen[bytes]] = []
 
     def start(self, **options: Any) -> subprocess.Popen[bytes]:
-        self.file.write_text(yaml.safe_dump({**self._settings, **options}))
+        settings = {**self._settings, **options}
+        self.file.write_text(yaml.safe_dump({name: value for name, value in settings.items() if value is not None}))
         host = subprocess.Popen([sys.executable, "-m", "onceway", "ingest", str(self.file)], start_new_session=True)
         self.running.append(host)
         return host
@@ -75,9 +76,10 @@ class Hosts:
         holder = Wal.open(self.log).holder(slot) if Path(self.log, "wal.json").exists() else ""
         return int(holder.rpartition(":")[2] or 0)
 
-    def stream(self, **options: str) -> Stream:
-        given = {name: str(value) for name, value in self._settings.items()} | {"ingest": "apart"} | options
-        stream = Stream(source_options(given, "stream"))
+    def stream(self, **options: str | None) -> Stream:
+        given = self._settings | {"ingest": "apart"} | options
+        texts = {name: str(value) for name, value in given.items() if value is not None}
+        stream = Stream(source_options(texts, "stream"))
         stream.begin()
         return stream
 
@@ -119,6 +121,23 @@ def test_another_host_goes_on_and_several_queries_read_one_log(tmp_path: Path) -
         assert slot["readers"]["table"]["rows"] == 0
         assert (slot["start"], slot["end"]) == (0, 5000)
         assert streams["alarms"].report()["state"] == "received apart"
+
+
+def test_hosts_take_up_new_topics_of_a_pattern_and_queries_what_is_new_in_the_log(tmp_path: Path) -> None:
+    with LiveNetwork(tmp_path, ("a",), settings=PATIENT) as network, hosts(tmp_path, network.start().urls()) as lake:
+        pattern = {"topic": None, "topicPattern": r"shop\..*"}
+        for _ in range(2):
+            lake.start(**pattern)
+        publishing = Publishing(network.urls(), "shop.a", bodies(100))
+        publishing.join()
+        stream = lake.stream(**pattern)
+        first, values = batch(stream)
+        assert values == bodies(100)
+        publishing = Publishing(network.urls(), "shop.b", bodies(200))
+        publishing.join()  # accepted: it is in the log
+        wait_until(lambda: stream.latest(first, limited=False) != first, "the query knows the second topic")
+        assert batch(stream, first)[1] == bodies(200)
+        assert [slot["topic"] for slot in lake.status()] == ["shop.a", "shop.b"]
 
 
 @pytest.mark.long

@@ -18,7 +18,10 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from pyspark.errors import StreamingQueryException
+
 import onceway
+from onceway.spark.executors import publisher
 from tests.live import ROOT, wait_until
 from tests.live_fixture import LiveNetworks, live_network, pytest_runtest_makereport
 from tests.spark.networks import PATIENT, WITHIN_S, bodies, left_waiting
@@ -152,6 +155,37 @@ def test_a_batch_that_spark_repeats_is_published_once(
     check(audience, 150)
     outbox = sorted(path.name for path in (tmp_path / "outbox").glob("batch-*"))
     assert outbox == [f"batch-{number}.{suffix}" for number in range(3) for suffix in ("done", "json")]
+
+
+def test_tasks_that_publish_may_be_killed_and_each_row_is_published_once_in_its_order(
+    spark: Any, network: Any, audience: Audience, tmp_path: Path
+) -> None:
+    def begun() -> Any:
+        stream = spark.readStream.schema(FIELDS).option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+        parted = stream.repartition(4, (stream.value.cast("int") % 4))
+        sink = publisher({"url": network.urls(), "outboxLocation": str(tmp_path / "outbox")}, 2)
+        writer = parted.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    for number in range(2):
+        put(tmp_path / "in", number, rows(number * 600, 600))
+    audience.limit = 900  # in the middle of the second batch
+    query = begun()
+    wait_until(lambda: len(audience.messages) > 850 or not query.isActive, "a batch half published", BOUND_S)
+    assert query.isActive, str(query.exception())
+    os.kill(json.loads((tmp_path / "outbox" / "lock-1").read_text())["pid"], signal.SIGKILL)
+    with pytest.raises(StreamingQueryException):
+        query.awaitTermination(BOUND_S)
+    assert (tmp_path / "outbox" / "batch-1.json").exists()
+    assert not (tmp_path / "outbox" / "batch-1.done").exists()
+    audience.go_on()
+    assert begun().awaitTermination(BOUND_S)
+    wait_until(lambda: len(audience.messages) >= 1200, "all messages", WITHIN_S)
+    assert sorted(int(message.value) for _, message in audience.messages) == list(range(1200))
+    for topic in ("orders", "returns"):
+        for rest in range(4):
+            found = [value for value in map(int, audience.values(topic)) if value % 4 == rest]
+            assert found == sorted(found)
 
 
 def test_a_query_that_is_stopped_publishes_the_batch_that_it_has_begun(

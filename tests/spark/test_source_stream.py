@@ -11,9 +11,12 @@ import pytest
 
 from onceway.spark.errors import CheckpointIsNew, DataLoss, IngestFailed, OptionError, WalForeign
 from onceway.spark.options import SourceOptions, source_options
+from onceway.spark.source import progress
 from onceway.spark.source.journal import Gap
+from onceway.spark.source.service import status_of, table_of
 from onceway.spark.source.stream import Offset, Stream, batch_ranges
 from onceway.spark.wal import Retention, Wal
+from tests.live import wait_until
 from tests.spark.logs import Log, gap_file, rows
 
 
@@ -378,6 +381,34 @@ def test_progress_says_how_far_behind_spark_is(rig: Rig) -> None:
         assert report["lagRows"] == 6
         assert 600 <= report["backlogBytes"] < 700
         assert report["state"] == "receiving"
+
+
+def test_a_long_batch_is_known_outside_spark_while_it_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LONG_S", 0.01)
+
+    def batch(log: Log) -> dict[str, Any] | None:
+        readers = status_of(log.wal)["slots"][0]["readers"]
+        found: dict[str, Any] | None = readers["query"].get("batch") if readers else None
+        return found
+
+    with Log(rig.location) as log:
+        log.append(10)
+        stream = rig.stream()
+        end = stream.latest(stream.initial(), limited=True)
+        stream.ranges(stream.initial(), end)
+        wait_until(lambda: batch(log), "the batch is written down")
+        found = batch(log)
+        assert found is not None
+        assert found["rows"] == 10
+        assert table_of(status_of(log.wal), found["since"] + 95)[-1].endswith(" a batch with 10 of them began 95 s ago")
+        assert stream.latest(end, limited=True) == end  # Spark asks, so the batch is over
+        assert batch(log) is None
+        log.append(1)
+        last = stream.latest(end, limited=True)
+        stream.ranges(end, last)
+        wait_until(lambda: batch(log), "the next one is written down")
+        stream.stop()
+        assert batch(log) is None
 
 
 # -- batch reads

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from onceway.spark.errors import WalFenced, WalLocked
+from onceway.spark.source.progress import Progress
 from onceway.spark.wal import SlotReader, SlotWriter, Wal, WalSettings
 from onceway.spark.wal import storage as storage_module
 from onceway.spark.wal.fencing import Epochs, Mark, mark_path, read_epochs, write_epochs
 from onceway.spark.wal.frames import Segment
 from tests.spark.disks import Quick
-from tests.spark.slots import GROUPS, Life, log, message, numbered, rows_of
+from tests.spark.slots import GROUPS, WITHIN_S, Life, log, message, numbered, rows_of
 
 
 class _NoLock:
@@ -169,6 +171,54 @@ def test_zombie_finds_out_that_it_was_fenced_off(tmp_path: Path) -> None:
     assert zombie.journal.sync() > zombie.journal.durable  # no credit for it
     life.close()
     zombie.die()
+
+
+class Frozen(Quick):
+    """Stands still before it renames a document, until it is thawed."""
+
+    def __init__(self) -> None:
+        self.at = ""  # the document
+        self.stands = threading.Event()
+        self.thawed = threading.Event()
+
+    def rename(self, old: str, new: str) -> None:
+        if self.at and new.endswith(self.at):
+            self.stands.set()
+            assert self.thawed.wait(WITHIN_S)
+        super().rename(old, new)
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_zombie_that_was_frozen_before_it_renamed_a_document_neither_puts_it_back_nor_disturbs(tmp_path: Path) -> None:
+    wal = log(tmp_path)
+    disk = Frozen()
+    zombie = Life(wal, epoch=10, disk=disk)
+    zombie.group(3)
+    disk.at = "link.json"
+    zombie.part.contact(1, 2.0)
+    zombie.journal.sync()
+    assert disk.stands.wait(WITHIN_S)
+    life = Life(wal, epoch=20)
+    link = Path(wal.location, "0", "link.json").read_bytes()
+    disk.thawed.set()
+    with pytest.raises(WalFenced, match="a later process has taken this log over"):
+        zombie.sync()
+    assert Path(wal.location, "0", "link.json").read_bytes() == link
+    life.group(2)
+    life.close()
+    zombie.die()
+
+
+def test_what_a_killed_writer_had_not_renamed_is_removed(tmp_path: Path) -> None:
+    wal = log(tmp_path)
+    Life(wal, epoch=10).close()
+    names = ["wal.json.1a2b3c4d.new", "reader-a.json.1a2b3c4d.new", "0/link.json.1a2b3c4d.new", "0/epoch.5e6f7a8b.new"]
+    for name in [*names, "reader-b.json.1a2b3c4d.new"]:
+        Path(wal.location, name).write_text("{")
+    Progress(log(tmp_path), "a").begin()
+    Life(wal, epoch=20).close()
+    # another query may be about to rename its own
+    assert [path.name for path in Path(wal.location).rglob("*.new")] == ["reader-b.json.1a2b3c4d.new"]
 
 
 @pytest.mark.usefixtures("without_locks", "unaware")

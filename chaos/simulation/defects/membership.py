@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chaos.simulation.defects.taking import Patch, always
+from interrouter.session import Sessions
 from router.core import messages as m
 from router.core.core import Core
 from router.core.egress import Egress
@@ -10,6 +11,12 @@ from router.core.intervals import IntervalSet
 from router.core.membership import Membership
 from router.core.startup import Startup
 from router.core.subscription_directory import SubscriptionDirectory
+
+
+def opens_only(self: Sessions, now: float) -> None:
+    for session in self.by_peer.values():
+        if not session.up:
+            self._queue_open(session)
 
 
 def learn_without_backlog(self: SubscriptionDirectory, sender: str, news: m.SubscriptionNews) -> None:
@@ -51,6 +58,8 @@ ON_JOINED = Egress.on_joined
 
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
+    # protocol 3.2: A keeps its session with C, and waits for C's word
+    "no_acknowledgement_though_there_is_a_path": ([(Sessions, "heartbeat", opens_only)], "G4"),
     # protocol 4.3: A, restarted, does not know that it has to wait for S
     "restarted_router_does_not_know_orphans": ([(SubscriptionDirectory, "news", lambda directory: [])], "G1"),
     # protocol 6.10: A holds it for whoever comes next

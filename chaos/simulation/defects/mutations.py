@@ -71,9 +71,10 @@ LEGIBLE = 200  # characters of what was left over
 # holds without the defect. What a seed draws changes with the simulator; where it no longer finds the defect, another
 # one near the defect's own schedule may, or that schedule does.
 #
-# Two have none. `incarnation_never_goes_back` needs a publisher without epochs on both sides of a partition, which
-# protocol 14 (L1) does not promise anything to. In `flush_by_an_abandoned_ingress` a publisher sends again what it has
-# not heard of for longer than its timeout: those of random schedules report that as undecided, as protocol 15 has it.
+# Three have none. No random schedule loses messages on a path that works. `incarnation_never_goes_back` needs a
+# publisher without epochs on both sides of a partition, which protocol 14 (L1) does not promise anything to. In
+# `flush_by_an_abandoned_ingress` a publisher sends again what it has not heard of for longer than its timeout: those of
+# random schedules report that as undecided, as protocol 15 has it.
 BY_SEED: dict[str, tuple[str, int]] = {
     "accept_crosses_replay": ("modes", 0),
     "accepts_before_it_knows_anything": ("all-die", 10),

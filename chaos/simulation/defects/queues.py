@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
-from router.core.intervals import OPEN
+from router.core.intervals import IntervalSet
 from router.core.irregular import Irregular
 from router.core.messages import SubscriptionName
 from router.core.ports import BrowserPort
@@ -21,7 +21,15 @@ from router.core.subscriber import Subscriber
 
 
 def everybody_is_heard(self: QueueRecords, publisher: Publisher) -> None:
-    self.doubts[publisher] = Doubt(list(publisher.expected), [])
+    self.doubts[publisher] = Doubt(list(publisher.expected), [], [])
+
+
+def assign_what_it_has_not_named(
+    self: QueueRecords, publisher: Publisher, entry: SubscriptionEntry, named: IntervalSet
+) -> None:
+    for start, stop, message_format in self._owed_of(publisher, entry):
+        entry.owed.remove(start, stop)
+        self.assign(publisher, entry, start, stop, message_format)
 
 
 def orphans_hold_nothing(self: QueueRecords, entry: SubscriptionEntry) -> None:
@@ -71,8 +79,9 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_accepted_and_left": ([(Nobody, "take_over", always([]))], "G2"),
     "queue_attach_that_is_read_late": ([(Consumer, "unproven", cast("Any", property(always(False))))], "G2"),
     "queue_settled_where_a_consumer_has_gone": ([(QueueRecords, "_reach", say_nothing)], "G4"),
-    "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "_may_assign", always(True))], "G2"),
-    "queue_given_back_and_assigned_again": ([(FreeRecords, "first", always(OPEN))], "G3"),
+    "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "may_assign", always(True))], "G2"),
+    "queue_given_back_and_assigned_again": ([(QueueRecords, "_let_go", assign_what_it_has_not_named)], "G3"),
+    "queue_new_before_the_consumer_is_heard": ([(QueueRecords, "may_get", QueueRecords.is_covered)], "G3"),
     "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),
     "queue_expires_where_nobody_has_credit": ([(Expiring, "_may_go", always(False))], "G4"),
     "queue_expired_in_a_consumers_hands": ([(Expiring, "_may_go", expire_what_is_held)], "G1"),
@@ -80,7 +89,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_group_of_an_orphan": ([(Groups, "holder", nobody_waits_for_an_orphan)], "G3"),
     "queue_group_moves_in_order": ([(FreeRecords, "in_order", newest_first)], "G3"),
     "queue_group_whose_router_died": ([(QueueDeliveries, "_note_groups", say_nothing)], "G3"),
-    "queue_group_that_somebody_may_hold": ([(Groups, "_doubted", always(()))], "G3"),
+    "queue_group_that_somebody_may_hold": ([(Groups, "in_doubt", always(set()))], "G3"),
     "queue_group_given_to_two": ([(Groups, "noted", say_nothing)], "G3"),
     "queue_higher_priority_first": ([(FreeRecords, "note", say_nothing)], "G3"),
     "queue_browser_sees_what_waits": ([(Browsing, "look", look_here_only)], "G1"),

@@ -273,8 +273,11 @@ class Run:
                 yield (declared, "refuse")
 
     def may_leave(self, client: Client) -> bool:
-        """Whether it may leave: publishers may need a subscriber to be able to send, and those that are declared."""
+        """Whether it may leave: publishers may need a subscriber to be able to send, and those that are declared. A
+        consumer of a queue has told its router first what it has accepted (protocol 16.6)."""
         if client.name in self.world.checker.declared:
+            return False
+        if self.world.checker.competing and isinstance(client, Subscriber) and client.untold():
             return False
         others = [s for s in self.world.subscribers if s is not client and not s.closing and not s.closed]
         return client in self.world.publishers or self.address.no_subscribers != "hold" or bool(others)

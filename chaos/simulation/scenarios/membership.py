@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from chaos.simulation.scenarios.schedule import ACCEPT, P, S, Schedule, Worlds
+from chaos.simulation.world.checker import Violation
 from chaos.simulation.world.clients import PLAIN
 from chaos.simulation.world.world import World
 from interrouter.events import PeerMessage
@@ -59,6 +60,26 @@ def accepted_by_one_who_has_left(world: Worlds) -> None:
     s.step("close", "s0").run()
     assert s.w.publisher("p0").unsettled
     s.finish()
+
+
+def no_acknowledgement_though_there_is_a_path(world: Worlds) -> None:
+    """What A says to B in sessions is lost, heartbeats are not: A asks B about S in vain, until it has given B up, and
+    answers S (protocol 3.2)."""
+    s = Schedule(world("AB", [P()], [S()], heartbeat_s=1.0)).up()
+    to_b, _ = s.w.trunks["A", "B"]
+    take = to_b._take_messages
+    to_b._take_messages = lambda parts, now: take([], now)
+    to_b.queue_open = lambda key, packet: None
+    s.attach("s0@A")
+    assert not s.w.subscriber("s0").confirmed
+    s.pass_time(10.0)
+    s.run()
+    if not s.w.subscriber("s0").confirmed:
+        raise Violation("G4 never answered: S, as its router waits for one that does not acknowledge")
+    del to_b._take_messages, to_b.queue_open
+    s.pass_time(10.0)
+    s.attach("p0@B")
+    s.send("p0").finish()
 
 
 # ---------------------------------------------------------------------- who starts, and what is known from hearsay

@@ -130,8 +130,8 @@ def queue_round_that_is_over(world: Worlds) -> None:
 
 
 def queue_given_back_and_assigned_again(world: Worlds) -> None:
-    """A has read that m5 goes back, and its session with B ends before B has read m6. In the next one m6, which s0 may
-    hold, does not go to it before m5."""
+    """A has read that m5 goes back, and its session with B ends before B has read m6. In the next one s0 does not hold
+    m6: it does not get it before m5."""
     s = Schedule(world("ABD", [P("p0"), P("p1")], [S("s0")], address=QUEUE)).up("s0@B", "p0@A", "p1@D")
     s.hold(("accept",)).send("p1", 5).run()
     s.hold(("msg", "B", "A")).send("p0", 6).run()
@@ -139,6 +139,16 @@ def queue_given_back_and_assigned_again(world: Worlds) -> None:
     for _ in range(2):
         s.step("accept", "s0", 0)
     s.run().release(("msg", "B", "A")).run().step("part", "A").run().release().finish()
+
+
+def queue_new_before_the_consumer_is_heard(world: Worlds) -> None:
+    """The session between A and B ends before B has read m0. In the next one P sends m1 before A knows that s0 does not
+    hold m0: m1 waits."""
+    s = Schedule(world("AB", [P()], [S("s0")], address=QUEUE)).up("s0@B", "p0@A")
+    s.hold(("msg", "A", "B")).send("p0").run().step("part", "A").run()
+    s.hold(s.next_is("Hold")).release(("msg", "A", "B")).run().send("p0").run()
+    assert not s.accepted("s0")
+    s.release().finish()
 
 
 def queue_undeliverable_at_a_link(world: Worlds) -> None:

@@ -237,6 +237,10 @@ class Subscriber(Client):
         self.grant()
         self.flush()
 
+    def untold(self) -> bool:
+        """Whether it waits for the resumption of something to say its outcome."""
+        return any(word in STATES and tag not in self.ids for tag, word in self.unsettled.items())
+
     def can_release(self, index: int) -> bool:
         return self.state == "on" and not self.closing and self.in_hand[index][0] in self.ids
 

@@ -157,12 +157,21 @@ class ClientLink(ABC):
             self._forget_link()
             self._journal.sync()
         if self.state is ATTACHED:
-            assert self.link is not None
-            self.state = DETACHING
-            self.link.detach(closed=closed)
+            self._leave_if_told()
         elif self.state is DETACHED or self.state is JOURNALLING:
             self._end(Detached(closed))
         # attaching: the answer decides; detaching: it is under way
+
+    def _leave_if_told(self) -> None:
+        if self._leaving is not None and self.state is ATTACHED and not self._untold():
+            assert self.link is not None
+            self.state = DETACHING
+            self.link.detach(closed=self._leaving)
+
+    def _untold(self, answer: Attach | None = None) -> bool:
+        """Whether the router still has to hear outcomes before the link may leave; by this answer to the attach, or by
+        what has come since."""
+        return False
 
     def next_deadline(self) -> float | None:
         if self._retry_at is not None:
@@ -264,7 +273,7 @@ class ClientLink(ABC):
             link.detach(closed=True)
             self._end(Failed(LinkRefused(f"{self.address}: {lacking}", conditions.NOT_IMPLEMENTED)))
             return
-        if self._leaving is not None:
+        if self._leaving is not None and not self._untold(answer):
             self.state = DETACHING
             link.detach(closed=self._leaving)
             return

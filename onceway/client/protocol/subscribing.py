@@ -211,6 +211,12 @@ class SubscriberLink(ClientLink):
             self._ids.add_again(delivery_id, position)
             self._answer(position)
         self._finish_partial()
+        self._leave_if_told()
+
+    def _untold(self, answer: Attach | None = None) -> bool:
+        """A consumer of a queue that closes before says that it holds nothing: others get what it has accepted
+        (protocol 16.6)."""
+        return bool(self._leaving and (answer.unsettled if answer is not None else self._window.resuming))
 
     def _supply(self, position: int, tag: bytes, payload: bytes, message_format: int) -> None:
         """The payload of a delivery that was known without it."""

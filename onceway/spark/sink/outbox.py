@@ -3,13 +3,14 @@
     outbox.json                     which outbox this is, and whose
     lock                            held (flock) by the one process that commits
     journal                         epochs and outcomes (`journal`)
+    lock-3, journal-3               the same of the third publisher beside it, a task (`onceway.spark.executors`)
     batch-7/3-12-a1b2c3d4.arrow     staged by executors (`staging`)
     batch-7.json                    the manifest: which of these files count, and the number of each message
     batch-7.done                    the outcome of the batch
 
 A batch is decided when its manifest appears, which happens atomically and only once.  From then on (batch, file, row)
-is a number under its topic's publisher, whichever process publishes it and however often.  Files that are staged later
-are ignored.  The next batch is decided when this one is done.  `publishing` does the publishing; this module knows
+is a number under a publisher of its topic, whichever process publishes it and however often.  Files staged later are
+ignored.  The next batch is decided when this one is done.  `publishing` does the publishing; this module knows
 neither network nor Spark.
 """
 
@@ -32,6 +33,7 @@ from onceway.spark.sink.journal import OutboxJournal
 from onceway.spark.sink.staging import Run, StagedFile
 
 VERSION: Final = 1
+SHARED_VERSION: Final = 2  # with publishers beside the driver
 WRITES: Final = "batch writes"
 IDENTIFIED: Final = "write-"
 _DOCUMENTS: Final = Documents(OutboxError, "restore the whole directory, or give an empty outboxLocation")
@@ -44,16 +46,24 @@ class Manifest:
     """One decided batch: which staged files count, and the number of each of their messages.
 
     The document lists topics with the number of their first message, and files with their runs (`staging`).  Numbers
-    continue from run to run and from file to file.
+    continue from run to run and from file to file.  What other publishers than the driver publish is in shares, each
+    with numbers of its own.
     """
 
     name: str
     files: tuple[StagedFile, ...]
     firsts: dict[str, int]  # topic -> number of its first message
+    publisher: int = 0  # whose numbers these are; 0: the driver's
+    shares: tuple[Manifest, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Manifest, ...]:
+        """By publisher: the driver's, and the shares."""
+        return (self, *self.shares)
 
     @property
     def rows(self) -> int:
-        return sum(file.rows for file in self.files)
+        return sum(file.rows for part in self.parts for file in part.files)
 
     def runs(self, directory: Path) -> dict[str, list[Run]]:
         """By topic, in the order of partitions and rows."""
@@ -84,13 +94,16 @@ class Manifest:
                 following[topic] += rows
             runs = [[topics.index(topic), rows] for topic, rows in file.runs]
             files.append({"name": file.name, "size": file.size, "rows": file.rows, "first": firsts, "runs": runs})
-        return {
+        document = {
             "version": VERSION,
             "outbox": outbox,
             "batch": self.name,
             "topics": [{"topic": topic, "first": self.firsts[topic]} for topic in topics],
             "files": files,
         }
+        if self.shares:
+            document["shares"] = [{"publisher": one.publisher, **one.document(outbox)} for one in self.shares]
+        return document
 
     @classmethod
     def of(cls, name: str, document: Mapping[str, Any]) -> Manifest:
@@ -99,7 +112,9 @@ class Manifest:
             StagedFile(file["name"], file["size"], tuple((topics[index], rows) for index, rows in file["runs"]))
             for file in document["files"]
         )
-        return cls(name, files, {entry["topic"]: entry["first"] for entry in document["topics"]})
+        firsts = {entry["topic"]: entry["first"] for entry in document["topics"]}
+        shares = tuple(cls.of(name, share) for share in document.get("shares", ()))
+        return cls(name, files, firsts, document.get("publisher", 0), shares)
 
 
 class Outbox:
@@ -110,6 +125,7 @@ class Outbox:
         self.uuid = ""
         self.owner = ""
         self.last = -1  # the query's last batch that is done
+        self.publishers = 0  # beside the driver, at most so far
 
     # -- for executors
 
@@ -146,23 +162,51 @@ class Outbox:
         """
         with outbox_errors(self.location):
             self.location.mkdir(parents=True, exist_ok=True)
+        with self._locked("lock", timeout_s):
+            with outbox_errors(self.location):
+                self._identify(owner)
+            yield
+
+    @contextlib.contextmanager
+    def share(self, publisher: int, timeout_s: float) -> Iterator[OutboxJournal]:
+        """The journal of a publisher beside the driver, for this process alone.
+
+        Raises OutboxLocked after timeout_s, OutboxError.
+        """
+        with self._locked(f"lock-{publisher}", timeout_s):
+            with outbox_errors(self.location):
+                identity = _DOCUMENTS.read(self._identity_path)
+            if identity is None:
+                raise OutboxError(
+                    f"{self._identity_path}: not there; outboxLocation must be one directory for driver and executors, "
+                    "on a shared POSIX file system"
+                )
+            self._know(identity)
+            journal = self.journal(publisher)
             try:
-                lock = Lock(self.location / "lock", timeout_s)
+                yield journal
+            finally:
+                journal.release()
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, timeout_s: float) -> Iterator[None]:
+        with outbox_errors(self.location):
+            try:
+                lock = Lock(self.location / name, timeout_s)
             except LockHeld as held:
                 raise OutboxLocked(
                     f"{self.location}: {held.holder} publishes from this outbox; give each query an outboxLocation of "
                     f"its own, or stop the other one (waited {timeout_s:g} s, lockTimeout)"
                 ) from None
         try:
-            with outbox_errors(self.location):
-                self._identify(owner)
             yield
         finally:
             lock.release()
 
-    def journal(self) -> OutboxJournal:
-        path = self.location / "journal"
-        if not path.exists() and self._names(".json"):
+    def journal(self, publisher: int = 0) -> OutboxJournal:
+        path = self.location / (f"journal-{publisher}" if publisher else "journal")
+        used = publisher <= self.publishers if publisher else self._names(".json")
+        if not path.exists() and used:
             raise OutboxError(
                 f"{path}: is missing, though batches were published from this outbox; restore it with the whole "
                 "directory, or give the query an empty outboxLocation and check what of its last batch has arrived"
@@ -183,19 +227,29 @@ class Outbox:
             "or the query had another sink, start it once with onMissingBatches=ignore: it continues with this one"
         )
 
-    def decide(self, name: str, files: Sequence[StagedFile], journal: OutboxJournal) -> Manifest:
-        """Creates the batch's manifest, or reads the existing one; numbers continue after the journal's last."""
+    def decide(
+        self,
+        name: str,
+        files: Sequence[StagedFile],
+        journal: OutboxJournal,
+        publishers: int = 0,
+        timeout_s: float = 0.0,
+    ) -> Manifest:
+        """Creates the batch's manifest, or reads the existing one; numbers continue after the journals' last.
+
+        publishers: beside the driver, who share the partitions; timeout_s: how long to wait for one of an earlier life.
+        """
         if not self.decided(name):
             with outbox_errors(self.location):
                 self._check_staged(name, files)
-                firsts = {topic: journal.topic(topic).mark for file in files for topic, _ in file.runs}
-                manifest = Manifest(name, tuple(files), firsts)
+                shares = self._shares(name, files, publishers, timeout_s)
+                manifest = Manifest(name, *_numbered([] if publishers else files, journal), shares=shares)
                 _DOCUMENTS.create(self._manifest_path(name), manifest.document(self.uuid))
-        return self._read(name)
+        return self.read(name)
 
     def unfinished(self) -> list[Manifest]:
         """Batches that are decided and not done: at most one, unless locks do not work."""
-        return [self._read(name) for name in sorted(self._names(".json") - self._names(".done"))]
+        return [self.read(name) for name in sorted(self._names(".json") - self._names(".done"))]
 
     def finish(self, manifest: Manifest, tallies: Mapping[str, Mapping[str, int]], *, keep_files: bool) -> None:
         """Marks a batch done.  tallies: by topic, how many rows have which outcome."""
@@ -205,8 +259,7 @@ class Outbox:
             if number is not None and number > self.last:
                 # before `done`: a batch that is done can be cleaned, and must be known even then
                 self.last = number
-                identity = {"version": VERSION, "uuid": self.uuid, "owner": self.owner, "last": self.last}
-                _DOCUMENTS.replace_shared(self.location / "outbox.json", identity)
+                self._write_identity()
             _DOCUMENTS.create(self._done_path(manifest.name), document)
             if not keep_files:
                 shutil.rmtree(self.directory(manifest.name), ignore_errors=True)
@@ -261,15 +314,44 @@ class Outbox:
         with os.scandir(self.location) as entries:
             return {entry.name for entry in entries if _NAME.fullmatch(entry.name) and entry.is_dir()}
 
+    def _shares(
+        self, name: str, files: Sequence[StagedFile], publishers: int, timeout_s: float
+    ) -> tuple[Manifest, ...]:
+        """A partition has one publisher, so that its rows keep their order; a batch is done before the next begins."""
+        shares = []
+        for publisher in range(1, publishers + 1):
+            its_own = [file for file in files if file.partition % publishers == publisher - 1]
+            with self.share(publisher, timeout_s) as journal:
+                shares.append(Manifest(name, *_numbered(its_own, journal), publisher))
+        if publishers > self.publishers:  # their journals are there: from now on one that is missing is lost
+            self.publishers = publishers
+            self._write_identity()
+        return tuple(shares)
+
+    @property
+    def _identity_path(self) -> Path:
+        return self.location / "outbox.json"
+
+    def _write_identity(self) -> None:
+        version = SHARED_VERSION if self.publishers else VERSION  # an older onceway must not publish a part of a batch
+        identity = {"version": version, "uuid": self.uuid, "owner": self.owner, "last": self.last}
+        _DOCUMENTS.write(self._identity_path, {**identity, "publishers": self.publishers})
+
+    def _know(self, document: Mapping[str, Any]) -> None:
+        self.uuid = document["uuid"]
+        self.owner = document["owner"]
+        self.last = document["last"]
+        self.publishers = document.get("publishers", 0)
+
     def _identify(self, owner: str) -> None:
-        path = self.location / "outbox.json"
+        path = self._identity_path
         document = _DOCUMENTS.read(path)
         if document is None:
             document = {"version": VERSION, "uuid": str(uuid.uuid4()), "owner": owner, "last": -1}
             _DOCUMENTS.create(path, document)
-        if document.get("version") != VERSION:
+        if document.get("version") not in (VERSION, SHARED_VERSION):
             raise OutboxError(
-                f"{path}: an outbox of format {document.get('version')}, this onceway writes {VERSION}; let the "
+                f"{path}: an outbox of format {document.get('version')}, this onceway writes {SHARED_VERSION}; let the "
                 "onceway that wrote it finish its last batch, or give an empty outboxLocation"
             )
         if document["owner"] != owner:
@@ -278,9 +360,7 @@ class Outbox:
                 "outboxLocation of its own.  A query keeps its id with its checkpoint: with a new checkpoint it is "
                 "another query, whose batches begin at 0 again"
             )
-        self.uuid = document["uuid"]
-        self.owner = owner
-        self.last = document["last"]
+        self._know(document)
 
     def _check_staged(self, name: str, files: Sequence[StagedFile]) -> None:
         for file in files:
@@ -296,7 +376,8 @@ class Outbox:
                     "executors, on a shared POSIX file system"
                 )
 
-    def _read(self, name: str) -> Manifest:
+    def read(self, name: str) -> Manifest:
+        """A batch that was decided.  Raises OutboxError."""
         path = self._manifest_path(name)
         with outbox_errors(self.location):
             document = _DOCUMENTS.read(path)
@@ -305,6 +386,11 @@ class Outbox:
                 f"{path}: the manifest of another outbox; restore the whole directory, or give an empty outboxLocation"
             )
         return Manifest.of(name, document)
+
+
+def _numbered(files: Sequence[StagedFile], journal: OutboxJournal) -> tuple[tuple[StagedFile, ...], dict[str, int]]:
+    """The files, and the number of each topic's first message in them."""
+    return tuple(files), {topic: journal.topic(topic).mark for file in files for topic, _ in file.runs}
 
 
 def _age_s(path: Path, now: float) -> float:

@@ -1,6 +1,7 @@
 """Publishes a decided batch: the messages without an outcome, in order; returns when every message has one.
 
-One connection, one link to each topic, as the publisher whose journal is the outbox.  After any failure (of a router,
+One connection, one link to each topic, as the publisher whose journal is the outbox.  Where a batch has shares, each is
+published like that by a publisher of its own, in a task of Spark (`publish_share`).  After any failure (of a router,
 of this process) the client continues from the journal; a repeat of a batch whose messages all have outcomes sends
 nothing.  Knows neither Spark nor how batches are decided (`outbox`).
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,12 +28,21 @@ LOOK_EVERY_S: Final = 1.0  # whether there is progress, and whether our parent i
 SHOWN: Final = 5  # places of rows that a message names
 
 
-def commit_batch(outbox: Outbox, owner: str, name: str, files: Sequence[StagedFile], terms: Terms) -> None:
+def commit_batch(
+    outbox: Outbox,
+    owner: str,
+    name: str,
+    files: Sequence[StagedFile],
+    terms: Terms,
+    publishers: int = 0,
+    spread: Callable[[Manifest], None] | None = None,
+) -> None:
     """Decides a batch of these files and publishes it; one that was decided before continues with its own files.
 
-    owner: whose outbox this must be.  Raises OutboxError, and the errors of finish_batch.
+    owner: whose outbox this must be.  publishers: how many share the batch; spread: lets them publish it, each by
+    `publish_share`.  Raises OutboxError, the errors of finish_batch, and those of `spread`.
     """
-    parent = os.getppid()
+    parent = os.getppid() if spread is None else None
     with outbox.held(owner, terms.lock_timeout_s):
         if outbox.published(name):
             outbox.discard(name, files)
@@ -41,26 +51,69 @@ def commit_batch(outbox: Outbox, owner: str, name: str, files: Sequence[StagedFi
         try:
             # a decided batch is published even if nobody repeats it: a write whose job died
             for manifest in outbox.unfinished():
-                finish_batch(outbox, manifest, journal, terms, parent)
+                finish_batch(outbox, manifest, journal, terms, parent, spread)
             if not outbox.published(name):
                 if terms.on_missing == "fail":
                     outbox.check_follows(name, terms.checkpoint)
-                finish_batch(outbox, outbox.decide(name, files, journal), journal, terms, parent)
+                manifest = outbox.decide(name, files, journal, publishers, terms.lock_timeout_s)
+                finish_batch(outbox, manifest, journal, terms, parent, spread)
         finally:
             journal.release()
         outbox.clean(terms.retention_s)
 
 
-def finish_batch(outbox: Outbox, manifest: Manifest, journal: OutboxJournal, terms: Terms, parent: int) -> None:
+def finish_batch(
+    outbox: Outbox,
+    manifest: Manifest,
+    journal: OutboxJournal,
+    terms: Terms,
+    parent: int | None,
+    spread: Callable[[Manifest], None] | None = None,
+) -> None:
     """Publishes the rest of a batch, in `outbox.held`, and marks it done.
 
     parent: the driver's process id, while this process is its child.  Raises PublishFailed, RowsInDoubt, RowsRefused,
-    JournalError; after each of them a repeat continues from there.
+    JournalError, and the errors of `spread`; after each of them a repeat continues from there.
     """
-    runs = manifest.runs(outbox.directory(manifest.name))
+    if manifest.shares and spread is not None:
+        spread(manifest)
+    works = [_publish(outbox, manifest, journal, terms, parent)]
+    for share in manifest.shares:  # nothing is left of them, unless nobody has spread them
+        with outbox.share(share.publisher, terms.lock_timeout_s) as its_journal:
+            works.append(_publish(outbox, share, its_journal, terms, parent))
+    for work in works:
+        work.judge()
+    tallies: dict[str, dict[str, int]] = {}
+    for work in works:
+        for topic, tally in work.tallies().items():
+            total = tallies.setdefault(topic, {})
+            for word, number in tally.items():
+                total[word] = total.get(word, 0) + number
+    clean = all(set(tally) <= {ACCEPTED} for tally in tallies.values())
+    outbox.finish(manifest, tallies, keep_files=not clean)
+
+
+def publish_share(outbox: Outbox, name: str, publisher: int, terms: Terms, parent: int | None) -> None:
+    """Publishes the rest of one publisher's share of a decided batch; judging it is the driver's.
+
+    Raises OutboxError, PublishFailed, RowsInDoubt, JournalError; a repeat continues from there.
+    """
+    with outbox.share(publisher, terms.lock_timeout_s) as journal:
+        if outbox.published(name):
+            return  # an attempt that comes too late: the journal knows these numbers no more
+        shares = {share.publisher: share for share in outbox.read(name).shares}
+        if publisher in shares:
+            _publish(outbox, shares[publisher], journal, terms, parent)
+
+
+def _publish(outbox: Outbox, part: Manifest, journal: OutboxJournal, terms: Terms, parent: int | None) -> _Work:
+    runs = part.runs(outbox.directory(part.name))
     for topic, its_runs in runs.items():
         journal.use(topic, its_runs)
-    work = _Work(manifest, runs, journal, terms, terms.name or f"onceway-outbox-{outbox.uuid}", parent)
+    container = terms.name or f"onceway-outbox-{outbox.uuid}"
+    if part.publisher:
+        container = f"{container}.{part.publisher}"
+    work = _Work(part, runs, journal, terms, container, parent)
     if terms.on_undecided == "resend":
         work.restore()
     while work.left():
@@ -69,10 +122,7 @@ def finish_batch(outbox: Outbox, manifest: Manifest, journal: OutboxJournal, ter
         asyncio.run(work.publish())
         if terms.on_undecided == "resend":
             work.restore()
-    work.judge()
-    tallies = work.tallies()
-    clean = all(set(tally) <= {ACCEPTED} for tally in tallies.values())
-    outbox.finish(manifest, tallies, keep_files=not clean)
+    return work
 
 
 @dataclass(slots=True)
@@ -82,7 +132,7 @@ class _Work:
     journal: OutboxJournal
     terms: Terms
     container: str
-    parent: int  # the driver's process
+    parent: int | None  # the driver's process, where this one is its child
     trouble: str = ""  # why there is no connection now
     doubts: dict[str, str] = field(default_factory=dict)  # topic -> the network's reason
 
@@ -135,7 +185,7 @@ class _Work:
 
     def _check_driver(self) -> None:
         """An orphaned process would hold the outbox's lock against the next driver."""
-        if os.getppid() != self.parent:
+        if self.parent is not None and os.getppid() != self.parent:
             raise PublishFailed(f"{self._place()}: the driver has gone; {self._state()}")
 
     async def _publish_all(self, connection: Connection) -> None:

@@ -40,6 +40,10 @@ class StagedFile:
     def rows(self) -> int:
         return sum(rows for _, rows in self.runs)
 
+    @property
+    def partition(self) -> int:
+        return int(self.name.partition("-")[0])
+
 
 def stage(
     directory: Path, partition: int, attempt: int, batches: Iterable[pa.RecordBatch], topic: str | None

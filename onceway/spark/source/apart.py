@@ -11,9 +11,37 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onceway.spark.options import SourceOptions
+from onceway.spark.source.topics import matching
 from onceway.spark.wal import Wal
 
 LOOK_S: Final = 5.0
+
+
+class LoggedTopics:
+    """In place of `topics.Topics`: the receivers ask the network; a query looks for what they have added to the log."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        assert options.topic_pattern is not None
+        self._pattern = options.topic_pattern
+        self._location = options.location
+        self._found: list[str] = []
+        self._looked = -LOOK_S
+
+    def begin(self) -> None:
+        pass
+
+    def found(self) -> Sequence[str]:
+        if time.monotonic() - self._looked >= LOOK_S:
+            self.now(0.0)
+        return self._found
+
+    def now(self, within_s: float) -> Sequence[str]:
+        self._looked = time.monotonic()
+        self._found = matching(self._pattern, dict.fromkeys(Wal.open(self._location).slots.values()))
+        return self._found
+
+    def stop(self) -> None:
+        pass
 
 
 class Apart:
@@ -28,7 +56,7 @@ class Apart:
         pass
 
     def add(self, wal: Wal, slots: Sequence[int]) -> None:
-        """Never called: `topicPattern` is refused."""
+        self._wal = wal
 
     def recovered(self, slot: int) -> bool:
         return bool(self._look().get(slot))

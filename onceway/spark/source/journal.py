@@ -449,6 +449,6 @@ class Watch:
             self._file.write(self._born, gaps)
         except OSError as error:
             # becomes the journal's failure: no credit is granted and no row is appended
-            self._writer.fail(explain(error, self._file.document.path, "writing a gap"))
+            self._writer.fail_on(error, "writing a gap")
         except WalError as error:
             self._writer.fail(error)

@@ -7,27 +7,38 @@ been handed out at all, which tells a query whose checkpoint is gone from a new 
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from onceway.spark.errors import SparkSourceError, WalError
-from onceway.spark.files import Documents
+from onceway.spark.files import Documents, is_bucket, remove_unfinished
 from onceway.spark.source.ingests import say
 from onceway.spark.source.journal import Gap
 from onceway.spark.wal import Wal
 
+LONG_S: Final = 5.0  # what takes longer is written down
 _DOCUMENTS: Final = Documents(SparkSourceError, "it is written again with the next commit")
 
 
 class Progress:
-    """Read once, written by the one process that serves the query."""
+    """Read once, written by the one process that serves the query, which says `begin`.
+
+    planned: the end of the batch that runs, and when it was planned (the wall clock), where it takes long.
+    """
 
     def __init__(self, wal: Wal, reader: str = "query") -> None:
         self._uuid = wal.uuid
-        self._document = wal.document(f"reader-{reader}.json", _DOCUMENTS)
+        self._wal = wal
+        self._name = f"reader-{reader}.json"
+        self._document = wal.document(self._name, _DOCUMENTS)
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
         self.begun = False
         self.initial: dict[int, int] | None = None  # where the batch began that Spark numbers 0
         self.committed: dict[int, int] | None = None  # Spark's last commit; an older one, or none, only delays trimming
+        self.planned: tuple[dict[int, int], float] | None = None
         self._reported: dict[int, list[tuple[int, int]]] = {}  # by slot: (place, noted_us)
         try:
             content = self._document.read()
@@ -40,10 +51,46 @@ class Progress:
         positions = {int(slot): int(row) for slot, row in content["p"].items()}
         self.committed = positions or None
         self.begun = bool(content.get("begun", positions))
+        if content.get("planned") is not None:
+            self.planned = ({int(slot): int(row) for slot, row in content["planned"].items()}, float(content["at"]))
         if content.get("initial") is not None:
             self.initial = {int(slot): int(row) for slot, row in content["initial"].items()}
         for slot, gaps in content.get("reported", {}).items():
             self._reported[int(slot)] = [(int(at), int(noted_us)) for at, noted_us in gaps]
+
+    def begin(self) -> None:
+        """This process serves the query from now on.  Raises OSError."""
+        self.end_batch()
+        if not is_bucket(self._wal.location):
+            remove_unfinished(self._wal.location, f"{self._name}.")
+
+    def plan(self, ends: Mapping[int, int]) -> None:
+        """A batch begins.  Spark says nothing of it until it is done, so one that takes long is written down."""
+        self.end_batch()
+        at = time.time()
+        self._timer = threading.Timer(LONG_S, self._note_planned, (dict(ends), at))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def end_batch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        with self._lock:
+            if self.planned is not None:
+                self._tell(None)
+
+    def _note_planned(self, ends: dict[int, int], at: float) -> None:
+        with self._lock:
+            if self._timer is threading.current_thread():  # else the batch has ended just now
+                self._tell((ends, at))
+
+    def _tell(self, planned: tuple[dict[int, int], float] | None) -> None:
+        self.planned = planned
+        try:
+            self._write_locked()
+        except (OSError, WalError) as error:
+            say(f"warning: {self._document.path}: {error}: `onceway ingest status` does not know the batch that runs")
 
     def note_begun(self, initial: Mapping[int, int] | None = None) -> None:
         """Rows are handed to a query, whose checkpoint has this batch by now; initial: it is the first one, from there.
@@ -72,6 +119,10 @@ class Progress:
         self._write()
 
     def _write(self) -> None:
+        with self._lock:
+            self._write_locked()
+
+    def _write_locked(self) -> None:
         positions = self.committed or {}
         content = {
             "p": {str(slot): positions[slot] for slot in sorted(positions)},
@@ -81,4 +132,7 @@ class Progress:
             "initial": None if self.initial is None else {str(slot): row for slot, row in sorted(self.initial.items())},
             "reported": {str(slot): gaps for slot, gaps in self._reported.items()},
         }
+        if self.planned is not None:
+            ends, at = self.planned
+            content |= {"planned": {str(slot): row for slot, row in ends.items()}, "at": at}
         self._document.write(content)

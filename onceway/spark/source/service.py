@@ -8,7 +8,7 @@ or stands still.  What is kept is a matter of time and bytes (`walRetention`), n
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,9 +18,10 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from onceway.errors import UsageError
 from onceway.spark.errors import OptionError
-from onceway.spark.options import SourceOptions, source_options
-from onceway.spark.source.ingests import Ingests
+from onceway.spark.options import PATTERN, SourceOptions, source_options
+from onceway.spark.source.ingests import Ingests, say
 from onceway.spark.source.progress import Progress
+from onceway.spark.source.topics import Topics, matching
 from onceway.spark.wal import SlotReader, Wal
 
 LOOK_S: Final = 1.0
@@ -56,6 +57,8 @@ def read_plan(path: str) -> Plan:
         )
     if given.pop("ingest", "apart") != "apart":
         problems.append("ingest: is apart here; leave it out")
+    if slots is not None and PATTERN in given:
+        problems.append(f"slots: new topics have new slots; leave it out, or name the topics in place of {PATTERN}")
     try:
         options = source_options(given, "stream")
     except OptionError as error:
@@ -87,13 +90,18 @@ class Service:
     """The receivers of one host."""
 
     def __init__(self, plan: Plan) -> None:
-        options = plan.options
+        options = self._options = plan.options
         self.wal = Wal.open_or_create(
             options.location, options.subscription, options.topics, partitions=options.partitions
         )
         unknown = [slot for slot in plan.slots or () if slot not in self.wal.slots]
         if unknown:
             raise OptionError(f"slots: {unknown[0]} is none of this log's, which are 0 to {max(self.wal.slots)}")
+        self._topics: Topics | None = None
+        if options.topic_pattern is not None:
+            self._topics = Topics(options)
+            options = replace(options, topics=tuple(matching(options.topic_pattern, set(self.wal.slots.values()))))
+        self._received = {slot for topic in options.topics for slot in self.wal.slots_of(topic)}
         self.ingests = Ingests(options, self.wal, plan.slots)
         self._metrics = plan.metrics
         self._stop = threading.Event()
@@ -103,17 +111,34 @@ class Service:
         server = None
         if self._metrics is not None:
             registry = CollectorRegistry(auto_describe=False)
-            registry.register(LogCollector(self.wal))
+            registry.register(LogCollector(lambda: self.wal))
             server, _ = start_http_server(self._metrics[1], self._metrics[0], registry)
         self.ingests.begin()
+        if self._topics is not None:
+            self._topics.begin()
         try:
             while not self._stop.wait(LOOK_S):
                 self.ingests.check()
+                if self._topics is not None:
+                    self._take_up(self._topics.found())
         finally:
+            if self._topics is not None:
+                self._topics.stop()
             self.ingests.stop()
             if server is not None:
                 server.shutdown()
                 server.server_close()
+
+    def _take_up(self, topics: Sequence[str]) -> None:
+        """Those that are new, here or at another host: all hosts find the same, and each slot has one lease."""
+        known = {self.wal.slots[slot] for slot in self._received}
+        if new := [topic for topic in topics if topic not in known]:
+            options = self._options
+            self.wal = Wal.open_or_create(options.location, options.subscription, new, partitions=options.partitions)
+            slots = [slot for topic in new for slot in self.wal.slots_of(topic)]
+            self._received.update(slots)
+            self.ingests.add(self.wal, slots)
+            say(f"topics that match {options.topic_pattern}: {', '.join(new)} added")
 
     def stop(self) -> None:
         self._stop.set()
@@ -124,18 +149,21 @@ class Service:
 
 def status_of(wal: Wal) -> dict[str, Any]:
     """The log's slots and its readers' lag.  A reader's position is the end of its last batch but one (Spark commits
-    a batch when it plans the next)."""
-    readers = {name: Progress(wal, name).committed or {} for name in wal.readers()}
+    a batch when it plans the next); `batch` has what runs now, where that takes long."""
+    readers = {name: Progress(wal, name) for name in wal.readers()}
     slots = [_slot_status(wal, wal.slot(number), readers) for number in wal.slots]
     return {"log": wal.location, "subscription": wal.subscription, "partitions": wal.partitions, "slots": slots}
 
 
-def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, dict[int, int]]) -> dict[str, Any]:
+def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, Progress]) -> dict[str, Any]:
     number, start, end = reader.number, reader.start(), reader.end()
-    lags = {}
-    for name, positions in readers.items():
-        at = min(max(positions.get(number, start), start), end)
+    lags: dict[str, dict[str, Any]] = {}
+    for name, progress in readers.items():
+        at = min(max((progress.committed or {}).get(number, start), start), end)
         lags[name] = {"position": at, "rows": end - at, "bytes": reader.bytes_between(at, end)}
+        if progress.planned is not None:
+            ends, since = progress.planned
+            lags[name]["batch"] = {"rows": max(0, ends.get(number, at) - at), "since": since}
     return {
         "slot": number,
         "topic": wal.slots[number],
@@ -151,7 +179,7 @@ def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, dict[int, int]
 class LogCollector:
     """The same for Prometheus, as it is when it is asked."""
 
-    def __init__(self, wal: Wal) -> None:
+    def __init__(self, wal: Callable[[], Wal]) -> None:
         self._wal = wal
 
     def collect(self) -> Iterable[Metric]:
@@ -165,7 +193,12 @@ class LogCollector:
         behind = GaugeMetricFamily(
             "onceway_ingest_reader_lag_bytes", "Payload bytes of these rows.", labels=[*labels, "reader"]
         )
-        for slot in status_of(self._wal)["slots"]:
+        under_way = GaugeMetricFamily(
+            "onceway_ingest_reader_batch_rows",
+            "Rows of a batch that runs for some seconds.",
+            labels=[*labels, "reader"],
+        )
+        for slot in status_of(self._wal())["slots"]:
             of = [slot["topic"], str(slot["partition"])]
             held.add_metric(of, float(bool(slot["holder"])))
             rows.add_metric(of, slot["end"])
@@ -173,10 +206,11 @@ class LogCollector:
             for name, reader in slot["readers"].items():
                 lag.add_metric([*of, name], reader["rows"])
                 behind.add_metric([*of, name], reader["bytes"])
-        return [held, rows, size, lag, behind]
+                under_way.add_metric([*of, name], reader["batch"]["rows"] if "batch" in reader else 0)
+        return [held, rows, size, lag, behind, under_way]
 
 
-def table_of(status: dict[str, Any]) -> Sequence[str]:
+def table_of(status: dict[str, Any], now: float) -> Sequence[str]:
     """Lines for people."""
     lines = [f"{status['log']}  subscription {status['subscription']}"]
     for slot in status["slots"]:
@@ -184,5 +218,8 @@ def table_of(status: dict[str, Any]) -> Sequence[str]:
         holder = slot["holder"] or "nobody"
         lines.append(f"  {name}  rows {slot['start']} to {slot['end']}, {slot['bytes']} bytes, received by {holder}")
         for reader, lag in slot["readers"].items():
-            lines.append(f"    {reader}  at {lag['position']}, {lag['rows']} rows and {lag['bytes']} bytes behind")
+            line = f"    {reader}  at {lag['position']}, {lag['rows']} rows and {lag['bytes']} bytes behind"
+            if batch := lag.get("batch"):
+                line += f"; a batch with {batch['rows']} of them began {now - batch['since']:.0f} s ago"
+            lines.append(line)
     return lines

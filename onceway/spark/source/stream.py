@@ -23,7 +23,7 @@ from typing import Any, Final
 from onceway.client.urls import parse_urls
 from onceway.spark.errors import CheckpointIsNew, DataLoss, OffsetError, OptionError
 from onceway.spark.options import MIB, SourceOptions
-from onceway.spark.source.apart import Apart
+from onceway.spark.source.apart import Apart, LoggedTopics
 from onceway.spark.source.ingests import ATTACH_WITHIN_S, Ingests, say
 from onceway.spark.source.journal import GAPS, Gap, GapFile
 from onceway.spark.source.progress import Progress
@@ -294,13 +294,14 @@ class Stream:
         self.wal = Wal.open_or_create(
             options.location, options.subscription, options.topics, partitions=options.partitions
         )
-        self._topics: Topics | None = None
+        self._topics: Topics | LoggedTopics | None = None
         if options.topic_pattern is not None:
-            self._topics = Topics(options)
+            self._topics = (Topics if options.ingest == "driver" else LoggedTopics)(options)
             known = matching(options.topic_pattern, dict.fromkeys(self.wal.slots.values()))
             options = replace(options, topics=tuple(known))
         self._ingests = (ingests or (Ingests if options.ingest == "driver" else Apart))(options, self.wal)
         self._progress = Progress(self.wal, options.reader)
+        self._progress.begin()
         self._log = Log(self.wal, options.fail_on_data_loss, self._ingests.recovered, self._progress)
         topics = options.topic_pattern or ", ".join(options.topics)
         routers = ", ".join(map(str, parse_urls(options.url)))  # without a password
@@ -318,7 +319,7 @@ class Stream:
 
     def _take_up(self, topics: Sequence[str]) -> None:
         """Those that are new.  A slot that an offset does not name begins at its first row."""
-        known = set(self.wal.slots.values())
+        known = {self.wal.slots[slot] for slot in self._log.readers}
         if new := [topic for topic in topics if topic not in known]:
             options = self._options
             self.wal = Wal.open_or_create(options.location, options.subscription, new, partitions=options.partitions)
@@ -358,6 +359,7 @@ class Stream:
         if self._topics is not None:
             self._take_up(self._topics.found())
         self._ingests.check()
+        self._progress.end_batch()  # Spark asks when it is done
         begins = self._log.begins(start)
         available = self._log.ends() if self._frozen is None else self._frozen
         ends = {slot: max(begins[slot], end) for slot, end in available.items()}
@@ -420,6 +422,7 @@ class Stream:
         self._unsure = False
         if ends != begins:
             self._progress.note_begun(start.positions if start == self._initial else None)
+            self._progress.plan(ends)
         return tasks(self._log.readers, begins, ends, self._options)
 
     def commit(self, end: Offset) -> None:
@@ -452,6 +455,7 @@ class Stream:
     def stop(self) -> None:
         if self._topics is not None:
             self._topics.stop()
+        self._progress.end_batch()
         self._ingests.stop()
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from onceway.spark.errors import WalError, WalForeign, explain
-from onceway.spark.files import Disk, Documents, is_bucket, local_path
+from onceway.spark.files import Disk, Documents, is_bucket, local_path, remove_unfinished
 from onceway.spark.wal.bucket import BucketReader, BucketStorage, ObjectDocument
 from onceway.spark.wal.documents import Document, FileDocument
 from onceway.spark.wal.fencing import DOCUMENTS, take_lock
@@ -72,7 +72,8 @@ class Wal:
                 disk.sync_directory(os.path.dirname(path))
             lock = take_lock(os.path.join(path, _LOCK), _LOCK_TIMEOUT_S)
             try:
-                strange = [name for name in os.listdir(path) if name not in (_LOCK, f"{MANIFEST}.new")]
+                remove_unfinished(path, f"{MANIFEST}.", disk)
+                strange = [name for name in os.listdir(path) if name != _LOCK]
                 document = FileDocument(os.path.join(path, MANIFEST), DOCUMENTS, disk)
                 wal, content = cls._make(document, path, strange, subscription, topics, container, partitions)
                 if content is not None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from onceway.spark.errors import DAMAGE_REMEDY, WalDamaged, explain
-from onceway.spark.files import BytesLike, Disk, Documents, Lock
+from onceway.spark.files import BytesLike, Disk, Documents, Lock, remove_unfinished
 from onceway.spark.wal.documents import Document, FileDocument
 from onceway.spark.wal.fencing import (
     DOCUMENTS,
@@ -379,6 +379,7 @@ class DirectoryStorage:
         self._epoch = epoch
         self.files = SlotFiles(disk, directory, self._uuid, epoch, tail.end, segment_bytes)
         remove_leftovers(disk, directory, self.start)
+        remove_unfinished(directory, disk=disk)  # of a writer that is frozen, too: it cannot put its document back
         for number in {old.open, old.epoch} - {0}:
             if read_mark(directory, number) is not None:
                 disk.remove(mark_path(directory, number))

@@ -11,6 +11,7 @@ claims, recovers and opens its epoch (once the link is attached: see `fencing`);
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -204,7 +205,7 @@ class SlotWriter:
             try:
                 task()
             except OSError as error:
-                self.fail(explain(error, self.place, "writing the link's state"))
+                self.fail_on(error, "writing the link's state")
             return
         with self._condition:
             due = time.monotonic() + within_s
@@ -229,7 +230,7 @@ class SlotWriter:
             while self._step():
                 pass
         except OSError as error:
-            self.fail(explain(error, self.place, "writing the log"))
+            self.fail_on(error, "writing the log")
         except WalError as error:
             self.fail(error)
         except BaseException as error:
@@ -287,6 +288,14 @@ class SlotWriter:
         with self._condition:
             up_to = min(up_to, self.unsettled.lowest(up_to))
         self.storage.trim(up_to, retention)
+
+    def fail_on(self, error: OSError, doing: str) -> None:
+        """The disk refused something; of a log that was taken over, the successor has removed what was unfinished."""
+        failure: WalError = explain(error, self.place, doing)
+        with contextlib.suppress(OSError, WalError):
+            if self._fenced and not self.storage.is_ours():
+                failure = fenced_off(self.place)
+        self.fail(failure)
 
     def fail(self, error: WalError) -> WalError:
         with self._condition:

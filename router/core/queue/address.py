@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from router.core.address import Address
 from router.core.queue.browsing import Browsing
@@ -25,13 +25,12 @@ class QueueAddress(Address):
     DELIVERIES: ClassVar[type[QueueDeliveries]] = QueueDeliveries
     EGRESS: ClassVar[type[QueueEgress]] = QueueEgress
 
-    records: QueueRecords
-    streams: QueueStreams
-    deliveries: QueueDeliveries
-    egress: QueueEgress
-
     def __init__(self, core: Core, name: str, first_position: int) -> None:
         super().__init__(core, name, first_position)
+        # the same parts: a compiled class cannot narrow the type of an inherited attribute
+        self.queue_records = cast(QueueRecords, self.records)
+        self.queue_deliveries = cast(QueueDeliveries, self.deliveries)
+        self.queue_egress = cast(QueueEgress, self.egress)
         self.browsing = Browsing(self)
         self.handlers.update(self.browsing.handlers())
 
@@ -42,7 +41,7 @@ class QueueAddress(Address):
         return data[GROUPS_SIZE:]
 
     def is_empty(self) -> bool:
-        self.egress.forget_nobody()
+        self.queue_egress.forget_nobody()
         return super().is_empty() and not self.browsing.browsers
 
     def router_down(self, router: str) -> None:
@@ -51,14 +50,14 @@ class QueueAddress(Address):
 
     def tick(self) -> None:
         super().tick()
-        self.records.expiring.tick()
+        self.queue_records.expiring.tick()
 
     def deadlines(self) -> list[float]:
-        return [*super().deadlines(), *self.records.expiring.deadlines()]
+        return [*super().deadlines(), *self.queue_records.expiring.deadlines()]
 
     def flush(self) -> None:
         """Once in a turn: what has come back goes first, then credit, then what waits for it (protocol 16.3)."""
         super().flush()
-        self.egress.forget_nobody()
-        self.deliveries.tell_credit()
-        self.records.distribute()
+        self.queue_egress.forget_nobody()
+        self.queue_deliveries.tell_credit()
+        self.queue_records.assigning.distribute()

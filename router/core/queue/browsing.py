@@ -72,7 +72,7 @@ class Browsing:
 
     def on_browse(self, sender: str, message: m.Browse) -> None:
         """What is free here from that position on; of one message-format, as all are for the most part."""
-        records = self.address.records
+        records = self.address.queue_records
         name, size, last = self.address.name, 0, True
         tags: list[bytes] = []
         payloads: list[bytes] = []

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from router.core.intervals import IntervalSet, count
 from router.core.irregular import Irregular, State
-from router.core.messages import SubscriptionName, Why
+from router.core.messages import SubscriptionName
 from router.core.ports import SubscriberAttach, SubscriberPort, Term
 from router.core.subscriber import Subscriber
 
@@ -41,16 +41,13 @@ class Grant:
 class Consumer(Subscriber):
     """A consumer's attachment at this router. Of the arrival log it owes only what it was assigned."""
 
-    __slots__ = ("grants", "proven", "withheld")
-
-    deliveries: QueueDeliveries
+    __slots__ = ("grants", "proven")
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.owes = IntervalSet()
         self.grants: dict[str, Grant] = {}  # ingress -> what it was told
         self.proven = False
-        self.withheld: list[tuple[str, int, int, Why]] = []  # (ingress, start, stop, why): RETURN when it is proven
 
     @property
     def unproven(self) -> bool:
@@ -60,11 +57,11 @@ class Consumer(Subscriber):
     def heard(self) -> None:
         if self.unproven:
             self.proven = True
-            self.deliveries.proved(self)
+            cast("QueueDeliveries", self.deliveries).proved(self)
 
     def pump(self, cache: dict[object, object] | None = None) -> None:
         super().pump(cache)
-        self.deliveries.credit_changed(self)
+        cast("QueueDeliveries", self.deliveries).credit_changed(self)
 
     def room(self) -> int:
         """Returns how many deliveries it takes beyond those that wait here already."""

@@ -7,7 +7,7 @@ in the log, or by tag.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from router.core import messages as m
 from router.core.deliveries import Deliveries
@@ -32,11 +32,9 @@ GIVEN_BACK: Final = {
 class QueueDeliveries(Deliveries):
     """What flows to the consumers of one queue at this router."""
 
-    address: QueueAddress
-    subscribers: dict[m.SubscriptionName, Consumer]  # type: ignore[assignment]
-
     def __init__(self, address: QueueAddress) -> None:
         super().__init__(address)
+        self.consumers = cast("dict[m.SubscriptionName, Consumer]", self.subscribers)
         self.homes_changed = False  # of publishers
         self.homes: tuple[str, ...] = ()
         self._credit_changed: dict[Consumer, None] = {}
@@ -56,15 +54,11 @@ class QueueDeliveries(Deliveries):
 
     def forget_router(self, router: str) -> None:
         """Its session is over: what it was told is void."""
-        for consumer in self.subscribers.values():
+        for consumer in self.consumers.values():
             consumer.grants.pop(router, None)
-            consumer.withheld = [each for each in consumer.withheld if each[0] != router]
 
     def proved(self, consumer: Consumer) -> None:
         """Its map was true: what it does not hold may be another's (protocol 16.8)."""
-        withheld, consumer.withheld = consumer.withheld, []
-        for ingress, start, stop, why in withheld:
-            self._return(ingress, consumer, start, stop, why)
         for publisher in self.publishers.values():
             if publisher.home is not None:
                 self.send_hold(publisher.home, consumer, publisher.publisher_id, publisher.term)
@@ -76,12 +70,12 @@ class QueueDeliveries(Deliveries):
         if self.homes_changed:
             self.homes_changed = False
             self.homes = tuple(sorted({each.home for each in self.publishers.values() if each.home is not None}))
-            self._credit_changed = dict.fromkeys(self.subscribers.values())
+            self._credit_changed = dict.fromkeys(self.consumers.values())
         if not self._credit_changed:
             return
         changed, self._credit_changed = self._credit_changed, {}
         for consumer in changed:
-            if self.subscribers.get(consumer.name) is not consumer:
+            if self.consumers.get(consumer.name) is not consumer:
                 continue
             if consumer.name == NOBODY or self._has_enough(consumer):
                 continue
@@ -112,7 +106,7 @@ class QueueDeliveries(Deliveries):
     def on_stopped(self, sender: str, message: m.Stopped) -> None:
         """The ingress has read that the round is over, and all that it had assigned in it has come: another begins
         (protocol 16.3)."""
-        consumer = self.subscribers.get(message.name)
+        consumer = self.consumers.get(message.name)
         if consumer is not None and consumer.term == message.term and consumer.name != NOBODY:
             grant = self._grant(consumer, sender)
             if grant.stopped and grant.round == message.round:
@@ -128,7 +122,7 @@ class QueueDeliveries(Deliveries):
     def on_assign(self, sender: str, message: m.Assign) -> None:
         """Deliveries that are one consumer's. What it holds is bound; what is new it gets, as far as it has credit; the
         rest goes back at once (protocol 16.3)."""
-        consumer = self.subscribers.get(message.name)
+        consumer = self.consumers.get(message.name)
         if consumer is not None and consumer.term != message.subscription_term:
             consumer = None
         if consumer is not None and not message.held:
@@ -180,9 +174,6 @@ class QueueDeliveries(Deliveries):
             if middle < stop:
                 position = message.position
                 why = m.Why.RELEASED if message.held else m.Why.UNSENT
-                if consumer.unproven:
-                    consumer.withheld.append((sender, position + middle, position + stop, why))
-                    continue
                 self._return(sender, consumer, position + middle, position + stop, why)
                 if not message.held:
                     self._end_round(grant)
@@ -238,7 +229,7 @@ class QueueDeliveries(Deliveries):
     def on_sync(self, sender: str, message: m.Sync) -> None:
         """An ingress says what it has, and is told what the consumer holds (protocol 16.4)."""
         super().on_sync(sender, message)
-        consumer = self.subscribers.get(message.name)
+        consumer = self.consumers.get(message.name)
         if consumer is None or consumer.term != message.subscription_term:
             return
         if consumer.synced.get(message.publisher) == (sender, message.term):
@@ -246,7 +237,7 @@ class QueueDeliveries(Deliveries):
 
     def on_flush(self, sender: str, message: m.Flush) -> None:
         """What consumers that have gone had accepted is settled with the rest (protocol 16.7)."""
-        nobody, publisher = self.subscribers.get(NOBODY), self.publishers.get(message.publisher)
+        nobody, publisher = self.consumers.get(NOBODY), self.publishers.get(message.publisher)
         if nobody is not None and publisher is not None and self._is_present_ingress(publisher, sender, message.term):
             nobody.synced[message.publisher] = (sender, message.term)
         super().on_flush(sender, message)
@@ -378,7 +369,7 @@ class QueueDeliveries(Deliveries):
             return
         returns, self._returns = self._returns, {}
         for (ingress, name, term), ranges in returns.items():
-            consumer = self.subscribers.get(name)
+            consumer = self.consumers.get(name)
             grant = consumer.grants.get(ingress) if consumer is not None and consumer.term == term else None
             number = grant.round if grant is not None and grant.stopped else 0
             self.core.send_to(ingress, m.Return(self.address.name, name, term, number, ranges))

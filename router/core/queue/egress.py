@@ -25,7 +25,9 @@ class QueueEgress(Egress):
 
     SUBSCRIBER: ClassVar[type[Subscriber]] = Consumer
 
-    address: QueueAddress
+    def __init__(self, address: QueueAddress) -> None:
+        super().__init__(address)
+        self.queue = address
 
     def _enter_map(self, subscriber: Subscriber, presented: Mapping[bytes, MapState]) -> None:
         """Of what an earlier subscription held undecided a fresh one holds nothing: it may be another's by now
@@ -45,11 +47,11 @@ class QueueEgress(Egress):
                 message.expected is not None or _is_nobody(subscriber)
             )
             if holds or subscriber.unproven:
-                self.address.deliveries.send_hold(sender, subscriber, message.publisher, message.term)
+                self.queue.queue_deliveries.send_hold(sender, subscriber, message.publisher, message.term)
 
     def ingress_lost(self, publisher_id: bytes) -> None:
         super().ingress_lost(publisher_id)
-        self.address.deliveries.homes_changed = True
+        self.queue.queue_deliveries.homes_changed = True
         self.core.touch(self.address)
 
     def _synced_by_pub(self, subscriber: Subscriber, sender: str, message: m.Pub) -> bool:
@@ -86,7 +88,7 @@ class QueueEgress(Egress):
         for publisher_id in nobody.take_over(subscriber):
             entry = self.address.publishers.entries[publisher_id]
             if entry.home is not None:
-                self.address.deliveries.send_hold(entry.home, nobody, publisher_id, entry.term)
+                self.queue.queue_deliveries.send_hold(entry.home, nobody, publisher_id, entry.term)
         self.forget_nobody()
         super()._announce_lost(announcement, subscriber)
 
@@ -103,5 +105,5 @@ class QueueEgress(Egress):
                 self.core.payload_bytes -= log.invalidate(run, run.start, run.stop)
 
     def router_down(self, router: str) -> None:
-        self.address.deliveries.forget_router(router)
+        self.queue.queue_deliveries.forget_router(router)
         super().router_down(router)

@@ -11,11 +11,10 @@ from collections.abc import Container, Iterable, Iterator
 from heapq import merge
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from router.core.intervals import OPEN, IntervalSet, Range
+from router.core.intervals import IntervalSet, Range
 from router.core.messages import SubscriptionName
 
 if TYPE_CHECKING:
-    from router.core.directory import SubscriptionEntry
     from router.core.queue.records import QueueRecords
 
 GROUPS: Final = 1 << 10  # numbers
@@ -89,14 +88,6 @@ class FreeRecords(IntervalSet):
         if low < stop:
             yield kind, low, stop
 
-    def first_of_groups(self) -> dict[int, int]:
-        """Returns the position of the first free record of each group that has any."""
-        found: dict[int, int] = {}
-        for kind, each in self.by_kind.items():
-            if kind.group is not None:
-                found[kind.group] = min(each.first(), found.get(kind.group, OPEN))
-        return found
-
     def in_order(self, waiting: Container[int]) -> Iterable[Stretch]:
         """Returns what may be assigned now, in the order in which it is. waiting: groups of which nothing may be. What
         has been returned may be removed meanwhile."""
@@ -157,23 +148,18 @@ class Groups:
         all_data = ((e.name, e.data[:GROUPS_SIZE]) for e in subscriptions.values() if e.data)
         return min((name for name, data in all_data if int.from_bytes(data, "big") >> group & 1), default=None)
 
-    def in_doubt(self, entry: SubscriptionEntry | None = None) -> set[int]:
-        """Returns the groups of which a record has been sent again, and is not known to be nobody's; but not where it
-        waits for this consumer alone to be assigned to it."""
-        records = self.records
-        found: set[int] = set()
-        for at, group in self._doubted():
-            if entry is None or any(at in e.syncing or (e is not entry and at in e.owed) for e in records.owing):
-                found.add(group)
-        return found
+    def named(self, name: SubscriptionName, start: int, stop: int) -> None:
+        """A consumer holds these records: their groups are its own where they are nobody's."""
+        for kind, _, _ in self.records.free.alike(start, stop):
+            if kind.group is not None and self.holder(kind.group) is None:
+                self.assigned(kind.group, name)
 
-    def _doubted(self) -> Iterator[tuple[int, int]]:
+    def in_doubt(self) -> set[int]:
+        """Returns the groups of which a record has been sent again, and may be somebody's or nobody's."""
         kinds = self.records.free.kinds
-        for start, stop in self.records.doubted if kinds else ():
-            for at in range(start, stop):
-                group = kinds.get(at, PLAIN).group
-                if group is not None:
-                    yield at, group
+        doubted = self.records.doubted if kinds else ()
+        found = {kinds.get(at, PLAIN).group for start, stop in doubted for at in range(start, stop)}
+        return {group for group in found if group is not None}
 
 
 def added(data: bytes, more: bytes) -> bytes:

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 class QueueIngress(Ingress):
     """Publishers of one queue at this router."""
 
-    address: QueueAddress
+    def __init__(self, address: QueueAddress) -> None:
+        super().__init__(address)
+        self.queue = address
 
     def _claim(self, publisher: Publisher) -> None:
         super()._claim(publisher)
         if publisher.phase is Phase.CLAIMING:
-            self.address.records.note_claim(publisher)
+            self.queue.queue_records.note_claim(publisher)
 
     def _take(
         self,
@@ -46,20 +48,21 @@ class QueueIngress(Ingress):
         """A router has said before this what its consumers hold (protocol 16.4)."""
         publisher = self.publishers.get(message.publisher)
         if publisher and publisher.term == message.term and message.stale is None:
-            self.address.records.heard_all(publisher, sender)
+            self.queue.queue_records.heard_all(publisher, sender)
         super().on_puback(sender, message)
 
 
 class QueueStreams(Streams):
     """Which consumers may be assigned what the publishers of one queue send at this router."""
 
-    address: QueueAddress
+    def __init__(self, address: QueueAddress) -> None:
+        super().__init__(address)
+        self.queue = address
 
     def sync(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
-        """After SYNC, which has no tokens, the consumer gets what only it may hold, and is asked about what others may
-        hold, too (protocol 16.4)."""
+        """SYNC has no tokens. It asks the consumer what it holds (protocol 16.4)."""
+        self.queue.queue_records.asked(publisher, entry)
         super().sync(publisher, entry)
-        self.address.records.restore(publisher, entry)
 
     def cover(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         super().cover(publisher, entry)
@@ -67,4 +70,4 @@ class QueueStreams(Streams):
 
     def _flush(self, publisher: Publisher) -> None:
         super()._flush(publisher)
-        self.address.records.note_flush(publisher)
+        self.queue.queue_records.doubts[publisher].flush()

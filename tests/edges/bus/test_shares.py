@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
 from edges.bus import shares
+from edges.bus.edge import Edge
+from edges.bus.options import BusOptions
 from edges.bus.shares import NETWORK, SLOTS, TICK_S, Shares, slot_of
-from edges.store import Batch, Conflict, Store, open_store
+from edges.store import Batch, Conflict, Store, StoreFull, open_store
+from tests.serving import until
 
 TAKEN_S = 5.0  # after a death, others have its roles
 
@@ -128,3 +132,101 @@ def test_the_slot_of_a_subscriber_is_a_role() -> None:
     assert {slot_of(f"client--{number}") for number in range(1000)} == {
         f"{shares.ROLES}{number:02d}" for number in range(SLOTS)
     }
+
+
+class Line:
+    """A connection to a router that may be away; nothing comes."""
+
+    router: str | None = "a"  # of all connections
+
+    def __init__(self, opened: list[Line]) -> None:
+        self._opened = opened
+
+    async def __aenter__(self) -> Self:
+        self._opened.append(self)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._opened.remove(self)
+
+    async def publisher(self, address: str, **options: Any) -> object:
+        return object()
+
+    async def subscriber(self, address: str, **options: Any) -> Self:
+        return self
+
+    async def batches(self, **options: Any) -> AsyncIterator[None]:
+        await asyncio.Future()
+        yield
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[Line]:
+    """Those on which an edge is subscribed for the bus."""
+    monkeypatch.setattr("edges.bus.edge.AGAIN_S", 0.0)
+    subscribed: list[Line] = []
+
+    def connect(edge: Edge, journal: object, *container: str) -> Line:
+        return Line([] if journal is None else subscribed)
+
+    monkeypatch.setattr(Edge, "_connect", connect)
+    return subscribed
+
+
+def test_an_edge_that_gave_the_networks_role_away_and_has_it_again_takes_pushes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[Line]
+) -> None:
+    """A router was away for a moment, and no other edge was quicker."""
+    monkeypatch.setattr("edges.bus.edge.TICK_S", 3600.0)  # this test ticks
+
+    async def go() -> None:
+        edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
+        await edge.start()
+        roles = edge._shares
+        assert roles is not None
+        await Shares(edge.store, "b").tick(connected=False, idle=lambda _: True)
+        await until(lambda: edge._connection is not None, "the edge is at the router")
+        await edge._tick(roles)
+        await until(lambda: lines, "the edge subscribes for the bus")
+        await edge._tick(roles)
+        assert edge.why_unable() is None
+        monkeypatch.setattr(Line, "router", None)
+        await edge._tick(roles)
+        assert NETWORK not in roles.held
+        await until(lambda: not lines, "the link that may be another edge's is given up")
+        monkeypatch.setattr(Line, "router", "a")
+        await edge._tick(roles)
+        await until(lambda: lines, "the edge subscribes again")
+        await edge._tick(roles)
+        assert edge.why_unable() is None
+        await edge.stop()
+
+    asyncio.run(go())
+
+
+def test_an_edge_goes_on_when_there_is_room_for_its_beat_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[Line]
+) -> None:
+    monkeypatch.setattr("edges.bus.edge.TICK_S", 0.01)
+
+    async def go() -> None:
+        edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
+        await edge.start()
+        await until(lambda: edge.why_unable() is None, "the edge works")
+        roles = edge._shares
+        assert roles is not None
+        beaten, commit = roles._beat_at, edge.store.commit
+        refused: list[Batch] = []
+
+        def full(batch: Batch, *, with_next: bool = False) -> asyncio.Future[Any]:
+            refused.append(batch)
+            raise StoreFull("the disk of the database is full")
+
+        edge.store.commit = full  # type: ignore[method-assign]
+        await until(lambda: refused, "a beat is refused")
+        edge.store.commit = commit  # type: ignore[method-assign]
+        await until(lambda: roles._beat_at > beaten, "the edge beats again")
+        assert edge.why_unable() is None
+        await edge.stop()
+
+    asyncio.run(go())

@@ -84,10 +84,17 @@ def test_wrong_usage_ends_with_2(arguments: list[str], said: str) -> None:
     assert done.stdout == ""
 
 
-def test_nobody_there_ends_with_1() -> None:
-    done = onceway("pipe", "pull", "x", "--store", "127.0.0.1:1", "--connect-timeout", "0.2")
-    assert done.returncode == 1
-    assert "no store of pipe 'x' reached within 0.2 s" in done.stderr
+@pytest.mark.parametrize(("what", "option", "kind"), [("pull", "--store", "store"), ("reset", "--url", "router")])
+def test_nobody_there_is_said_soon_and_ends_with_1(what: str, option: str, kind: str) -> None:
+    done = onceway("pipe", what, "x", option, "127.0.0.1:1", "--connect-timeout", "1.2")
+    place = f"{kind} amqp://127.0.0.1:1 (Connection refused)"
+    assert (done.returncode, done.stderr.splitlines()) == (
+        1,
+        [
+            f"[{what}] x: waits for {place}",
+            f"no store of pipe 'x' reached within 1.2 s: {place}; start it, or give another URL",
+        ],
+    )
 
 
 def test_a_push_that_waits_for_a_router_says_so() -> None:
@@ -110,11 +117,16 @@ def test_a_push_that_waits_for_a_store_says_so_once_and_that_it_goes_on(network:
         network.start_store("s")
         await pushing
 
-    with module("onceway", "pipe", "push", pipe, "four", "--url", network.urls()) as pushed:
-        wait_until(lambda: "waits" in pushed.errors, "the program says that it waits")
+    with (
+        module("onceway", "pipe", "push", pipe, "four", "--url", network.urls()) as pushed,
+        module("onceway", "pipe", "pull", pipe, "--count", 1, "--url", network.urls()) as pulled,
+    ):
+        for program in (pushed, pulled):
+            wait_until(lambda program=program: "waits" in program.errors, "the program says that it waits")  # type: ignore[misc]
         asyncio.run(push_until_told())
-        pushed.rest()
-        assert pushed.errors.splitlines() == [f"[push] {line}" for line in told]
+        for program, name in ((pushed, "push"), (pulled, "pull")):
+            program.rest()
+            assert program.errors.splitlines() == [f"[{name}] {line}" for line in told]
     assert lines == told
     said = (network.directory / "store-s.log").read_text()
     assert f"{network.data['s']}/store: new, nothing was in it  event=pipe_store_opened" in said

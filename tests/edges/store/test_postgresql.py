@@ -8,9 +8,11 @@ import subprocess
 import sys
 from typing import Any
 
+import psycopg
 import pytest
 
 from edges.store import Batch, Bounds, StoreError, open_store
+from edges.store.postgresql import _lost
 from tests.edges.store.conftest import all_of, append
 from tests.edges.store.postgres import Server
 from tests.live import ROOT, dying_with_us
@@ -156,6 +158,12 @@ def test_a_server_that_dies_and_comes_back_is_waited_for(own_server: Server) -> 
             await last
 
     asyncio.run(go())
+
+
+def test_a_connection_that_is_lost_while_a_statement_is_sent_is_lost() -> None:
+    """libpq says so without a code, and psycopg gives that the class that others derive from."""
+    assert _lost(psycopg.errors._class_for_state("")("server closed the connection unexpectedly"))
+    assert not _lost(psycopg.ProgrammingError("the query has 1 placeholders but 0 parameters were passed"))
 
 
 def test_another_format_and_a_database_that_is_not_there_are_refused(database: str, postgres: Server) -> None:

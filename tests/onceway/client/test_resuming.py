@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from amqp10.events import LinkAttaching, LinkDetached
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.sender import SenderLink
@@ -58,6 +60,28 @@ def test_a_verdict_given_while_away_is_in_the_map() -> None:
     subscriber.decide(1, 1, ACCEPTED, rig.now)
     rig.connect()
     assert map_of(rig.attaching()) == {tag(0): None, tag(1): ACCEPTED}
+
+
+@pytest.mark.parametrize("attached", [True, False])
+def test_a_subscriber_closes_when_the_router_has_heard_what_it_accepted(attached: bool) -> None:
+    """Protocol 16.6: what a consumer has not said when it closes its link goes to others (seed 7010354)."""
+    rig = Rig()
+    subscriber, link = attached_subscriber(rig)
+    deliver(rig, link, 0)
+    rig.reconnect()
+    if not attached:
+        subscriber.decide(0, 0, ACCEPTED, rig.now)
+        subscriber.leave(True, rig.now)
+    link = rig.answer_subscriber({tag(0): None})
+    if attached:
+        subscriber.decide(0, 0, ACCEPTED, rig.now)
+        subscriber.leave(True, rig.now)
+        rig.run()
+    assert not [event for event in rig.heard if isinstance(event, LinkDetached)]
+    delivery_id = link.resume(tag(0), None)
+    rig.run()
+    assert told(rig) == [(delivery_id, delivery_id, ACCEPTED, False)]
+    assert [event.closed for event in rig.heard if isinstance(event, LinkDetached)] == [True]
 
 
 def test_credit_used_by_resumptions_is_given_beside_the_window() -> None:

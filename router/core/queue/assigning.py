@@ -1,0 +1,157 @@
+"""To whom the free records of a queue go: consumers tell what they take, and the nearest get it (protocol 16.3)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from router.core import messages as m
+from router.core.directory import SubscriptionEntry
+from router.core.intervals import Range
+from router.core.publisher import Publisher
+from router.core.queue.consumer import Grant
+
+if TYPE_CHECKING:
+    from router.core.ports import Term
+    from router.core.queue.records import QueueRecords
+
+
+class ConsumerGrant(Grant):
+    """A consumer's credit, valid under its term."""
+
+    __slots__ = ("home", "term")
+
+    def __init__(self, home: str, term: Term) -> None:
+        super().__init__()
+        self.home = home
+        self.term = term
+
+
+class Assigning:
+    """One queue's, at an ingress."""
+
+    def __init__(self, records: QueueRecords) -> None:
+        self.records = records
+        self.grants: dict[SubscriptionEntry, ConsumerGrant] = {}
+
+    def on_credit(self, sender: str, message: m.Credit) -> None:
+        """A consumer takes so many deliveries from here (protocol 16.3)."""
+        entry = self.records.entry_of(sender, message.name, message.term)
+        if entry is None:
+            return
+        grant = self.grant_of(entry)
+        if grant is None:
+            grant = self.grants[entry] = ConsumerGrant(sender, message.term)
+        if grant.round != message.round:
+            grant.begin(message.round)
+        grant.limit = message.limit
+        self.records.core.touch(self.records.address)
+
+    def stop(self, entry: SubscriptionEntry, number: int) -> None:
+        """Something has come back for lack of credit: the order would be lost if more were assigned before all of the
+        round has come back (protocol 16.3)."""
+        grant = self.grant_of(entry)
+        if grant is not None and grant.round == number and not grant.stopped:
+            grant.stopped = True
+            grant.limit = grant.used
+            self.records.core.send_to(grant.home, m.Stopped(self.records.address.name, entry.name, entry.term, number))
+
+    def grant_of(self, entry: SubscriptionEntry) -> ConsumerGrant | None:
+        grant = self.grants.get(entry)
+        if grant is not None and (grant.term != entry.term or grant.home != entry.home):
+            del self.grants[entry]
+            return None
+        return grant
+
+    def distribute(self) -> None:
+        """Assigns what is free to consumers with credit: the nearest first, and of these the one that has least. It
+        gets several at once, as far as that makes little difference (protocol 16.3)."""
+        if not (self.records.free.starts and self.records.may_assign()):
+            return
+        if not self.records.subscriptions and self.records.address.config.no_subscribers == "accept":
+            self.records.accept_for_nobody()
+        if not self.grants:
+            return
+        ready = {entry: grant for entry in list(self.grants) if (grant := self.grant_of(entry)) and grant.left > 0}
+        if not ready:
+            return
+        waiting = self._waiting(ready) if self.records.free.kinds else ()
+        for start, stop, group in self.records.free.in_order(waiting):
+            for run, low, high in self.records.runs.pieces(start, stop):
+                if not ready:
+                    return
+                first, last = run.start + low, run.start + high
+                for a, b in self._alike(first, last):
+                    self._distribute(run.publisher, a, b, run.message_format, ready, group)
+
+    def _waiting(self, ready: dict[SubscriptionEntry, ConsumerGrant]) -> set[int]:
+        """Returns the groups that wait for their consumers (protocol 16.9)."""
+        in_doubt = self.records.groups.in_doubt()
+        if self.records.elsewhere:
+            return in_doubt  # what one has declined may be another's
+        names = {None, *[entry.name for entry in ready]}
+        groups = {kind.group for kind in self.records.free.by_kind if kind.group is not None}
+        return in_doubt | {group for group in groups if self.records.groups.holder(group) not in names}
+
+    def _alike(self, start: int, stop: int) -> list[Range]:
+        """Splits a stretch where some of it must not go to all consumers, or not as it is."""
+        special = [at for at in (*self.records.elsewhere, *self.records.failures) if start <= at < stop]
+        if not special:
+            return [(start, stop)]
+        cuts = sorted({start, stop, *special, *[at + 1 for at in special]})
+        return list(pairwise(cuts))
+
+    def _distribute(
+        self,
+        publisher: Publisher,
+        start: int,
+        stop: int,
+        message_format: int,
+        ready: dict[SubscriptionEntry, ConsumerGrant],
+        group: int | None = None,
+    ) -> None:
+        records = self.records
+        excluded = records.elsewhere.get(start, {})
+        able = [
+            entry for entry in ready if excluded.get(entry.name) != entry.term and records.may_get(publisher, entry)
+        ]
+        if group is not None and able:
+            able = self._of_group(group, able, excluded)
+        while start < stop and able:
+            has = {each: each.syncing.size for each in self._nearest(able)}
+            share = -(-(stop - start) // len(has))
+            while start < stop and has:
+                entry = min(has, key=has.__getitem__)
+                grant = ready[entry]
+                n = min(grant.left, max(share, has[entry] // 2), stop - start)
+                records.free.remove(start, start + n)
+                records.assign(publisher, entry, start, start + n, message_format)
+                start += n
+                has[entry] += n
+                if grant.left <= 0:
+                    del ready[entry], has[entry]
+                    able.remove(entry)
+
+    def _of_group(
+        self, group: int, able: list[SubscriptionEntry], excluded: dict[m.SubscriptionName, Term]
+    ) -> list[SubscriptionEntry]:
+        """Returns who of these may get what is free of the group: its holder; whoever is chosen now, if it has none;
+        any, if the holder has declined it (protocol 16.9)."""
+        holder = self.records.groups.holder(group)
+        if holder is None:
+            chosen = min(self._nearest(able), key=lambda each: each.syncing.size)
+            self.records.groups.assigned(group, chosen.name)
+            return [chosen]
+        if holder in excluded and excluded[holder] == self.records.subscriptions[holder].term:
+            return able
+        found = [entry for entry in able if entry.name == holder]
+        if found:
+            self.records.groups.assigned(group, holder)
+        return found
+
+    def _nearest(self, entries: list[SubscriptionEntry]) -> list[SubscriptionEntry]:
+        if len(entries) == 1:
+            return entries[:]
+        costs = [self.records.core.cost(each.home or "") for each in entries]
+        least = min(costs)
+        return [each for each, cost in zip(entries, costs, strict=True) if cost == least]
