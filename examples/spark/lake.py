@@ -25,13 +25,28 @@ def options_of(path, **more):
 def start(spark, options, home, form="parquet", **trigger):
     messages = spark.readStream.format("onceway").options(**options).load()
     rows = messages.selectExpr("topic", "partition", "offset", "received_at", "key", "value")
-    return (
-        rows.writeStream.format(form)
-        .option("path", f"{home}/lake")
-        .option("checkpointLocation", f"{home}/checkpoint")
-        .trigger(**trigger)
-        .start()
-    )
+    if form == "deltalake":
+        writer = rows.writeStream.foreachBatch(into_delta(f"{home}/lake"))
+    else:
+        writer = rows.writeStream.format(form).option("path", f"{home}/lake")
+    return writer.option("checkpointLocation", f"{home}/checkpoint").trigger(**trigger).start()
+
+
+def into_delta(place):
+    """A Delta table without jars (`pip install deltalake`), whose log has the last batch: a repeat is left out.
+
+    The driver writes, so give a query with large batches maxBytesPerTrigger.
+    """
+    from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+    def write(frame, batch):
+        query = frame.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        done = DeltaTable(place).transaction_version(query) if DeltaTable.is_deltatable(place) else None
+        if done is None or done < batch:
+            which = CommitProperties(app_transactions=[Transaction(query, batch)])
+            write_deltalake(place, frame.toArrow(), mode="append", commit_properties=which)
+
+    return write
 
 
 def parser():
@@ -39,7 +54,7 @@ def parser():
     made.add_argument("file", help="options of the source, as YAML")
     made.add_argument("home", help="a directory for table and checkpoint, or a URL that Spark can write")
     made.add_argument("--apart", metavar="READER", help="`onceway ingest` fills the log; this query's name there")
-    made.add_argument("--format", default="parquet", help="parquet, or delta where the session has its jars")
+    made.add_argument("--format", default="parquet", help="parquet, deltalake, or delta where the session has its jars")
     made.add_argument("--every", default="10 seconds", help="how often files are written, and so how small they are")
     made.add_argument("--once", action="store_true", help="what is there now, then end")
     return made

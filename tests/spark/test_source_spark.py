@@ -122,6 +122,32 @@ def test_messages_become_rows_with_their_properties_in_batches_as_large_as_is_wa
     }
 
 
+def test_a_delta_table_has_each_message_once_though_its_last_batch_is_repeated(
+    spark: Any, network: LiveNetwork, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="pip install deltalake")
+
+    def run() -> list[bytes]:
+        start(spark, network.urls(), "delta", tmp_path, 100, form="deltalake", availableNow=True).awaitTermination()
+        table = deltalake.DeltaTable(tmp_path / "lake")
+        rows = [
+            (row["offset"], row["value"])
+            for batch in table.to_pyarrow_table().to_batches()
+            for row in batch.to_pylist()
+        ]
+        assert [offset for offset, _ in sorted(rows)] == list(range(len(rows)))
+        return [value for _, value in sorted(rows)]
+
+    assert run() == []
+    publishing = left_waiting(network["a"], "delta", bodies(250))
+    assert run() == bodies(250)
+    publishing.join()
+    last = max((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()  # as if the driver had died when the table was written
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    assert run() == bodies(250)
+
+
 def test_a_batch_that_was_not_finished_is_repeated_as_it_was(spark: Any, network: LiveNetwork, tmp_path: Path) -> None:
     """The windows between latestOffset and the source's commit (docs/spark.md), inline and with fewer columns."""
     query = Query(spark, tmp_path, network.urls(), "repeated", maxRowsPerTrigger="100", transport="inline")
