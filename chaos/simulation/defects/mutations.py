@@ -171,6 +171,7 @@ BY_WORLD: dict[str, str] = {
     "condition_orphan_is_covered_nowhere": "restart-1-one",
     "queue_holder_is_away": "queue-drops-1-one",
     "queue_holder_is_attached": "queue-drops-1-one",
+    "queue_new_before_the_consumer_is_heard": "queue-order-trunk-1",
 }
 assert MUTATIONS.keys() >= BY_SEED.keys() | BY_WORLD.keys()
 

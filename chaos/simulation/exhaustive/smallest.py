@@ -161,6 +161,9 @@ WORLDS: dict[str, Setting] = {
     "queue-crash-drop-one": Setting(
         subscribers=TWO, messages=1, places=BOTH, faults={"crash": 1, "cdrop": 1}, queue=True
     ),
+    "queue-order-drops-1": Setting(places=ACROSS, faults={"cdrop": 1}, queue=True),
+    "queue-order-trunk-1": Setting(places=ACROSS, faults={"cut": 1}, queue=True, strict=False),
+    "queue-order-crash-1": Setting(places=ACROSS, faults={"crash": 1}, queue=True),
     "queue-group": Setting(subscribers=TWO, places=BOTH, credit=1, queue=True, groups=1),
     "queue-group-drops-1": Setting(subscribers=TWO, places=BOTH, credit=1, faults={"cdrop": 1}, queue=True, groups=1),
     "queue-group-crash-1-A": Setting(
