@@ -189,17 +189,9 @@ async def pull(
         **who,
     )
     async with reading as reader:
-        left = count
-        until = None if follow or count is not None else reader.end
-        async for batch in reader.batches(until):
-            for each in batch:
-                if control_in(each.payload) is not None:
-                    continue
+        async for messages in reader.messages(follow=follow, count=count):
+            for each in messages:
                 yield each
-                if left is not None:
-                    left -= 1
-                    if not left:
-                        return
 
 
 async def reset(

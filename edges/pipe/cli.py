@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from onceway.client.publisher import Publisher
 
 RESET_LINE: Final = "RESET"
-MOST_UNDER_WAY: Final = 5_000  # lines of standard input
 
 _store = click.option(
     "--store",
@@ -178,22 +177,15 @@ def pull_command(
 
 
 async def _pull(reading: Reader, follow: bool, count: int | None) -> int:
-    from edges.pipe.messages import control_in
     from onceway.loop import on_stop_signals
 
     task = asyncio.current_task()
     assert task is not None
     on_stop_signals(lambda: (task.cancel(), None)[1])
-    left = count
     try:
         async with reading as reader:
-            async for batch in reader.batches(None if follow or count is not None else reader.end):
-                messages = [each for each in batch if control_in(each.payload) is None][:left]
+            async for messages in reader.messages(follow=follow, count=count):
                 write_out("".join(f"{show(each.body)}\n" for each in messages))
-                if left is not None:
-                    left -= len(messages)
-                    if not left:
-                        return 0
     except asyncio.CancelledError:
         return 0 if count is None else 1
     return 0
@@ -330,10 +322,9 @@ async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
     from edges.pipe.serve import StoreProcess
     from onceway.client.driver import why_failed
     from onceway.logs import logger
-    from onceway.loop import on_stop_signals
+    from onceway.loop import stop_signal
 
-    stop = asyncio.Event()
-    on_stop_signals(stop.set)
+    stopped = stop_signal()
     process = StoreProcess(
         plan.name,
         plan.pipes,
@@ -353,10 +344,7 @@ async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
     logger("pipe", store=plan.name).info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=plan.host,
                                     port=process.port, pipes=names)  # fmt: skip
     assert process.failed is not None
-    stopped = asyncio.create_task(stop.wait())
-    waiting: set[asyncio.Future[Any]] = {stopped, process.failed}
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
+    await asyncio.wait({stopped, process.failed}, return_when=asyncio.FIRST_COMPLETED)
     await process.stop()
     if process.failed.done():
         process.failed.result()
@@ -382,8 +370,7 @@ def promote_command(file: str, topic: str, store: str) -> None:
     async def go() -> int:
         from edges.pipe.promote import promote
 
-        lines: Callable[[str], None] = say
-        await promote(topic, store, places, lines)
+        await promote(topic, store, places, say)
         return 0
 
     run_to_exit(go())

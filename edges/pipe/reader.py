@@ -43,6 +43,7 @@ from edges.pipe.messages import (
     REFUSED,
     RESUMED,
     Epochs,
+    control_in,
 )
 from onceway.client.bodies import decode_body
 from onceway.client.clock import now_s
@@ -207,6 +208,17 @@ class Reader:
                 self.next = batch[-1].position + 1
             if batch:
                 yield batch
+
+    async def messages(self, *, follow: bool = False, count: int | None = None) -> AsyncIterator[list[Received]]:
+        """As `batches`, without control records: `count` messages, or what there was at first; `follow`: for ever."""
+        left = count
+        async for batch in self.batches(None if follow or count is not None else self.end):
+            found = [each for each in batch if control_in(each.payload) is None][:left]
+            yield found
+            if left is not None:
+                left -= len(found)
+                if not left:
+                    return
 
     async def _connect(self) -> None:
         """Tries the stores one after the other until one answers."""

@@ -45,6 +45,7 @@ from edges.store import Retention, Store, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
+from onceway.client.signals import DONE
 from onceway.errors import DeliveryRejected, OncewayError, UsageError
 from onceway.logs import Log, logger
 from onceway.topology.pipes import log_name, log_subscription, primary_subscription
@@ -196,6 +197,7 @@ class StoredPipe:
         self._turned = asyncio.Event()  # it was promoted
         self._writing = asyncio.Lock()
         self._waiting: asyncio.Timeout | None = None  # while it waits for another store
+        self._accepting: Awaitable[None] = DONE  # the batch that was written last
         if self._several and log.state.primary == store:  # it may have more than the others
             log.visible = min(log.visible, log.state.replicated)
         log.trim_soon()
@@ -250,6 +252,7 @@ class StoredPipe:
     async def _lead_once(self) -> None:
         container, link = primary_subscription(self._plan.name)
         async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._accepted)
             publisher: onceway.Publisher | None = None
             if self._several:  # first: a store that is fenced must not take messages
                 talker = await stack.enter_async_context(await self._connect(f"{container}:{self._store}:log"))
@@ -263,30 +266,24 @@ class StoredPipe:
                 epoch=number_of(self._log.state.epoch),
             )  # fmt: skip
             batches = subscriber.batches(max_messages=MOST, max_bytes=MOST_OCTETS)
-            if self._plan.retention == KEEP_ALL:
-                async for batch in batches:
-                    await self._take(batch, publisher)
-                    if not self.is_primary:
-                        return
-            else:
-                await self._take_and_drop(batches, publisher)
+            await self._take_all(batches, publisher)
 
-    async def _take_and_drop(self, batches: AsyncIterator[Batch], publisher: onceway.Publisher | None) -> None:
-        """Drops between two batches, or while none comes."""
+    async def _take_all(self, batches: AsyncIterator[Batch], publisher: onceway.Publisher | None) -> None:
+        """What is more than is to be kept is dropped between two batches, or while none comes."""
+        drops = self._plan.retention != KEEP_ALL
         coming = asyncio.ensure_future(anext(batches, None))
         drop_at = 0.0
         try:
             while self.is_primary:
-                now = time.monotonic()
-                if now >= drop_at:
+                if drops and (now := time.monotonic()) >= drop_at:
                     drop_at = now + DROP_EVERY_S
                     await self._drop(publisher)
-                await asyncio.wait([coming], timeout=max(0.0, drop_at - time.monotonic()))
+                await asyncio.wait([coming], timeout=max(0.0, drop_at - time.monotonic()) if drops else None)
                 if coming.done():
                     if (batch := coming.result()) is None:
                         return
-                    coming = asyncio.ensure_future(anext(batches, None))
                     await self._take(batch, publisher)
+                    coming = asyncio.ensure_future(anext(batches, None))  # with all that came meanwhile
         finally:
             coming.cancel()
 
@@ -331,7 +328,7 @@ class StoredPipe:
         self._publishing_since = None
 
     async def _take(self, batch: Batch, publisher: onceway.Publisher | None) -> None:
-        """Writes a batch, has it replicated, and accepts it."""
+        """Writes a batch, has it replicated, and accepts it: that becomes durable while the next one is written."""
         async with self._writing:
             if not self.is_primary:
                 return
@@ -341,6 +338,14 @@ class StoredPipe:
                 await self._log.append(entries)
                 self.pushes += len(entries)
         await self._replicate(publisher, first, entries)
+        await self._accepting
+        self._accepting = asyncio.ensure_future(self._accept(batch))
+
+    async def _accepted(self) -> None:
+        accepting, self._accepting = self._accepting, DONE
+        await asyncio.gather(accepting, return_exceptions=True)  # what has failed comes again
+
+    async def _accept(self, batch: Batch) -> None:
         await batch.accept()
         self._log.accepted(batch.tags)
 

@@ -29,6 +29,7 @@ from edges.pipe.serve import PipePlan, StoredPipe
 from edges.store import Batch, Committed, StoreFull, open_store
 from onceway.client.bodies import encode_body
 from onceway.logs import logger
+from tests.serving import until
 
 LOG = logger("pipe")
 
@@ -215,6 +216,35 @@ def test_a_full_disk_is_waited_for(
     with caplog.at_level("INFO", "onceway"):
         in_store(tmp_path, work)
     assert caplog.messages == ["jobs: full: pushes wait", "jobs: there is room again"]  # once, not at each attempt
+
+
+class Pushed:
+    """A batch of one delivery, and whether the journal has its acceptance."""
+
+    def __init__(self, body: bytes) -> None:
+        self.tags, self.payloads = [b"tag " + body], [encode_body(body)]
+        self.accepted = asyncio.get_running_loop().create_future()
+
+    def accept(self) -> asyncio.Future[None]:
+        return self.accepted
+
+
+def test_a_batch_is_written_while_the_acceptance_of_the_one_before_becomes_durable(tmp_path: Path) -> None:
+    def connect(*arguments: Any) -> Any:
+        raise AssertionError(arguments)
+
+    async def work(log: PipeLog) -> None:
+        pipe = StoredPipe("s", PipePlan("jobs", (("s", ""),)), log, connect, Listener("s", {}, connect, LOG), LOG)
+        first, second = Pushed(b"a"), Pushed(b"b")
+        await asyncio.wait_for(pipe._take(first, None), 60)  # type: ignore[arg-type]
+        taking = asyncio.create_task(pipe._take(second, None))  # type: ignore[arg-type]
+        await until(lambda: log.visible == 2, "readers see the second")
+        assert not taking.done()
+        first.accepted.set_result(None)
+        await taking
+        assert list(log.unaccepted) == second.tags  # the first does not come again
+
+    in_store(tmp_path, work)
 
 
 class Received:
