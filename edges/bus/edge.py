@@ -32,7 +32,7 @@ from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch as Received
 from onceway.client.reports import SubscriptionGap
 from onceway.client.signals import Changes
-from onceway.errors import JournalFull, JournalLocked, OncewayError
+from onceway.errors import DeliveryRejected, JournalFull, JournalLocked, OncewayError
 from onceway.logs import logger
 
 FOREIGN: Final = "bus/foreign"  # what somebody else sent to the bus's address, and is no event
@@ -162,7 +162,8 @@ class Edge:
         except onceway.UsageError as error:
             raise BadRequest(str(error)) from error
         except OncewayError as error:
-            self._break(error)
+            if not isinstance(error, DeliveryRejected):  # by another subscriber of the address: the publisher goes on
+                self._break(error)
             raise Unavailable(f"{error}; the event may still come") from error
         finally:
             self._pushes.pop(task, None)

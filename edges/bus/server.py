@@ -273,12 +273,18 @@ class BusServer:
             kind, value = start
             first = value if kind == "position" else await self._edge.position_at(name, value)
 
+        queued, bus = 0, self._edge.bus
+
         def add() -> None:
+            nonlocal queued
             subscriber = self._mine(request)
             self._existing(name)
-            self._edge.bus.subscribe(subscriber, name, first)
+            queued = -bus.pending(subscriber)
+            bus.subscribe(subscriber, name, first)
+            queued += bus.pending(subscriber)
 
         await self._edge.registry.change(request[CLIENT][0], add, topics=[name])
+        self._edge.metrics.added(request[CLIENT][1]).inc(max(0, queued))
         return web.Response(status=204)
 
     async def _remove_my_topic(self, request: web.Request) -> web.Response:

@@ -445,7 +445,7 @@ def test_a_subscriber_that_hangs_delays_no_other(bus: BusProcess, topic: str, ma
 
 
 def test_a_subscriber_goes_back_to_a_position_or_a_time(bus: BusProcess, topic: str, sink: Sink) -> None:
-    owner = bus.client()
+    owner = bus.client(name := topic.replace("_", "-"))
     bus.push(owner, topic, 0)
     bus.subscribe(owner, sink, topic)
     bus.push(owner, topic, 1)
@@ -457,6 +457,8 @@ def test_a_subscriber_goes_back_to_a_position_or_a_time(bus: BusProcess, topic: 
         assert bus.ask("PUT", f"/subscriber/topics/{topic}", owner, start).status == 204
         assert [event["url"][-1] for event in sink.wait(3)] == ["0", "1", "2"]
         wait_until(lambda: bus.subscription(owner)["events"]["queued"] == 0, "all is taken")
+    for metric in ("added", "removed"):
+        assert bus.metric(f"onceway_bus_events_{metric}_total", subscriber=name) == 8
     for wrong in ({"position": -1}, {"position": 0, "time": 0}, {"from": 0}):
         assert bus.ask("PUT", f"/subscriber/topics/{topic}", owner, wrong).status == 400
 

@@ -10,10 +10,11 @@ from typing import Any, Self
 import pytest
 
 from edges.bus import shares
-from edges.bus.edge import Edge
+from edges.bus.edge import Edge, Unavailable
 from edges.bus.options import BusOptions
 from edges.bus.shares import NETWORK, SLOTS, TICK_S, Shares, slot_of
 from edges.store import Batch, Conflict, Store, StoreFull, open_store
+from onceway.errors import DeliveryRejected
 from tests.serving import until
 
 TAKEN_S = 5.0  # after a death, others have its roles
@@ -149,8 +150,11 @@ class Line:
     async def __aexit__(self, *error: object) -> None:
         self._opened.remove(self)
 
-    async def publisher(self, address: str, **options: Any) -> object:
-        return object()
+    async def publisher(self, address: str, **options: Any) -> Self:
+        return self
+
+    async def put(self, body: bytes) -> Awaitable[None]:
+        raise DeliveryRejected("a subscriber of the address refuses it")
 
     async def subscriber(self, address: str, **options: Any) -> Self:
         return self
@@ -227,6 +231,20 @@ def test_an_edge_goes_on_when_there_is_room_for_its_beat_again(
         edge.store.commit = commit  # type: ignore[method-assign]
         await until(lambda: roles._beat_at > beaten, "the edge beats again")
         assert edge.why_unable() is None
+        await edge.stop()
+
+    asyncio.run(go())
+
+
+def test_a_push_that_a_foreign_subscriber_rejects_breaks_no_other(tmp_path: Path, lines: list[Line]) -> None:
+    async def go() -> None:
+        edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
+        await edge.start()
+        await until(lambda: edge.why_unable() is None, "the edge works")
+        with pytest.raises(Unavailable, match="refuses it; the event may still come"):
+            await edge.push("token", "shop", "orders", {"type": "noop", "url": "https://shop.example/1"})
+        assert edge._broken is not None
+        assert not edge._broken.done()  # or each push that is under way would be refused
         await edge.stop()
 
     asyncio.run(go())
