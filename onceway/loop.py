@@ -26,6 +26,13 @@ def on_stop_signals(callback: Callable[[], None]) -> None:
         loop.add_signal_handler(number, callback)
 
 
+def stop_signal() -> asyncio.Future[None]:
+    """Done at the first SIGTERM, SIGINT or SIGHUP. Call it on the running loop."""
+    stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    on_stop_signals(lambda: None if stopped.done() else stopped.set_result(None))
+    return stopped
+
+
 def on_hangup(reload: Callable[[], None], stop: Callable[[], None]) -> None:
     """SIGHUP calls `reload`; `stop` if the terminal on stdin has gone, which sends the same signal. Call it on the
     running loop."""

@@ -182,13 +182,11 @@ async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
     from edges.bus.server import BusServer
     from onceway.client.driver import why_failed
     from onceway.logs import logger
-    from onceway.loop import on_stop_signals
+    from onceway.loop import stop_signal
     from onceway.values import format_host_port
 
-    stop = asyncio.Event()
-    on_stop_signals(stop.set)
+    stopped = stop_signal()
     edge = Edge(options)
-    stopped = asyncio.create_task(stop.wait())
     starting = asyncio.create_task(edge.start())
     await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():  # it waits for its store
@@ -213,9 +211,7 @@ async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
     logger("bus", edge=options.name).info("bus_listening", "listening: {host}:{port}", host=host, port=port)
     gc.freeze()  # what the start has made stays
     gc.set_threshold(GARBAGE)
-    waiting: set[asyncio.Future[Any]] = {stopped, edge.failed}
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
+    await asyncio.wait({stopped, edge.failed}, return_when=asyncio.FIRST_COMPLETED)
     await server.stop()
     await edge.stop()
     if edge.failed.done():

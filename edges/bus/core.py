@@ -137,7 +137,7 @@ class Bus:
         self.ends: dict[str, int] = {}  # by topic: the position of its next event
         self._rng = rng
         self._slots = slots
-        self._under_way = 0
+        self.under_way = 0  # batches
         self._readers: dict[str, dict[str, Subscriber]] = {}  # by topic: who is still to be sent something of it
         self._marks: dict[str, tuple[list[int], list[float]]] = {}  # by topic: (positions, when they came)
         self._heap: list[tuple[float, int, str]] = []
@@ -189,7 +189,7 @@ class Bus:
     def take(self, now: float) -> list[Plan]:
         """The batches to be sent now, full ones first; each is to be ended by `succeeded` or `failed`."""
         plans = []
-        while self._heap and self._under_way < self._slots and self._heap[0][0] <= now:
+        while self._heap and self.under_way < self._slots and self._heap[0][0] <= now:
             due_at, _, identity = heapq.heappop(self._heap)
             subscriber = self.subscribers.get(identity)
             if subscriber is None or subscriber.sending or subscriber.due_at != due_at:
@@ -200,7 +200,7 @@ class Bus:
             plan = subscriber.failed or self._plan(subscriber, now)
             plan.attempts += 1
             subscriber.sending = True
-            self._under_way += 1
+            self.under_way += 1
             plans.append(plan)
         return plans
 
@@ -210,7 +210,7 @@ class Bus:
             due_at, _, identity = self._heap[0]
             subscriber = self.subscribers.get(identity)
             if subscriber is not None and not subscriber.sending and subscriber.due_at == due_at:
-                return max(due_at, now) if self._under_way < self._slots else None
+                return max(due_at, now) if self.under_way < self._slots else None
             heapq.heappop(self._heap)
         return None
 
@@ -219,10 +219,6 @@ class Bus:
         return sum(
             each.due_at is not None and each.due_at <= now and not each.sending for each in self.subscribers.values()
         )
-
-    @property
-    def under_way(self) -> int:
-        return self._under_way
 
     def acknowledge(self, plan: Plan, events: int) -> Subscriber | None:
         """The subscriber has taken the batch: what is left no longer includes it. None if it is gone."""
@@ -344,7 +340,7 @@ class Bus:
         for topic in subscriber.ranges:
             self._readers.get(topic, {}).pop(identity, None)
         if subscriber.sending:
-            self._under_way -= 1
+            self.under_way -= 1
 
     def unsubscribe_gone(self, identity: str) -> None:
         """From the topics that are no more."""
@@ -355,7 +351,7 @@ class Bus:
                     self.unsubscribe(subscriber, topic)
 
     def check_invariants(self) -> None:
-        assert self._under_way == sum(each.sending for each in self.subscribers.values())
+        assert self.under_way == sum(each.sending for each in self.subscribers.values())
         for subscriber in self.subscribers.values():
             for topic, ranges in subscriber.ranges.items():
                 assert subscriber.identity in self._readers[topic]
@@ -377,7 +373,7 @@ class Bus:
         if self.subscribers.get(subscriber.identity) is not subscriber:
             return None  # it was removed, and perhaps made again
         subscriber.sending = False
-        self._under_way -= 1
+        self.under_way -= 1
         return subscriber
 
     def _came_at(self, topic: str, position: int) -> float:

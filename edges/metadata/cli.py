@@ -69,10 +69,9 @@ async def _serve(options: dict[str, Any]) -> int:
         from edges.metadata.serve import Edge
     except ImportError as error:
         _needed(error)
-    from onceway.loop import on_stop_signals
+    from onceway.loop import stop_signal
 
-    stop = asyncio.Event()
-    on_stop_signals(stop.set)
+    stopped = stop_signal()
     name = options["name"]
     host, port = options["listen"]
     edge = Edge(
@@ -86,7 +85,6 @@ async def _serve(options: dict[str, Any]) -> int:
         connect_timeout_s=options["connect_timeout"],
         **options["access"].shown(),
     )
-    stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
     started: asyncio.Future[Any] = asyncio.ensure_future(edge.start())
     try:
         await asyncio.wait([stopped, started], return_when=asyncio.FIRST_COMPLETED)
@@ -97,7 +95,6 @@ async def _serve(options: dict[str, Any]) -> int:
         say(f"[{name}] --listen {host}:{port}: {error.strerror or error}")
         return 2
     finally:
-        stopped.cancel()
         started.cancel()
         await edge.stop()
     if edge.failed.done() and not edge.failed.cancelled():

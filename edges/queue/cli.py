@@ -56,16 +56,13 @@ def serve_command(**options: Any) -> None:
 
 
 async def _serve(member: Member) -> int:
-    from onceway.loop import on_stop_signals
+    from onceway.loop import stop_signal
 
-    stop = asyncio.Event()
-    on_stop_signals(stop.set)
-    waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(member.until_failed())]
-    done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for each in waiting:
-        each.cancel()
-    for each in done:
-        each.result()  # raises why the member cannot go on
+    failed = asyncio.ensure_future(member.until_failed())
+    await asyncio.wait({stop_signal(), failed}, return_when=asyncio.FIRST_COMPLETED)
+    if failed.done():
+        failed.result()  # raises why the member cannot go on
+    failed.cancel()
     return 0
 
 

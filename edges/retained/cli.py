@@ -52,15 +52,12 @@ def serve_command(file: Path, name: str, data: str, access: Access, parent: int 
 
 async def _serve(name: str, address: str, data: str, access: Access) -> int:
     from edges.retained.serve import RetainedStore
-    from onceway.loop import on_stop_signals
+    from onceway.loop import stop_signal
 
     store = RetainedStore(name, address, routers=access.urls, data=data, **access.shown())
-    stop = asyncio.Event()
-    on_stop_signals(stop.set)
-    stopped: asyncio.Future[Any] = asyncio.ensure_future(stop.wait())
+    stopped = stop_signal()
     running = asyncio.ensure_future(store.run())
     await asyncio.wait([stopped, running], return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
     if running.done():
         running.result()
     running.cancel()
