@@ -504,7 +504,7 @@ class StoredPipe:
     async def fence(self, epoch: int) -> None:
         """From now on nothing of an earlier epoch is taken."""
         if epoch > self._log.state.fence:
-            if self._waiting is not None:
+            if self._waiting is not None and not self._waiting.expired():
                 self._waiting.reschedule(0)
             async with self._writing:
                 await self._log.change(fence=epoch)

@@ -25,7 +25,7 @@ from edges.pipe.messages import (
     epoch_of,
     with_position,
 )
-from edges.pipe.serve import PipePlan, StoredPipe
+from edges.pipe.serve import PipeError, PipePlan, StoredPipe
 from edges.store import Batch, Committed, StoreFull, open_store
 from onceway.client.bodies import encode_body
 from onceway.logs import logger
@@ -229,12 +229,18 @@ class Pushed:
         return self.accepted
 
 
-def test_a_batch_is_written_while_the_acceptance_of_the_one_before_becomes_durable(tmp_path: Path) -> None:
+def stored(log: PipeLog) -> StoredPipe:
+    """The pipe jobs of the one store s, which asks nobody."""
+
     def connect(*arguments: Any) -> Any:
         raise AssertionError(arguments)
 
+    return StoredPipe("s", PipePlan("jobs", (("s", ""),)), log, connect, Listener("s", {}, connect, LOG), LOG)
+
+
+def test_a_batch_is_written_while_the_acceptance_of_the_one_before_becomes_durable(tmp_path: Path) -> None:
     async def work(log: PipeLog) -> None:
-        pipe = StoredPipe("s", PipePlan("jobs", (("s", ""),)), log, connect, Listener("s", {}, connect, LOG), LOG)
+        pipe = stored(log)
         first, second = Pushed(b"a"), Pushed(b"b")
         await asyncio.wait_for(pipe._take(first, None), 60)  # type: ignore[arg-type]
         taking = asyncio.create_task(pipe._take(second, None))  # type: ignore[arg-type]
@@ -243,6 +249,31 @@ def test_a_batch_is_written_while_the_acceptance_of_the_one_before_becomes_durab
         first.accepted.set_result(None)
         await taking
         assert list(log.unaccepted) == second.tags  # the first does not come again
+
+    in_store(tmp_path, work)
+
+
+def test_a_store_that_gives_up_waiting_for_another_is_fenced_again(tmp_path: Path) -> None:
+    async def work(log: PipeLog) -> None:
+        pipe = stored(log)
+        given_up, ended = asyncio.Event(), asyncio.Event()
+
+        async def ask_another() -> None:
+            try:
+                await asyncio.Future()
+            finally:
+                given_up.set()
+                await ended.wait()
+
+        asking = asyncio.create_task(pipe._unless_fenced(ask_another()))
+        await until(lambda: pipe._waiting, "it waits for another store")
+        await pipe.fence(epoch_of(2, "t"))
+        await given_up.wait()
+        await pipe.fence(epoch_of(3, "t"))
+        assert log.state.fence == epoch_of(3, "t")
+        ended.set()
+        with pytest.raises(PipeError, match="promoted meanwhile"):
+            await asking
 
     in_store(tmp_path, work)
 
