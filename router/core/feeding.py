@@ -390,10 +390,20 @@ class Feeds:
             elif position >= 0 and delivery_id == feed.ids.get(position):
                 done.add(position, position + 1)
         for low, high in done:
-            found = self.awaited[feed.queue].remove(low, high)
+            found = self.awaited[feed.queue].remove(low, high) if feed.queue in self.awaited else []
             if rejected:
                 records.note_rejected(found, rejected, why)
             records.check(found)
+
+    def reconfigured(self) -> None:
+        """The file has changed: queues that the topic does not feed any more hold nothing back."""
+        queues = set(self.queues)
+        for feeds in self.of.values():
+            for queue in [queue for queue in feeds if queue not in queues]:
+                self._detach(feeds.pop(queue), True)
+        for queue in [queue for queue in self.awaited if queue not in queues]:
+            self.address.records.check(self.awaited.pop(queue).take())
+        self.core.drain()
 
     def check_invariants(self) -> None:
         for publisher, feeds in self.of.items():

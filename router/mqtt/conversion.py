@@ -159,6 +159,16 @@ def to_publish(payload: bytes, message_format: int, topic: str) -> Received | Un
     return Received(publish, int(qos) if qos in (0, 1) else 2, properties.absolute_expiry_time)
 
 
+def subject_of(payload: bytes, message_format: int) -> str | None:
+    """Returns the subject of a message that has no form in MQTT, if it is a topic name."""
+    try:
+        properties = Message.decode(payload).properties if message_format == 0 else None
+    except DecodeError:
+        return None
+    subject = properties.subject if properties is not None else None
+    return subject if subject is not None and _is_name(subject) else None
+
+
 def _fits(text: object) -> bool:
     """Whether MQTT has this string [MQTT-1.5.4-2]."""
     return isinstance(text, str) and "\0" not in text and len(text.encode()) <= LONGEST

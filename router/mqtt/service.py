@@ -146,6 +146,8 @@ class Mqtt:
         before, self.topics = self.topics, _topics_of(self.config)
         self.messages = Messages(self.topics)
         self.core.shares = Sharing(self.core, self.topics, self.messages)
+        for address in list(self.core.addresses.values()):
+            address.feeds.reconfigured()
         if before.retained != self.topics.retained:
             self.retained.end(now)
             self.retained = RetainedMessages(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mqtt import matches
 from router.config import SHARED
 from router.core.core import Core
-from router.mqtt.conversion import Unfit
+from router.mqtt.conversion import Unfit, subject_of
 from router.mqtt.messages import Messages
 from router.mqtt.topic_map import TopicMap
 
@@ -48,14 +48,15 @@ class Sharing:
         return queue in self._topics.named
 
     def wants(self, queue: str, topic: str, payload: bytes, message_format: int) -> bool:
-        """What MQTT has no form for goes to all: members reject it, as other subscribers do."""
         message = self._messages.read(payload, message_format, topic)
-        if isinstance(message, Unfit):
-            return True
-        key = queue, message.publish.topic
-        found = self._wants.get(key)
+        if isinstance(message, Unfit):  # members reject it, as other subscribers do
+            name = subject_of(payload, message_format)
+            name = name if name is not None and self._topics.has(topic, name) else self._topics.name_of(topic)
+        else:
+            name = message.publish.topic
+        found = self._wants.get((queue, name))
         if found is None:
             if len(self._wants) >= KEPT:
                 self._wants.clear()
-            found = self._wants[key] = matches(self._topics.filter_of(queue) or "", message.publish.topic)
+            found = self._wants[queue, name] = matches(self._topics.filter_of(queue) or "", name)
         return found

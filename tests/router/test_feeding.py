@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amqp10.sections import Data, Message, Properties
+from amqp10.sections import AmqpValue, Data, Message, Properties
 from router.config import SHARED, AddressConfig
 from router.core import messages as m
 from router.core.core import Core
@@ -153,6 +153,33 @@ def test_what_comes_settled_goes_to_one_member_also_when_its_publisher_has_gone(
     publisher.leave(closed=True)
     mesh.pass_time(200.0)
     mesh.assert_empty()
+
+
+def test_queue_that_the_file_names_no_more_holds_nothing_back() -> None:
+    mesh = Shared("a")
+    mesh.subscriber("a")
+    member, publisher = mesh.member("a", accepts=False), mesh.publisher("a")
+    send(publisher, "jobs/1")
+    core, topics = mesh.cores["a"], TopicMap({"else": TOPIC})
+    core.shares = Sharing(core, topics, Messages(topics))
+    core.addresses[TOPIC].feeds.reconfigured()
+    mesh.run()
+    assert publisher.accepted() == [0]
+    member.accept(member.got[0].id)
+    publisher.settle_all_told()
+    mesh.assert_settled()
+
+
+def test_message_without_a_form_in_mqtt_goes_by_its_subject() -> None:
+    mesh = Shared()
+    mesh.subscriber("a")
+    member, publisher = mesh.member("a"), mesh.publisher("a")
+    for subject in ("else", "jobs/1"):
+        body = Message(AmqpValue({"k": 1}), properties=Properties(subject=subject)).encode()
+        publisher.core.transfers(publisher, publisher.next_id, [subject.encode()], [body], False, 0, mesh.now)
+        publisher.next_id += 1
+    mesh.run()
+    assert subjects(member) == ["jobs/1"]
 
 
 def test_publisher_that_is_not_let_in_at_the_queue_is_detached() -> None:

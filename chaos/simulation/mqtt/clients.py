@@ -123,15 +123,14 @@ class Publisher(Client):
         return Publish(TOPIC, f"{self.name} {number}".encode(), 2, dup=dup, packet_id=identifier)
 
     def can_publish(self) -> bool:
-        nobody = self.net.members and not self.net.named and not self.net.members[0].subscribed
-        return self.ready and self.sent < self.total and len(self.unfinished) < self.most and not nobody
+        here = self.ready and self.net.may_publish()
+        return here and self.sent < self.total and len(self.unfinished) < self.most
 
     def publish(self) -> None:
         identifier = min(i for i in range(1, self.most + 1) if i not in self.unfinished)
         self.sent += 1
         self.unfinished[identifier] = (self.sent, False)
-        self.net.checker.sent((self.name, self.sent))
-        self.net.group.sent((self.name, self.sent))
+        self.net.sent((self.name, self.sent))
         self.send(self._message(identifier, self.sent, dup=False))
 
     def handle(self, packet: Packet) -> None:

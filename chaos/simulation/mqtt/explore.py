@@ -1,4 +1,5 @@
-"""Random schedules of MQTT clients: what happens next is drawn, faults among it; then all drains (protocol 6.11, 7.9).
+"""Random schedules of MQTT clients, with AMQP publishers at their topic: what happens next is drawn, faults among it;
+then all drains (protocol 6.11, 7.9, 16.12).
 
 One router dies at a time: the next when all are there again and every map is kept at two of them, which is what the
 contract promises. Connections of clients are lost at any time, and sessions between routers begin anew.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import random
 
 from chaos.simulation.defects.taking import defective
+from chaos.simulation.mqtt.amqp import AmqpPublisher
 from chaos.simulation.mqtt.clients import Member, Publisher, Subscriber
 from chaos.simulation.mqtt.net import CLASHING, Event, Net
 from chaos.simulation.world.checker import Violation
@@ -24,7 +26,8 @@ def explore(seed: int) -> tuple[Net, Violation | None]:
     subscribers = [Subscriber(f"s{i}", rng.choice([1, 2, 4])) for i in range(rng.randint(1, 2))]
     names = "ABC"[: rng.choice([2, 3, 3])]
     members = [Member(f"m{i}", rng.choice([1, 2, 4])) for i in range(rng.choice([0, 0, 1, 2, 3]))]
-    net = Net(names, publishers, subscribers, members, named=seed % 2 == 0)
+    amqp = [AmqpPublisher(f"a{i}", rng.randint(2, 8)) for i in range(rng.choice([0, 1, 1]))]
+    net = Net(names, publishers, subscribers, members, named=seed % 2 == 0, amqp=amqp)
     try:
         with defective(CLASHING):
             play(net, rng)
@@ -53,8 +56,8 @@ def play(net: Net, rng: random.Random) -> None:
         if not events:
             return
         event = rng.choice(events)
-        if event[0] in budget or event[0] == "drop":
-            kind = "lose" if event[0] == "drop" else event[0]
+        if event[0] in budget or event[0] == "drop" or event[2:3] == ("attach",):
+            kind = event[0] if event[0] in budget else "lose"
             budget[kind] = budget.get(kind, 0) - 1
         net.happen(event)
 
@@ -65,6 +68,7 @@ def faults(net: Net, rng: random.Random, budget: dict[str, int]) -> list[Event]:
         events += [("crash", name) for name in net.routers]
     if budget["lose"] > 0:
         events += [("drop", client.name) for client in net.clients.values() if client.connection is not None]
+        events += [("amqp", each.name, "attach", router) for each in net.amqp.values() for router in net.routers]
     if budget["leave"] > 0:
         events += [
             # one stays, without which there may be no shared subscription

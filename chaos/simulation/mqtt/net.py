@@ -12,6 +12,7 @@ from typing import Any
 
 from amqp10.sasl import Success
 from chaos.simulation.defects.taking import Patch, always
+from chaos.simulation.mqtt.amqp import AmqpPublisher
 from chaos.simulation.mqtt.clients import (
     EXPIRY_S,
     GROUP,
@@ -53,10 +54,13 @@ class Net:
         members: list[Member] | None = None,
         *,
         named: bool = True,
+        amqp: list[AmqpPublisher] | None = None,
     ) -> None:
         """named: the file names the queue of the shared subscription. Otherwise it is there while it has a member, and
         publishers wait for the first one."""
         self.named = named
+        self.topic = TOPIC
+        self.amqp = {each.name: each for each in amqp or ()}
         self.names = names
         self.publishers, self.subscribers, self.members = publishers, subscribers, members or []
         self.clients: dict[str, Client] = {c.name: c for c in [*publishers, *subscribers, *self.members]}
@@ -71,6 +75,8 @@ class Net:
         self.history: list[Event] = []
         for client in self.clients.values():
             client.net = self
+        for each in self.amqp.values():
+            each.net = self
         for name in names:
             self._start(name, fresh=True)
         for place, a in enumerate(names):
@@ -121,6 +127,14 @@ class Net:
             if x in self.routers:
                 self.routers[x].peer_down(y, self.now)
 
+    def may_publish(self) -> bool:
+        """Says whether whoever is to get it is there: a shared subscription that no file names begins with a member."""
+        return self.named or not self.members or self.members[0].subscribed
+
+    def sent(self, mid: tuple[str, int]) -> None:
+        self.checker.sent(mid)
+        self.group.sent(mid)
+
     # ------------------------------------------------------------------------------------------------ what can happen
 
     def enabled(self) -> list[Event]:
@@ -144,6 +158,9 @@ class Net:
             ):
                 events.append(("drop", client.name))
         events += [("publish", p.name) for p in self.publishers if p.can_publish()]
+        for each in self.amqp.values():
+            for what in each.can():
+                events += [("amqp", each.name, what, router) for router in (self.routers if what == "attach" else "-")]
         return events
 
     def _is_alive(self, connection: Connection) -> bool:
@@ -193,6 +210,9 @@ class Net:
         publisher = self.clients[name]
         assert isinstance(publisher, Publisher)
         publisher.publish()
+
+    def do_amqp(self, name: str, what: str, router: str) -> None:
+        self.amqp[name].do(what, router)
 
     def do_leave(self, name: str) -> None:
         member = self.clients[name]
@@ -259,6 +279,7 @@ class Net:
     def left_over(self) -> list[str]:
         left = [f"{p.name} {p.unfinished}, sent {p.sent} of {p.total}" for p in self.publishers if p.unfinished]
         left += [f"{p.name} sent {p.sent} of {p.total}" for p in self.publishers if p.sent < p.total]
+        left += [f"{a.name} {a.unsettled}, sent {a.sent}" for a in self.amqp.values() if a.is_unfinished]
         left += [f"{s.name} holds {s.held}" for s in [*self.subscribers, *self.members] if s.held]
         for name, core in self.cores.items():
             left += [f"{name}: {core.payload_bytes} bytes"] if core.payload_bytes else []
