@@ -35,6 +35,12 @@ FORMAT: Final = 2
 LOCK: Final = 0x4F6E6377  # of all writers of a database
 CHANNEL: Final = "onceway_store"
 LOOK_S: Final = 0.5  # how often the listener looks whether the store was closed
+LOST: Final = (  # the server ended the connection, or takes none now
+    *("57P01", "57P02", "57P03", "57P05"),  # it stops, has crashed, starts, or found the session idle for too long
+    *("25P03", "25P04"),  # the transaction stood still, or took too long
+    "53300",  # it has too many connections: those of clients that died are not all gone
+    "25006",  # it has become a standby
+)
 PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 SETTINGS: Final = (
     "SET idle_in_transaction_session_timeout = '10s'",  # a writer that stands still does not hold the lock for ever
@@ -322,13 +328,13 @@ class PostgresStore(EmbeddedStore):
 
 
 def _lost(error: psycopg.Error) -> bool:
-    """Whether the connection failed, and not what was asked. 25006: the server has become a standby."""
+    """Whether the connection failed, and not what was asked."""
     if isinstance(error, psycopg.InterfaceError):
         return True
     state = error.sqlstate
     if state is None:  # a connection that was lost while a statement was sent is no OperationalError
         return isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError
-    return state.startswith("08") or state in ("57P01", "57P02", "57P03", "25P03", "25006")
+    return state.startswith("08") or state in LOST
 
 
 def _place(conninfo: str) -> str:

@@ -160,9 +160,12 @@ def test_a_server_that_dies_and_comes_back_is_waited_for(own_server: Server) -> 
     asyncio.run(go())
 
 
-def test_a_connection_that_is_lost_while_a_statement_is_sent_is_lost() -> None:
-    """libpq says so without a code, and psycopg gives that the class that others derive from."""
+def test_a_connection_that_the_server_ends_or_does_not_take_now_is_opened_again() -> None:
+    # While a statement is sent, libpq says so without a code, and psycopg gives that the class that others derive from.
     assert _lost(psycopg.errors._class_for_state("")("server closed the connection unexpectedly"))
+    assert _lost(psycopg.errors.TooManyConnections("sorry, too many clients already"))
+    assert _lost(psycopg.errors.IdleSessionTimeout("terminating connection due to idle-session timeout"))
+    assert not _lost(psycopg.errors.InvalidCatalogName('database "bus" does not exist'))
     assert not _lost(psycopg.ProgrammingError("the query has 1 placeholders but 0 parameters were passed"))
 
 
