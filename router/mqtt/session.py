@@ -301,7 +301,10 @@ class Session:
                 if options.retain_handling < 2 - known and not is_shared(options.topic_filter):
                     retained.append(one)
                 refusal = Reason(options.qos)
-                if any(too_many(self.data_of(address)) for address in addresses):
+                links = self.service.limits_of(self.identity.user).links
+                # else a client could make addresses without end, at all routers
+                over = is_shared(options.topic_filter) and len({*self.subscribers, *self.filters.addresses()}) > links
+                if over or any(too_many(self.data_of(address)) for address in addresses):
                     self.filters.remove(options.topic_filter)
                     refusal = Reason.QUOTA_EXCEEDED
             reasons.append(refusal)

@@ -17,7 +17,7 @@ from mqtt import (
     Unsubscribe,
     Will,
 )
-from router.config import AddressConfig
+from router.config import AddressConfig, Limits
 from tests.router.mqtt_clients import LASTING, Client, World, answer, subscribe, texts
 
 GROUP = "$share/workers/jobs/#"
@@ -109,6 +109,13 @@ def test_group_that_the_file_does_not_name_is_there_while_it_has_members(world: 
     answer(member(world, "three"))
     publisher.take()
     assert [type(each) for each in publish(publisher, 3, 1)] == []  # the group of the file has it
+
+
+def test_session_has_as_many_shared_subscriptions_as_links() -> None:
+    client = World(limits=Limits(links=2)).connect("one")
+    quota = Reason.QUOTA_EXCEEDED
+    assert subscribe(client, "$share/a/x", "$share/b/x", "$share/c/x", qos=0) == [0, 0, quota]
+    assert subscribe(client, "$share/b/x", "$share/c/x", qos=1) == [1, quota]
 
 
 def test_messages_wait_for_a_member(world: World) -> None:
