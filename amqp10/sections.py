@@ -417,6 +417,13 @@ class Glance:
         """The value of one message annotation, None if there is none."""
         return message_annotation(self._payload, key)
 
+    def head(self) -> bytes:
+        """The sections before the application properties, as they are written."""
+        for code in (PROPERTIES, MESSAGE_ANNOTATIONS, DELIVERY_ANNOTATIONS, HEADER):
+            if (at := self._place(code)) is not None:
+                return self._payload[: at[1]]
+        return b""
+
     def _read(self, read: Any, start: int, stop: int) -> Any:
         value = self._payload[start:stop]
         return read(value) if stop - start <= REMEMBERED else read.__wrapped__(value)

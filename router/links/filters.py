@@ -8,12 +8,13 @@ A message of another message-format than 0 passes every filter, and one whose se
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Final
 
 from amqp10.encoder import encode_value
 from amqp10.errors import INVALID_FIELD, DecodeError, RemoteProtocolError
-from amqp10.sections import Glance
+from amqp10.sections import REMEMBERED, Glance
 from amqp10.types import Described, Symbol, ULong
 from router import names
 from router.core.ports import Outcome
@@ -247,6 +248,20 @@ def _partition(value: Any, container: str) -> Wants:
 
 def partition_of(glance: Glance, total: int) -> int:
     """The partition of a message: by `x-opt-partition-key`, else by its group-id, else by its publisher."""
+    try:
+        head = glance.head()
+    except DecodeError:  # behind the key, which may be there all the same
+        return _key_hash(glance) % total
+    return (_head_hash(head) if len(head) <= REMEMBERED else _key_hash(glance)) % total
+
+
+@lru_cache(maxsize=1024)
+def _head_hash(head: bytes) -> int:
+    """Every partition's link asks for every message, and the messages of a publisher often begin alike."""
+    return _key_hash(Glance(head))
+
+
+def _key_hash(glance: Glance) -> int:
     key = glance.annotation("x-opt-partition-key")
     if key is None:
         key = glance.properties.group_id
@@ -254,7 +269,7 @@ def partition_of(glance: Glance, total: int) -> int:
         publisher = publisher_of(glance)
         key = "" if publisher is None else "\x00".join(publisher)
     data = bytes(key) if isinstance(key, bytes) else str(key).encode()
-    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big") % total
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
 def _known() -> dict[int | str, Callable[[Any, str], Wants]]:

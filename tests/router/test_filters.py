@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amqp10.errors import RemoteProtocolError
+from amqp10.errors import DecodeError, RemoteProtocolError
 from amqp10.sections import Glance, Header, Message, Properties
 from amqp10.types import Described, Symbol, Timestamp, ULong
 from router import names
@@ -127,6 +127,23 @@ def test_each_message_is_in_exactly_one_partition_and_a_group_stays_in_one() -> 
     assert found == {0, 1, 2, 3, 4}
     plain = message(annotations={names.PUBLISHER_ANNOTATION: names.publisher_text("p", "out")})
     assert len([index for index in range(5) if lets_through(names.PARTITION, [index, 5], plain)]) == 1
+
+
+def test_the_partition_of_a_message_does_not_depend_on_what_is_behind_its_properties() -> None:
+    annotations = [{}, {names.PUBLISHER_ANNOTATION: names.publisher_text("p", "out")}, {"x-opt-partition-key": "k"}]
+    for noted in annotations:
+        for properties in (None, Properties(group_id="g"), Properties(message_id="x" * 600, group_id="g")):
+            plain = Message(b"", properties=properties, message_annotations=noted).encode()
+            more = Message(
+                b"x" * 600, properties=properties, message_annotations=noted, application_properties={"a": 1}
+            )
+            assert partition_of(Glance(plain), 64) == partition_of(Glance(more.encode()), 64)
+    keyed = Message(b"", message_annotations=annotations[2]).encode()
+    broken = keyed[: -len(Message(b"").encode())] + b"\x00\x53\x74\xc1\xff"
+    assert partition_of(Glance(broken), 64) == partition_of(Glance(keyed), 64)
+    unkeyed = Message(b"", message_annotations=annotations[1]).encode()
+    with pytest.raises(DecodeError):
+        partition_of(Glance(unkeyed[: -len(Message(b"").encode())] + b"\x00\x53\x74\xc1\xff"), 64)
 
 
 @pytest.mark.parametrize(

@@ -302,6 +302,11 @@ def test_killed_before_any_step_on_the_disk_a_repeat_publishes_the_rest_of_the_s
     assert network.unsettled() == 0
 
 
+def test_a_batch_without_rows_needs_no_tasks(location: Path) -> None:
+    commit(location, "amqp://127.0.0.1:1", "batch-0", [], publishers=2, spread=dies)
+    assert Outbox(str(location)).decided("batch-0")
+
+
 def test_without_tasks_the_driver_publishes_what_was_decided_in_shares(network: Network, location: Path) -> None:
     name = decided(network, location, 0, 20)
     commit_batch(Outbox(str(location)), OWNER, name, [], Terms(network.url))  # writeStream.format("onceway") again

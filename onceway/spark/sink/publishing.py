@@ -75,7 +75,7 @@ def finish_batch(
     parent: the driver's process id, while this process is its child.  Raises PublishFailed, RowsInDoubt, RowsRefused,
     JournalError, and the errors of `spread`; after each of them a repeat continues from there.
     """
-    if manifest.shares and spread is not None:
+    if manifest.rows and manifest.shares and spread is not None:
         spread(manifest)
     works = [_publish(outbox, manifest, journal, terms, parent)]
     for share in manifest.shares:  # nothing is left of them, unless nobody has spread them
