@@ -16,40 +16,22 @@ socket (`onceway.control`) serves the same pages, and actions beside them.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import logging
-import socket
 import ssl
 from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
+from onceway.accepting import LOGGER, Accepting
 from onceway.admin_access import closed_to_pages
 from onceway.metrics import Metrics
 from onceway.overview import MOST, PAGE, Overview, Source
 from onceway.status import Document, state_of, summarize
 from onceway.topology import HostPort
 
-HANDSHAKE_S: Final = 5.0  # of TLS
-MOST_CONNECTIONS: Final = 200  # above it the oldest is closed: whoever opens many and says nothing takes no more
-PAUSE_S: Final = 0.1  # where a connection cannot be accepted, as without a free file descriptor
 _PAGES: Final = ("/status", "/overview", "/trace", "/healthz", "/readyz", "/metrics")
-
-
-class _Strangers(logging.Filter):
-    """Input that is not HTTP gets a 400. A traceback for each would let anybody fill the router's log."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
-
-
-_LOGGER: Final = logging.getLogger("onceway.admin")
-_LOGGER.addFilter(_Strangers())
 
 
 class AdminServer:
@@ -62,10 +44,7 @@ class AdminServer:
         self.overview = Overview(source)
         self._metrics = Metrics()
         self._runner: web.AppRunner | None = None
-        self._socket: socket.socket | None = None
-        self._tls: ssl.SSLContext | None = None
-        self._accepting: asyncio.Task[None] | None = None
-        self._connections: dict[asyncio.Task[None], web.RequestHandler] = {}  # in order of arrival
+        self._accepting: Accepting | None = None
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -82,63 +61,20 @@ class AdminServer:
         """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
         application = web.Application(middlewares=[closed_to_pages, *self._middlewares])
         application.add_routes([*self.routes(), *self.more])
-        self._runner = web.AppRunner(application, access_log=None, logger=_LOGGER, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(application, access_log=None, logger=LOGGER, shutdown_timeout=1.0)
         await self._runner.setup()
-        loop = asyncio.get_running_loop()
-        family, *_, place = (await loop.getaddrinfo(*address, type=socket.SOCK_STREAM))[0]
-        self._socket = socket.create_server(place, family=family, backlog=128)
-        self._socket.setblocking(False)
-        self._tls = tls
-        self._accepting = loop.create_task(self._accept(self._socket))
-        bound: HostPort = self._socket.getsockname()[:2]
-        return bound
+        assert self._runner.server is not None
+        self._accepting = Accepting(self._runner.server)
+        return await self._accepting.start(address, tls)
 
     def show(self, tls: ssl.SSLContext | None) -> None:
         """Connections that are made from now on have this TLS."""
-        self._tls = tls
-
-    async def _accept(self, listener: socket.socket) -> None:
-        """As asyncio's server, which neither bounds connections nor counts those whose TLS handshake is not over."""
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                accepted, _ = await loop.sock_accept(listener)
-            except OSError:
-                await asyncio.sleep(PAUSE_S)
-                continue
-            if len(self._connections) >= MOST_CONNECTIONS:
-                self._close_oldest()
-            assert self._runner is not None
-            assert self._runner.server is not None
-            handler = self._runner.server()
-            self._connections[loop.create_task(self._shake_hands(accepted, handler))] = handler
-
-    async def _shake_hands(self, accepted: socket.socket, handler: web.RequestHandler) -> None:
-        bound_s = HANDSHAKE_S if self._tls is not None else None
-        with contextlib.suppress(OSError):  # it has no TLS, another one, or is gone
-            await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: handler, accepted, ssl=self._tls, ssl_handshake_timeout=bound_s
-            )
-
-    def _close_oldest(self) -> None:
-        """Unless one has ended by itself meanwhile."""
-        for task, handler in list(self._connections.items()):
-            if task.done() and handler.transport is None:
-                del self._connections[task]
-        if len(self._connections) >= MOST_CONNECTIONS:
-            task = next(iter(self._connections))
-            handler = self._connections.pop(task)
-            task.cancel()
-            if handler.transport is not None:
-                handler.transport.abort()
+        if self._accepting is not None:
+            self._accepting.show(tls)
 
     async def stop(self) -> None:
         if self._accepting is not None:
-            self._accepting.cancel()
-        for task in self._connections:
-            task.cancel()
-        if self._socket is not None:
-            self._socket.close()
+            self._accepting.stop()
         if self._runner is not None:
             await self._runner.cleanup()
 

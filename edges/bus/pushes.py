@@ -18,6 +18,8 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, cast
 
+from onceway.accepting import Accepting
+
 HEAD: Final = re.compile(rb"POST /topics/([a-z_]{1,32}) HTTP/1\.1\r\n((?:[A-Za-z-]+: ?[!-~][ -~]*\r\n)+)\r\n")
 HEADERS: Final = frozenset(
     (b"host", b"authorization", b"content-length", b"content-type", b"user-agent", b"accept", b"accept-encoding")
@@ -42,18 +44,19 @@ class Pushes:
         self.push = push
         self.others = others
         self.connections: set[_Connection] = set()
-        self._listener: asyncio.Server
+        self._listener = Accepting(lambda: _Connection(self))
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
         """Returns the port. OSError if it cannot be bound."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(lambda: _Connection(self), host, port, ssl=context, backlog=128)
-        bound: int = self._listener.sockets[0].getsockname()[1]
-        return bound
+        return (await self._listener.start((host, port), context))[1]
+
+    def know(self, transport: asyncio.BaseTransport | None) -> None:
+        """Who speaks on this connection has shown a token."""
+        self._listener.know(transport)
 
     async def stop(self, within_s: float) -> None:
         """Lets what is under way be answered."""
-        self._listener.close()
+        self._listener.stop()
         if tasks := [each.task for each in self.connections if each.task is not None]:
             await asyncio.wait(tasks, timeout=within_s)
         for each in list(self.connections):
@@ -131,6 +134,7 @@ class _Connection(asyncio.Protocol):
         if answer is None:
             self._hand_over()
             return
+        self._server.know(self.transport)
         self.transport.write(_response(*answer))
         self._data, self._wanted = self._data[self._wanted :], 0
         if self._data:

@@ -24,6 +24,7 @@ from edges.bus.registry import Forbidden, Missing
 from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
 from edges.store.remote import StoreService
+from onceway.accepting import LOGGER, Accepting
 
 ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token is so short
 MOST_OCTETS: Final = 1 << 20  # of a request's body
@@ -55,6 +56,7 @@ class BusServer:
         self._root_key = root_key.encode()
         self._runners: list[web.AppRunner] = []
         self._pushes: list[Pushes] = []
+        self._redirecting: Accepting | None = None
         self._service: StoreService | None = None
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
@@ -81,20 +83,22 @@ class BusServer:
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", to_https)
         runner = await self._runner(application)
-        await web.TCPSite(runner, host, port).start()
-        bound: int = runner.addresses[0][1]
-        return bound
+        assert runner.server is not None
+        self._redirecting = Accepting(runner.server)
+        return (await self._redirecting.start((host, port)))[1]
 
     async def stop(self) -> None:
         if self._service is not None:
             await self._service.close()
+        if self._redirecting is not None:
+            self._redirecting.stop()
         for pushes in self._pushes:
             await pushes.stop(SHUTDOWN_S)
         for runner in self._runners:
             await runner.cleanup()
 
     async def _runner(self, application: web.Application) -> web.AppRunner:
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=SHUTDOWN_S)
+        runner = web.AppRunner(application, access_log=None, logger=LOGGER, shutdown_timeout=SHUTDOWN_S)
         await runner.setup()
         self._runners.append(runner)
         return runner
@@ -144,6 +148,8 @@ class BusServer:
         if client is None:
             return _unauthorized("a token is needed as user name")
         request[CLIENT] = client
+        for pushes in self._pushes:
+            pushes.know(request.transport)
         return await handler(request)
 
     async def _client(self, authorization: str) -> tuple[str, str] | None:

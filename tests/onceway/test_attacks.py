@@ -17,7 +17,7 @@ import onceway
 from amqp10.frames import SASL_FRAME, SASL_HEADER, encode_frame
 from amqp10.performatives import SASL_OK, SaslInit, SaslOutcome
 from amqp10.types import Symbol
-from onceway.admin import MOST_CONNECTIONS
+from onceway.accepting import MOST_CONNECTIONS
 from onceway.guesses import MOST_OF_ADDRESS
 from onceway.listener_tls import Tls, server_context
 from onceway.neighbours import MOST_STRANGERS

@@ -1,0 +1,116 @@
+"""Accepts connections of strangers to a listener of HTTP, in bounds.
+
+asyncio's server neither bounds connections nor counts those whose TLS handshake is not over. A connection on which
+somebody has shown a token may be told to be known, and is not among those that are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp.http_exceptions import HttpProcessingError
+
+from onceway.topology import HostPort
+
+HANDSHAKE_S: Final = 5.0  # of TLS
+MOST_CONNECTIONS: Final = 200  # above it the oldest is closed: whoever opens many and says nothing takes no more
+PAUSE_S: Final = 0.1  # where a connection cannot be accepted, as without a free file descriptor
+
+
+class _Strangers(logging.Filter):
+    """Input that is not HTTP gets a 400. A traceback for each would let anybody fill the log."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+LOGGER: Final = logging.getLogger("onceway.http")
+LOGGER.addFilter(_Strangers())
+
+
+class Accepting:
+    """One listener. `make` makes the protocol of a connection."""
+
+    def __init__(self, make: Callable[[], asyncio.Protocol]) -> None:
+        self._make = make
+        self._socket: socket.socket | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._strangers: dict[asyncio.Task[None], asyncio.Transport | None] = {}  # in order of arrival
+        self._tasks: dict[asyncio.BaseTransport, asyncio.Task[None]] = {}
+
+    async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
+        """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
+        loop = asyncio.get_running_loop()
+        family, *_, place = (await loop.getaddrinfo(*address, type=socket.SOCK_STREAM))[0]
+        self._socket = socket.create_server(place, family=family, backlog=128)
+        self._socket.setblocking(False)
+        self._tls = tls
+        self._accepting = loop.create_task(self._accept(self._socket))
+        bound: HostPort = self._socket.getsockname()[:2]
+        return bound
+
+    def show(self, tls: ssl.SSLContext | None) -> None:
+        """Connections that are made from now on have this TLS."""
+        self._tls = tls
+
+    def know(self, transport: asyncio.BaseTransport | None) -> None:
+        """This connection is no stranger's."""
+        if transport is not None and (task := self._tasks.pop(transport, None)) is not None:
+            del self._strangers[task]
+
+    def stop(self) -> None:
+        """Takes no more connections, and ends those whose handshake is not over."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+        for task in self._strangers:
+            task.cancel()
+        if self._socket is not None:
+            self._socket.close()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(PAUSE_S)
+                continue
+            if len(self._strangers) >= MOST_CONNECTIONS:
+                self._close_oldest()
+            self._strangers[loop.create_task(self._shake_hands(accepted))] = None
+
+    async def _shake_hands(self, accepted: socket.socket) -> None:
+        bound_s = HANDSHAKE_S if self._tls is not None else None
+        task = asyncio.current_task()
+        assert task is not None
+        with contextlib.suppress(OSError):  # it has no TLS, another one, or is gone
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                self._make, accepted, ssl=self._tls, ssl_handshake_timeout=bound_s
+            )
+            self._strangers[task] = transport
+            self._tasks[transport] = task
+
+    def _close_oldest(self) -> None:
+        """Unless one has ended by itself meanwhile."""
+        for task, transport in list(self._strangers.items()):
+            if task.done() and (transport is None or transport.is_closing()):
+                self._forget(task)
+        if len(self._strangers) >= MOST_CONNECTIONS:
+            task = next(iter(self._strangers))
+            transport = self._forget(task)
+            task.cancel()
+            if transport is not None:
+                transport.abort()
+
+    def _forget(self, task: asyncio.Task[None]) -> asyncio.Transport | None:
+        transport = self._strangers.pop(task)
+        if transport is not None:
+            del self._tasks[transport]
+        return transport
