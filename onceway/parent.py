@@ -22,6 +22,12 @@ _PR_SET_PDEATHSIG: Final = 1
 LOOK_EVERY_S: Final = 1.0
 
 
+def own_command() -> list[str]:
+    """This program again. Modules of the directory where it runs count only if they do here: a directory named `mqtt`
+    there is not ours."""
+    return [sys.executable, *([] if str(Path.cwd()) in sys.path else ["-P"]), "-m", "onceway"]
+
+
 def die_with(parent: int) -> None:
     """Call early.  Ends this process at once if `parent` is gone already."""
     if sys.platform == "linux":
@@ -50,7 +56,7 @@ def router_command(topology_file: str, state: Path | None = None, options: Seque
     directory."""
 
     def command(name: str, start: Start) -> list[str]:
-        argv = [sys.executable, "-m", "onceway", "router", topology_file, name, "--parent", str(os.getpid()), *options]
+        argv = [*own_command(), "router", topology_file, name, "--parent", str(os.getpid()), *options]
         if state is not None:
             argv += ["--state-dir", str(state.parent)]
         if start.broken_file:

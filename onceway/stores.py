@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from onceway.logs import Log
+from onceway.parent import own_command
 from onceway.topology import Topology, format_duration
 from router.mqtt.retained import stores_of
 
@@ -182,6 +182,6 @@ def store_command(
             kind, flag, data = "retained", "--data", directory / "retained" / f"{name}.db"
             data.parent.mkdir(parents=True, exist_ok=True)
         given = ("--store", name, flag, str(data), "--parent", str(os.getpid()))
-        return [sys.executable, "-m", "onceway", kind, "serve", str(file()), *given, *options]
+        return [*own_command(), kind, "serve", str(file()), *given, *options]
 
     return command

@@ -18,6 +18,7 @@ import pytest
 from onceway import topology
 from onceway.listeners import check_free, try_listen
 from onceway.logs import Log, Message
+from onceway.parent import own_command
 from onceway.probe import Probe, Status
 from onceway.start import Start
 from onceway.supervisor import State, Supervisor
@@ -337,3 +338,14 @@ def alive(pid: int | None) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def test_directory_of_the_caller_takes_no_module_s_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mqtt").mkdir()
+    (tmp_path / "mqtt" / "__init__.py").write_text("raise SystemExit('not ours')")
+    monkeypatch.chdir(tmp_path)
+    done = subprocess.run([*own_command(), "router", "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert own_command()[1] == "-P"
+    monkeypatch.syspath_prepend(str(tmp_path))  # as with `python -m onceway` there
+    assert own_command()[1] == "-m"
