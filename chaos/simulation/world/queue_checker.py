@@ -72,9 +72,7 @@ class QueueChecker(Checker):
         self.holders.setdefault(mid, {})[name] = self.current.get(name)
         if self.consumers == 1 and self.ordered and mid not in self.ever and mid not in self.group_of:
             highest = self.highest.get((name, mid[0]), -1)
-            # where routers were apart, a former ingress may bring late what its publisher does not know any more
-            excused = not self.strict and name in self.without_memory and mid in self.abandoned
-            if mid[1] < highest and not excused:
+            if mid[1] < highest and not (name in self.without_memory and self._may_be_late(mid)):
                 raise Violation(f"G3 {name} first sees {mid} after {highest}")
             self.highest[name, mid[0]] = max(highest, mid[1])
         if mid not in self.ever:
@@ -88,13 +86,17 @@ class QueueChecker(Checker):
         if group is None or not self.ordered:
             return
         highest = self.highest.get((group, mid[0]), -1)
-        if mid[1] < highest:
+        if mid[1] < highest and not self._may_be_late(mid):
             raise Violation(f"G3 {name} first sees {mid} of {group} after {highest}")
-        self.highest[group, mid[0]] = mid[1]
+        self.highest[group, mid[0]] = max(highest, mid[1])
         former, life = self.group_at.get(group, (name, None))
         if self.groups_stay and former != name and life is not None and not life.ended:
             raise Violation(f"G3 {name} gets {mid} of {group}, which {former} has")
         self.group_at[group] = (name, self.current.get(name))
+
+    def _may_be_late(self, mid: Mid) -> bool:
+        """Where routers were apart, a former ingress may bring late what its publisher does not know any more."""
+        return mid in self.abandoned and not self.strict
 
     def _repeats(self, *names: str) -> bool:
         """Whether one of these keeps no map, has lost it, or settles when it accepts: it is at least once."""
