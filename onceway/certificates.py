@@ -32,6 +32,7 @@ class Validity:
     file: Path
     begins: float
     ends: float
+    digest: bytes = b""  # of the certificate
 
     def days_left(self, now: float) -> float:
         """Below zero: it has expired."""
@@ -69,7 +70,7 @@ def validity(file: Path) -> Validity:
     _, start, _ = _der(certificate, at)
     begins, start = _time(certificate, start)
     ends, _ = _time(certificate, start)
-    return Validity(file, begins, ends)
+    return Validity(file, begins, ends, hashlib.sha256(certificate).digest())
 
 
 def _time(data: bytes, at: int) -> tuple[float, int]:

@@ -12,7 +12,8 @@ while the original is being edited does not start with a broken one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -29,6 +30,7 @@ from onceway.trunk_tls import read_trunk_tls
 
 if TYPE_CHECKING:
     from onceway.admin import AdminServer
+    from onceway.certificates import Validity
     from onceway.last_life import Heart
     from onceway.listener_tls import ListenerContext
     from onceway.server import RouterServer
@@ -103,6 +105,7 @@ class ReloadRouter:
             admin = admin_context(new, name, self._log) if server.admin_tls is not None else None
         except UsageError as error:
             raise ControlError(str(error), 400) from error
+        renewed = _renewed(server.certificates, (tls, admin, trunks.listens if trunks is not None else None))
         if not dry_run:
             server.reload(new, tls, clients, trunks)
             if admin is not None and self._admin is not None:
@@ -111,7 +114,7 @@ class ReloadRouter:
             server.broken_file = ""
             if self._heart is not None:
                 self._heart.know(new.routers)
-            count, lines = len(changes), [str(change) for change in changes]
+            count, lines = len(changes) + len(renewed), [*map(str, changes), *renewed]
             text = "follows {file}, changes: {count}"
             self._log.info("reloaded", text, file=str(new.path), count=count, changes=lines, digest=new.file_digest)
             for each in restart:
@@ -120,6 +123,7 @@ class ReloadRouter:
             "router": name,
             "changes": [str(each) for each in changes],
             "restart": restart,
+            "certificates": renewed,
             "digest": new.file_digest,
         }
 
@@ -138,6 +142,19 @@ class ReloadRouter:
             self.follow(load(self._file))
         except (ConfigError, ControlError) as error:
             not_reloaded(self._log, self._file, error)
+
+
+def _renewed(before: Iterable[Validity], after: Iterable[ListenerContext | None]) -> list[str]:
+    """The certificates that are other ones than those shown until now, in the same file."""
+    known = set(before)
+    files = {each.file for each in known}
+    found = [each for context in after if context is not None for each in context.validities]
+    lines = [
+        f"read again {each.file}, valid until {time.strftime('%Y-%m-%d', time.gmtime(each.ends))}"
+        for each in found
+        if each.file in files and each not in known
+    ]
+    return list(dict.fromkeys(lines))
 
 
 class ReloadSupervisor:

@@ -44,6 +44,7 @@ from router.router import Router
 
 if TYPE_CHECKING:
     from amqp10.sasl import Step
+    from onceway.certificates import Validity
     from onceway.listener_tls import ListenerContext
     from onceway.trunk_tls import TrunkTls
     from router.links.client_connection import ClientConnection
@@ -309,12 +310,16 @@ class RouterServer:
 
     def _certificates(self) -> list[dict[str, Any]]:
         """Those that this router shows, and how many days they are valid."""
-        trunks = self.neighbours.tls
-        shown = self._tls, self.admin_tls, trunks.listens if trunks is not None else None
-        contexts = [each for each in shown if each is not None]
-        found = {each.file: each for context in contexts for each in context.validities}
+        found = {each.file: each for each in self.certificates}
         now = time.time()
         return [{"file": str(file), "days": round(each.days_left(now), 3)} for file, each in found.items()]
+
+    @property
+    def certificates(self) -> list[Validity]:
+        """Those that this router shows, to clients, readers of its admin listener, and routers."""
+        trunks = self.neighbours.tls
+        shown = self._tls, self.admin_tls, trunks.listens if trunks is not None else None
+        return [each for context in shown if context is not None for each in context.validities]
 
     def address_names(self) -> list[str]:
         return list(self.router.core.addresses)

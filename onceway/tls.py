@@ -85,7 +85,8 @@ def _read(place: str, path: Path, what: str) -> str:
     try:
         text = path.read_text(errors="replace")
     except OSError as error:
-        raise UsageError(f"{place}: {path} cannot be read: {error.strerror}") from error
+        remedy = "; let the user that this process runs as read it" if isinstance(error, PermissionError) else ""
+        raise UsageError(f"{place}: {path} cannot be read: {error.strerror}{remedy}") from error
     if what not in text:
         raise UsageError(f"{place}: {path} holds no {what} in PEM form")
     return text

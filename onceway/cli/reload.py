@@ -131,6 +131,8 @@ async def _ask(loaded: topology.Topology, sockets: Iterable[Path], *, dry_run: b
                 told.routers[path.stem] = {"error": str(error)}
             continue
         told.changes |= dict.fromkeys(answer["changes"])
+        for each in answer["routers"].values() if supervises else [answer]:
+            told.changes |= dict.fromkeys(each.get("certificates", ()))
         if supervises:
             told.routers |= answer["routers"]
             told.started += answer["started"]

@@ -152,6 +152,9 @@ def test_certificates_are_read_again_on_reload_without_a_dropped_connection(tmp_
             assert "Hostname mismatch" in await secure.refused(secure.url["a"].replace("127.0.0.1", "localhost"))
             secure.pki.certificate("router", "127.0.0.1", "localhost", days=2.5)
             assert secure.routers["a"].reload() == ""
+            log = secure.network.routers["a"].log_path.read_text()
+            assert f"read again {pem}, valid until 20" in log
+            assert "changes: 1" in log
             named = secure.url["a"].replace("127.0.0.1", "localhost")
             await (await onceway.connect(named, tls=secure.tls(), connect_timeout_s=5.0)).close()
             router = secure.network.routers["a"]
@@ -322,6 +325,25 @@ def test_an_unfit_file_is_named(pki: Pki, changed: dict[str, str], message: str)
     values: dict[str, Any] = {key: pki.directory / file for key, file in files.items() if key != "ciphers"}
     with pytest.raises(UsageError, match=message):
         server_context("tls.x", TlsProfile(**values, ciphers=files.get("ciphers", "")))
+
+
+def test_a_key_that_may_not_be_read_is_named_with_the_remedy(pki: Pki, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the start and on reload alike. Root may read all, so the system's answer is played."""
+    router = pki.directory / "router.pem"
+    key = pki.directory / "mine.key"
+    read = Path.read_text
+
+    def denied(path: Path, **options: Any) -> str:
+        if path == key:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    with pytest.raises(UsageError) as caught:
+        server_context("tls.x", TlsProfile(router, key))
+    assert str(caught.value) == (
+        f"tls.x.key: {key} cannot be read: Permission denied; let the user that this process runs as read it"
+    )
 
 
 def shaken(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> tuple[Tls, ssl.SSLObject]:
