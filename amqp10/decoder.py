@@ -88,6 +88,25 @@ def skip_value(buf: bytes, offset: int, end: int, depth: int = 0) -> int:
     return offset
 
 
+def value_end(buf: bytes, offset: int, end: int) -> int:
+    """The same where the value may end behind `end`: only its constructor and size have to be there."""
+    at = offset
+    while _code(buf, offset, end) == 0x00:
+        offset = skip_value(buf, offset + 1, end)
+    code = _code(buf, offset, end)
+    if code not in KNOWN_CODES:
+        raise _unknown(code, offset)
+    width, offset = code >> 4, offset + 1
+    if width == 0x4:
+        return offset
+    if width < 0xA:
+        return offset + (1 << (width - 5))
+    size = 1 if width in (0xA, 0xC, 0xE) else 4
+    if end - offset < size:
+        raise _truncated(at)
+    return offset + size + int.from_bytes(buf[offset : offset + size], "big")
+
+
 def _truncated(at: int) -> DecodeError:
     return DecodeError(DECODE_ERROR, "the value is cut off", at)
 

@@ -23,13 +23,19 @@ if TYPE_CHECKING:
     from amqp10.session import Session
 
 
+FIRST_WINDOW = 16  # frames, where the window is bounded in bytes
+
+
 class Incoming:
     """One per session."""
 
     __slots__ = (
+        "_largest",
         "_session",
+        "_window_bytes",
         "dispositions",
         "left",
+        "most",
         "next_delivery_id",
         "next_transfer_id",
         "paused",
@@ -37,11 +43,14 @@ class Incoming:
         "window",
     )
 
-    def __init__(self, session: Session, window: int) -> None:
+    def __init__(self, session: Session, most: int, window_bytes: int = 0) -> None:
         self._session = session
-        self.window = window
+        self._window_bytes = window_bytes
+        self._largest = 1  # bytes of a frame's payload, so far
+        self.most = most
+        self.window = min(most, FIRST_WINDOW) if window_bytes else most
         """The incoming-window of our flows."""
-        self.left = window
+        self.left = self.window
         """Frames that the peer may still send."""
         self.paused = False
         self.next_transfer_id = 0  # as on the wire
@@ -49,8 +58,10 @@ class Incoming:
         self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
         self.dispositions = PendingDispositions()
 
-    def count(self, frames: int) -> None:
+    def count(self, frames: int, largest: int) -> None:
         """So many transfer frames have arrived; a flow renews the window when half of it is used."""
+        if largest > self._largest:
+            self._largest = largest
         if frames > self.left:
             raise SessionViolation(self._session, WINDOW_VIOLATION, "a transfer beyond the incoming window")
         self.left -= frames
@@ -61,7 +72,10 @@ class Incoming:
     def renew(self) -> int:
         """The incoming-window for a flow of ours: the full window again, unless that is paused."""
         if not self.paused:
-            self.left = self.window
+            if self._window_bytes:
+                self.window = max(min(self._window_bytes // self._largest, 2 * self.window, self.most), 1)
+            # the peer may have used what an earlier flow has told it
+            self.left = max(self.left, self.window)
         return self.left
 
     def begin_delivery(self, wire: int) -> int:
@@ -136,7 +150,7 @@ class Incoming:
         link.delivery_count += count
         if not shape.settled:
             self.unsettled.add(first, first + count, link)
-        self.count(count)
+        self.count(count, max(map(len, payloads)) if self._window_bytes else 0)
         link._emit(events, first, tags, payloads, shape.settled, shape.message_format, shape.rcv_settle_mode)
 
     def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:

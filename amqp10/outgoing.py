@@ -54,8 +54,12 @@ class Outgoing:
 
     @property
     def waiting(self) -> bool:
-        """Frames wait for the window. Senders' flows and dispositions wait too, as they may be about these."""
+        """Frames wait for the window. Dispositions wait too, as they may be about these."""
         return bool(self._waiting)
+
+    def begins_later(self, link: Link) -> bool:
+        """Whether a delivery of this link has not begun yet, although the link has counted it: its flows wait."""
+        return self._waiting_link is link and any(begins for _, begins, _ in self._waiting)
 
     def capacity(self, credit: int) -> int:
         """How many one-frame messages a link with this credit may send."""

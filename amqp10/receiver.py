@@ -85,8 +85,9 @@ class ReceiverLink(Link):
         """In bytes, as enforced; set by our attach. 0: no limit."""
         self.part_size = 0
         """Bytes of a delivery from which on it is passed on in parts (TransferPart), without waiting for its last
-        frame; max_message_size still holds. 0: never. How much comes is bounded by the session's incoming window
-        alone: credit counts deliveries."""
+        frame, and max_message_size does not bound it. 0: never. A delivery that begins settled, or has another
+        message-format than 0, is joined. How much comes is bounded by the session's incoming window alone: credit
+        counts deliveries."""
         self.drained_credit = 0
         """Credit that the sender has used up without deliveries, in answer to drain."""
         self.flow_properties: Mapping[str, Any] | None = None
@@ -158,13 +159,13 @@ class ReceiverLink(Link):
         partial.settled = partial.settled or bool(transfer.settled)
         partial.state = transfer.state if transfer.state is not None else partial.state
         partial.add(payload)
-        if self.max_message_size and partial.size > self.max_message_size and not transfer.aborted:
+        if self.max_message_size and partial.size - partial.passed > self.max_message_size and not transfer.aborted:
             raise LinkViolation(
                 self, MESSAGE_SIZE_EXCEEDED, f"a message of more than max-message-size {self.max_message_size} bytes"
             )
         if transfer.more and not transfer.aborted:
             self._partial = partial
-            if self.part_size and (partial.passed or partial.size >= self.part_size):
+            if self.part_size and (partial.passed or self._begins_parts(partial)):
                 self._pass_on(partial, events)
                 return False
             partial.held += len(payload) + CHUNK_OVERHEAD
@@ -172,6 +173,9 @@ class ReceiverLink(Link):
             return False
         self._drop_partial()
         return self._complete(partial, transfer.aborted, events) and whole
+
+    def _begins_parts(self, partial: _Partial) -> bool:
+        return partial.size >= self.part_size and not (partial.settled or partial.first.message_format)
 
     def _begin_delivery(self, transfer: Transfer) -> int:
         """The first transfer frame of a delivery; its unwrapped id."""

@@ -31,7 +31,7 @@ from amqp10.composite import (
     write_map,
     wrong_type,
 )
-from amqp10.decoder import check_count, check_end, compound_head, decode_value
+from amqp10.decoder import check_count, check_end, compound_head, decode_value, value_end
 from amqp10.decoder import skip_value as skip
 from amqp10.encoder import encode_map, encode_symbol, encode_value
 from amqp10.errors import DECODE_ERROR, INVALID_FIELD, DecodeError, EncodeError
@@ -315,6 +315,11 @@ def with_message_annotation(payload: bytes, key: str, encoded_value: bytes) -> b
     """
     start, stop = _find_annotations(payload)
     _check_claims(payload, key.encode(), stop)
+    return _annotated(payload, start, stop, key, encoded_value)
+
+
+def _annotated(payload: bytes, start: int, stop: int, key: str, encoded_value: bytes) -> bytes:
+    """The payload, whose message-annotations are (or belong) at start..stop, with this one."""
     if start == stop:
         return _replaced(payload, start, stop, _annotations(key, encoded_value))
     entries: list[bytes] = []
@@ -366,13 +371,72 @@ def with_failures(payload: bytes, failures: int) -> bytes:
     """The payload with this many failed deliveries added to its header's delivery-count (AMQP 3.2.1)."""
     if not failures:
         return payload
+    header, stop = header_with_failures(payload, failures)
+    return header + payload[stop:]
+
+
+def header_with_failures(payload: bytes, failures: int) -> tuple[bytes, int]:
+    """The header section that it has then, and where the one ends in whose place that is."""
     header, stop = Header(), 0
     if payload:
         code, value_at = _read_section(payload, 0, len(payload))
         if code == HEADER:
             header, stop = read_fields(Header, payload, value_at, len(payload))
     header.delivery_count = min(header.delivery_count + failures, 0xFFFFFFFF)
-    return header.encode() + payload[stop:]
+    return header.encode(), stop
+
+
+class SectionWalk:
+    """Goes through the sections of a payload that comes in parts: no header and no annotations behind others (AMQP
+    3.2). The first part has to hold all sections before the body."""
+
+    __slots__ = ("_at", "_rest")
+
+    def __init__(self) -> None:
+        self._at = 0  # offset of the next section in what is still to come, less the rest
+        self._rest = b""  # the beginning of a section whose end is not known yet
+
+    def begin(self, payload: bytes, key: str, encoded_value: bytes) -> bytes:
+        """The first part with this message annotation added or replaced.
+
+        Raises:
+            DecodeError: It has no sections, or the body begins behind this part.
+        """
+        start, stop = _find_annotations(payload)
+        at, end = stop, len(payload)
+        while True:
+            code, value_at = _read_section(payload, at, end)
+            if code <= MESSAGE_ANNOTATIONS:
+                raise DecodeError(DECODE_ERROR, _MISPLACED, at)
+            if code > APPLICATION_PROPERTIES:
+                break
+            at = skip(payload, value_at, end)
+        self._rest = payload[at:]
+        self._go_on(_SECTION_HEAD)
+        return _annotated(payload, start, stop, key, encoded_value)
+
+    def go_on(self, payload: bytes, *, last: bool) -> None:
+        """The next part. DecodeError if it has what belongs into the first one, or the last one is cut off."""
+        if self._at >= len(payload):
+            self._at -= len(payload)
+        else:
+            self._rest += payload[self._at :]
+            self._at = 0
+            self._go_on(1 if last else _SECTION_HEAD)
+        if last and self._at:
+            raise DecodeError(DECODE_ERROR, "the last section is cut off", 0)
+
+    def _go_on(self, least: int) -> None:
+        rest, at = self._rest, 0
+        while len(rest) - at >= least:
+            code, value_at = _read_section(rest, at, len(rest))
+            if code <= MESSAGE_ANNOTATIONS:
+                raise DecodeError(DECODE_ERROR, _MISPLACED, at)
+            at = value_end(rest, value_at, len(rest))
+        if at > len(rest):
+            self._at, self._rest = at - len(rest), b""
+        else:
+            self._rest = rest[at:]
 
 
 class Glance:
@@ -500,6 +564,8 @@ def _section(code: int) -> bytes:
     return bytes((0x00, 0x53, code))
 
 
+_MISPLACED: Final = "header and annotations come once each, and before other sections"
+_SECTION_HEAD: Final = 64  # bytes in which a section's descriptor and the size of its value are, in any encoding
 SEARCHED: Final = 2_048
 """Bytes up to which looking for a name is quicker than going through the sections."""
 _BEHIND_ANNOTATIONS: Final = frozenset(_section(code) for code in range(PROPERTIES, FOOTER + 1))
@@ -546,7 +612,7 @@ def _check_claims(payload: bytes, key: bytes, offset: int) -> None:
         while at < end:
             code, value_at = _read_section(payload, at, end)
             if code <= MESSAGE_ANNOTATIONS:
-                raise DecodeError(DECODE_ERROR, "header and annotations come once each, and before other sections", at)
+                raise DecodeError(DECODE_ERROR, _MISPLACED, at)
             at = skip(payload, value_at, end)
     except DecodeError:
         if payload.find(key, offset) >= 0:

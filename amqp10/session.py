@@ -73,7 +73,8 @@ class Session:
         self._by_remote_handle: dict[int, Link] = {}
         self._awaiting: dict[tuple[str, bool], deque[Link]] = {}  # (name, we send) -> waits for the peer's attach
         self._frames_after_detach: dict[Link, int] = {}  # detached by us -> transfers that may have crossed the detach
-        self.incoming = Incoming(self, connection.settings.incoming_window)
+        settings = connection.settings
+        self.incoming = Incoming(self, settings.incoming_window, settings.window_bytes)
         self.outgoing = Outgoing(self)
         # What data_to_send has to write, besides dispositions:
         self._flows: dict[Link, bool] = {}  # -> echo
@@ -115,7 +116,7 @@ class Session:
 
     def check_invariants(self) -> None:
         incoming, outgoing = self.incoming, self.outgoing
-        assert 0 <= incoming.left <= incoming.window, f"{self!r}: incoming window {incoming.left} of {incoming.window}"
+        assert 0 <= incoming.left <= incoming.most, f"{self!r}: incoming window {incoming.left} of {incoming.most}"
         assert outgoing.window >= 0, f"{self!r}: outgoing window {outgoing.window}"
         assert not (outgoing.waiting and outgoing.window), f"{self!r}: frames wait while the window is open"
         incoming.unsettled.check_invariants(incoming.next_delivery_id)
@@ -265,7 +266,7 @@ class Session:
     def _received_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> ReceiverLink | None:
         """The link, if this was one complete, ordinary delivery."""
         link = self._link_of(transfer.handle)
-        self.incoming.count(1)
+        self.incoming.count(1, len(payload))
         if not isinstance(link, ReceiverLink):
             raise SessionViolation(
                 self, ERRANT_LINK, f"a transfer on handle {transfer.handle}, where the peer receives"
@@ -358,14 +359,14 @@ class Session:
         self.connection._with_output[self] = None
 
     def _flush(self) -> None:
-        """Write pending dispositions and flows, except those about transfers that wait for the peer's window."""
+        """Write pending dispositions and flows, except those about deliveries that wait for the peer's window."""
         if self.incoming.dispositions.entries:
             self._write_dispositions(self.incoming.dispositions, is_receiver=True)
         self.outgoing.write_dispositions()
         if self._flows:
             flows, self._flows = self._flows, {}
             for link, echo in flows.items():
-                if link.is_sender and self.outgoing.waiting:
+                if link.is_sender and self.outgoing.begins_later(link):
                     self._flows[link] = echo
                 else:
                     self._write_flow(link, echo)

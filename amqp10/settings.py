@@ -33,6 +33,9 @@ class ConnectionSettings:
     """How long header, SASL and open may take together."""
     incoming_window: int = 4096
     """Transfer frames per session that the peer may send before our next flow."""
+    window_bytes: int = 0
+    """What the incoming window of a session may bring at once: it begins with 16 frames, and is so many as fit into
+    this at the size of the largest that has come, at most `incoming_window`. 0: always that."""
     max_message_size: int = 64 * 1024 * 1024
     """Bounds a multi-frame delivery; the default for attach(max_message_size=...)."""
     offered_capabilities: Sequence[str] = ()
@@ -55,6 +58,7 @@ class ConnectionSettings:
             ("channel_max", 0, 0xFFFF),
             ("handle_max", 0, 0xFFFFFFFF),
             ("incoming_window", 1, 0x7FFFFFFF),
+            ("window_bytes", 0, 0x7FFFFFFF),
             ("max_message_size", 0, 0xFFFFFFFFFFFFFFFF),
         ):
             if not lowest <= getattr(self, name) <= highest:

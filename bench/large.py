@@ -57,10 +57,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--size", type=read_size, default="32MiB", help="of a message, below 4 GiB")
     parser.add_argument("--seconds", type=float, default=12.0, help="in which messages are begun")
     parser.add_argument("--routers", type=int, default=1)
+    parser.add_argument("--stream-above", default="256KiB", help="of the routers; 0B: messages are joined")
     args = parser.parse_args(argv)
     with (
         tempfile.TemporaryDirectory(prefix="onceway-bench-") as directory,
-        Onceway(Path(directory), args.routers) as peer,
+        Onceway(Path(directory), args.routers, settings={"stream_above": args.stream_above}) as peer,
     ):
         small: Load = peer.load("small", **SMALL)
         alone = run(small, peer.pids())

@@ -50,6 +50,7 @@ SUBSCRIPTION_EXISTS: Final = "onceway:subscription-exists"
 STOLEN: Final = errors.STOLEN
 DETACH_FORCED: Final = errors.DETACH_FORCED
 INVALID_FIELD: Final = errors.INVALID_FIELD
+MESSAGE_SIZE_EXCEEDED: Final = errors.MESSAGE_SIZE_EXCEEDED
 NOT_FOUND: Final = errors.NOT_FOUND
 NOT_IMPLEMENTED: Final = errors.NOT_IMPLEMENTED
 GONE: Final = "there is no such dynamic node: it ends with the link that made it"

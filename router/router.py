@@ -93,7 +93,7 @@ class Router:
         self._messages: list[tuple[tuple[str, ...], Encoded]] = []
         self._writable: dict[ClientConnection, None] = {}
         self.windows_closed = False  # the payload held here has reached memory_limit
-        self._paused: dict[Session, None] = {}  # whose incoming windows are closed
+        self._paused: dict[Session, None] = {}  # whose incoming windows are not renewed
         # Connections and ports enter themselves; `flush` and `take_dirty` empty these.
         self.dirty: dict[ClientConnection, None] = {}
         self.deferred_output: dict[ClientConnection, None] = {}
@@ -257,6 +257,7 @@ class Router:
                 handle_max=limits.links - 1,
                 max_frame_size=limits.max_frame_size,
                 max_message_size=limits.max_message_size,
+                window_bytes=self.config.stream_share if self.config.stream_above else 0,
                 idle_timeout_s=limits.idle_timeout_s,
             )
         return settings
@@ -408,7 +409,7 @@ class Router:
             "drain": None if self.drain is None else self.drain.status(self.now),
             "connections": len(self.connections),
             "mqtt": self.mqtt.status(),
-            "sessions_closed_for_memory": len(self._paused),
+            "sessions_closed_for_memory": len(self._paused) if self.windows_closed else 0,
             "incomplete_bytes": self.incomplete_bytes,
             "unread_bytes": self.unread_bytes,
             "entries": self.bookkeeping.last_count,
@@ -433,11 +434,21 @@ class Router:
 
     # --- for the connections
 
-    def close_window(self, session: Session) -> None:
-        """Stop renewing the incoming window of a session that has a publisher."""
-        if session not in self._paused and not session.ended:
+    def windows_changed(self, session: Session) -> None:
+        """The incoming window of a session that has a publisher is renewed no more, or again: it is not while the
+        router is at its memory limit, or one of its large deliveries is ahead (protocol 6.8, 6.12)."""
+        ports = [link.context for link in session.links]
+        closed = self.windows_closed or any(isinstance(port, PublisherLink) and port.held_back for port in ports)
+        if closed and session not in self._paused and not session.ended:
             session.pause_incoming()
             self._paused[session] = None
+        elif not closed and session in self._paused:
+            del self._paused[session]
+            if not session.ended:
+                session.resume_incoming()
+                connection = session.connection.context
+                if isinstance(connection, ClientConnection):
+                    connection.output_ready()
 
     def output_has_drained(self, connection: ClientConnection) -> None:
         self._writable[connection] = None
@@ -459,19 +470,14 @@ class Router:
         for connection in self.connections:
             for port in connection.ports:
                 if isinstance(port, PublisherLink):
-                    self.close_window(port.link.session)
+                    self.windows_changed(port.link.session)
 
     def _open_windows(self) -> None:
         self.windows_closed = False
         text = "below memory_limit again: {payload_bytes} bytes of payload"
         self.log.info("memory_limit_over", text, payload_bytes=self.core.payload_bytes)
-        for session in self._paused:
-            if not session.ended:
-                session.resume_incoming()
-                connection = session.connection.context
-                if isinstance(connection, ClientConnection):
-                    connection.output_ready()
-        self._paused.clear()
+        for session in list(self._paused):
+            self.windows_changed(session)
 
 
 def _incomplete_limit(config: RouterConfig) -> int:

@@ -99,6 +99,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "unsettled_window": NOW,
         "max_message_size": CONNECTIONS,
         "max_frame_size": CONNECTIONS,
+        "stream_above": CONNECTIONS,
         "memory_limit": NOW,
         "presettled_queue": NOW,
         "done_bytes": NOW,

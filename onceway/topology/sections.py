@@ -95,6 +95,7 @@ SETTINGS: Final[dict[str, tuple[str, Form, Bounds]]] = {
     "unsettled_window": ("unsettled_window", "count", (1, 1 << 24)),
     "max_message_size": ("max_message_size", "size", (1, _MOST)),
     "max_frame_size": ("max_frame_size", "size", (512, (1 << 32) - 1)),  # 2.7.1: 512 is AMQP's least
+    "stream_above": ("stream_above", "size", (0, _MOST)),
     "memory_limit": ("memory_limit", "size", (1 << 20, _MOST)),
     "presettled_queue": ("presettled_queue", "count", (1, 1 << 24)),
     "ready_when_isolated": ("ready_when_isolated", "switch", (0, 1)),

@@ -30,6 +30,7 @@ from router.core.recovery import Recovery
 from router.core.reports import at_once, of_address
 from router.core.streams import Streams
 from router.core.subscription_directory import SubscriptionDirectory
+from router.core.turns import Turns
 
 if TYPE_CHECKING:
     from router.core.core import Core
@@ -54,6 +55,7 @@ class Address:
         self.records = self.RECORDS(self, first_position)
         self.streams = self.STREAMS(self)
         self.ingress = self.INGRESS(self)
+        self.turns = Turns(self)
         self.deliveries = self.DELIVERIES(self)
         self.egress = self.EGRESS(self)
         self.finishing = Finishing(self)
@@ -62,7 +64,7 @@ class Address:
         self.kept = Kept(self)
         self.handlers: m.Handlers = {}
         parts = (self.publishers, self.subscriptions, self.records, self.ingress, self.deliveries, self.egress)
-        for part in (*parts, self.finishing, self.kept):
+        for part in (*parts, self.finishing, self.kept, self.turns):
             self.handlers.update(part.handlers())
         self.established = core.startup.is_established(name)  # publishers may be told accepted (protocol 4.4)
         # when a publisher was last told accepted here, or before the address was forgotten (protocol 7.3)
@@ -83,6 +85,7 @@ class Address:
         self.egress.router_down(router)
         self.ingress.router_down(router)
         self.finishing.router_down(router)
+        self.turns.router_down(router)
         self.kept.router_down(router)
 
     def recovery(self) -> Recovery | None:
@@ -114,12 +117,14 @@ class Address:
         self.subscriptions.tick()
         self.publishers.tick()
         self.streams.tick()
+        self.deliveries.tick()
         self.ingress.waiting.tick()
         self.feeds.tick()
 
     def deadlines(self) -> list[float]:
         """Returns when something is due next."""
-        parts = (self.subscriptions, self.publishers, self.streams, self.ingress.waiting, self.feeds)
+        own = (self.deliveries, self.ingress.waiting, self.feeds)
+        parts = (self.subscriptions, self.publishers, self.streams, *own)
         return [deadline for part in parts for deadline in part.deadlines()]
 
     def data_on_the_wire(self, data: bytes) -> bytes:
@@ -143,6 +148,7 @@ class Address:
             or self.finishing
             or self.completion
             or self.kept
+            or self.turns
         )
 
     def check_invariants(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from router.core.intervals import IntervalSet, Range
+from router.core.large import Body
 from router.core.log import Run, RunList, Segments
 from router.core.messages import Assign, Data, PeerProtocolError, Rejection
 
@@ -46,7 +47,7 @@ class Acceptance:
 class Arrivals:
     """The log of one address."""
 
-    __slots__ = ("alive", "by_ingress", "mixed", "name", "open", "rejected", "runs", "segments")
+    __slots__ = ("alive", "bodies", "by_ingress", "mixed", "name", "open", "rejected", "runs", "segments")
 
     def __init__(self, name: str) -> None:
         self.name = name  # of this router
@@ -55,6 +56,7 @@ class Arrivals:
         self.by_ingress: dict[str, RunList[ArrivalRun]] = {}  # by the ingress's position
         self.alive = IntervalSet()
         self.open = IntervalSet()
+        self.bodies: dict[int, Body] = {}  # large deliveries that have not been sent to all yet (protocol 6.12)
         self.rejected: dict[int, int] = {}  # how many local subscriptions rejected
         self.mixed = False  # has there been a message format other than 0?
 
@@ -76,8 +78,11 @@ class Arrivals:
         last = runs.runs[-1] if runs.runs else None
         if last is not None and data.position < last.position + last.stop - last.start:
             raise PeerProtocolError(f"position {data.position} comes twice")
-        start = self.segments.append(data.tags, data.payloads, ingress != self.name)
+        large = isinstance(data, Data) and data.open
+        start = self.segments.append(data.tags, data.payloads, ingress != self.name and not large)
         stop = self.segments.end
+        if large:
+            self.bodies[start] = Body(data.payloads[0])
         self.alive.add(start, stop)
         self.open.add(start, stop)
         if (
@@ -119,6 +124,10 @@ class Arrivals:
         """Frees payload that nobody here needs any more. Returns the bytes that were counted for it."""
         return 0 if run.ingress == self.name else self.segments.free(start, stop)
 
+    def run_of(self, position: int) -> ArrivalRun:
+        """Returns the run of a position that is not forgotten."""
+        return self.runs.pieces(position, position + 1)[0][0]
+
     def local(self, ingress: str, start: int, stop: int) -> list[tuple[ArrivalRun, int, int]]:
         """Returns where an ingress's positions are here: runs and local positions."""
         runs = self.by_ingress.get(ingress)
@@ -137,6 +146,8 @@ class Arrivals:
         if self.rejected:
             for position in range(start, stop):
                 self.rejected.pop(position, None)
+        for position in [each for each in self.bodies if start <= each < stop]:
+            freed += self.bodies.pop(position).held
         if not run.live and run is not self.runs.runs[-1]:  # the last one may grow
             self._drop_run(run)
         return freed
@@ -152,7 +163,8 @@ class Arrivals:
     @property
     def counted_bytes(self) -> int:
         """How many bytes of payload are kept here and counted."""
-        return sum(self.segments.size(start, stop) for start, stop in self.alive)
+        held = sum(body.held for body in self.bodies.values())
+        return held + sum(self.segments.size(start, stop) for start, stop in self.alive)
 
     def check_invariants(self) -> None:
         for each in (self.alive, self.open):
@@ -165,6 +177,7 @@ class Arrivals:
         assert sum(map(len, self.by_ingress.values())) == len(self.runs)
         assert all(run in self.by_ingress[run.ingress].runs for run in self.runs.runs)
         assert all(position in self.open for position in self.rejected)
+        assert all(position in self.alive for position in self.bodies)
 
     def _drop_run(self, run: ArrivalRun) -> None:
         self.runs.drop(run.start, run)

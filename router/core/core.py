@@ -27,8 +27,10 @@ from router.core.membership import Membership
 from router.core.ports import (
     BrowserPort,
     Outcome,
+    Part,
     PublisherAttach,
     PublisherPort,
+    SendingPartsPort,
     SubscriberAttach,
     SubscriberPort,
     Term,
@@ -164,6 +166,14 @@ class Core:
         publisher = self.publishers.get(port)
         if publisher and tags:
             publisher.address.ingress.transfers(publisher, first_id, tags, payloads, settled, message_format)
+            self.drain()
+
+    def part(self, port: SendingPartsPort, part: Part, now: float) -> None:
+        """A part of a large delivery has come (protocol 6.12)."""
+        self.now = now
+        publisher = self.publishers.get(port)
+        if publisher:
+            publisher.address.ingress.part(publisher, part)
             self.drain()
 
     def publisher_settled(self, port: PublisherPort, first_id: int, last_id: int, now: float) -> None:

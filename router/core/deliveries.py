@@ -15,6 +15,7 @@ from router.core.counters import Timeline
 from router.core.directory import PublisherEntry
 from router.core.intervals import IntervalSet, Range, count, union
 from router.core.irregular import Irregular, Resume, State, take_out
+from router.core.large import STREAM_IDLE_S, Body
 from router.core.ports import Outcome, Term
 from router.core.presettled import take_presettled
 from router.core.subscriber import Subscriber
@@ -42,6 +43,7 @@ class Deliveries:
     def handlers(self) -> m.Handlers:
         return {
             m.Data: self.on_data,
+            m.Part: self.on_part,
             m.Sync: self.on_sync,
             m.Settle: self.on_settle,
             m.SettleTags: self.on_settle_tags,
@@ -68,6 +70,12 @@ class Deliveries:
         self.arrived_at.note(start, self.core.now)
         if sender != self.core.name:
             self.core.payload_bytes += self.log.segments.size(start, stop)
+        if message.open:
+            self.core.payload_bytes += self.log.bodies[start].held
+            self.moved(self.log.bodies[start])
+            for subscriber in self.subscribers.values():
+                if subscriber.parts_port is None:
+                    self.refuse_large(subscriber, start)
         if publisher.special_subscribers:
             for subscriber in list(publisher.special_subscribers):
                 self._take_specially(subscriber, sender, start, message)
@@ -76,6 +84,67 @@ class Deliveries:
         cache: dict[object, object] = {}
         for subscriber in list(self.ready):
             subscriber.pump(cache)
+
+    def on_part(self, sender: str, message: m.Part) -> None:
+        """More of a large delivery comes (protocol 6.12); nothing happens where it is settled or void."""
+        for _, position, _ in self.log.local(sender, message.position, message.position + 1):
+            body = self.log.bodies.get(position)
+            if body is None:
+                continue
+            body.add(message.payload, message.last)
+            self.moved(body)
+            self.core.payload_bytes += len(message.payload)
+            for subscriber in list(self.subscribers.values()):
+                if subscriber.partial is not None and subscriber.partial.body is body:
+                    subscriber.pump()
+
+    def moved(self, body: Body) -> None:
+        """More of a large delivery has come, or gone out."""
+        body.moved_at = self.core.now
+        self.core.due(self.core.now + STREAM_IDLE_S, self.address)
+        self.core.touch(self.address)
+
+    def refuse_large(self, subscriber: Subscriber, position: int) -> None:
+        """A large delivery that the subscription cannot take counts as rejected by it (protocol 6.12)."""
+        removed = subscriber.owes.remove(position, position + 1)
+        if removed:
+            self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
+            self.release_tokens(removed, subscriber)
+
+    def _free_taken(self) -> None:
+        """Frees of large deliveries what nobody here needs any more, and tells their ingresses (protocol 6.12)."""
+        log, core = self.log, self.core
+        for position, body in list(log.bodies.items()):
+            taken = min([each.taken(position, body) for each in self.subscribers.values()], default=body.end)
+            core.payload_bytes -= body.free(taken)
+            if taken > body.told:
+                body.told = taken
+                run = log.run_of(position)
+                core.send_to(run.ingress, m.Taken(self.address.name, run.position + position - run.start, taken))
+            if body.complete and taken == body.end:
+                del log.bodies[position]
+                log.segments.free(position, position + 1)
+
+    def _starving(self) -> list[tuple[float, int, Body]]:
+        """Returns large deliveries in whose middle a link here is, with nothing to write, and when one last moved."""
+        partials = [each.partial for each in self.subscribers.values() if each.partial is not None]
+        waiting = {each.position: each.body for each in partials if each.offset == each.body.end}
+        return [(body.moved_at, position, body) for position, body in waiting.items()]
+
+    def tick(self) -> None:
+        for moved_at, position, body in self._starving():
+            if self.core.now >= moved_at + STREAM_IDLE_S:
+                body.moved_at = self.core.now
+                self._need_again(position)
+
+    def deadlines(self) -> list[float]:
+        return [moved_at + STREAM_IDLE_S for moved_at, _, _ in self._starving()] if self.log.bodies else []
+
+    def _need_again(self, position: int) -> None:
+        """The publisher of this large delivery has to send it again (protocol 6.12)."""
+        run = self.log.run_of(position)
+        term = self.publishers[run.publisher_id].term
+        self.core.send_to(run.ingress, m.Again(self.address.name, run.publisher_id, term))
 
     def _is_present_ingress(self, publisher: PublisherEntry, sender: str, term: Term) -> bool:
         """Says whether the sender is the publisher's ingress, under that term (protocol 6.2)."""
@@ -106,7 +175,11 @@ class Deliveries:
             subscriber.owes.remove(position, position + 1)
             if delivery.rejected:
                 self.log.rejected[position] = self.log.rejected.get(position, 0) + 1
-        elif subscriber.fill(delivery, payload, message_format):
+            return
+        waits = delivery.state is State.RELEASED or delivery.resume is Resume.PLACEHOLDER
+        if position in self.log.bodies and not (waits and subscriber.parts_port is not None):
+            return  # what could be sent again has passed through by then
+        if subscriber.fill(delivery, payload, message_format):
             subscriber.filled_placeholders[position] = delivery
 
     # ------------------------------------------------------------------------------------------------------------- SYNC
@@ -203,6 +276,13 @@ class Deliveries:
 
     def disposition(self, subscriber: Subscriber, first: int, last: int, outcome: Outcome, settled: bool) -> None:
         """The subscriber's outcome for the delivery-ids first..last (protocol 6.3, 6.4, 6.9)."""
+        partial = subscriber.partial
+        if partial is not None and first <= partial.delivery_id <= last:  # protocol 6.12: it counts at the end
+            partial.early = (outcome, settled)
+            for low, high in ((first, partial.delivery_id - 1), (partial.delivery_id + 1, last)):
+                if low <= high:
+                    self.disposition(subscriber, low, high, outcome, settled)
+            return
         if outcome is Outcome.RELEASED or outcome is Outcome.FAILED:
             self._released(subscriber, first, last, outcome is Outcome.FAILED, settled)
             return
@@ -294,8 +374,15 @@ class Deliveries:
                 subscriber.port.settle(delivery.delivery_id, delivery.delivery_id)
             subscriber.clear_delivery_id(delivery)
             self.counters.subscriber_released += 1
-            subscriber.release(delivery, failed)
+            self._release(subscriber, delivery, failed)
         subscriber.pump()
+
+    def _release(self, subscriber: Subscriber, delivery: Irregular, failed: bool) -> None:
+        """Queues it again. The payload of a large one has passed through: its publisher has to send it (protocol
+        6.12)."""
+        subscriber.release(delivery, failed)
+        if delivery.payload is None and delivery.position >= 0:
+            self._need_again(delivery.position)
 
     def _release_positions(self, subscriber: Subscriber, start: int, stop: int, failed: bool, settled: bool) -> None:
         self.counters.subscriber_released += stop - start
@@ -306,7 +393,7 @@ class Deliveries:
             position = start + delivery.order - first
             delivery.position = position
             subscriber.bound[position] = delivery
-            subscriber.release(delivery, failed)
+            self._release(subscriber, delivery, failed)
             subscriber.classify(self.publishers[delivery.publisher_id])
 
     # ------------------------------------------------------------------------------------------------------- acceptance
@@ -369,6 +456,8 @@ class Deliveries:
 
     def flush(self) -> None:
         """Sends the pending ACCEPTs, gathered into ranges (protocol 9)."""
+        if self.log.bodies:
+            self._free_taken()
         if self.accepts:
             accepts, self.accepts = self.accepts, {}
             for ingress, pending in accepts.items():
@@ -385,6 +474,7 @@ class Deliveries:
         for start, stop in message.ranges:
             for run, low, high in self.log.local(sender, start, stop):
                 early = self.log.open.overlap(low, high)
+                aborted = [each for each in self.subscribers.values() if each.void(low, high)]
                 for subscriber in self.subscribers.values():
                     if early:
                         subscriber.owes.remove(low, high)
@@ -392,6 +482,8 @@ class Deliveries:
                     if subscriber.bound:
                         self._settle_bound(subscriber, low, high)
                 self.core.payload_bytes -= self.log.forget(run, low, high)
+                for subscriber in aborted:
+                    subscriber.pump()
             for subscriber in self.subscribers.values():
                 if subscriber.by_sync:
                     self._settle_entries(subscriber, sender, start, stop)
@@ -441,12 +533,15 @@ class Deliveries:
         self.counters.subscriber_settled += 1
         self._release_tokens_of(subscriber, delivery)
         in_place = delivery.position in subscriber.filled_placeholders
+        if subscriber.partial is not None and subscriber.partial.delivery is delivery:
+            subscriber.abort_large()
+            delivery.state = State.REMOVED
         delivery_id = delivery.delivery_id
         subscriber.remove(delivery)
         publisher = self.publishers.get(delivery.publisher_id)
         if publisher is not None:
             subscriber.classify(publisher)
-        if delivery.state in (State.QUEUED, State.RELEASED):
+        if delivery.state in (State.QUEUED, State.RELEASED, State.REMOVED):
             delivery.state = State.REMOVED
         elif not subscriber.answered:
             # The map will not list it. If a SYNC has filled it, its place in the queue is skipped.

@@ -329,6 +329,7 @@ class Egress:
         """The publisher's ingress is lost or replaced: nothing is synced to it, queued copies are removed, and what was
         sent or accepted stays in doubt, found by tag, without tokens and positions (protocol 10.3)."""
         log = self.deliveries.log
+        aborted = self._abort_large(publisher_id)
         for run in log.runs_of(publisher_id):
             for start, stop in log.alive.overlap(run.start, run.stop):
                 for subscriber in self.subscribers.values():
@@ -355,6 +356,23 @@ class Egress:
                     )
             if entry is not None:
                 subscriber.classify(entry)
+        for subscriber in aborted:
+            subscriber.pump()
+
+    def _abort_large(self, publisher_id: bytes) -> list[Subscriber]:
+        """Aborts the publisher's large deliveries that are not complete at their subscriptions, which forget them, and
+        returns these (protocol 6.12)."""
+        aborted: list[Subscriber] = []
+        for subscriber in self.subscribers.values():
+            partial = subscriber.partial
+            if partial is None or self.deliveries.log.run_of(partial.position).publisher_id != publisher_id:
+                continue
+            subscriber.abort_large()
+            aborted.append(subscriber)
+            if partial.delivery is not None:
+                partial.delivery.state = State.REMOVED
+                subscriber.remove(partial.delivery)
+        return aborted
 
     def holds_in_doubt(self, publisher_id: bytes) -> bool:
         """Says of a publisher whose ingress is lost whether something of it is held here, in doubt (protocol 8.4)."""
@@ -481,6 +499,7 @@ class Egress:
             publisher.special_subscribers.pop(subscriber, None)
         self._announce_lost(announcement, subscriber)
         self._release_all_tokens(subscriber)
+        self.core.touch(self.address)
         if isinstance(subscriber.port, KeptLink):
             self.address.kept.drop(subscriber.port)
 

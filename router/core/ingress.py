@@ -7,7 +7,7 @@ publisher's state is in `router.core.publisher`.
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from router.config import is_dynamic
 from router.core import messages as m
@@ -18,11 +18,21 @@ from router.core.directory import (
     refused_epoch,
     tag_prefix,
 )
-from router.core.ports import PublisherAttach, PublisherPort, Term, UniqueTags
+from router.core.ports import Part, PublisherAttach, PublisherPort, SendingPartsPort, Term, UniqueTags
 from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, Held, Phase, Publisher
 from router.core.repeated_tags import tags_of
 from router.core.waiting import WaitingPublishers
-from router.names import EPOCH, GONE, INVALID_FIELD, NOT_FOUND, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, STOLEN
+from router.names import (
+    DETACH_FORCED,
+    EPOCH,
+    GONE,
+    INVALID_FIELD,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_FOUND,
+    PUBLISHER_EXPIRED,
+    PUBLISHER_UNKNOWN,
+    STOLEN,
+)
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -41,7 +51,7 @@ class Ingress:
         self.waiting = WaitingPublishers(address)
 
     def handlers(self) -> m.Handlers:
-        return {m.PubAck: self.on_puback}
+        return {m.PubAck: self.on_puback, m.Again: self.on_again}
 
     def attached(self) -> list[Publisher]:
         return [*self.publishers.values(), *chain.from_iterable(self.proving.values())]
@@ -322,6 +332,9 @@ class Ingress:
             self._take(publisher, batch.first_id, batch.tags, batch.payloads, batch.settled, batch.message_format)
             if publisher.dropped:
                 return
+        self.take_held_parts(publisher)
+        if publisher.dropped:
+            return
         if publisher.link_gone is not None:  # protocol 6.9: its link was lost while the barrier was open
             self._leave(publisher, closed=publisher.link_gone)
             return
@@ -352,6 +365,60 @@ class Ingress:
         elif not publisher.dropped:  # the credit bounds them
             publisher.hold(Held(first_id, tags, payloads, settled, message_format))
 
+    def part(self, publisher: Publisher, part: Part) -> None:
+        """A part of a large delivery is taken when the link is ready (protocol 6.12), and held before that."""
+        self.core.window_changed(publisher)
+        if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
+            self.proved(publisher)
+            self.core.drain()
+        turns = self.address.turns
+        if publisher.dropped:
+            return
+        if not publisher.ready or publisher.held_parts:
+            self._hold_part(publisher, part)
+        elif part.first and turns.holder is not publisher:
+            self._hold_part(publisher, part)
+            turns.want(publisher)
+        elif part.first and (publisher.uncovered or self.address.feeds):
+            self.ask_again(publisher)  # it will cover them, or its link will be one that joins (MQTT's topics do)
+        elif part.first:
+            self._take(publisher, part.delivery_id, [part.tag], [part.payload], False, 0, begins=True)
+        elif part.aborted:
+            if publisher.unfinished is not None:
+                self.address.records.publisher_settled(publisher, part.delivery_id, part.delivery_id)
+        else:
+            self.address.records.add_part(publisher, part.payload, part.last)
+        turns.look()
+
+    def take_held_parts(self, publisher: Publisher) -> None:
+        """The link is ready, or it is the publisher's turn."""
+        parts, publisher.held_parts = publisher.held_parts, []
+        for part in parts:
+            if not publisher.dropped:
+                self.part(publisher, part)
+
+    def _hold_part(self, publisher: Publisher, part: Part) -> None:
+        """They are bounded by the session's window, but for one that is asked for its sign of life."""
+        publisher.held_parts.append(part)
+        most = self.core.config.max_message_size
+        if sum([len(each.payload) for each in publisher.held_parts]) > most:
+            port = publisher.port
+            self.detach(publisher, False)
+            port.detach(MESSAGE_SIZE_EXCEEDED, f"more than {most} bytes before a sign of life", {}, True)
+
+    def on_again(self, sender: str, message: m.Again) -> None:
+        """A subscription needs a large delivery again (protocol 6.12)."""
+        publisher = self.publishers.get(message.publisher)
+        if publisher is not None and publisher.term == message.term and publisher.ready:
+            self.ask_again(publisher)
+
+    def ask_again(self, publisher: Publisher) -> None:
+        """No router has the payload of a large delivery that is owed: the publisher is to attach again, and to send all
+        that is undecided (protocol 6.12)."""
+        port = publisher.port
+        self.detach(publisher, False)
+        port.detach(DETACH_FORCED, "a subscription needs a large delivery from its beginning: attach again", {}, False)
+
     def _take(
         self,
         publisher: Publisher,
@@ -360,6 +427,8 @@ class Ingress:
         payloads: list[bytes],
         settled: bool,
         message_format: int,
+        *,
+        begins: bool = False,
     ) -> None:
         """Hands transfers on. A tag of two unsettled deliveries detaches the link: subscribers that drop repeats by tag
         would lose the second (protocol 6.1.7)."""
@@ -372,7 +441,7 @@ class Ingress:
                 text = f"delivery-tag {repeat.hex()} is that of another unsettled delivery of this link"
                 port.detach(INVALID_FIELD, text, {}, True)
                 return
-        records.take(publisher, first_id, tags, payloads, settled, message_format)
+        records.take(publisher, first_id, tags, payloads, settled, message_format, begins)
 
     def settled_tag(self, publisher: Publisher, tag: bytes) -> None:
         """The publisher says that it will not send an expected tag again (protocol 6.6)."""
@@ -488,6 +557,7 @@ class Ingress:
         del self.publishers[publisher.publisher_id]
         self.address.records.drop_all(publisher)
         self.address.completion.drop(publisher)
+        self.address.turns.drop(publisher)
         self.core.roll_call.check_asked()
 
     # ---------------------------------------------------------------------------------------------------------- windows
@@ -511,6 +581,9 @@ class Ingress:
         if waits or self.waiting.since:
             self.waiting.note(publisher, waits)
         publisher.port.set_window(messages, size, reason)
+        if publisher.is_ahead is not publisher.held_back:
+            publisher.held_back = not publisher.held_back
+            cast("SendingPartsPort", publisher.port).hold_back(publisher.held_back)
 
     def _is_credit_withheld(self, publisher: Publisher, reason: str) -> bool:
         """Says whether credit is withheld for a reason other than new deliveries of this publisher: subscriptions may

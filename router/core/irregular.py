@@ -89,7 +89,7 @@ class Irregular:
 
 
 def take_out(log: Arrivals, subscriber: Subscriber, start: int, stop: int, first_id: int) -> list[Irregular]:
-    """Turns sent log positions into irregular deliveries; what they owe stays."""
+    """Turns sent log positions into irregular deliveries; what they owe stays. Of a large one there is no payload."""
     tags = log.segments.tags(start, stop)
     payloads = log.segments.payloads(start, stop)
     subscriber.unsettled.remove(start, stop)
@@ -97,7 +97,8 @@ def take_out(log: Arrivals, subscriber: Subscriber, start: int, stop: int, first
     for run, low, high in log.runs.pieces(start, stop):
         for position in range(run.start + low, run.start + high):
             i = position - start
-            delivery = Irregular(tags[i], State.SENT, payloads[i], run.message_format)
+            payload = payloads[i] if position not in log.bodies else None
+            delivery = Irregular(tags[i], State.SENT, payload, run.message_format)
             delivery.order = first_id + i
             subscriber.enter(delivery)
             found.append(delivery)

@@ -281,6 +281,45 @@ class Data:
     settled: bool
     tags: list[bytes]
     payloads: list[bytes]
+    open: bool = False  # one large delivery, and the first part of its payload (protocol 6.12)
+
+
+@dataclass(slots=True)
+class Part:
+    """The next bytes of the large delivery at this position (protocol 6.12)."""
+
+    address: str
+    position: int
+    last: bool
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Taken:
+    """So many bytes of it have been sent to all subscriptions here that have to accept it (protocol 6.12)."""
+
+    address: str
+    position: int
+    size: int
+
+
+@dataclass(slots=True)
+class Again:
+    """A subscription needs a large delivery again, of which no router has the payload (protocol 6.12)."""
+
+    address: str
+    publisher: bytes
+    term: Term
+
+
+@dataclass(slots=True)
+class Turn:
+    """A router wants to send a large delivery to the address, or has come to its end; given: it is its turn
+    (protocol 6.12)."""
+
+    address: str
+    wanted: bool
+    given: bool
 
 
 @dataclass(slots=True)
@@ -542,6 +581,10 @@ AddressMessage = (
     | Reason
     | Browse
     | Browsed
+    | Part
+    | Taken
+    | Again
+    | Turn
 )
 RouterMessage = Draining | Call | Called
 Message = Hello | RouterMessage | AddressMessage

@@ -108,6 +108,7 @@ class SubscriberAttach:
     selection: Selection | None = None  # None: everything
     data: bytes = b""  # of whoever attaches it, at most MOST_DATA; all routers know it (protocol 7.10)
     browses: bool = False  # it only sees what waits in a queue: it is no subscription
+    takes_parts: bool = False  # the port is a PartsPort
     keeps_map: bool = False  # routers keep its unsettled map, as its client presents none; the port is a KeptMapPort
 
 
@@ -122,6 +123,17 @@ class SubscriberAnswer:
     timeout_s: float = 0.0  # granted
     expiry_policy: ExpiryPolicy = "session-end"
     identifiers: dict[int, tuple[bytes, bool]] = field(default_factory=dict)  # of a map that routers keep
+
+
+class Part(NamedTuple):
+    """One part of a large delivery, as its publisher sends it (protocol 6.12)."""
+
+    delivery_id: int
+    tag: bytes
+    payload: bytes
+    first: bool
+    last: bool
+    aborted: bool
 
 
 class KnownSubscription(NamedTuple):
@@ -178,7 +190,9 @@ class KeptMapPort(Protocol):
 
 
 class Selection(Protocol):
-    """What a subscription gets of an address, by its filters and the size that it can take (protocol 6.4.5)."""
+    """What a subscription gets of an address, by its filters and the size that it can take (protocol 6.4.5, 6.4.7)."""
+
+    most_bytes: int  # 0: any size
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[tuple[int, Outcome]]:
         """Returns the indexes of those that it does not get, ascending, and what counts as its outcome for each:
@@ -261,6 +275,13 @@ class CompletionPort(PublisherPort, Protocol):
         """The same of a tag that was settled by `core.publisher_settled_tag`."""
 
 
+class SendingPartsPort(PublisherPort, Protocol):
+    """A publisher's link that hands on large deliveries in parts, by `core.part` (protocol 6.12)."""
+
+    def hold_back(self, held: bool) -> None:
+        """Renews the session's incoming window no more, or again."""
+
+
 class SubscriberPort(Protocol):
     """A subscription's link, from the core's side (the router sends)."""
 
@@ -316,3 +337,23 @@ class SubscriberPort(Protocol):
 
     def detach(self, condition: str, description: str, info: Mapping[str, int], closed: bool) -> None:
         """Detaches an answered link with the error (protocol 5.3). The port is gone then."""
+
+
+class PartsPort(SubscriberPort, Protocol):
+    """A subscription's link that takes a large delivery in parts (protocol 6.12)."""
+
+    def begin(
+        self, tag: bytes, head: bytes, message_format: int, settled: bool, state: MapState | None, failures: int
+    ) -> tuple[int, int]:
+        """Begins a delivery, where there is capacity: with resume = true if there is a state. failures: as
+        `redeliver`'s delivery_count. Returns its delivery-id, and how much of the head it has written, or put another
+        header in the place of. Until `add` ends it, or `abort`, `capacity` is 0."""
+
+    def part_capacity(self) -> int:
+        """Returns how many bytes of it can be written now."""
+
+    def add(self, payload: bytes, *, more: bool) -> None:
+        """Writes its next bytes, at most `part_capacity()` of them; without more its last ones, and maybe none."""
+
+    def abort(self) -> None:
+        """It is void, and settled at both sides (AMQP 2.6.14)."""

@@ -10,7 +10,7 @@ from router.core.directory import SubscriptionEntry
 from router.core.intervals import IntervalSet
 from router.core.log import Run, RunList
 from router.core.messages import SubscriptionName
-from router.core.ports import Outcome, PublisherAttach, PublisherPort, Term
+from router.core.ports import Outcome, Part, PublisherAttach, PublisherPort, Term
 from router.core.repeated_tags import UsedTags
 
 if TYPE_CHECKING:
@@ -76,8 +76,10 @@ class Publisher:
         "expected",
         "flush_at",
         "held",
+        "held_back",
         "held_bytes",
         "held_count",
+        "held_parts",
         "here",
         "incarnation",
         "link_gone",
@@ -108,6 +110,7 @@ class Publisher:
         "uncovered",
         "undone",
         "undone_bytes",
+        "unfinished",
         "unique",
         "unknown",
         "unsettled",
@@ -166,6 +169,9 @@ class Publisher:
         self.held: list[Held] = []
         self.held_count = 0
         self.held_bytes = 0
+        self.held_parts: list[Part] = []  # of one large delivery, which began before the link was ready
+        self.unfinished: int | None = None  # position of its large delivery whose last part has not come
+        self.held_back = False  # it is too far ahead (protocol 6.12)
         # tags that it may still send again
         self.expected: dict[bytes, None] = {}
         self.unknown = False  # the expected tags are not known
@@ -208,6 +214,15 @@ class Publisher:
     @property
     def dropped(self) -> bool:
         return self.phase is Phase.DROPPED
+
+    @property
+    def is_ahead(self) -> bool:
+        """Says whether its session is to be held back (protocol 6.12). One that is asked for its sign of life may not
+        be able to answer then."""
+        core = self.address.core
+        if self.held_parts:
+            return not self.asked_for_proof
+        return bool(self.address.records.large) and self.address.records.ahead(self) >= core.config.stream_share
 
     def cover(self, entry: SubscriptionEntry) -> None:
         assert entry.home is not None
@@ -252,6 +267,7 @@ class Publisher:
         """Drops all held transfers but pre-settled ones, which are forwarded when the barrier completes even if the
         link has gone (protocol 6.9). Says whether there are any."""
         self._keep([held for held in self.held if held.settled])
+        self.held_parts = []
         return bool(self.held)
 
     def _keep(self, held: list[Held]) -> None:
@@ -300,6 +316,7 @@ class Publisher:
         assert all(self.covered.values()), "a home is covered without a subscription"
         assert 0 <= self.questions_asked - self.questions_answered <= 1
         assert all(question <= self.questions_asked + 1 for question in self.needs_question.values())
+        assert self.unfinished is None or self.phase is Phase.READY
         if self.phase is Phase.PROVING:
             assert not self.covered, "covered before its claim"
             assert not self.waiting
@@ -339,6 +356,8 @@ class _DetachedPort:
     def waiting(self, waiting: Waiting | None) -> None: ...
 
     def ask(self) -> None: ...
+
+    def hold_back(self, held: bool) -> None: ...
 
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""

@@ -14,6 +14,7 @@ from router.core import messages as m
 from router.core.counters import Timeline
 from router.core.directory import SubscriptionEntry, outgoing_tags
 from router.core.intervals import IntervalSet, Range, union
+from router.core.large import Sending
 from router.core.log import RunList, Segments
 from router.core.ports import Outcome
 from router.core.publisher import IngressRun, Publisher
@@ -44,9 +45,16 @@ class Records:
         self.kept_bytes = 0
         self.counters = address.counters
         self.taken_at = Timeline()
+        self.large: dict[int, Sending] = {}  # by position: records whose payload has passed through (protocol 6.12)
+        self.unfinished = IntervalSet()  # of these, those whose last part has not come
 
     def handlers(self) -> m.Handlers:
-        return {m.Accept: self.on_accept, m.AcceptSync: self.on_accept_sync, m.Reason: self.on_reason}
+        return {
+            m.Accept: self.on_accept,
+            m.AcceptSync: self.on_accept_sync,
+            m.Reason: self.on_reason,
+            m.Taken: self.on_taken,
+        }
 
     # -------------------------------------------------------------------------------------------------------- transfers
 
@@ -58,9 +66,11 @@ class Records:
         payloads: list[bytes],
         settled: bool,
         message_format: int,
+        begins: bool = False,
     ) -> None:
         """Takes transfers of a publisher that is ready (protocol 6.1): settled ones pass through (protocol 6.9), and an
-        address without subscriptions may release them at once (protocol 6.10)."""
+        address without subscriptions may release them at once (protocol 6.10). begins: the first part of a large one
+        (protocol 6.12)."""
         core, address = self.core, self.address
         outgoing = outgoing_tags(publisher.prefix, tags)
         if settled:
@@ -82,7 +92,7 @@ class Records:
                     publisher.sent_new = True
         if publisher.tags is not None:
             if not publisher.tags.isdisjoint(outgoing) or len(set(outgoing)) < len(outgoing):
-                self._take_repeats(publisher, first_id, outgoing, payloads, message_format)
+                self._take_repeats(publisher, first_id, outgoing, payloads, message_format, begins)
                 return
             publisher.tags.update(outgoing)
         nobody = not self.subscriptions and address.config.no_subscribers == "release"
@@ -92,10 +102,16 @@ class Records:
             self.counters.released += len(tags)
             publisher.port.outcome(first_id, first_id + len(tags) - 1, Outcome.RELEASED, 0, publisher.mode_first)
             return
-        self._append(publisher, first_id, outgoing, payloads, message_format)
+        self._append(publisher, first_id, outgoing, payloads, message_format, begins)
 
     def _append(
-        self, publisher: Publisher, first_id: int, tags: list[bytes], payloads: list[bytes], message_format: int
+        self,
+        publisher: Publisher,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        message_format: int,
+        begins: bool,
     ) -> None:
         log = self.log
         start = log.append(tags, payloads)
@@ -111,9 +127,70 @@ class Records:
         publisher.undone_bytes += size
         self.core.payload_bytes += size
         self.undone.add(start, stop)
-        if self.core.feeding and self.address.feeds.queues:  # first: it holds back what nobody else does
+        if begins:
+            self._begin(publisher, start)
+        elif self.core.feeding and self.address.feeds.queues:  # first: it holds back what nobody else does
             self.address.feeds.take(publisher, start, tags, payloads, message_format)
         self._spread(publisher, start, stop, message_format, tags, payloads)
+
+    # ------------------------------------------------------------------------------------------------- large deliveries
+
+    def _begin(self, publisher: Publisher, position: int) -> None:
+        """The payload of a large record passes through, and is not kept (protocol 6.12)."""
+        size = self.log.free(position, position + 1)
+        publisher.undone_bytes -= size
+        self.core.payload_bytes -= size
+        publisher.unfinished = position
+        self.unfinished.add(position, position + 1)
+        self.large[position] = Sending(publisher, size)
+
+    def add_part(self, publisher: Publisher, payload: bytes, last: bool) -> None:
+        """The next part of the publisher's large delivery; nothing if that is settled already, or was a repeat."""
+        position = publisher.unfinished
+        if position is None:
+            return
+        sending = self.large[position]
+        sending.sent += len(payload)
+        self.counters.received_bytes += len(payload)
+        homes = tuple([home for home in sending.homes if position in self.awaited.get(home, ())])
+        if homes:
+            self.core.multicast(homes, m.Part(self.address.name, position, last, payload))
+        if last:
+            publisher.unfinished = None
+            self.check(self.unfinished.remove(position, position + 1))
+
+    def on_taken(self, sender: str, message: m.Taken) -> None:
+        sending = self.large.get(message.position)
+        if sending is not None and sender in sending.taken:
+            sending.taken[sender] = message.size
+            self.core.window_changed(sending.publisher)
+
+    def ahead(self, publisher: Publisher) -> int:
+        """Returns how much the publisher has sent of large deliveries that subscriptions have not been sent
+        (protocol 6.12)."""
+        ahead = 0
+        for position, sending in self.large.items():
+            if sending.publisher is publisher and position in self.undone:
+                taken = [sending.taken[home] for home in sending.homes if position in self.awaited.get(home, ())]
+                if not taken and any(position in entry.owed for entry in self.owing):
+                    taken = [0]  # nobody gets it now, and it has to come again
+                ahead += sending.sent - min(taken, default=sending.sent)
+        return ahead
+
+    def lacks_payload(self, publisher: Publisher, entry: SubscriptionEntry) -> bool:
+        """Says whether the subscription cannot get the publisher's stream from here: it would begin in the middle of a
+        large delivery, or it is owed one whose payload has passed through (protocol 6.12)."""
+        return publisher.unfinished is not None or any(
+            sending.publisher is publisher and position in entry.owed for position, sending in self.large.items()
+        )
+
+    def _forget_large(self, start: int, stop: int) -> None:
+        for position in [each for each in self.large if start <= each < stop]:
+            publisher = self.large.pop(position).publisher
+            if publisher.unfinished == position:
+                publisher.unfinished = None
+                self.address.turns.look()
+            self.core.window_changed(publisher)
 
     def _spread(
         self,
@@ -133,6 +210,7 @@ class Records:
         if publisher.destinations:
             name = self.address.name
             data = m.Data(name, publisher.publisher_id, publisher.term, start, message_format, False, tags, payloads)
+            data.open = start in self.large
             self.core.multicast(publisher.destinations, data)
         elif not publisher.uncovered:
             self.check([(start, stop)])
@@ -156,14 +234,20 @@ class Records:
         publisher.runs.append(first_id, run)
 
     def _take_repeats(
-        self, publisher: Publisher, first_id: int, tags: list[bytes], payloads: list[bytes], message_format: int
+        self,
+        publisher: Publisher,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        message_format: int,
+        begins: bool,
     ) -> None:
         """A transfer with the tag of an existing record is a repeat: it gets that record's outcome (protocol 6.1)."""
         assert publisher.tags is not None
         for i, (tag, payload) in enumerate(zip(tags, payloads, strict=True)):
             if tag not in publisher.tags:
                 publisher.tags.add(tag)
-                self._append(publisher, first_id + i, [tag], [payload], message_format)
+                self._append(publisher, first_id + i, [tag], [payload], message_format, begins)
                 continue
             position = self.find(publisher, tag)
             if position is None:
@@ -234,6 +318,8 @@ class Records:
     def check(self, ranges: list[Range]) -> None:
         """Makes those of these undone positions done that are in no set any more (protocol 6.5); they have just been
         removed from one. Without subscriptions the address may hold them instead (protocol 6.10)."""
+        for sending in self.large.values():
+            self.core.window_changed(sending.publisher)
         if not ranges or not self.core.may_accept(self.address):
             return
         if self.address.feeds.late:
@@ -260,7 +346,7 @@ class Records:
         self.check(list(self.undone))
 
     def _blockers(self) -> list[IntervalSet]:
-        blockers = [*self.awaited.values(), *self.address.feeds.awaited.values()]
+        blockers = [*self.awaited.values(), *self.address.feeds.awaited.values(), self.unfinished]
         for entry in list(self.owing):
             if entry.owed:
                 blockers.append(entry.owed)
@@ -341,6 +427,8 @@ class Records:
         (protocol 6.6)."""
         if publisher.held:
             publisher.forget_held(first, last)
+        if publisher.held_parts:
+            publisher.held_parts = [part for part in publisher.held_parts if not first <= part.delivery_id <= last]
         for low, high in publisher.live.remove(first, last + 1):
             for run, a, b in publisher.runs.pieces(low, high):
                 self._settle_run(publisher, run, run.start + a, run.start + b)
@@ -390,6 +478,8 @@ class Records:
                 self.rejected.pop(position, None)
                 self.reasons.pop(position, None)
                 publisher.repeats.pop(position, None)
+        if self.large:
+            self._forget_large(start, stop)
         self.core.payload_bytes -= self.log.forget(start, stop)
         run.live -= stop - start
         if not run.live and (run is not self.runs.runs[-1] or publisher.dropped):  # the last one may grow
@@ -531,6 +621,9 @@ class Records:
         assert sum(p.undone_bytes for p in publishers) == sum(self.log.size(a, b) for a, b in self.undone)
         assert self.kept_bytes == sum(self.log.size(a, b) for a, b in self.kept)
         assert not any(self.undone.overlap(start, stop) for start, stop in self.kept), "kept records are not done"
+        unfinished = [publisher.unfinished for publisher in publishers if publisher.unfinished is not None]
+        assert self.unfinished == IntervalSet([(position, position + 1) for position in sorted(unfinished)])
+        assert all(each.publisher in publishers for each in self.large.values())
         self._check_owed()
 
     def _check_owed(self) -> None:
@@ -540,7 +633,8 @@ class Records:
             entry.check_invariants(self.log.end)
             assert entry in self.owing or not (entry.owed or entry.syncing), f"{entry.name} is not in `owing`"
         fed = self.address.feeds.awaited.values()
-        holders = [*self.awaited.values(), *fed, *(s for entry in self.owing for s in (entry.owed, entry.syncing))]
+        owed = [each for entry in self.owing for each in (entry.owed, entry.syncing)]
+        holders = [*self.awaited.values(), *fed, self.unfinished, *owed]
         held_up = IntervalSet(union(holders).overlap(0, self.log.end))
         assert held_up.within(self.undone), f"a done record is awaited: undone {self.undone}, awaited {held_up}"
         if self.core.may_accept(self.address) and (

@@ -97,6 +97,9 @@ class Streams:
             for publisher in chain.from_iterable(ingress.proving.values()):
                 publisher.proof_outdated = True
         for publisher in list(ingress.publishers.values()):
+            if self.address.records.lacks_payload(publisher, entry):
+                ingress.ask_again(publisher)
+                continue
             publisher.uncovered[entry] = None
             if history:
                 publisher.needs_question[entry.name] = publisher.questions_asked + 1

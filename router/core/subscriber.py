@@ -13,15 +13,24 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from router.core.counters import age_s
 from router.core.directory import PublisherEntry
 from router.core.intervals import OPEN, IntervalSet, Range, count
 from router.core.irregular import Irregular, Resume, State
+from router.core.large import Body, Partial
 from router.core.log import Run, RunList
 from router.core.messages import JoinKind, SubscriptionName
-from router.core.ports import NEVER_EXPIRES_S, ExpiryPolicy, MapState, SubscriberAttach, SubscriberPort, Term
+from router.core.ports import (
+    NEVER_EXPIRES_S,
+    ExpiryPolicy,
+    MapState,
+    PartsPort,
+    SubscriberAttach,
+    SubscriberPort,
+    Term,
+)
 from router.core.presettled import PreSettledQueue
 from router.core.reports import REPORT_PIECE, at_once
 from router.core.selecting import Selecting, accept_expired, has_expired
@@ -69,6 +78,8 @@ class Subscriber:
         "marks",
         "name",
         "owes",
+        "partial",
+        "parts_port",
         "port",
         "presettled",
         "rejected",
@@ -95,6 +106,7 @@ class Subscriber:
         self.address = address
         self.deliveries = address.deliveries
         self.port = port
+        self.parts_port = cast("PartsPort", port) if attach.takes_parts else None
         self.name: SubscriptionName = (attach.container, attach.name)
         self.term = term
         self.data = address.data_on_the_wire(attach.data)
@@ -144,6 +156,7 @@ class Subscriber:
         self.released: list[Irregular] = []  # then these, in order
         self.sync_queue: deque[Irregular] = deque()  # then what SYNC brought, then the log
         self.filled_placeholders: dict[int, Irregular] = {}  # by DATA: they go out in their place in the log
+        self.partial: Partial | None = None  # its link is in the middle of it (protocol 6.12)
         # at most once
         self.presettled = PreSettledQueue(address.core, address.counters)
 
@@ -237,6 +250,8 @@ class Subscriber:
         if not self.answered:
             return
         deliveries = self.deliveries
+        if self.partial is not None and not self._go_on(self.partial):
+            return
         if self.selecting is not None:
             deliveries.ready[self] = None  # for what it does not want it answers without credit, too
             self.selecting.select(self)
@@ -280,7 +295,7 @@ class Subscriber:
 
     def _room_left(self, room: int, sent: int) -> int:
         """Returns how many more may be sent: a message larger than a frame takes more than its own place."""
-        return min(room - sent, self.port.capacity())
+        return min(room - sent, self.port.capacity()) if self.partial is None else 0
 
     def _send_next(self, limit: int, room: int, cache: dict[object, object]) -> int:
         """Sends the next stretch of the log below `limit`, and moves the cursor. Returns how many were sent."""
@@ -300,6 +315,10 @@ class Subscriber:
         if stop - start > room:
             stop = start + room
         log = self.deliveries.log
+        if log.bodies:
+            stop = min([stop, *[each for each in log.bodies if each > start]])
+            if start in log.bodies:
+                stop = start + 1
         message_format = 0
         if log.mixed:
             ((run, _, high),) = log.runs.pieces(start, stop)[:1]
@@ -309,12 +328,24 @@ class Subscriber:
             stop = accept_expired(self, start, stop, message_format)
             if stop == start:
                 return 0
+        if start in log.bodies:
+            self._begin_large(log.bodies[start], start, None, message_format)
+            return 1
         self._send_log(start, stop, message_format, cache)
         return stop - start
 
     def _send_log(self, start: int, stop: int, message_format: int, cache: dict[object, object]) -> None:
         tags, payloads = self.deliveries.log.slices(start, stop, cache)
-        first_id = self.port.send(tags, payloads, message_format, self.settled_mode, start, cache)
+        self._note_sent(start, stop, self.port.send(tags, payloads, message_format, self.settled_mode, start, cache))
+        if self.settled_mode:
+            self._accept_sent(start, stop)
+
+    def _accept_sent(self, start: int, stop: int) -> None:
+        """Accepts what is written (protocol 6.9)."""
+        self.settled_on_wire.add(start, stop)
+        self.deliveries.release_tokens(self.owes.remove(start, stop), self)
+
+    def _note_sent(self, start: int, stop: int, first_id: int) -> None:
         self.cursor = stop
         self.unsettled.add(start, stop)
         runs = self.sent_ids.runs
@@ -325,9 +356,102 @@ class Subscriber:
             run = SentRun(start, stop, first_id)
             self.sent_ids.append(first_id, run)
             self.sent_positions.append(start, run)
-        if self.settled_mode:  # protocol 6.9: accepts when written
-            self.settled_on_wire.add(start, stop)
-            self.deliveries.release_tokens(self.owes.remove(start, stop), self)
+
+    # -------------------------------------------------------------------------------------------- large deliveries
+
+    def taken(self, position: int, body: Body) -> int:
+        """Returns how many bytes of the large delivery at this log position it needs no more (protocol 6.12)."""
+        if self.partial is not None and self.partial.body is body:
+            return self.partial.offset
+        delivery = self.bound.get(position)
+        if delivery is None:
+            waits = position in self.owes and position >= self.cursor
+        elif delivery.state is State.RELEASED:
+            waits = delivery.payload is not None
+        else:
+            waits = delivery.resume is Resume.FILLED
+        return 0 if waits else body.end
+
+    def _begin_large(self, body: Body, position: int, delivery: Irregular | None, message_format: int) -> None:
+        """Begins a large delivery. Until its last part is written nothing else goes out (AMQP 2.6.14)."""
+        port, state, failures = self.parts_port, None, 0
+        assert port is not None
+        if delivery is None:
+            tag = self.deliveries.log.segments.tags(position, position + 1)[0]
+        else:
+            tag, delivery.payload = delivery.tag, None
+            if delivery.resume is Resume.FILLED:
+                delivery.resume, state = Resume.NOTHING, MapState.UNDECIDED
+            else:
+                delivery.state, failures = State.SENT, delivery.failures
+        settled = self.settled_mode and delivery is None
+        delivery_id, offset = port.begin(tag, body.head, message_format, settled, state, failures)
+        self.partial = Partial(body, position, delivery, delivery_id, offset)
+        if delivery is None:
+            self._note_sent(position, position + 1, delivery_id)
+        else:
+            self.set_delivery_id(delivery, delivery_id)
+        self._go_on(self.partial)
+
+    def _go_on(self, partial: Partial) -> bool:
+        """Writes of a large delivery what has come and has room. Says whether its link is free for others."""
+        body, port = partial.body, self.parts_port
+        assert port is not None
+        most = self.selecting.selection.most_bytes if self.selecting is not None else 0
+        while True:
+            if most and body.end > most:
+                self._refuse_large(partial)
+                return True
+            room = port.part_capacity()
+            piece = body.read(partial.offset, room) if room > 0 else b""
+            partial.offset += len(piece)
+            last = body.complete and partial.offset == body.end
+            if not piece and not last:
+                return False
+            port.add(piece, more=not last)
+            self.deliveries.moved(body)
+            if last:
+                self.partial = None
+                self._end_large(partial)
+                return True
+
+    def _end_large(self, partial: Partial) -> None:
+        """Its last part is written; an outcome that has come before counts now."""
+        if partial.delivery is not None and self.settled_mode:
+            self.deliveries.accept_irregular(self, partial.delivery, False, True)
+        elif self.settled_mode:
+            self._accept_sent(partial.position, partial.position + 1)
+        elif partial.early is not None:
+            outcome, settled = partial.early
+            self.deliveries.disposition(self, partial.delivery_id, partial.delivery_id, outcome, settled)
+
+    def abort_large(self) -> None:
+        """The large delivery that its link is in the middle of is void (protocol 6.12)."""
+        partial, self.partial = self.partial, None
+        assert partial is not None
+        assert self.parts_port is not None
+        self.parts_port.abort()
+        if partial.delivery is None:
+            self.unsettled.remove(partial.position, partial.position + 1)
+        else:
+            self.clear_delivery_id(partial.delivery)
+        self.deliveries.core.touch(self.address)
+
+    def void(self, start: int, stop: int) -> bool:
+        """Aborts a large delivery at these log positions that is not known by tag. Says whether there was one."""
+        partial = self.partial
+        if partial is None or partial.delivery is not None or not start <= partial.position < stop:
+            return False
+        self.abort_large()
+        return True
+
+    def _refuse_large(self, partial: Partial) -> None:
+        """It exceeds what the subscription takes: that counts as rejected by it (protocol 6.4.7)."""
+        self.abort_large()
+        if partial.delivery is None:
+            self.deliveries.refuse_large(self, partial.position)
+        else:
+            self.deliveries.accept_irregular(self, partial.delivery, True, False)
 
     def _skip_known(self, start: int, stop: int) -> int:
         """Passes over positions that are known by tag, but for placeholders that wait in their place (protocol 7.6).
@@ -337,7 +461,7 @@ class Subscriber:
             waiting = next(iter(self.filled_placeholders))  # they were noted in order
             if start <= waiting < stop:
                 stop = waiting + 1
-                self._resume(self.filled_placeholders.pop(waiting))
+                self._send_or_begin(self.filled_placeholders.pop(waiting))
                 sent = 1
         self.skip.remove(start, stop)
         self.cursor = stop
@@ -349,7 +473,10 @@ class Subscriber:
         while room > 0 and self.to_resume:
             delivery = self.to_resume.popleft()
             # a placeholder lacks payload once its ingress is lost
-            if delivery.resume not in (Resume.NOTHING, Resume.PLACEHOLDER):
+            if delivery.resume is Resume.FILLED:
+                self._send_or_begin(delivery)
+                room = self._room_left(room, 1)
+            elif delivery.resume not in (Resume.NOTHING, Resume.PLACEHOLDER):
                 self._resume(delivery)
                 room = self._room_left(room, 1)
         if self.to_resume or self.resumes_only:
@@ -357,12 +484,7 @@ class Subscriber:
         while room > 0 and self.released:
             delivery = self.released.pop(0)
             if delivery.state is State.RELEASED and not has_expired(self, delivery):
-                assert delivery.payload is not None
-                delivery.state = State.SENT
-                delivery_id = self.port.redeliver(
-                    delivery.tag, delivery.payload, delivery.message_format, delivery.failures
-                )
-                self.set_delivery_id(delivery, delivery_id)
+                self._send_or_begin(delivery)
                 room = self._room_left(room, 1)
         while room > 0 and self.sync_queue:
             delivery = self.sync_queue[0]
@@ -398,6 +520,23 @@ class Subscriber:
             else:
                 self.set_delivery_id(delivery, first_id + i)
         return len(batch)
+
+    def _send_or_begin(self, delivery: Irregular) -> None:
+        """Sends a delivery that is known by tag, with its payload; a large one as its parts come."""
+        body = self.deliveries.log.bodies.get(delivery.position)
+        if body is not None:
+            self._begin_large(body, delivery.position, delivery, delivery.message_format)
+        else:
+            self._send_again(delivery)
+
+    def _send_again(self, delivery: Irregular) -> None:
+        if delivery.state is not State.RELEASED:
+            self._resume(delivery)
+            return
+        assert delivery.payload is not None
+        delivery.state = State.SENT
+        delivery_id = self.port.redeliver(delivery.tag, delivery.payload, delivery.message_format, delivery.failures)
+        self.set_delivery_id(delivery, delivery_id)
 
     def _resume(self, delivery: Irregular) -> None:
         resume, delivery.resume = delivery.resume, Resume.NOTHING

@@ -32,6 +32,7 @@ from amqp10.events import (
     SessionBegun,
     SessionEnded,
     SessionFlow,
+    TransferPart,
     Transfers,
 )
 from amqp10.link import Link
@@ -423,8 +424,7 @@ class ClientConnection:
                 sending = (AnonymousLink if anonymous else PublisherLink)(self, link, publisher, modes)
                 link.context = sending
                 self.ports[sending] = None
-                if self.router.windows_closed:
-                    self.router.close_window(link.session)
+                self.router.windows_changed(link.session)
                 if isinstance(sending, AnonymousLink):
                     sending.open()
                 else:
@@ -435,6 +435,7 @@ class ClientConnection:
                     remote, self.container, self.config, self.router.token, self.identity, managed=managed
                 )
                 admission.check_map(self, subscriber, len(remote.unsettled or ()), now)
+                subscriber.takes_parts = not subscriber.browses
                 strip(remote)
                 receiving = (BrowserLink if subscriber.browses else SubscriberLink)(self, link, subscriber, modes)
                 link.context = receiving
@@ -461,6 +462,11 @@ class ClientConnection:
         port = event.link.context
         if port is not None and not port.detached:
             port.on_resumed_transfer(event, now)
+
+    def _part(self, event: TransferPart, now: float) -> None:
+        port = event.link.context
+        if port is not None and not port.detached:
+            port.on_part(event, now)
 
     def _flow(self, event: LinkFlow, now: float) -> None:
         port = event.link.context
@@ -560,7 +566,7 @@ def _as_fields(info: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 # After these events the engine's own output is flows, which can wait; the core's output marks its connections itself.
-_QUIET: Final = frozenset((Transfers, Dispositions))
+_QUIET: Final = frozenset((Transfers, TransferPart, Dispositions))
 
 _HANDLERS: Final[dict[type, Callable[[ClientConnection, Any, float], None]]] = {
     ConnectionOpened: ClientConnection._opened,
@@ -572,6 +578,7 @@ _HANDLERS: Final[dict[type, Callable[[ClientConnection, Any, float], None]]] = {
     LinkAttached: ClientConnection._nothing,
     LinkFlow: ClientConnection._flow,
     Transfers: ClientConnection._transfers,
+    TransferPart: ClientConnection._part,
     ResumedTransfer: ClientConnection._resumed_transfer,
     Dispositions: ClientConnection._dispositions,
     LinkDetached: ClientConnection._detached,

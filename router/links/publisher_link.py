@@ -13,15 +13,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from amqp10.errors import INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED, RESOURCE_LIMIT_EXCEEDED, DecodeError
-from amqp10.events import Dispositions, LinkFlow, ResumedTransfer, Transfers
+from amqp10.events import Dispositions, LinkFlow, ResumedTransfer, TransferPart, Transfers
 from amqp10.outcomes import ACCEPTED, RELEASED, DeliveryState, Error, Rejected
 from amqp10.performatives import RCV_SECOND
 from amqp10.receiver import ReceiverLink
-from amqp10.sections import with_message_annotations, with_true_annotation
+from amqp10.sections import SectionWalk, with_message_annotations, with_true_annotation
 from amqp10.types import Symbol, UInt
 from router import names
 from router.config import is_dynamic
-from router.core.ports import Outcome, PublisherAttach, Term
+from router.core.ports import Outcome, Part, PublisherAttach, Term
 from router.core.waiting import Waiting
 from router.links.credit import Credit
 from router.links.expiry import with_expiry
@@ -47,11 +47,14 @@ class PublisherLink:
         "_expires",
         "_modes",
         "_publisher",
+        "_streams",
+        "_walk",
         "_window",
         "attach",
         "connection",
         "credit",
         "detached",
+        "held_back",
         "link",
         "paused",
         "proof",
@@ -74,6 +77,12 @@ class PublisherLink:
         self._modes = modes
         self._expires = connection.config.address(attach.address).expire
         self._publisher = publisher_annotation(attach.container, attach.name)
+        self._walk = SectionWalk()  # through the large delivery that is coming
+        self.held_back = False
+        config = connection.config
+        joins = config.address(attach.address).type != "topic" or attach.address in dict(config.mqtt_topics).values()
+        bounded = connection.connection.settings.window_bytes > 0  # it was connected since the file says so
+        self._streams = bounded and config.stream_above > 0 and not joins and modes.guarantee == "exactly-once"
 
     # --- PublisherPort: what the core says
 
@@ -92,10 +101,13 @@ class PublisherLink:
             ),
             snd_settle_mode=self._modes.snd,
             rcv_settle_mode=self._modes.rcv,
-            max_message_size=self.connection.connection.settings.max_message_size,
+            max_message_size=0 if self._streams else self.connection.connection.settings.max_message_size,
         )
         if not answered:
             return
+        if self._streams:
+            self.link.part_size = self.connection.config.stream_above
+            self.link.max_message_size = self.connection.connection.settings.max_message_size  # of what is joined
         # protocol 5.1: a flow with echo, with or without credit; a publisher that answers it has read our attach
         before = self.link.delivery_count
         self.proof.start(self.connection.now, threshold=before, seen=(before,))
@@ -113,6 +125,10 @@ class PublisherLink:
         if not self.paused:
             self.credit.window(messages, size)
         self.grant()
+
+    def hold_back(self, held: bool) -> None:
+        self.held_back = held
+        self.connection.router.windows_changed(self.link.session)
 
     def waiting(self, waiting: Waiting | None) -> None:
         link = self.link
@@ -186,6 +202,36 @@ class PublisherLink:
         if error is not None and not self.detached:
             tag = event.tags[len(tags)].hex()
             self.detach_with_error(error.condition, f"delivery {tag} is no message: {error}", now)
+
+    def on_part(self, event: TransferPart, now: float) -> None:
+        """Of a large delivery (protocol 6.12)."""
+        payload, first = event.payload, not event.offset
+        if first:
+            self.credit.sizes.observe([payload])
+            if self.proof.open:
+                self._evidence(self.proof.transfer(self.link.delivery_count), now)
+            if self.detached or self.detach_over_memory(now):
+                return
+        if is_unknown(event.state):
+            text = f"delivery {event.tag.hex()}: its state is none of AMQP's delivery-states; there are no transactions"
+            self.detach_with_error(NOT_IMPLEMENTED, text, now)
+            return
+        try:
+            if first:
+                self._walk = SectionWalk()
+                payload = self._walk.begin(payload, names.PUBLISHER_ANNOTATION, self._publisher)
+                if self._expires:
+                    payload = with_expiry([payload], self.connection.core.clock_us() // 1000)[0]
+            elif not event.aborted:
+                self._walk.go_on(payload, last=not event.more)
+        except DecodeError as error:
+            text = f"delivery {event.tag.hex()}: {error}; what is before the body has to be in its first bytes"
+            self.detach_with_error(error.condition, text, now)
+            return
+        part = Part(event.delivery_id, event.tag, payload, first, not event.more, event.aborted)
+        self.connection.core.part(self, part, now)
+        if event.settled and not event.aborted and not event.more:
+            self.connection.core.publisher_settled(self, event.delivery_id, event.delivery_id, now)
 
     def detach_over_memory(self, now: float) -> bool:
         """protocol 6.8: at the limit windows close and credit is withdrawn; at twice the limit publishers are
@@ -334,6 +380,8 @@ class PublisherLink:
         self.credit_withheld = True
         self.proof.open = False
         self.connection.unwatch(self)
+        if self.held_back:
+            self.hold_back(False)
 
 
 def state_of(outcome: Outcome, rejected: int, address: str, why: bytes = b"") -> DeliveryState:

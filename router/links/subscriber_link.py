@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from amqp10.errors import NOT_IMPLEMENTED
 from amqp10.events import Dispositions, LinkFlow
-from amqp10.sections import with_failures
+from amqp10.sections import header_with_failures, with_failures
 from amqp10.sender import SenderLink
 from amqp10.session import Session
 from router.core.ports import MapState, Outcome, SubscriberAnswer, SubscriberAttach, Term
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_BURST: Final = 1_024  # transfers per write
 MAX_BURST_BYTES: Final = 4 << 20  # per write, estimated from earlier sizes: unread output may exceed its mark by this
+
+PART_OUTPUT: Final = 256 << 10  # bytes of output that wait, above which no more of a large delivery is written
 
 
 class Loss(IntEnum):
@@ -227,6 +229,42 @@ class SubscriberLink:
         if not message_format:
             payload = with_failures(payload, delivery_count)
         return self.link.send([tag], [payload], message_format=message_format)
+
+    def begin(
+        self, tag: bytes, head: bytes, message_format: int, settled: bool, state: MapState | None, failures: int
+    ) -> tuple[int, int]:
+        self._wrote(1)
+        again = failures > 0 or state is not None
+        self.counters.delivered += not settled
+        self.counters.delivered_settled += settled
+        self.counters.redelivered += again
+        header, taken = b"", 0
+        if failures:
+            self.link.write_dispositions()  # protocol 6.4: the old delivery of this tag is settled first
+            header, taken = header_with_failures(head, failures)
+        told = None if state is None else MAP_STATES[state]
+        delivery_id = self.link.begin(
+            tag, header, settled=settled, message_format=message_format, resume=state is not None, state=told
+        )
+        return delivery_id, taken
+
+    def part_capacity(self) -> int:
+        if self.detached:
+            return 0
+        if self.connection.output_paused or self.connection.connection.output_size > PART_OUTPUT:
+            self.connection.wait_for_output(self)
+            return 0
+        return self.link.part_capacity()
+
+    def add(self, payload: bytes, *, more: bool) -> None:
+        self.counters.delivered_bytes += len(payload)
+        self.link.add(payload, more=more)
+        self.connection.output_ready()
+
+    def abort(self) -> None:
+        if not self.link.detached:
+            self.link.abort()
+            self.connection.output_ready()
 
     def settle(self, first_id: int, last_id: int, at_once: bool = False) -> None:
         self.link.dispose(first_id, last_id, None, True)

@@ -18,6 +18,7 @@ from router.core.intervals import OPEN
 from router.core.messages import (
     Accept,
     AcceptSync,
+    Again,
     Assign,
     Browse,
     Browsed,
@@ -44,6 +45,7 @@ from router.core.messages import (
     Message,
     Note,
     Orphan,
+    Part,
     PeerProtocolError,
     Pub,
     PubAck,
@@ -59,6 +61,8 @@ from router.core.messages import (
     Stopped,
     SubscriptionNews,
     Sync,
+    Taken,
+    Turn,
 )
 from router.peers.fields import (
     F64,
@@ -83,7 +87,8 @@ from router.peers.fields import (
 
 LARGE: Final = 16 * 1024  # bytes of a payload that is a part of its own
 _ASSIGN = struct.Struct(">Q?IQI")  # round, held, failures, position, message format
-_DATA = struct.Struct(">QI?I")  # position, message format, settled, how many
+_DATA = struct.Struct(">QIBI")  # position, message format, 1 settled or 2 open, how many
+_PART = struct.Struct(">Q?")  # position, last
 
 
 def _encode_hello(m: Hello) -> bytes:
@@ -197,18 +202,31 @@ def _decode_sync(r: Reader, address: str) -> Sync:
 
 
 def _encode_data(m: Data) -> list[bytes]:
-    head = _DATA.pack(m.position, m.message_format, m.settled, len(m.tags))
+    head = _DATA.pack(m.position, m.message_format, m.settled + 2 * m.open, len(m.tags))
     fields = [write_string(m.address), m.publisher, write_term(m.term), head, write_tags(m.tags)]
     return [*fields, write_payload_lengths(m.payloads), *m.payloads]
 
 
 def _decode_data(r: Reader, address: str) -> Data:
     publisher, term = r.publisher(), r.term()
-    position, message_format, settled, n = r.fields(_DATA)
+    position, message_format, flags, n = r.fields(_DATA)
     tags = r.tags()
     if len(tags) != n or not n or position + n >= OPEN:
         raise PeerProtocolError(f"DATA of {n} messages at {position} with {len(tags)} tags")
-    return Data(address, publisher, term, position, message_format, bool(settled), tags, r.payloads(n))
+    settled, is_open = flags == 1, flags == 2
+    if flags > 2 or (is_open and n > 1):
+        raise PeerProtocolError(f"DATA of {n} messages with flags {flags}")
+    return Data(address, publisher, term, position, message_format, settled, tags, r.payloads(n), is_open)
+
+
+def _encode_part(m: Part) -> list[bytes]:
+    payloads = [m.payload]
+    return [write_string(m.address), _PART.pack(m.position, m.last), write_payload_lengths(payloads), *payloads]
+
+
+def _decode_part(r: Reader, address: str) -> Part:
+    position, last = r.fields(_PART)
+    return Part(address, position, last, r.payloads(1)[0])
 
 
 def _encode_assign(m: Assign) -> list[bytes]:
@@ -342,9 +360,15 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Reason, _RANGES, _BINARY),
     _in_order(Browse, _U64, _U64, _U64),
     (Browsed, _encode_browsed, _decode_browsed),
+    (Part, _encode_part, _decode_part),
+    _in_order(Taken, _U64, _U64),
+    _in_order(Again, _PUBLISHER, _TERM),
+    _in_order(Turn, _FLAG, _FLAG),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
-_WITH_PAYLOADS: Final = [bytes([kind]) for kind, (cls, _, _) in enumerate(_KINDS) if cls in (Data, Assign, Browsed)]
+_WITH_PAYLOADS: Final = [
+    bytes([kind]) for kind, (cls, _, _) in enumerate(_KINDS) if cls in (Data, Assign, Browsed, Part)
+]
 _DECODERS: Final = [decoder for _, _, decoder in _KINDS]
 
 
@@ -360,10 +384,11 @@ def encode_parts(message: Message) -> Encoded:
     body = encoder(message)
     if isinstance(body, bytes):
         return kind + body
-    assert isinstance(message, Data | Assign | Browsed)
-    if max(map(len, message.payloads), default=0) < LARGE:
+    assert isinstance(message, Data | Assign | Browsed | Part)
+    payloads = [message.payload] if isinstance(message, Part) else message.payloads
+    if max(map(len, payloads), default=0) < LARGE:
         return b"".join([kind, *body])
-    first = len(body) - len(message.payloads)
+    first = len(body) - len(payloads)
     return [b"".join([kind, *body[:first]]), *filter(None, body[first:])]
 
 

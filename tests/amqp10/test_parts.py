@@ -45,14 +45,14 @@ def streaming(size: int = 4, **server: Any) -> tuple[Wire, ReceiverLink]:
 
 def test_a_large_delivery_is_passed_on_while_it_arrives() -> None:
     wire, link = streaming(4)
-    assert wire.send(transfer(0, more=True, message_format=7), b"ab") == [], "it may still be a small one"
+    assert wire.send(transfer(0, more=True), b"ab") == [], "it may still be a small one"
     assert wire.server.incomplete_size == 2 + CHUNK_OVERHEAD
     (first,) = wire.send(Transfer(0, more=True), b"cde")
-    assert first == TransferPart(link, 0, b"tag", b"abcde", 0, True, False, False, None, False, 7)
+    assert first == TransferPart(link, 0, b"tag", b"abcde", 0, True, False, False, None, False, 0)
     assert wire.server.incomplete_size == 0, "nothing is held of it"
     assert parts(wire.send(Transfer(0, more=True), b"f")) == [(5, b"f", True)]
     (last,) = wire.send(Transfer(0, settled=True), b"gh")
-    assert last == TransferPart(link, 0, b"tag", b"gh", 6, False, False, True, None, False, 7)
+    assert last == TransferPart(link, 0, b"tag", b"gh", 6, False, False, True, None, False, 0)
     assert link.delivery_count == 1
     assert len(link.session.incoming.unsettled) == 0
     assert only(wire.send(transfer(1), b"a small one"), Transfers).payloads == [b"a small one"]
@@ -63,6 +63,13 @@ def test_a_small_delivery_in_several_frames_comes_whole() -> None:
     wire, link = streaming(100)
     wire.send(transfer(0, more=True), b"a")
     assert wire.send(Transfer(0), b"b" * 99) == [Transfers(link, 0, [b"tag"], [b"a" + b"b" * 99], False, 0)]
+
+
+@pytest.mark.parametrize("fields", [{"settled": True}, {"message_format": 7}])
+def test_one_that_begins_settled_or_is_of_another_format_is_joined(fields: dict[str, Any]) -> None:
+    wire, _ = streaming(4)
+    assert wire.send(transfer(0, more=True, **fields), b"abcde") == []
+    assert only(wire.send(Transfer(0), b"f"), Transfers).payloads == [b"abcdef"]
 
 
 @pytest.mark.parametrize("first", [b"abcde", b"a"])
@@ -120,10 +127,15 @@ def test_parts_say_what_they_resume_and_in_which_state() -> None:
     assert (first.resume, first.state) == (True, Received(3, 17))
 
 
-def test_the_largest_message_and_the_rules_of_a_delivery_hold_for_parts() -> None:
-    wire, _ = streaming(1, max_message_size=10)
+def test_the_largest_message_is_that_of_joined_ones() -> None:
+    wire, _ = streaming(4, max_message_size=10)
     wire.send(transfer(0, more=True), b"12345678")
+    assert parts(wire.send(Transfer(0), b"9ab")) == [(8, b"9ab", False)]
+    wire.send(transfer(1, more=True, settled=True), b"12345678")
     detached_with(wire.send(Transfer(0, more=True), b"9ab"), MESSAGE_SIZE_EXCEEDED)
+
+
+def test_the_rules_of_a_delivery_hold_for_parts() -> None:
     wire, _ = streaming(1)
     wire.send(transfer(0, more=True), b"a")
     detached_with(wire.send(transfer(1, b"other"), b"b"), NOT_ALLOWED)

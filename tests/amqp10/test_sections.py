@@ -18,6 +18,7 @@ from amqp10.sections import (
     Header,
     Message,
     Properties,
+    SectionWalk,
     message_annotation,
     sections,
     with_message_annotation,
@@ -449,3 +450,24 @@ def test_equal_sections_are_read_once_and_a_broken_one_never_passes() -> None:
     for _ in range(2):
         with pytest.raises(DecodeError):
             Glance(broken).application_properties  # noqa: B018
+
+
+WALKED = Message(
+    Data(b"a" * 300, b"b" * 3, b""), properties=Properties(message_id="m"), footer={Symbol("f"): "g" * 70}
+).encode()
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=20))
+def test_sections_that_come_in_parts_are_gone_through(sizes: list[int]) -> None:
+    walk, value = SectionWalk(), encode_value("v")
+    first = walk.begin(WALKED[:80], "x-opt-k", value)
+    assert Message.decode(first + WALKED[80:]).message_annotations == {"x-opt-k": "v"}
+    at = 80
+    for size in sizes:
+        walk.go_on(WALKED[at : at + size], last=False)
+        at += size
+    walk.go_on(WALKED[at:], last=True)
+    hidden = Message(b"", message_annotations={"x-opt-k": "other"}).encode()
+    walk.begin(WALKED[:80], "x-opt-k", value)
+    with pytest.raises(DecodeError, match="come once each"):
+        walk.go_on(WALKED[80:] + hidden, last=True)

@@ -94,7 +94,7 @@ def test_what_speaks_of_waiting_deliveries_waits_behind_them() -> None:
     pair = Pair(server={"incoming_window": 4, "max_frame_size": 512})
     sender, link = pair.publishing()
     link.session.pause_incoming()
-    first = sender.send([b"large"], [b"x" * 5000])
+    first = sender.send([b"large", b"next"], [b"x" * 5000, b"y"])
     sender.settle(first, first)
     sender.flow()
     _, at_server = pair.pump()
@@ -102,6 +102,29 @@ def test_what_speaks_of_waiting_deliveries_waits_behind_them() -> None:
     link.session.resume_incoming()
     _, at_server = pair.pump()
     assert kinds(at_server) == ["Transfers", "Dispositions", "LinkFlow"]
+
+
+def test_a_flow_does_not_wait_behind_the_rest_of_a_delivery() -> None:
+    """Else a sender that is held back in the middle of one could not answer an echo."""
+    pair = Pair(server={"incoming_window": 4, "max_frame_size": 512})
+    sender, link = pair.publishing()
+    link.session.pause_incoming()
+    sender.send([b"large"], [b"x" * 5000])
+    sender.flow()
+    _, at_server = pair.pump()
+    assert kinds(at_server) == ["LinkFlow"]
+
+
+def test_a_window_in_bytes_follows_the_largest_frame() -> None:
+    wire = Wire(incoming_window=100, window_bytes=2_000)
+    wire.attach_sender(credit=1_000)
+    seen = []
+    for number in range(200):
+        wire.send(transfer(number), b"x" * (10 if number < 120 else 500))
+        seen += [frame.incoming_window for frame in wire.read()]
+    assert seen[:3] == [64, 100, 100], "16 at first, 32 with the first credit, and more as it is used"
+    assert seen[-1] == 4
+    wire.server.check_invariants()
 
 
 def test_a_detached_link_takes_its_waiting_frames_with_it() -> None:

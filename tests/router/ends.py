@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from router.core.ports import MapState, Outcome, SubscriberAnswer, Term
+from router.core.ports import MapState, Outcome, Part, SubscriberAnswer, Term
 from router.core.waiting import Waiting
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class PublisherEnd(End):
         self.told: list[int] = []
         self.complete: list[int] = []
         self.complete_tags: list[bytes] = []
+        self._held_back = False
         self.next_id = 0
 
     def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:
@@ -125,6 +126,20 @@ class PublisherEnd(End):
             self.core.publisher_settled(self, delivery_id, delivery_id, self.mesh.now)
         self.mesh.run()
 
+    def hold_back(self, held: bool) -> None:
+        self._held_back = held
+
+    def is_held_back(self) -> bool:
+        return self._held_back
+
+    def part(self, body: str, tag: str = "t", *, last: bool = False, aborted: bool = False, first: bool = False) -> int:
+        """A part of a large delivery."""
+        self.next_id += first
+        part = Part(self.next_id - 1, tag.encode(), body.encode(), first, last or aborted, aborted)
+        self.core.part(self, part, self.mesh.now)
+        self.mesh.run()
+        return self.next_id - 1
+
     def leave(self, closed: bool = False) -> None:
         self.core.detach_publisher(self, closed, self.mesh.now)
         self.mesh.run()
@@ -161,9 +176,46 @@ class SubscriberEnd(End):
         self.got: list[Got] = []
         self.settled: list[int] = []
         self.next_id = 500
+        self.room = 1 << 30  # bytes of a large delivery that can be written
+        self.open: Got | None = None  # that is being written
+        self.aborted: list[Got] = []
 
     def capacity(self) -> int:
-        return self.credit
+        return self.credit if self.open is None else 0
+
+    def begin(
+        self, tag: bytes, head: bytes, message_format: int, settled: bool, state: MapState | None, failures: int
+    ) -> tuple[int, int]:
+        kind = "resume" if state is not None else "again" if failures else "new"
+        accepts, self.accepts = self.accepts, False
+        self.open = self._note(tag, b"", kind, settled)
+        self.accepts = accepts
+        return self.open.id, 0
+
+    def part_capacity(self) -> int:
+        return self.room
+
+    def add(self, payload: bytes, *, more: bool) -> None:
+        got = self.open
+        assert got is not None
+        assert len(payload) <= self.room
+        self.room -= len(payload)
+        got.payload = (got.payload or b"") + payload
+        if not more:
+            self.open = None
+            if self.accepts and not got.settled:
+                self.mesh.later(lambda: self._dispose(got.id, Outcome.ACCEPTED))
+
+    def abort(self) -> None:
+        assert self.open is not None
+        self.got.remove(self.open)
+        self.aborted.append(self.open)
+        self.open = None
+
+    def make_room(self, room: int) -> None:
+        self.room = room
+        self.core.subscriber_credit(self, self.mesh.now)
+        self.mesh.run()
 
     def link_credit(self) -> int:
         return self.credit

@@ -37,7 +37,9 @@ def data(draw: st.DrawFn) -> m.Data:
     tags = draw(st.lists(TAG.filter(bool), min_size=1, max_size=5))
     payloads = [draw(st.binary(max_size=40)) for _ in tags]
     position = draw(st.integers(0, 1 << 60))
-    return m.Data(draw(ADDRESS), draw(PID), draw(TERM), position, draw(U32), draw(st.booleans()), tags, payloads)
+    settled = draw(st.booleans())
+    is_open = not settled and len(tags) == 1 and draw(st.booleans())
+    return m.Data(draw(ADDRESS), draw(PID), draw(TERM), position, draw(U32), settled, tags, payloads, is_open)
 
 
 @st.composite
@@ -123,6 +125,10 @@ MESSAGE = st.one_of(
     st.builds(m.Browse, ADDRESS, U64, U64, U64),
     browsed(),
     st.builds(m.Reason, ADDRESS, st.lists(RANGE, max_size=4), st.binary(max_size=9)),
+    st.builds(m.Part, ADDRESS, U64, st.booleans(), st.binary(max_size=40)),
+    st.builds(m.Taken, ADDRESS, U64, U64),
+    st.builds(m.Again, ADDRESS, PID, TERM),
+    st.builds(m.Turn, ADDRESS, st.booleans(), st.booleans()),
 )
 
 

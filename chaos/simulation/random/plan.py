@@ -24,7 +24,8 @@ MESH, RING, LINE, STAR = TOPOLOGIES = ("mesh", "ring", "line", "star")
 
 WEIGHTS: dict[str, float] = {
     "msg": 8, "c2r": 8, "gulp": 3, "bit": 6, "cbit": 6, "r2c": 8, "turn": 8, "up": 4, "down": 3, "rnotice": 1,
-    "cnotice": 3, "connect": 3, "send": 4, "settle": 3, "accept": 3, "release": 1, "reject": 2, "hb": 0.3, "show": 0.3,
+    "cnotice": 3, "connect": 3, "send": 4, "settle": 3, "accept": 3, "release": 1, "reject": 2, "hb": 0.3,
+    "show": 0.3,
 }  # fmt: skip
 FAULT_WEIGHTS: dict[str, float] = {
     "restart": 1, "heal": 0.3, "crash": 0.25, "cdrop": 0.3, "rdrop": 0.3, "part": 0.3, "suspect": 0.3, "cut": 0.3,
@@ -294,7 +295,7 @@ def draw(seed: int, family: str, topology: str | None = None) -> Plan:
     if rng.random() < 0.5:
         plan = with_unusual_settings(plan, rng)
     plan = with_declared(_clocks_or_partitions(with_pacing(without_narrow_windows(plan), rng)))
-    return with_groups(with_forgotten(plan))
+    return with_large(with_groups(with_forgotten(plan)))
 
 
 def with_groups(plan: Plan) -> Plan:
@@ -426,4 +427,24 @@ def with_unusual_settings(plan: Plan, rng: random.Random) -> Plan:
                 client.habits["burst"] = 10
     if rng.random() < 0.1 and "hold" not in budget and len(plan.names) > 1:
         budget["hold"] = rng.choice([1, 3])
+    return plan
+
+
+def with_large(plan: Plan) -> Plan:
+    """Every twelfth network passes large messages on while they come; publishers stop in the middle of them, and abort
+    them (protocol 6.12)."""
+    rng = random.Random(f"{plan.seed} parts")
+    if rng.random() > 1 / 12 or plan.address.type == "queue" or "max_frame_size" in plan.config:
+        return plan
+    plan.config["stream_above"] = rng.choice([600, 1500])
+    plan.config["stream_share"] = rng.choice([1000, 3000, 20_000])
+    plan.config["max_frame_size"] = 1024
+    plan.weights["go_on"] = 4
+    for client in plan.clients:
+        client.habits["frame"] = 1024
+        if client.publishes:
+            client.habits["size"] = rng.choice([1000, 5000, 9000])
+            if client.kind != OURS:
+                client.habits["stops"] = rng.choice([0, 400, 2500])
+                client.habits["aborts"] = rng.choice([(), (1, 4)])
     return plan

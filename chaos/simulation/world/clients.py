@@ -45,16 +45,32 @@ def body_of(
         return encode_value(Header(ttl=ttl_ms, priority=priority)) + body_of(mid, size, group=group)
     if group is not None:
         return encode_value(Properties(group_id=group)) + body_of(mid, size)
-    text = f"mid:{mid[0]}:{mid[1]};".encode().ljust(size, b".")
+    text = f"mid:{mid[0]}:{mid[1]};".encode()
+    text += filled(size - len(text))
     if len(text) < 256:
         return b"\x00\x53\x75\xa0" + bytes([len(text)]) + text
     return b"\x00\x53\x75\xb0" + len(text).to_bytes(4, "big") + text
 
 
 def mid_of(payload: bytes) -> tuple[str, int]:
-    start = payload.index(b"mid:") + 4
+    start = payload.find(b"mid:") + 4
+    assert start >= 4, f"a message of {len(payload)} bytes has no beginning"
     name, seq = payload[start : payload.index(b";", start)].decode().split(":")
     return name, int(seq)
+
+
+def filled(size: int) -> bytes:
+    """So many bytes, of which no part is like another."""
+    return b"".join([b"%d." % at for at in range(0, size, 2)])[: max(size, 0)]
+
+
+def check_body(payload: bytes) -> None:
+    """Nothing is missing in the body of such a message, and nothing is at a wrong place."""
+    start = payload.index(b"mid:")
+    text = payload[start:]
+    size = payload[start - 1] if len(text) < 256 else int.from_bytes(payload[start - 4 : start], "big")
+    head = text.index(b";") + 1
+    assert text[head:] == filled(size - head), f"a message of {size} bytes comes as one of {len(text)}, or mixed up"
 
 
 @lru_cache

@@ -6,8 +6,8 @@ import math
 from operator import itemgetter
 from typing import Any
 
-from amqp10.errors import STOLEN
-from amqp10.events import Dispositions, Event, LinkAttached, LinkFlow
+from amqp10.errors import DETACH_FORCED, STOLEN
+from amqp10.events import Dispositions, Event, LinkAttached, LinkFlow, SessionFlow
 from amqp10.outcomes import Accepted, Rejected, Released
 from amqp10.performatives import SND_MIXED, SND_SETTLED, SND_UNSETTLED, Source, Target
 from amqp10.sender import SenderLink
@@ -34,6 +34,9 @@ class Publisher(Client):
         self.holding = False  # accepted deliveries are settled one `settle` at a time
         self.snd = SND_UNSETTLED
         self.size = 0  # bytes of a message
+        self.stops = 0  # a larger message is sent in steps of so many bytes; 0: at once
+        self.aborts: tuple[int, ...] = ()  # numbers of messages of which only a half is sent
+        self.open: tuple[bytes, bytes] | None = None  # tag of the message that is being sent, and the rest of it
         self.ttl_ms: int | None = None
         self.groups = 0  # its messages are in so many groups, which all publishers have
         self.priorities: tuple[int, ...] = (4,)
@@ -103,6 +106,8 @@ class Publisher(Client):
                 self.state, self.known = "on", True
                 if self.closing:
                     self.link.detach(None, closed=True)
+            self.push()
+        elif isinstance(event, SessionFlow) and self.link is not None:
             self.push()
         elif isinstance(event, Dispositions):
             for i in range(event.first_id, event.last_id + 1):
@@ -181,8 +186,33 @@ class Publisher(Client):
         self.world.checker.sent(mid, self.group_of(mid[1]))
         if self.ttl_ms is not None:
             self.world.checker.may_expire[mid] = None
-        self._transfer(tag)
+        if 0 < self.stops < self.size:
+            self.ids[self.link.begin(tag, b"")] = tag
+            self.open = tag, self.body_of(mid)
+        else:
+            self._transfer(tag)
         self.flush()
+
+    def can_go_on(self) -> bool:
+        return self.open is not None and self.link.part_capacity() > 0
+
+    def go_on(self) -> None:
+        """Sends more of the message that it is in the middle of, or aborts it."""
+        assert self.open is not None
+        tag, rest = self.open
+        _, mid = self.unsettled.get(tag, (None, None))
+        if mid is not None and mid[1] in self.aborts and len(rest) < self.size // 2:
+            self.link.abort()
+            self.open = None
+            del self.unsettled[tag]
+        else:
+            size = min(self.stops, self.link.part_capacity())
+            self.link.add(rest[:size], more=size < len(rest))
+            self.open = (tag, rest[size:]) if size < len(rest) else None
+        self.flush()
+
+    def disconnected(self) -> None:
+        self.open = None
 
     def settle(self, tag: bytes) -> None:
         """Forget first, then tell (protocol 15)."""
@@ -235,6 +265,8 @@ class Publisher(Client):
     def on_detached(self, condition: str, info: dict[Any, Any]) -> None:
         if condition == STOLEN:
             self.learn_epoch(info)
+        elif condition == DETACH_FORCED:
+            pass  # and attach again: a large delivery is needed from its beginning
         elif condition in (PUBLISHER_UNKNOWN, PUBLISHER_EXPIRED):
             # Without epochs it has credit before anything is claimed (protocol 5.1), so it may have sent on a
             # connection of which no router had read more than the attach when the next one asked for what was sent.

@@ -319,7 +319,7 @@ class RealPublisher(RealClient, Publisher):
         self.mids.update(zip(range(first, first + count), mids, strict=True))
         for mid in mids:
             self.world.checker.sent(mid)
-        put = self.real.put([body_of(mid) for mid in mids], self.world.now)
+        put = self.real.put([body_of(mid, self.size) for mid in mids], self.world.now)
         assert put == first
         self.look()
 

@@ -10,7 +10,18 @@ from amqp10.outcomes import Modified, Released
 from amqp10.performatives import RCV_FIRST, SND_UNSETTLED, Source, Target
 from amqp10.receiver import ReceiverLink
 from amqp10.types import Symbol, UInt, ULong
-from chaos.simulation.world.clients import ADDRESS, FOREVER, LINK, MEMORY, PLAIN, RECOVERING, STATES, Client, mid_of
+from chaos.simulation.world.clients import (
+    ADDRESS,
+    FOREVER,
+    LINK,
+    MEMORY,
+    PLAIN,
+    RECOVERING,
+    STATES,
+    Client,
+    check_body,
+    mid_of,
+)
 from router.names import (
     BORN,
     EPOCH,
@@ -147,6 +158,7 @@ class Subscriber(Client):
 
     def on_transfer(self, delivery_id: int, tag: bytes, payload: bytes) -> None:
         mid = mid_of(payload)
+        check_body(payload)
         if mid in self.world.checker.presettled:
             self.world.checker.handed(self.name, mid)
             return
@@ -165,6 +177,8 @@ class Subscriber(Client):
         self.world.checker.handed(self.name, mid)
 
     def on_resumed(self, event: ResumedTransfer) -> None:
+        if event.aborted and not event.resume:
+            return
         self.unresumed -= 1
         state = self.unsettled.get(event.tag)
         if event.settled:

@@ -45,16 +45,16 @@ OF_ROUTER = {"up": 1, "down": 1, "msg": 2, "connect": 2} | dict.fromkeys(
 OF_CONNECTION = frozenset(("c2r", "gulp", "rnotice", "rdrop"))
 # after these none: the client reads, or an application fills a pipe;
 OF_CLIENT = frozenset((
-    "r2c", "cnotice", "cdrop", "send", "settle", "accept", "release", "reject", "hb", "show", "pfresh", "sfresh",
-    "srestart", "close", "stall", "unstall", "turn",
+    "r2c", "cnotice", "cdrop", "send", "go_on", "settle", "accept", "release", "reject", "hb", "show", "pfresh",
+    "sfresh", "srestart", "close", "stall", "unstall", "turn",
 ))  # fmt: skip
 # after these only routers whose turn is due: those that time or a client concerns have written already.
 OF_NOBODY = frozenset(("cbit", "disk", "kill", "full", "start", "twin", "tick"))
 # The method of the client that does what the event says.
 DEEDS = {
-    "send": "send", "settle": "settle_next", "accept": "accept", "all": "accept_all", "release": "release",
-    "reject": "reject", "hb": "heartbeat", "show": "show", "close": "close", "pfresh": "forget", "sfresh": "forget",
-    "srestart": "restart", "disk": "disk", "kill": "kill", "full": "fill", "start": "start",
+    "send": "send", "go_on": "go_on", "settle": "settle_next", "accept": "accept", "all": "accept_all",
+    "release": "release", "reject": "reject", "hb": "heartbeat", "show": "show", "close": "close", "pfresh": "forget",
+    "sfresh": "forget", "srestart": "restart", "disk": "disk", "kill": "kill", "full": "fill", "start": "start",
 }  # fmt: skip
 
 
@@ -122,6 +122,8 @@ class World(Routers):
             if publisher.state == "on" and not publisher.closing:
                 if publisher.seq < publisher.total and publisher.can_send():
                     events.append(("send", publisher.name))
+                if publisher.can_go_on():
+                    events.append(("go_on", publisher.name))
                 if publisher.unsettled and publisher.next_to_settle() is not None:
                     events.append(("settle", publisher.name))
         for subscriber in self.subscribers:

@@ -35,6 +35,8 @@ class QueueIngress(Ingress):
         payloads: list[bytes],
         settled: bool,
         message_format: int,
+        *,
+        begins: bool = False,
     ) -> None:
         """What is settled already is nobody's to give back, so a queue takes none of it (protocol 16.1)."""
         if settled:

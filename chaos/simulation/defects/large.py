@@ -1,0 +1,62 @@
+"""Deliberate defects: large deliveries. Schedules: `scenarios/large.py`."""
+
+from __future__ import annotations
+
+from chaos.simulation.defects.taking import Patch
+from router.core.deliveries import Deliveries
+from router.core.directory import SubscriptionEntry
+from router.core.egress import Egress
+from router.core.irregular import Irregular
+from router.core.publisher import Publisher
+from router.core.records import Records
+from router.core.subscriber import Subscriber
+from router.core.turns import Turns
+from router.links.subscriber_link import SubscriberLink
+
+
+def ended_in_place_of_aborted(self: SubscriberLink) -> None:
+    self.add(b"", more=False)
+
+
+def only_what_is_unfinished(self: Records, publisher: Publisher, entry: SubscriptionEntry) -> bool:
+    return publisher.unfinished is not None
+
+
+def only_what_is_finished(self: Records, publisher: Publisher, entry: SubscriptionEntry) -> bool:
+    return publisher.unfinished is None and LACKS(self, publisher, entry)
+
+
+LACKS = Records.lacks_payload
+
+
+def released_and_not_asked_for(self: Deliveries, subscriber: Subscriber, delivery: Irregular, failed: bool) -> None:
+    subscriber.release(delivery, failed)
+
+
+def taken_for_sent(self: Egress, publisher_id: bytes) -> list[Subscriber]:
+    for subscriber in self.subscribers.values():
+        subscriber.partial = None
+    return []
+
+
+def begins_at_once(self: Turns, publisher: Publisher) -> None:
+    self.waiting.append(publisher)
+    self._given()
+
+
+TAKEN: dict[str, tuple[list[Patch], str]] = {
+    # protocol 6.12.6: S takes the half of it that it has for all of it
+    "large_publisher_aborts": ([(SubscriberLink, "abort", ended_in_place_of_aborted)], "a message"),
+    # protocol 6.12.6: B takes what S has half of for sent
+    "large_publisher_dies": ([(Egress, "_abort_large", taken_for_sent)], "G4"),
+    # protocol 6.12.7: S gets an empty message
+    "large_owed_to_an_orphan": ([(Records, "lacks_payload", only_what_is_unfinished)], "a message"),
+    # protocol 6.12.7: S gets its end without its beginning
+    "large_joins_in_mid_message": ([(Records, "lacks_payload", only_what_is_finished)], "a message"),
+    # protocol 6.12.8: S waits for a payload that nobody has
+    "large_released": ([(Deliveries, "_release", released_and_not_asked_for)], "G4"),
+    # protocol 6.12.10: s0 is in the middle of the one, s1 in the middle of the other
+    "large_two_at_a_time": ([(Turns, "want", begins_at_once)], "both wait"),
+}
+EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {}
+AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {}
