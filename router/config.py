@@ -81,8 +81,10 @@ DEFAULT_ADDRESS = AddressConfig()
 SHARED: Final = "_mqtt/shared/"
 """Begins the addresses of MQTT's shared subscriptions that no file names (protocol 16.12)."""
 DYNAMIC_PREFIX: Final = "_dynamic/"
-"""Begins the addresses that routers make, one for each dynamic source. The topology file has no say in them."""
+"""Begins the addresses that routers make for dynamic sources and targets. The topology file has no say in them."""
 DYNAMIC_ADDRESS: Final = AddressConfig(f"{DYNAMIC_PREFIX}*", no_subscribers="release")
+DYNAMIC_TARGET_SUFFIX: Final = "/target"
+DYNAMIC_TARGET: Final = AddressConfig(f"{DYNAMIC_PREFIX}*", no_subscribers="hold")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +167,7 @@ class RouterConfig:
 
     def address(self, name: str) -> AddressConfig:
         if is_dynamic(name):
-            return DYNAMIC_ADDRESS
+            return DYNAMIC_TARGET if is_dynamic_target(name) else DYNAMIC_ADDRESS
         return _match(self.addresses, self.defaults, name)
 
     def allows(self, who: Identity, direction: Direction, address: str, *, anonymous: bool = False) -> bool:
@@ -209,8 +211,13 @@ class RouterConfig:
 
 
 def is_dynamic(address: str) -> bool:
-    """Says whether a router has made the address, for a dynamic source (AMQP 3.5.3)."""
+    """Says whether a router has made the address, for a dynamic source or target (AMQP 3.5.3, 3.5.4)."""
     return address.startswith(DYNAMIC_PREFIX)
+
+
+def is_dynamic_target(address: str) -> bool:
+    """Says whether it has made it for a dynamic target: any link may receive from there."""
+    return is_dynamic(address) and address.endswith(DYNAMIC_TARGET_SUFFIX)
 
 
 @lru_cache(maxsize=4096)

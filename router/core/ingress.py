@@ -62,7 +62,7 @@ class Ingress:
         """Chooses the term and answers the attach (protocol 5.1), or refuses it (protocol 5.3). Nothing is claimed yet:
         an attach proves nothing."""
         core, address = self.core, self.address
-        if is_dynamic(address.name) and not address.subscriptions.entries:
+        if is_dynamic(address.name) and not (attach.makes_node or address.subscriptions.entries):
             port.refuse(NOT_FOUND, GONE, {})
             return
         unique = isinstance(attach.unsettled, UniqueTags)

@@ -416,7 +416,7 @@ class ClientConnection:
                 self.ports[asking] = None
                 asking.open()
             elif isinstance(link, ReceiverLink):
-                publisher, modes = read_publisher(remote, self.container, self.config, self.identity)
+                publisher, modes = read_publisher(remote, self.container, self.config, self.router.token, self.identity)
                 publisher.connection, publisher.unsettled_window = self, self.limits.unsettled_window
                 admission.check_map(self, publisher, len(remote.unsettled or ()), now)
                 strip(remote)

@@ -37,7 +37,14 @@ from amqp10.termini import (
 )
 from amqp10.types import Described, Symbol, Timestamp, UInt, ULong
 from router import names
-from router.config import DYNAMIC_PREFIX, AddressConfig, RouterConfig, is_dynamic
+from router.config import (
+    DYNAMIC_PREFIX,
+    DYNAMIC_TARGET_SUFFIX,
+    AddressConfig,
+    RouterConfig,
+    is_dynamic,
+    is_dynamic_target,
+)
 from router.core.ports import (
     NEVER_EXPIRES_S,
     UNIQUE_TAGS,
@@ -74,7 +81,9 @@ TEMPORARY_TOPIC: Final = Symbol("temporary-topic")
 TEMPORARY_QUEUE: Final = Symbol("temporary-queue")
 NODES: Final = (TOPIC, QUEUE, TEMPORARY_TOPIC, TEMPORARY_QUEUE)
 LIFETIME: Final[Mapping[str, Any]] = {Symbol("lifetime-policy"): Described(ULong(0x2B), [])}
-"""delete-on-close (AMQP 3.5.10): what every dynamic node has, whatever was asked."""
+"""delete-on-close (AMQP 3.5.10): what the node of every dynamic source has, whatever was asked."""
+TARGET_LIFETIME: Final[Mapping[str, Any]] = {Symbol("lifetime-policy"): Described(ULong(0x2C), [])}
+"""delete-on-no-links (AMQP 3.5.11): the same of dynamic targets."""
 COPY: Final = Symbol("copy")
 MOVE: Final = Symbol("move")
 OUTCOMES: Final = tuple(Symbol(f"amqp:{name}:list") for name in ("accepted", "rejected", "released", "modified"))
@@ -154,9 +163,13 @@ def negotiate_modes(attach: Attach, best: Guarantee, *, router_sends: bool) -> M
 
 
 def read_publisher(
-    attach: Attach, container: str, config: RouterConfig, who: Identity = NOBODY
+    attach: Attach,
+    container: str,
+    config: RouterConfig,
+    token: Callable[[], str] | None = None,
+    who: Identity = NOBODY,
 ) -> tuple[PublisherAttach, Modes]:
-    """The attach of a publisher: a client's sending link."""
+    """The attach of a publisher: a client's sending link. token: as for `read_subscriber`."""
     check_name(attach.name, "attach.name")
     target = attach.target
     if isinstance(target, Coordinator):
@@ -164,7 +177,7 @@ def read_publisher(
     if target is None:
         raise RemoteProtocolError(INVALID_FIELD, "attach.target: is null, name an address")
     if target.dynamic:
-        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.target: dynamic nodes are not supported")
+        target.address = _make_node(target, "attach.target", config.name, token) + DYNAMIC_TARGET_SUFFIX
     if target.address is None:
         if attach.rcv_settle_mode == RCV_SECOND and attach.snd_settle_mode != SND_SETTLED:
             text = "attach.target.address: is null: a link without an address gives at-least-once, in mode first"
@@ -207,6 +220,7 @@ def read_publisher(
             unsettled=unsettled,
             incomplete=attach.incomplete_unsettled,
             mode_first=modes.first,
+            makes_node=target.dynamic,
         ),
         modes,
     )
@@ -230,9 +244,13 @@ def read_subscriber(
         raise RemoteProtocolError(INVALID_FIELD, "attach.source: is null, name an address")
     node = None
     if source.dynamic:
-        source.address = node = _make_node(source, config.name, token)
+        source.address = node = _make_node(source, "attach.source", config.name, token)
+        _ends_with_its_link(source)
     elif managed:  # the answer's source keeps its name: clients look for it
-        node = _make_node(source, config.name, token)
+        node = _make_node(source, "attach.source", config.name, token)
+        _ends_with_its_link(source)
+    elif is_dynamic_target(str(source.address)):
+        _ends_with_its_link(source)
     elif is_dynamic(str(source.address)):
         raise RemoteProtocolError(
             NOT_ALLOWED, "attach.source.address: only the link that made a dynamic node receives from it"
@@ -293,6 +311,8 @@ def answer_target(attach: Attach, config: RouterConfig) -> Target:
         address=asked.address,
         expiry_policy=EXPIRE_LINK_DETACH,  # the wait begins with the link's loss, whatever was asked (protocol 8.4)
         timeout=int(config.address(str(asked.address)).publisher_expires_s),
+        dynamic=asked.dynamic,
+        dynamic_node_properties=TARGET_LIFETIME if asked.dynamic else None,
         capabilities=_capabilities(asked.capabilities, config.address(str(asked.address))),
     )
 
@@ -344,6 +364,7 @@ def strip(attach: Attach, *, refused: bool = False) -> None:
             target.durable,
             target.expiry_policy if len(target.expiry_policy) <= MAX_NAME else EXPIRE_SESSION_END,
             target.timeout,
+            target.dynamic,
             capabilities=_kept(target.capabilities),
         )
     elif target is not None:
@@ -431,14 +452,18 @@ def read_address(value: Any, place: str) -> str:
     return check_name(str(value), place)
 
 
-def _make_node(source: Source, router: str, token: Callable[[], str] | None) -> str:
-    """The address of a dynamic source. The node ends with the link, and nothing is kept for it (AMQP 3.5.3)."""
+def _make_node(terminus: Source | Target, place: str, router: str, token: Callable[[], str] | None) -> str:
+    """The address of a dynamic source or target."""
     if token is None:
-        raise RemoteProtocolError(NOT_IMPLEMENTED, "attach.source: this router makes no dynamic nodes")
-    if source.dynamic and source.address is not None:
-        raise RemoteProtocolError(INVALID_FIELD, "attach.source.address: must be null where dynamic is true")
-    source.timeout, source.expiry_policy = 0, EXPIRE_LINK_DETACH
+        raise RemoteProtocolError(NOT_IMPLEMENTED, f"{place}: this router makes no dynamic nodes")
+    if terminus.dynamic and terminus.address is not None:
+        raise RemoteProtocolError(INVALID_FIELD, f"{place}.address: must be null where dynamic is true")
     return f"{DYNAMIC_PREFIX}{router}/{token()}"
+
+
+def _ends_with_its_link(source: Source) -> None:
+    """Nothing is kept for who receives from a dynamic node (AMQP 3.5.3)."""
+    source.timeout, source.expiry_policy = 0, EXPIRE_LINK_DETACH
 
 
 def _check_consumer(filtered: bool, most_bytes: int, config: RouterConfig) -> None:

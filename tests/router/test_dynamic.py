@@ -1,4 +1,4 @@
-"""Dynamic sources: a node for one receiving link, with an address of its own, which ends with the link (AMQP 3.5.3)."""
+"""Dynamic sources and targets: nodes that routers make for one link, with addresses of their own (AMQP 3.5.3, 3.5.4)."""
 
 from __future__ import annotations
 
@@ -107,6 +107,31 @@ def test_another_link_does_not_receive_from_a_dynamic_node(clients: Clients) -> 
 def test_a_dynamic_source_that_names_an_address_is_refused(clients: Clients) -> None:
     client = clients.connect("c")
     assert condition(client, client.receiver(source=Source("orders", dynamic=True))) == "amqp:invalid-field"
+
+
+def test_what_is_sent_to_a_dynamic_target_waits_for_whoever_receives_from_its_node(clients: Clients) -> None:
+    makes, other = clients.connect("makes"), clients.connect("other")
+    sender = makes.sender(target=Target(dynamic=True))
+    target = makes.answered(sender).target
+    assert (target.address, target.dynamic) == (f"{NODE}/target", True)
+    assert target.dynamic_node_properties == {Symbol("lifetime-policy"): Described(ULong(0x2C), [])}
+    assert sender.credit == 0
+    receiver = other.receiver(source=Source(target.address, timeout=600, expiry_policy=Symbol("never")), credit=10)
+    source = other.answered(receiver).source
+    assert (source.timeout, source.expiry_policy) == (0, "link-detach")
+    clients.exchange()
+    sender.send([b"1"], [Message("m").encode()])
+    clients.exchange()
+    assert [Message.decode(each).value for each in payloads(other.seen(Transfers))] == ["m"]
+    receiver.dispose(0, 0, ACCEPTED, False)
+    clients.exchange()
+    assert [event.state for event in makes.seen(Dispositions)] == [ACCEPTED]
+
+
+def test_a_dynamic_target_is_refused_where_nobody_made_or_receives_from_it(clients: Clients) -> None:
+    client = clients.connect("c")
+    assert condition(client, client.sender("1", target=Target("_dynamic/a/guessed/target"))) == "amqp:not-found"
+    assert condition(client, client.sender("2", target=Target("orders", dynamic=True))) == "amqp:invalid-field"
 
 
 def test_a_node_is_there_for_publishers_at_every_router() -> None:
