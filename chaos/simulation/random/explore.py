@@ -76,7 +76,8 @@ class Run:
             self.fresh_s = min(self.address.margin_s, FRESH_FRAME_S)
         elif all(publisher.kind == RECOVERING for publisher in publishers):
             self.fresh_s = math.inf  # late frames prove nothing
-        self.slack_s = SLACK_S + KEPT_S * any(client.part for client in self.clients)
+        in_parts = "max_frame_size" in plan.config or any(client.part for client in self.clients)  # maps, every time
+        self.slack_s = SLACK_S + KEPT_S * in_parts
         self.unasked = [p for p in publishers if p.kind == UNIQUE or (plan.shows and p.kind != OURS)]
         """Publishers that may show at any time that they are there."""
         self.ticks = 0
