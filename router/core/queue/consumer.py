@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from router.core.intervals import IntervalSet, count
 from router.core.irregular import Irregular, State
@@ -43,8 +43,10 @@ class Consumer(Subscriber):
 
     __slots__ = ("grants", "proven")
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
+    def __init__(
+        self, address: Address, port: SubscriberPort, attach: SubscriberAttach, term: Term, declared: bool
+    ) -> None:
+        super().__init__(address, port, attach, term, declared)
         self.owes = IntervalSet()
         self.grants: dict[str, Grant] = {}  # ingress -> what it was told
         self.proven = False
