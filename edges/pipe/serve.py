@@ -45,7 +45,6 @@ from edges.store import Retention, Store, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
-from onceway.client.signals import DONE
 from onceway.errors import DeliveryRejected, OncewayError, UsageError
 from onceway.logs import Log, logger
 from onceway.topology.pipes import log_name, log_subscription, primary_subscription
@@ -197,7 +196,6 @@ class StoredPipe:
         self._turned = asyncio.Event()  # it was promoted
         self._writing = asyncio.Lock()
         self._waiting: asyncio.Timeout | None = None  # while it waits for another store
-        self._accepting: Awaitable[None] = DONE  # the batch that was written last
         if self._several and log.state.primary == store:  # it may have more than the others
             log.visible = min(log.visible, log.state.replicated)
         log.trim_soon()
@@ -252,7 +250,6 @@ class StoredPipe:
     async def _lead_once(self) -> None:
         container, link = primary_subscription(self._plan.name)
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._accepted)
             publisher: onceway.Publisher | None = None
             if self._several:  # first: a store that is fenced must not take messages
                 talker = await stack.enter_async_context(await self._connect(f"{container}:{self._store}:log"))
@@ -328,7 +325,7 @@ class StoredPipe:
         self._publishing_since = None
 
     async def _take(self, batch: Batch, publisher: onceway.Publisher | None) -> None:
-        """Writes a batch, has it replicated, and accepts it: that becomes durable while the next one is written."""
+        """Writes a batch, has it replicated, and accepts it."""
         async with self._writing:
             if not self.is_primary:
                 return
@@ -338,14 +335,6 @@ class StoredPipe:
                 await self._log.append(entries)
                 self.pushes += len(entries)
         await self._replicate(publisher, first, entries)
-        await self._accepting
-        self._accepting = asyncio.ensure_future(self._accept(batch))
-
-    async def _accepted(self) -> None:
-        accepting, self._accepting = self._accepting, DONE
-        await asyncio.gather(accepting, return_exceptions=True)  # what has failed comes again
-
-    async def _accept(self, batch: Batch) -> None:
         await batch.accept()
         self._log.accepted(batch.tags)
 

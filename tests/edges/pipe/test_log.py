@@ -218,17 +218,6 @@ def test_a_full_disk_is_waited_for(
     assert caplog.messages == ["jobs: full: pushes wait", "jobs: there is room again"]  # once, not at each attempt
 
 
-class Pushed:
-    """A batch of one delivery, and whether the journal has its acceptance."""
-
-    def __init__(self, body: bytes) -> None:
-        self.tags, self.payloads = [b"tag " + body], [encode_body(body)]
-        self.accepted = asyncio.get_running_loop().create_future()
-
-    def accept(self) -> asyncio.Future[None]:
-        return self.accepted
-
-
 def stored(log: PipeLog) -> StoredPipe:
     """The pipe jobs of the one store s, which asks nobody."""
 
@@ -236,21 +225,6 @@ def stored(log: PipeLog) -> StoredPipe:
         raise AssertionError(arguments)
 
     return StoredPipe("s", PipePlan("jobs", (("s", ""),)), log, connect, Listener("s", {}, connect, LOG), LOG)
-
-
-def test_a_batch_is_written_while_the_acceptance_of_the_one_before_becomes_durable(tmp_path: Path) -> None:
-    async def work(log: PipeLog) -> None:
-        pipe = stored(log)
-        first, second = Pushed(b"a"), Pushed(b"b")
-        await asyncio.wait_for(pipe._take(first, None), 60)  # type: ignore[arg-type]
-        taking = asyncio.create_task(pipe._take(second, None))  # type: ignore[arg-type]
-        await until(lambda: log.visible == 2, "readers see the second")
-        assert not taking.done()
-        first.accepted.set_result(None)
-        await taking
-        assert list(log.unaccepted) == second.tags  # the first does not come again
-
-    in_store(tmp_path, work)
 
 
 def test_a_store_that_gives_up_waiting_for_another_is_fenced_again(tmp_path: Path) -> None:
