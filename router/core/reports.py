@@ -7,7 +7,7 @@ generator that yields after each link, so that its reader can let other work run
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from router.core.irregular import State
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from router.core.core import Core
 
 Report = dict[str, Any]
+T = TypeVar("T")
 REPORT_PIECE: Final = 500  # deliveries to count at once
 
 
@@ -83,7 +84,7 @@ def in_doubt(address: Address) -> Generator[None, None, list[Report]]:
     return found
 
 
-def at_once(report: Generator[None, None, Report]) -> Report:
+def at_once(report: Generator[None, None, T]) -> T:
     """A report without pauses."""
     while True:
         try:
