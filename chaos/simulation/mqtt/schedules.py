@@ -119,7 +119,7 @@ def its_router_dies_before_the_keeper_knows(script: Script) -> None:
     script.connect("s", "C", ("client", "p0"))  # it gets what q has published first
 
 
-def its_client_works_elsewhere(script: Script) -> None:
+def its_client_works_elsewhere(script: Script, receiver: str = "s") -> None:
     """A has a publisher whose connection is half open, and what that one has published, which s has got through B."""
     (p,) = script.publishers
     script.publish(p, ("msg", "A", "B"))
@@ -128,8 +128,8 @@ def its_client_works_elsewhere(script: Script) -> None:
     half_open = ("notice", "p0")
     script.connect("p0", "B", half_open)
     assert not p.unfinished
-    script.net.happen(("drop", "s"))
-    script.connect("s", "A", half_open)
+    script.net.happen(("drop", receiver))
+    script.connect(receiver, "A", half_open)
     script.net.happen(("join", "A", "B"))
 
 
@@ -195,16 +195,7 @@ def identifier_comes_again_after_all_members_had_left(script: Script) -> None:
 
 def its_client_works_elsewhere_and_a_member_comes(script: Script) -> None:
     """As `its_client_works_elsewhere`, with a member in the place of s."""
-    (p,) = script.publishers
-    script.publish(p, ("msg", "A", "B"))
-    script.net.happen(("separate", "A", "B"))
-    script.net.happen(("drop", "p0"))
-    half_open = ("notice", "p0")
-    script.connect("p0", "B", half_open)
-    assert not p.unfinished
-    script.net.happen(("drop", "m0"))
-    script.connect("m0", "A", half_open)
-    script.net.happen(("join", "A", "B"))
+    its_client_works_elsewhere(script, "m0")
 
 
 # name -> the schedule, routers, the router of each publisher, and of each member
