@@ -46,6 +46,12 @@ def test_a_seed_says_everything_whatever_the_order_of_hashes() -> None:
     assert found == {digest(seeds) + "\n"}
 
 
+def test_a_declared_subscription_has_what_a_process_accepted_while_it_closed() -> None:
+    """Its journal says so, and the process that goes on with it."""
+    _, failure = explore(880001696)
+    assert failure is None
+
+
 def test_a_subscriber_with_small_frames_and_a_slow_disk_has_time_to_end() -> None:
     """It takes its map apart at each attach, and a part of its deliveries each time: 40 s longer than others."""
     _, failure = explore(100225)

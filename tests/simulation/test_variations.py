@@ -179,6 +179,29 @@ def test_no_time_passes_while_a_frame_that_proves_somebody_lies_unread() -> None
     assert not may_wait(run, 60.0)
 
 
+def test_step_behind_the_unchanged_ones_lets_time_pass_by_the_rules() -> None:
+    """P has not read its credit, which a changed step would have let it read, when it is to be given up."""
+    (recording,) = recordings("sent_again_while_nobody_accepts")
+    plan = plan_of(recording)
+    assert plan.beginning is not None
+    read = max(i for i, (event, _) in enumerate(recording.steps[: recording.body - 2]) if event == ("r2c", ("p0", 2)))
+    wait = next(step for step in recording.steps if step[0][0] == "wait")
+    steps = (*recording.steps[:read], (wait[0], (("r2c", ("p0", 2)), ("accept", "s0", 0))))
+    run = begun(replace(plan, beginning=replace(plan.beginning, steps=steps, exact=read)))
+    assert run.events.index(wait[0]) > run.events.index(("c2r", ("p0", 2)), read)
+
+
+def test_many_short_waits_outlast_no_timeout_where_no_loss_is_excused() -> None:
+    """Those at the end of a schedule, with somebody away who was there when it was recorded."""
+    (recording,) = recordings("queue_all_die_and_the_holder_is_late")
+    plan = plan_of(recording)
+    assert plan.beginning is not None
+    assert plan.rules.strict
+    steps = ((("connect", "s1", "A", 1), ()), *[(("wait", 1.0), ())] * 60)
+    run = begun(replace(plan, beginning=replace(plan.beginning, steps=steps, exact=0)))
+    assert 40 < run.world.now <= plan.address.subscription_timeout_s - plan.rules.lasts_s
+
+
 def test_nothing_is_recorded_with_a_defect() -> None:
     recordings.cache_clear()
     with defective([(Egress, "_may_infer", always(True))]), pytest.raises(AssertionError, match="deliberate defect"):

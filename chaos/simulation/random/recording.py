@@ -283,9 +283,13 @@ def may_say(run: Run, event: Event) -> bool:
 
 def may_wait(run: Run, seconds: float) -> bool:
     """Timeouts are longer than what they allow for, as in `Run.may_tick`: a frame is read, a loss noticed, a message
-    between routers read, and a sign of life given in a bounded time."""
-    if run.as_recorded():
+    between routers read, and a sign of life given in a bounded time. Where no timeout may run out, all waits together
+    stay below it: those at the end of a schedule, too, where it may be somebody else who is away."""
+    beginning = run.plan.beginning
+    if beginning is not None and len(run.events) < beginning.exact and run.as_recorded():
         return True
+    if not run.family.expiry and run.world.now + seconds > run.address.subscription_timeout_s - run.family.lasts_s:
+        return False
     w, late = run.world, run.world.now + seconds - run.fresh_s
     if any(pipe.since < late and pipe.c2r and pipe.r_open and w.reads(pipe) for pipe in w.pipes.values()):
         return False

@@ -88,10 +88,12 @@ class RealSubscriber(RealClient, Subscriber):
 
     def accepted(self, tags: Sequence[bytes], outcome: bytes) -> None:
         state = read_state(outcome, 0, len(outcome))[0]
-        if self.closing:  # its subscription is no more
-            return
         for tag in tags:
             mid = self.mid_of_tag[tag]
+            if self.closing:  # its subscription is no more; a declared one goes on with what this process has accepted
+                if self.identity in self.world.checker.declared:
+                    self.world.checker.current[self.identity].accepted.add(mid)
+                continue
             self.world.checker.accepted(self.identity, mid)
             if isinstance(state, Rejected):
                 self.world.checker.rejected(self.identity, mid)
