@@ -174,6 +174,10 @@ class Bus:
                     break
         return firsts
 
+    def topics_of(self, subscriber: Subscriber) -> list[str]:
+        """What it is subscribed to, without topics that are no more."""
+        return [topic for topic in subscriber.topics if topic in self.topics]
+
     def readers(self, topic: str) -> list[Subscriber]:
         """Who is subscribed to the topic."""
         return [each for each in self._readers.get(topic, {}).values() if topic in each.topics]
@@ -342,13 +346,11 @@ class Bus:
         if subscriber.sending:
             self.under_way -= 1
 
-    def unsubscribe_gone(self, identity: str) -> None:
-        """From the topics that are no more."""
+    def unsubscribe_gone(self, identity: str, topic: str) -> None:
+        """From a topic, if it is no more."""
         subscriber = self.subscribers.get(identity)
-        if subscriber is not None:
-            for topic in subscriber.topics:
-                if topic not in self.topics:
-                    self.unsubscribe(subscriber, topic)
+        if subscriber is not None and topic not in self.topics:
+            self.unsubscribe(subscriber, topic)
 
     def check_invariants(self) -> None:
         assert self.under_way == sum(each.sending for each in self.subscribers.values())

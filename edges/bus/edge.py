@@ -125,10 +125,9 @@ class Edge:
                     await self._count_process("stop")
                     if self._shares is not None:
                         await self._shares.leave()
-            except TimeoutError:
-                self._log.warning(
-                    "bus_left", "stopped while the store does not answer: {place}", place=self.store.place
-                )
+            except (TimeoutError, StoreFull) as error:
+                reason = str(error) or f"the store does not answer: {self.store.place}"
+                self._log.warning("bus_left", "stopped while {reason}", reason=reason)
         await self.store.close()
 
     # --- for requests
@@ -350,15 +349,17 @@ class Edge:
     async def _share(self, shares: Shares) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            try:
-                await self._tick(shares)
-            except StoreFull as error:  # without a beat this edge does nothing until there is room
-                self._log.warning("bus_full", "{reason}", reason=str(error))
+            await self._tick(shares)
 
     async def _tick(self, shares: Shares) -> None:
         used = [each for each in (self._connection, self._collecting) if each is not None]
         connected = self._connection is not None and all(each.router is not None for each in used)
-        await shares.tick(connected=connected, idle=lambda role: not self._sending[role])
+        try:
+            await shares.tick(connected=connected, idle=lambda role: not self._sending[role])
+        except StoreFull as error:
+            self._served.clear()  # without a beat this edge does nothing until there is room
+            self._log.warning("bus_full", "{reason}", reason=str(error))
+            return
         speaking = self._speaking
         if speaking is not None and (NETWORK not in shares.held or NETWORK in shares.taken) and not speaking.expired():
             speaking.reschedule(0)  # its link, too, is another edge's now, or was meanwhile
@@ -366,7 +367,6 @@ class Edge:
         if self._served != shares.held:
             await self.registry.refresh()  # as the edges before have left them
             self._served = set(shares.held)
-            await self.registry.unsubscribe(self._serves)
             self._log.info("bus_roles", "this edge has {count} roles", count=len(self._served))
         self.bus.reschedule()
         self._changed.notify()

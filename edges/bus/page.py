@@ -70,7 +70,7 @@ async def page(edge: Edge, *, hold: bool = False) -> str:
         waiting, oldest_s = waiting + queued, max(oldest_s, age_s)
         failing = f"{each.failures} in a row: {each.reason}" if each.failures else ""
         shown = (each.name, failing, queued, _age(age_s) if queued else "", each.sent, each.callback)
-        subscribers.append((*shown, ", ".join(each.topics)))
+        subscribers.append((*shown, ", ".join(bus.topics_of(each))))
     failures = sum(1 for each in bus.subscribers.values() if each.failures)
     figures = (
         _figure("Topics", len(topics))

@@ -13,6 +13,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -70,7 +71,6 @@ class Registry:
         self._reading = asyncio.Lock()
         self._seen = 0  # changes that memory has
         self._asked = 0  # calls of `current`
-        self._topic_gone = False
         self._answered = 0  # of these: whose changes are in memory
 
     async def load(self) -> None:
@@ -107,9 +107,6 @@ class Registry:
         while True:
             await self._store.grown(CHANGES, self._seen)
             await self.current()
-            if self._topic_gone:
-                self._topic_gone = False
-                await self.unsubscribe(self._bus.serves)  # the edge that deleted it may have died on the way
 
     # --- changes
 
@@ -127,14 +124,17 @@ class Registry:
     async def claim(self, name: str, identity: str, client: str) -> Topic:
         """The topic, which belongs to whoever pushed to it first."""
         key = TOPICS + name
-        async with self._turns[key]:
-            while (found := self._bus.topics.get(name)) is None:
-                base = (await self._store.bounds(EVENTS + name)).next
-                await self._try(key, Topic(identity, client, base).row())
+        while (found := self._bus.topics.get(name)) is None:
+            await self._unsubscribe(name)
+            async with self._turns[key]:
+                if name not in self._bus.topics:
+                    base = (await self._store.bounds(EVENTS + name)).next
+                    await self._try(key, Topic(identity, client, base).row())
         return found
 
     async def delete_topic(self, name: str, may: Callable[[Topic], bool]) -> None:
-        """Unsubscribes its subscribers.
+        """Unsubscribes its subscribers. Those that a full store, or the death of this edge, leaves subscribed are not
+        shown the topic, and are unsubscribed before there is another one of its name.
 
         Raises:
             Missing: There is none.
@@ -149,14 +149,8 @@ class Registry:
                     raise Forbidden("the topic belongs to another client")
                 await self._try(key, None)
         await self.current()
-        await self.unsubscribe(lambda _: True)
-
-    async def unsubscribe(self, which: Callable[[str], bool]) -> None:
-        """Unsubscribes such subscribers from the topics that are no more."""
-        for identity, subscriber in list(self._bus.subscribers.items()):
-            busy = self._turns[SUBSCRIBERS + identity].locked()  # memory may be ahead of the row
-            if which(identity) and (busy or not self._bus.topics.keys() >= set(subscriber.topics)):
-                await self.change(identity, partial(self._bus.unsubscribe_gone, identity))
+        with suppress(StoreFull):
+            await self._unsubscribe(name)
 
     async def change(
         self,
@@ -172,7 +166,7 @@ class Registry:
         Args:
             identity: Of its client.
             apply: Changes it in memory; called again where another edge has changed it meanwhile.
-            topics: Topics that it is subscribed to by this, and that have to exist.
+            topics: Topics of which the change holds only while they are, or are not, as memory has them.
             taken: The change is what it has taken: other edges need not know. While nothing is queued for it, that is
                 written with the next commit: no other batch is sent before there is one.
             fence: A key and its value, which say that this edge serves the subscriber.
@@ -214,6 +208,13 @@ class Registry:
                     return
 
     # --- helpers
+
+    async def _unsubscribe(self, topic: str) -> None:
+        """Unsubscribes everybody from a topic that is no more."""
+        for identity, subscriber in list(self._bus.subscribers.items()):
+            busy = self._turns[SUBSCRIBERS + identity].locked()  # memory may be ahead of the row
+            if busy or topic in subscriber.topics:
+                await self.change(identity, partial(self._bus.unsubscribe_gone, identity, topic), topics=[topic])
 
     async def _try(self, key: str, row: bytes | None) -> None:
         """Writes the row; where another edge was faster, memory has its row. The caller has the row's turn."""
@@ -258,7 +259,6 @@ class Registry:
             topic = key.removeprefix(TOPICS)
             if row is None:
                 self._bus.topics.pop(topic, None)
-                self._topic_gone = True
             else:
                 self._bus.topics[topic] = Topic.of_row(row)
 

@@ -266,7 +266,7 @@ class BusServer:
         return web.Response(status=204)
 
     async def _list_my_topics(self, request: web.Request) -> web.Response:
-        return web.json_response(self._mine(request).topics)
+        return web.json_response(self._edge.bus.topics_of(self._mine(request)))
 
     async def _add_my_topic(self, request: web.Request) -> web.Response:
         name = topic_name(request.match_info["name"])
@@ -298,7 +298,7 @@ class BusServer:
 
         def leave() -> None:
             subscriber = self._mine(request)
-            if name not in subscriber.topics:
+            if name not in self._edge.bus.topics_of(subscriber):
                 raise Missing("there is no such subscription")
             self._edge.bus.unsubscribe(subscriber, name)
 
@@ -326,7 +326,7 @@ class BusServer:
             "callback": subscriber.callback,
             "max_events": subscriber.max_events,
             "timeout": subscriber.timeout_ms,
-            "topics": subscriber.topics,
+            "topics": self._edge.bus.topics_of(subscriber),
             "events": {
                 "sent": subscriber.sent,
                 "queued": self._edge.bus.pending(subscriber),

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from amqp10.connection import Connection
-from amqp10.errors import DETACH_FORCED, INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED
+from amqp10.errors import DETACH_FORCED, INTERNAL_ERROR, INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED
 from amqp10.events import Dispositions, LinkAttaching, LinkDetached, LinkFlow, SessionFlow
 from amqp10.link import Link
 from amqp10.outcomes import Error
@@ -46,6 +46,7 @@ from edges.pipe.messages import (
     control_message,
     encode_entry,
 )
+from edges.store import StoreError
 from onceway.errors import OncewayError
 from onceway.logs import Log
 from onceway.transport import Carrier
@@ -216,9 +217,20 @@ class _Session:
             link.refuse(refused.condition, refused.description)
             self.carrier.write()
             return
+        except StoreError as error:
+            link.refuse(INTERNAL_ERROR, str(error))
+            self.carrier.write()
+            return
         self.links[link] = reading
         try:
             await reading.run()
+        except StoreError as error:  # what is damaged here, another store may have
+            if not link.detached:
+                self.listener.log.error(
+                    "pipe_unreadable", "{pipe}: {reason}", pipe=reading.pipe.name, reason=str(error)
+                )
+                link.detach(Error(Symbol(INTERNAL_ERROR), str(error)))
+                self.carrier.write()
         finally:
             del self.links[link]
             reading.forget()

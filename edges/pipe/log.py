@@ -108,6 +108,7 @@ class PipeLog:
         self.store = store
         self._log = log
         self._chunks: OrderedDict[tuple[int, int], asyncio.Task[Chunk]] = OrderedDict()
+        self._full = False  # the last commit was refused
         self._trimming: asyncio.Task[None] | None = None
         self._removable = True  # there may be records that can be removed, now or when more is visible
 
@@ -160,42 +161,33 @@ class PipeLog:
             oldest += 1
         self._oldest = oldest
 
-    async def append(self, entries: list[Entry], **changed: Any) -> None:
-        """Writes records at the next positions, with what they change, as one commit. A full disk is waited for."""
+    async def append(self, entries: list[Entry], *, waits: bool = True, **changed: Any) -> None:
+        """Writes records at the next positions, with what they change, as one commit. A full disk is waited for, or
+        raises StoreFull."""
         position = self.next
         state = replace(self.state, **changed)
+        batch = Batch()
+        controls = 0
         for at, entry in enumerate(entries, position):
             if entry.record[0] == CONTROL_BYTE:
                 apply(state, entry.record, at)
-        full = ""
-        while True:
-            batch = Batch()
-            if entries:
-                batch.append(self.stream, [entry.record for entry in entries])
-                key = f"pipe-tags/{self.name}/{position:016x}"
-                batch.put(key, encode_remembered(entries))
-            forgotten = 0
-            while (
-                forgotten < len(self._remembered_keys) and self._remembered_keys[forgotten][0] < position - REMEMBERED
-            ):
-                batch.delete(self._remembered_keys[forgotten][1])
-                forgotten += 1
-            changes = self._differs(state)
-            if changes:
-                batch.put(f"pipe/{self.name}", json.dumps(asdict(state)).encode())
-            try:
-                await self.store.commit(batch)
-                break
-            except StoreFull as error:
-                if not full:
-                    full = str(error)
-                    self._log.warning("pipe_full", "{pipe}: {reason}: pushes wait", pipe=self.name, reason=full)
-                await asyncio.sleep(FULL_RETRY_S)
-        if full:
-            self._log.info("pipe_room", "{pipe}: there is room again", pipe=self.name)
+                controls += 1
+        removed = state.start > self.state.start
+        batch.frees = removed and controls == len(entries)
+        if entries:
+            batch.append(self.stream, [entry.record for entry in entries])
+            key = f"pipe-tags/{self.name}/{position:016x}"
+            batch.put(key, encode_remembered(entries))
+        forgotten = 0
+        while forgotten < len(self._remembered_keys) and self._remembered_keys[forgotten][0] < position - REMEMBERED:
+            batch.delete(self._remembered_keys[forgotten][1])
+            forgotten += 1
+        changes = self._differs(state)
+        if changes:
+            batch.put(f"pipe/{self.name}", json.dumps(asdict(state)).encode())
+        await self._commit(batch, waits=waits)
         for _ in range(forgotten):
             self._remembered_keys.popleft()
-        removed = state.start > self.state.start
         if changes:
             self._durable = replace(state)
         self.state = state
@@ -206,6 +198,24 @@ class PipeLog:
         if removed:
             self.trim_soon()
             self.changes.notify()  # links that read what was dropped end
+
+    async def _commit(self, batch: Batch, *, waits: bool) -> None:
+        """A full disk is waited for, or raises StoreFull."""
+        while True:
+            try:
+                await self.store.commit(batch)
+            except StoreFull as error:
+                if not self._full:
+                    self._log.warning("pipe_full", "{pipe}: {reason}: pushes wait", pipe=self.name, reason=str(error))
+                self._full = True
+                if not waits:
+                    raise
+                await asyncio.sleep(FULL_RETRY_S)
+            else:
+                if self._full:
+                    self._log.info("pipe_room", "{pipe}: there is room again", pipe=self.name)
+                self._full = False
+                return
 
     def _differs(self, state: State) -> bool:
         """From the durable one, in more than is worth a write."""
@@ -230,18 +240,11 @@ class PipeLog:
         batch.trim(self.stream)
         for _, key in self._remembered_keys:
             batch.delete(key)
-        anew: dict[str, Any] = {
-            "base": first,
-            "life": self.state.life + 1,
-            "start": first,
-            "dropped": 0,
-            "controls": [],
-            "replicated": 0,
-        }
-        self.state = replace(self.state, epochs=epochs, wanted=wanted, **anew)
-        self._durable = replace(self.state)
-        batch.put(f"pipe/{self.name}", json.dumps(asdict(self.state)).encode())
-        await self.store.commit(batch)
+        now = self.state
+        state = State(now.epoch, epochs, now.primary, now.fence, first, wanted=wanted, base=first, life=now.life + 1)
+        batch.put(f"pipe/{self.name}", json.dumps(asdict(state)).encode())
+        await self._commit(batch, waits=True)
+        self.state, self._durable = state, replace(state)
         self.next = self.visible = first
         self._remembered_keys.clear()
         self.deliveries.clear()
@@ -333,9 +336,8 @@ class PipeLog:
                 batch = Batch()
                 batch.trim(self.stream, first)
                 try:
-                    await self.store.commit(batch)
-                except StoreFull as error:  # a database's; the next trim is another attempt
-                    self._log.warning("pipe_full", "{pipe}: {reason}: pushes wait", pipe=self.name, reason=str(error))
+                    await self._commit(batch, waits=False)
+                except StoreFull:  # a database's; the next trim is another attempt
                     self._removable = True
                     return
             if before < wanted and not self._removable:

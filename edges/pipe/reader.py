@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from amqp10.connection import Connection
-from amqp10.errors import LINK_REDIRECT
+from amqp10.errors import INTERNAL_ERROR, LINK_REDIRECT
 from amqp10.events import ConnectionClosed, LinkAttached, LinkDetached, Transfers
 from amqp10.outcomes import Error
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
@@ -184,8 +184,10 @@ class Reader:
         Raises:
             PipeWasReset: See there.
             PipeDropped: See there.
+            OncewayError: No store can read on: there is damage.
         """
         assert self.next is not None
+        unreadable = 0  # stores that could not read on, one after the other
         while until is None or self.next < until:
             if self._link is None:
                 await self._connect()
@@ -197,7 +199,11 @@ class Reader:
                 await link.close()
                 self._link = None
                 self._raise_if_gone(link.error)
+                unreadable += link.error is not None and link.error.condition == INTERNAL_ERROR
+                if unreadable == len(self._stores):
+                    raise OncewayError(f"{link.url}: {link.over}")
                 continue
+            unreadable = 0
             tags, payloads = link.runs.popleft()
             link.took(len(tags))
             batch = [Received(int.from_bytes(tag, "big"), payload) for tag, payload in zip(tags, payloads, strict=True)]

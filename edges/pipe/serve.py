@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar
 import onceway
 from amqp10.errors import DECODE_ERROR, DecodeError
 from edges.pipe.listener import Listener
-from edges.pipe.log import UNKNOWN, PipeLog, apply, found, open_log, parted
+from edges.pipe.log import FULL_RETRY_S, UNKNOWN, PipeLog, apply, found, open_log, parted
 from edges.pipe.messages import (
     MARK,
     Entry,
@@ -41,7 +41,7 @@ from edges.pipe.messages import (
     with_position,
 )
 from edges.pipe.reader import Reader
-from edges.store import Retention, Store, open_store
+from edges.store import Retention, Store, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
@@ -285,14 +285,18 @@ class StoredPipe:
             coming.cancel()
 
     async def _drop(self, publisher: onceway.Publisher | None) -> None:
-        """Drops what is more than is to be kept: with a record, so that every store drops the same."""
+        """Drops what is more than is to be kept: with a record, so that every store drops the same. A full disk has
+        room for that, or the next look is another attempt."""
         async with self._writing:
             before = await self._log.surplus(self._plan.retention)
             if not self.is_primary or before == self._log.state.start:
                 return
             first = self._log.next
             entries = [Entry(control(dropped=before))]
-            await self._log.append(entries)
+            try:
+                await self._log.append(entries, waits=False)
+            except StoreFull:
+                return
         await self._replicate(publisher, first, entries)
 
     async def _publish_rest(self, publisher: onceway.Publisher) -> None:
@@ -325,15 +329,22 @@ class StoredPipe:
         self._publishing_since = None
 
     async def _take(self, batch: Batch, publisher: onceway.Publisher | None) -> None:
-        """Writes a batch, has it replicated, and accepts it."""
-        async with self._writing:
-            if not self.is_primary:
-                return
-            first = self._log.next
-            entries = self._entries(batch)
-            if entries:
-                await self._log.append(entries)
-                self.pushes += len(entries)
+        """Writes a batch, has it replicated, and accepts it. On a full disk it waits for room, which dropping makes."""
+        while True:
+            async with self._writing:
+                if not self.is_primary:
+                    return
+                first = self._log.next
+                entries = self._entries(batch)
+                try:
+                    if entries:
+                        await self._log.append(entries, waits=False)
+                    break
+                except StoreFull:
+                    pass
+            await self._drop(publisher)
+            await asyncio.sleep(FULL_RETRY_S)
+        self.pushes += len(entries)
         await self._replicate(publisher, first, entries)
         await batch.accept()
         self._log.accepted(batch.tags)
@@ -365,7 +376,8 @@ class StoredPipe:
                     record = control(reset=identity, removed=removed, epoch=state.epoch)
                     apply(state, record, position)
             except DecodeError as error:
-                batch[index].reject(error.condition, error.description)
+                if not (delivery := batch[index]).decided:  # by an attempt on a full disk
+                    delivery.reject(error.condition, error.description)
                 continue
             entries.append(Entry(record, tag, check))
             position += 1

@@ -80,6 +80,7 @@ class Batch:
     appended: dict[str, list[bytes]] = field(default_factory=dict)
     trimmed: dict[str, int | None] = field(default_factory=dict)
     kept: dict[str, Retention] = field(default_factory=dict)
+    frees: bool = False  # what it appends is little and lets much be trimmed: it may go on a disk that is almost full
 
     def expect(self, key: str, value: bytes | None) -> None:
         """Write nothing of this batch unless the key has this value; None: unless it has none."""
@@ -112,7 +113,7 @@ class Committed(NamedTuple):
 
 
 class Store(Protocol):
-    """For one asyncio loop. Every method raises StoreError; none blocks the loop.
+    """For one asyncio loop. Every method raises StoreError, only `commit` StoreFull; none blocks the loop.
 
     Attributes:
         place: Where it is, for messages.

@@ -332,7 +332,7 @@ class EmbeddedStore:
 
     def _apply(self, batch: Batch) -> Committed | Conflict:
         database = self._database
-        if self._low and batch.appended:
+        if self._low and batch.appended and not batch.frees:
             raise StoreFull(f"{self.path}: the disk is almost full; make room")
         for key, expected in batch.expected.items():
             if get(database, key) != expected:

@@ -184,7 +184,7 @@ class PostgresStore(EmbeddedStore):
                 raise
             return result
 
-        result = self._while_lost(attempt, self._drop_writer)
+        result = self._while_lost(attempt, self._drop_writer, reads=False)
         self._publish_bounds(self._touched)
         return result
 
@@ -204,13 +204,13 @@ class PostgresStore(EmbeddedStore):
 
     # --- lost connections
 
-    def _while_lost(self, work: Callable[[], T], drop: Callable[[], None]) -> T:
-        """Does it until the connection holds, or the store is closed."""
+    def _while_lost(self, work: Callable[[], T], drop: Callable[[], None], *, reads: bool = True) -> T:
+        """Does it until the connection holds, or the store is closed. What reads waits for room on a full disk, too."""
         for pause_s in chain(PAUSES_S, repeat(PAUSES_S[-1])):
             try:
                 return work()
             except psycopg.Error as error:
-                if not _lost(error):
+                if not (_lost(error) or (reads and isinstance(error, psycopg.errors.DiskFull))):
                     raise
                 drop()
                 if self._stopping.wait(pause_s):

@@ -13,7 +13,8 @@ from edges.bus import shares
 from edges.bus.edge import Edge, Unavailable
 from edges.bus.options import BusOptions
 from edges.bus.shares import NETWORK, SLOTS, TICK_S, Shares, slot_of
-from edges.store import Batch, Conflict, Store, StoreFull, open_store
+from edges.store import Batch, Committed, Conflict, Store, StoreError, StoreFull, open_store
+from edges.store.embedded import EmbeddedStore
 from onceway.errors import DeliveryRejected
 from tests.serving import until
 
@@ -208,30 +209,37 @@ def test_an_edge_that_gave_the_networks_role_away_and_has_it_again_takes_pushes(
     asyncio.run(go())
 
 
-def test_an_edge_goes_on_when_there_is_room_for_its_beat_again(
+def test_an_edge_whose_store_is_full_starts_goes_on_and_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[Line]
 ) -> None:
     monkeypatch.setattr("edges.bus.edge.TICK_S", 0.01)
+    full, refused, commit = True, 0, EmbeddedStore.commit
+
+    def commit_if_there_is_room(store: EmbeddedStore, batch: Batch, **options: Any) -> asyncio.Future[Committed]:
+        nonlocal refused
+        if full:
+            refused += 1
+            raise StoreFull("the disk of the database is full")
+        return commit(store, batch, **options)
+
+    monkeypatch.setattr(EmbeddedStore, "commit", commit_if_there_is_room)
 
     async def go() -> None:
+        nonlocal full, refused
         edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
         await edge.start()
-        await until(lambda: edge.why_unable() is None, "the edge works")
         roles = edge._shares
         assert roles is not None
-        beaten, commit = roles._beat_at, edge.store.commit
-        refused: list[Batch] = []
-
-        def full(batch: Batch, *, with_next: bool = False) -> asyncio.Future[Any]:
-            refused.append(batch)
-            raise StoreFull("the disk of the database is full")
-
-        edge.store.commit = full  # type: ignore[method-assign]
-        await until(lambda: refused, "a beat is refused")
-        edge.store.commit = commit  # type: ignore[method-assign]
-        await until(lambda: roles._beat_at > beaten, "the edge beats again")
-        assert edge.why_unable() is None
+        assert edge.why_unable() is not None
+        for _ in range(2):
+            full, beaten = False, roles._beat_at
+            await until(lambda: roles._beat_at > beaten, "the edge beats again")  # noqa: B023
+            await until(lambda: edge.why_unable() is None, "the edge works")
+            full, refused = True, 0
+            await until(lambda: refused, "a beat is refused")  # noqa: B023
         await edge.stop()
+        with pytest.raises(StoreError, match="is closed"):
+            await edge.store.get("")
 
     asyncio.run(go())
 

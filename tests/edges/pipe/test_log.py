@@ -198,24 +198,27 @@ def test_a_full_disk_is_waited_for(
     monkeypatch.setattr(log_module, "FULL_RETRY_S", 0)
 
     async def work(log: PipeLog) -> None:
-        store = log.store
-        refusals = [1, 1, 1]
+        commit, stream = log.store.commit, log.stream
+        refusals = 0
 
-        class Full:
-            def commit(self, batch: Batch) -> Awaitable[Committed]:
-                if refusals and refusals.pop():
-                    raise StoreFull("full")
-                return store.commit(batch)
+        def full(batch: Batch) -> Awaitable[Committed]:
+            nonlocal refusals
+            if refusals:
+                refusals -= 1
+                raise StoreFull("full")
+            return commit(batch)
 
-        log.store = Full()  # type: ignore[assignment]
-        await log.append([entry(b"a", 0)])
-        log.store = store
-        assert (log.next, not refusals) == (1, True)
-        assert (await store.bounds(log.stream)).next == 1
+        log.store.commit = full  # type: ignore[method-assign, assignment]
+        for work in (log.append([entry(b"a", 0)]), log.begin_anew(100, [], 0)):
+            refusals = 3
+            await work
+            assert not refusals
+        assert await log.store.bounds(stream) == (1, 1)
+        assert (log.next, log.state.life) == (100, 1)
 
     with caplog.at_level("INFO", "onceway"):
         in_store(tmp_path, work)
-    assert caplog.messages == ["jobs: full: pushes wait", "jobs: there is room again"]  # once, not at each attempt
+    assert caplog.messages == ["jobs: full: pushes wait", "jobs: there is room again"] * 2  # once, not at each attempt
 
 
 def stored(log: PipeLog) -> StoredPipe:

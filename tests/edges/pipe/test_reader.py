@@ -1,8 +1,9 @@
-"""A reader that was between two stores while its pipe was reset."""
+"""A reader that was between two stores while its pipe was reset, and one whose store is damaged."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from edges.pipe.log import open_log
 from edges.pipe.messages import Entry, control, with_position
 from edges.store import open_store
 from onceway.client.bodies import encode_body
+from onceway.errors import OncewayError
 from onceway.logs import logger
 
 LOG = logger("pipe")
@@ -56,5 +58,33 @@ def test_a_reader_is_told_that_the_rest_of_what_it_read_is_gone(tmp_path: Path, 
                     seen += len(await anext(batches))
         await listener.stop()
         await store.close()
+
+    asyncio.run(go())
+
+
+def test_a_reader_is_told_of_damage_and_reads_on_at_a_replica(tmp_path: Path) -> None:
+    async def go() -> None:
+        urls, opened = [], []
+        for name in "st":
+            store = open_store(str(tmp_path / name))
+            log = await open_log(store, "jobs", "s", "s", LOG)
+            await log.append([Entry(with_position(encode_body(b"x"), position)) for position in range(300)])
+            log.show(300)
+            listener = Listener(name, {"jobs": log}, ignored, LOG)
+            urls.append(f"amqp://127.0.0.1:{await listener.start('127.0.0.1', 0)}")
+            opened.append((listener, store))
+        with sqlite3.connect(tmp_path / "s") as database:
+            database.execute("UPDATE blocks SET crc = crc + 1")
+        async with asyncio.timeout(30):
+            async with Reader("jobs", stores=urls) as reader:
+                assert sum([len(batch) async for batch in reader.batches(until=300)]) == 300
+            with pytest.raises(
+                OncewayError, match="'pipe/jobs/0' from position 0 on is damaged; put a whole copy back"
+            ):
+                async with Reader("jobs", stores=urls[0]) as reader:
+                    await anext(reader.batches())
+        for listener, store in opened:
+            await listener.stop()
+            await store.close()
 
     asyncio.run(go())

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,12 +14,14 @@ from edges.pipe import PipeDropped, Reader, pull, push
 from edges.pipe.listener import Listener
 from edges.pipe.log import SLACK, PipeLog, open_log
 from edges.pipe.messages import Entry, control, with_position
-from edges.store import Batch, Committed, Retention, Store
+from edges.pipe.serve import PipePlan, StoredPipe
+from edges.store import Batch, Committed, Retention, Store, StoreFull
 from edges.store.embedded import EmbeddedStore
 from onceway.client.bodies import encode_body
 from onceway.logs import logger
 from tests.cli.conftest import onceway
 from tests.edges.pipe.conftest import PipeNetworks
+from tests.serving import until
 
 LOG = logger("pipe")
 HOUR_US = 3_600_000_000
@@ -98,6 +101,52 @@ def test_what_is_more_than_the_size_is_dropped_oldest_first(tmp_path: Path) -> N
             assert [each.position for each in kept] == list(range(log.state.start, log.next))
 
     asyncio.run(go())
+
+
+def test_a_full_disk_that_pushes_wait_for_gets_room_from_retention_and_from_resets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edges.pipe.serve.FULL_RETRY_S", 0.01)
+
+    class Pushed:
+        tags: ClassVar = [b"tag"]
+        payloads: ClassVar = [encode_body(b"new")]
+        accepted = asyncio.Event()
+
+        async def accept(self) -> None:
+            self.accepted.set()
+
+    async def batches() -> AsyncIterator[Any]:
+        yield Pushed()
+        await asyncio.Future()
+
+    async def go() -> None:
+        clock, held = Clock(), 0
+        monkeypatch.setattr("edges.store.embedded.low_on_room", lambda path, reserve: held >= 10)
+        async with opened(tmp_path, clock) as log:
+            await write(log, 10)
+            held = 10
+            with pytest.raises(StoreFull):
+                await log.append([Entry(with_position(encode_body(b"x"), 10))], waits=False)
+            clock.now_us += 2 * HOUR_US
+            plan = PipePlan("jobs", (("s", ""),), Retention(age_s=3600))
+            taking = asyncio.create_task(StoredPipe("s", plan, log, nobody, Listener("s", {}, commands, LOG), LOG)
+                                         ._take_all(batches(), None))  # fmt: skip
+            await until(lambda: log.state.start == 10, "what is old is dropped")
+            await log.trim()
+            assert await log.first() == 10
+            assert not Pushed.accepted.is_set()
+            held = 0
+            await Pushed.accepted.wait()
+            held = 10
+            await log.append([Entry(control(reset="x", removed=1))], waits=False)
+            taking.cancel()
+
+    asyncio.run(go())
+
+
+def nobody(*arguments: object) -> Any:
+    raise AssertionError(arguments)
 
 
 def test_a_reset_counts_what_retention_has_left(tmp_path: Path) -> None:

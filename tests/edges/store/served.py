@@ -63,7 +63,7 @@ class Served:
         self.service = StoreService(self.store)
         application = web.Application()
         application.router.add_get("/store", self.service.serve)
-        self._runner = web.AppRunner(application)
+        self._runner = web.AppRunner(application, shutdown_timeout=2.0)  # as an edge: a connection may just have come
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
 

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import random
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from edges.store import Batch, Store, StoreFull, open_store
+from edges.store import Batch, Retention, Store, StoreFull, open_store
 from tests.edges.store.conftest import all_of, append
 from tests.edges.store.postgres import Server
 from tests.edges.store.served import Loop
@@ -122,6 +123,38 @@ def test_a_full_disk_at_any_statement_loses_nothing_and_stops_nothing(
     assert whole > 10
     for at in range(whole):
         asyncio.run(life(f"at {at}", at, 1 + at % 3))
+
+
+def test_what_is_read_on_a_full_disk_waits_for_room(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may refuse it; the listener is refused, too."""
+    real = Database.execute
+    refused: list[str] = []
+
+    def execute(self: Database, statement: str, arguments: Any = ()) -> Any:
+        writes = threading.current_thread().name.endswith("writer")
+        if not writes and statement.startswith("SELECT") and statement not in refused:
+            refused.append(statement)
+            real(self, "DO $$ BEGIN RAISE disk_full; END $$")
+        return real(self, statement, arguments)
+
+    async def go() -> None:
+        store = open_store(database)
+        monkeypatch.setattr(Database, "execute", execute)
+        grown = asyncio.create_task(store.grown("a", 0))
+        await append(store, "a", b"x")
+        async with asyncio.timeout(30):
+            await grown
+        assert await all_of(store, "a") == [b"x"]
+        assert await store.get("key") is None
+        assert await store.scan("key") == []
+        assert await store.streams() == ["a"]
+        assert await store.position_at("a", 0) == 0
+        assert await store.surplus("a", Retention()) == 0
+        assert await store.used() > 0
+        assert len(refused) > 7
+        await store.close()
+
+    asyncio.run(go())
 
 
 def test_a_database_on_a_full_disk_refuses_and_goes_on_when_there_is_room() -> None:

@@ -1,0 +1,122 @@
+"""Topics that are deleted while the store is full, an edge dies, or another edge does not know them yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edges.bus import registry
+from edges.bus.core import Bus
+from edges.bus.edge import Edge
+from edges.bus.options import BusOptions
+from edges.bus.registry import SUBSCRIBERS, Registry
+from edges.bus.rules import Wish
+from edges.store import Batch, StoreFull
+from tests.edges.bus.test_shares import Line, lines
+from tests.serving import until
+
+__all__ = ["lines"]
+WISH = Wish(("orders",), "https://mail.example", "secret", 0, 100)
+
+
+async def subscribed(registry: Registry, bus: Bus) -> None:
+    """`mail` is subscribed to the topic of `shop`."""
+    await registry.claim("orders", "shop", "shop")
+    await registry.change("mail", lambda: bus.change("mail", "mail", WISH), topics=["orders"])
+
+
+async def other_edge(edge: Edge) -> tuple[Registry, Bus]:
+    """Another edge's view of the store, as it is now."""
+    bus = Bus(edge.bus._rng)
+
+    async def look(topic: str) -> None:
+        bus.arrived(topic, (await edge.store.bounds(registry.EVENTS + topic)).next, 0.0)
+
+    made = Registry(edge.store, bus, look, lambda: None, shared=True)
+    await made.load()
+    return made, bus
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_a_topic_is_deleted_while_no_subscription_can_be_written(
+    tmp_path: Path, lines: list[Line], share: bool
+) -> None:
+    async def go() -> None:
+        edge = Edge(BusOptions(str(tmp_path / "store"), "", share=share))
+        await edge.start()
+        await subscribed(edge.registry, edge.bus)
+        commit = edge.store.commit
+
+        def full(batch: Batch, **options: Any) -> Awaitable[Any]:
+            if any(key.startswith(SUBSCRIBERS) for key in batch.values):
+                raise StoreFull("the disk of the database is full")
+            return commit(batch, **options)
+
+        edge.store.commit = full  # type: ignore[method-assign]
+        await edge.registry.delete_topic("orders", lambda topic: True)
+        assert edge.bus.topics_of(edge.bus.subscribers["mail"]) == []
+        with pytest.raises(StoreFull):  # nobody gets a topic whose events would go to who was subscribed to another
+            await edge.registry.claim("orders", "thief", "thief")
+        if share:
+            end = (await edge.store.bounds(registry.CHANGES)).next
+            await until(lambda: edge.registry._seen == end, "the edge has read its own changes")
+        assert not edge.failed.done()
+        edge.store.commit = commit  # type: ignore[method-assign]
+        await edge.registry.claim("orders", "thief", "thief")
+        assert edge.bus.topics_of(edge.bus.subscribers["mail"]) == []
+        await edge.stop()
+
+    asyncio.run(go())
+
+
+def test_who_was_subscribed_to_a_topic_that_an_edge_deleted_and_died_is_not_to_the_next_one(
+    tmp_path: Path, lines: list[Line]
+) -> None:
+    async def go() -> None:
+        edge = Edge(BusOptions(str(tmp_path / "store"), ""))
+        await edge.start()
+        await subscribed(edge.registry, edge.bus)
+        batch = Batch()
+        batch.delete(registry.TOPICS + "orders")
+        await edge.store.commit(batch)
+        await edge.stop()
+        edge = Edge(BusOptions(str(tmp_path / "store"), ""))
+        await edge.start()
+        mail = edge.bus.subscribers["mail"]
+        assert edge.bus.topics_of(mail) == []
+        await edge.registry.claim("orders", "other", "other")
+        assert edge.bus.topics_of(mail) == []
+        await edge.stop()
+
+    asyncio.run(go())
+
+
+def test_an_edge_that_gets_a_role_leaves_topics_that_it_does_not_know_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[Line]
+) -> None:
+    monkeypatch.setattr("edges.bus.edge.TICK_S", 3600.0)  # this test ticks
+
+    async def slow(self: Registry) -> None:
+        """It reads the changes later."""
+
+    monkeypatch.setattr(Registry, "follow", slow)
+
+    async def go() -> None:
+        edge = Edge(BusOptions(str(tmp_path / "store"), "", share=True))
+        await edge.start()
+        assert edge._shares is not None
+        await subscribed(*await other_edge(edge))
+        edge._served.clear()
+        await edge._tick(edge._shares)
+        assert "mail" in edge.bus.subscribers
+        await edge.registry.current()
+        _, bus = await other_edge(edge)
+        for known in (edge.bus, bus):
+            assert known.topics_of(known.subscribers["mail"]) == ["orders"]
+        await edge.stop()
+
+    asyncio.run(go())
