@@ -565,7 +565,8 @@ class Core:
         addresses = self.addresses.values()
         for address in addresses:
             address.check_invariants()
-            first = min(address.deadlines(), default=INF) + 0.002  # some follow from a clock of milliseconds
+            # Some follow from a clock of milliseconds. After a suspension one may move from the past further into it.
+            first = max(min(address.deadlines(), default=INF), self.now) + 0.002
             assert self._all_due or self._due.get(address, INF) <= first, f"{address.name} is not looked at in time"
         kept = sum(address.records.counted_bytes + address.deliveries.log.counted_bytes for address in addresses)
         assert kept == self.payload_bytes, f"{self.payload_bytes} bytes of payload counted, {kept} kept"

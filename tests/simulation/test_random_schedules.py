@@ -46,13 +46,14 @@ def test_a_seed_says_everything_whatever_the_order_of_hashes() -> None:
     assert found == {digest(seeds) + "\n"}
 
 
-def test_a_declared_subscription_has_what_a_process_accepted_while_it_closed() -> None:
-    """Its journal says so, and the process that goes on with it."""
-    _, failure = explore(880001696)
-    assert failure is None
-
-
-def test_a_subscriber_with_small_frames_and_a_slow_disk_has_time_to_end() -> None:
-    """It takes its map apart at each attach, and a part of its deliveries each time: 40 s longer than others."""
-    _, failure = explore(100225)
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(100225, id="a subscriber takes its map apart at each attach: it has time to end"),
+        pytest.param(880001696, id="a process accepts while it closes: its declared subscription has accepted"),
+        pytest.param(880023945, id="a deadline that a suspended router has missed moves further into the past"),
+    ],
+)
+def test_what_a_fresh_seed_found_in_the_rules_of_the_simulation(seed: int) -> None:
+    _, failure = explore(seed)
     assert failure is None
