@@ -99,46 +99,6 @@ def test_without_members_the_topic_alone_counts() -> None:
     mesh.assert_settled()
 
 
-def test_topic_that_feeds_has_a_subscription() -> None:
-    """Protocol 16.12.5: the address holds what nobody has subscribed to."""
-    mesh = Shared()
-    publisher = mesh.publisher("a")
-    assert publisher.window[0] == 0
-    mesh.member("b")
-    assert publisher.window[0] > 0
-    send(publisher, "jobs/1")
-    assert publisher.accepted() == [0]
-
-
-def test_router_that_has_started_learns_late_that_there_are_members() -> None:
-    """Protocol 16.12.4: the publisher has come before HELLO."""
-    mesh = Shared()
-    other, member = mesh.subscriber("b"), mesh.member("b")
-    mesh.crash("a")
-    mesh.start("a")
-    mesh.pass_time(2.0)  # it boots alone
-    publisher = mesh.publisher("a")
-    send(publisher, "jobs/1")
-    assert publisher.accepted() == []
-    mesh.join("a", "b")
-    mesh.run()
-    assert subjects(other) == subjects(member) == ["jobs/1"]
-    assert publisher.accepted() == [0]
-
-
-def test_closed_topic_waits_for_what_is_known_of_members() -> None:
-    """Protocol 16.12.5: all its own subscriptions are declared."""
-    closed = AddressConfig(TOPIC, subscriptions=(("s", "in"),), other_subscriptions="refuse")
-    mesh = Mesh("ab", address=SHORT, addresses=(SHARES, closed), mqtt_topics=(("#", TOPIC),), fresh=False, joined=False)
-    mesh.pass_time(2.0)
-    mesh.subscriber("a")
-    publisher = mesh.publisher("a")
-    publisher.send("m0")
-    assert publisher.accepted() == []
-    mesh.pass_time(SHARES.recovery_s)
-    assert publisher.accepted() == [0]
-
-
 def test_what_comes_settled_goes_to_one_member_also_when_its_publisher_has_gone() -> None:
     mesh = Shared()
     member = mesh.member("b", credit=0)

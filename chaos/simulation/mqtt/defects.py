@@ -1,4 +1,4 @@
-"""Defects: each takes a rule of protocol 5.7.8, 6.11 or 7.9 away from the real router. A named schedule catches it.
+"""Defects: each takes a rule of protocol 5.7.8, 6.11, 7.9 or 16.12 away from the router. A named schedule catches it.
 
 Those whose schedule is a short test of two cores are in `tests/router/test_kept_maps.py`.
 """
@@ -16,6 +16,7 @@ from router.core.kept_maps import Keeper, Kept
 from router.core.ports import SubscriberAttach
 from router.core.publisher import Publisher
 from router.core.queue.records import QueueRecords
+from router.core.startup import Startup
 from router.mqtt.publisher import MqttPublisher
 
 
@@ -98,8 +99,12 @@ def waits_for_nobody(self: Feeds, *arguments: Any) -> None:
 PUBLISH = Feeds._publish
 
 
-def nowhere(self: Feeds, publisher: Publisher) -> None:
+def nowhere(self: Feeds, *publisher: Publisher) -> None:
     pass
+
+
+def is_recovered_alone(self: Startup, address: str) -> bool:
+    return self.is_recovered(address) or (self.booted and self.declarations.is_closed(address))
 
 
 def nothing_there(self: Feeds, publisher: Publisher, start: int, stop: int) -> dict[Feed, IntervalSet]:
@@ -152,6 +157,21 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
         [(Feeds, "look", nowhere)],
         "identifier_comes_again_after_all_members_had_left",
         "G1",
+    ),
+    "16.12.4 not what came before the member": (
+        [(Feeds, "feed_late", nowhere)],
+        "router_that_has_started_learns_late_of_members",
+        "G1",
+    ),
+    "16.12.5 established without the queues": (
+        [(Startup, "is_established", is_recovered_alone)],
+        "file_closes_the_topic_and_a_member_is_there",
+        "G1",
+    ),
+    "16.12.5 members are no subscription": (
+        [(Feeds, "__bool__", always(False))],
+        "only_members_subscribe",
+        "G4",
     ),
     "16.12.6 a router answers for the publisher": (
         [(Feed, "ask", Feed.answered)],

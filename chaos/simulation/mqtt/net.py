@@ -59,6 +59,7 @@ class Net:
         """named: the file names the queue of the shared subscription. Otherwise it is there while it has a member, and
         publishers wait for the first one."""
         self.named = named
+        self.address = replace(ADDRESS, match=TOPIC)  # what the file says of it, for routers that start
         self.topic = TOPIC
         self.amqp = {each.name: each for each in amqp or ()}
         self.names = names
@@ -90,7 +91,7 @@ class Net:
     def _start(self, name: str, *, fresh: bool) -> None:
         self.incarnations += 1
         shared = ((GROUP, QUEUE),) if self.members and self.named else ()
-        addresses = (LEASES, SHARES, replace(ADDRESS, match=QUEUE, type="queue"), ADDRESS)
+        addresses = (LEASES, SHARES, replace(ADDRESS, match=QUEUE, type="queue"), self.address, ADDRESS)
         config = RouterConfig(name, tuple(self.names), addresses, mqtt_topics=(("#", TOPIC),), mqtt_shared=shared)
         self.routers[name] = Router(
             config,

@@ -1,4 +1,4 @@
-"""Named schedules of protocol 5.7.8, 6.11 and 7.9: each fails when its rule is taken away, and holds with it.
+"""Named schedules of protocol 5.7.8, 6.11, 7.9 and 16.12: each fails when its rule is taken away, and holds with it.
 
 The name says what happens. Everything is delivered in order but what a schedule holds back; at the end all drains.
 """
@@ -7,29 +7,33 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from chaos.simulation.defects.taking import defective
+from chaos.simulation.mqtt.amqp import AmqpPublisher
 from chaos.simulation.mqtt.clients import Member, Publisher, Subscriber
 from chaos.simulation.mqtt.explore import drain
 from chaos.simulation.mqtt.net import CLASHING, Event, Net
 from chaos.simulation.world.checker import Violation
 
 # The keeper of B and C is A, with which they have been in session first; that of A is B.
+BOOTED_S = 2.0  # after which a router boots that is alone
 GOES_ON = ("msg", "read", "client", "notice", "drop")
 
 
 class Script:
     """A net whose client s subscribes at router B, and publishers with one message at a time."""
 
-    def __init__(self, names: str, publishers: str, members: str, *, named: bool) -> None:
-        """publishers, members of the shared subscription: the router of each. named: the file names its queue."""
+    def __init__(self, names: str, publishers: str, members: str, *, named: bool, others: bool) -> None:
+        """publishers, members of the shared subscription: the router of each. named: the file names its queue. others:
+        s subscribes, too."""
         self.s = Subscriber("s", 4)
         self.members = [Member(f"m{i}", 1 if i else 4) for i in range(len(members))]
         self.publishers = [Publisher(f"p{i}", 3, 1) for i in range(len(publishers))]
-        self.net = Net(names, self.publishers, [self.s], self.members, named=named)
+        self.net = Net(names, self.publishers, [self.s] if others else [], self.members, named=named)
         self.run()
         clients = [*zip(self.members, members, strict=True), *zip(self.publishers, publishers, strict=True)]
-        for client, router in [(self.s, "B"), *clients]:
+        for client, router in [*((each, "B") for each in self.net.subscribers), *clients]:
             self.connect(client.name, router)
         for publisher in self.publishers:
             self.publish(publisher)
@@ -57,6 +61,19 @@ class Script:
     def crash(self, router: str, *held: Event) -> None:
         self.net.happen(("crash", router))
         self.run(*held)
+
+    def start_alone(self, router: str, other: str) -> None:
+        """The router is killed, started again, and boots without having heard of the other one."""
+        self.crash(router)
+        for event in (("restart", router), ("separate", router, other), ("wait", BOOTED_S)):
+            self.net.happen(event)
+
+    def publish_amqp(self, router: str) -> None:
+        """A publisher of AMQP comes, and sends its one message."""
+        self.net.amqp["a"] = publisher = AmqpPublisher("a", 1)
+        publisher.net = self.net
+        self.net.happen(("amqp", "a", "attach", router))
+        self.net.happen(("amqp", "a", "send", "-"))
 
 
 def identifier_comes_again_before_all_have_settled(script: Script) -> None:
@@ -198,6 +215,25 @@ def its_client_works_elsewhere_and_a_member_comes(script: Script) -> None:
     its_client_works_elsewhere(script, "m0")
 
 
+def router_that_has_started_learns_late_of_members(script: Script) -> None:
+    script.start_alone("A", "B")
+    script.publish_amqp("A")
+    script.net.happen(("join", "A", "B"))
+
+
+def file_closes_the_topic_and_a_member_is_there(script: Script) -> None:
+    """A has read a file by which the topic has no other subscriptions than declared ones; the member is from before."""
+    script.net.address = replace(script.net.address, other_subscriptions="refuse", no_subscribers="accept")
+    script.start_alone("A", "B")
+    script.publish_amqp("A")
+    script.net.happen(("join", "A", "B"))
+
+
+def only_members_subscribe(script: Script) -> None:
+    """Their topic holds what nobody has subscribed to."""
+    script.publish_amqp("A")
+
+
 # name -> the schedule, routers, the router of each publisher, and of each member
 SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
     each.__name__: (each, names, publishers, "".join(members))
@@ -215,10 +251,14 @@ SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
         (identifier_comes_again_before_a_member_has_settled, "ABC", "A", "C"),
         (identifier_comes_again_after_all_members_had_left, "ABC", "A", "B"),
         (its_client_works_elsewhere_and_a_member_comes, "AB", "A", "B"),
+        (router_that_has_started_learns_late_of_members, "AB", "", "B"),
+        (file_closes_the_topic_and_a_member_is_there, "AB", "", "B"),
+        (only_members_subscribe, "AB", "", "B"),
     )
 }
 NAMED = {"tag_comes_again_that_a_member_had_accepted_who_left", "given_back_while_the_keeper_has_it"}
 """Whose shared subscription the file names."""
+MEMBERS_ONLY = {"file_closes_the_topic_and_a_member_is_there", "only_members_subscribe"}
 
 
 def follow(name: str) -> Violation | None:
@@ -226,7 +266,7 @@ def follow(name: str) -> Violation | None:
     schedule, names, publishers, members = SCHEDULES[name]
     try:
         with defective(CLASHING):
-            script = Script(names, publishers, members, named=name in NAMED)
+            script = Script(names, publishers, members, named=name in NAMED, others=name not in MEMBERS_ONLY)
             schedule(script)
             for router in names:
                 if router not in script.net.routers:
