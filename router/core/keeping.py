@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from router.core import messages as m
 from router.core.directory import NO_TERM
 from router.core.ports import KeptMapPort, MapState, Outcome, SubscriberAnswer, SubscriberAttach, Term
+from router.core.subscriber import Subscriber
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -239,7 +240,7 @@ class KeptLink:
             return
         entry.kept = self.kept
         if self._unresumed and self._queue:  # what comes again may be behind what waits for room
-            self.core.subscribers[self].pump()
+            Subscriber.pump(self.core.subscribers[self])  # a consumer's touches its address, and so leads here again
         keeper, items = self.core.keeper.name, self.kept.items
         identified = self._identify()
         if self._changed or (self.whole and (items or self.acknowledged < self.kept.number)):

@@ -234,6 +234,17 @@ def only_members_subscribe(script: Script) -> None:
     script.publish_amqp("A")
 
 
+def a_member_waits_for_a_publisher_that_is_away(script: Script) -> None:
+    """What it may hold comes again when p0 is back. What p1 publishes meanwhile goes out, and its router
+    to other work."""
+    p, q = script.publishers
+    script.publish(p, ("client", "m0"))
+    script.net.happen(("drop", "p0"))
+    script.crash("B")
+    script.connect("m0", "C")
+    script.publish(q)
+
+
 # name -> the schedule, routers, the router of each publisher, and of each member
 SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
     each.__name__: (each, names, publishers, "".join(members))
@@ -251,6 +262,7 @@ SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
         (identifier_comes_again_before_a_member_has_settled, "ABC", "A", "C"),
         (identifier_comes_again_after_all_members_had_left, "ABC", "A", "B"),
         (its_client_works_elsewhere_and_a_member_comes, "AB", "A", "B"),
+        (a_member_waits_for_a_publisher_that_is_away, "ABC", "AC", "B"),
         (router_that_has_started_learns_late_of_members, "AB", "", "B"),
         (file_closes_the_topic_and_a_member_is_there, "AB", "", "B"),
         (only_members_subscribe, "AB", "", "B"),
