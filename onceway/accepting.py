@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from onceway.topology import HostPort
@@ -114,3 +115,9 @@ class Accepting:
         if transport is not None:
             del self._tasks[transport]
         return transport
+
+
+def address_of(request: web.Request) -> str:
+    """The client's host:port."""
+    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"

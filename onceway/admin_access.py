@@ -20,6 +20,7 @@ from aiohttp import web
 from amqp10.errors import EncodeError
 from amqp10.sasl import Failure
 from amqp10.scram import prepare
+from onceway.accepting import address_of
 from onceway.authentication import Authentication, fetch, user_of
 from onceway.server import RouterServer
 from onceway.tokens import Holder, Tokens
@@ -79,10 +80,10 @@ class Access:
             certificate = shown_tls.getpeercert() if isinstance(shown_tls, ssl.SSLObject) else None
             user = user_of(certificate, own.sasl.certificates) if certificate else None
             return None if user is None else (user, own.users.groups(user))
-        address, now = _address(request), time.monotonic()
+        address, now = address_of(request), time.monotonic()
         claimed, reason, found = "", "no way to say who one is", None
         if own.guesses.refuses_address(address, now):
-            own.counts["refused"] += 1
+            own.guesses.counts["refused"] += 1
             return None  # nothing is looked at for a while, nor logged
         if scheme.lower() == "bearer" and own.tokens is not None:
             holder = await _holder(own.tokens, shown.strip())
@@ -100,18 +101,12 @@ class Access:
             own.guesses.succeeded(address, found[0])
             return found
         self._refused(request, reason)
-        own.counts["failed"] += 1
         await asyncio.sleep(own.guesses.failed(address, claimed, now))
         return None
 
     def _refused(self, request: web.Request, reason: str) -> None:
         text = "the admin listener refuses {peer}: {reason}"
-        self._server.log.warning("admin_refused", text, peer=_address(request), reason=reason)
-
-
-def _address(request: web.Request) -> str:
-    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
-    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "?"
+        self._server.log.warning("admin_refused", text, peer=address_of(request), reason=reason)
 
 
 def _basic(shown: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -90,7 +90,6 @@ class Authentication:
     tokens: Tokens | None = None
     guesses: Guesses = field(default_factory=Guesses)
     checks: Checks = field(default_factory=Checks)
-    counts: Counter[str] = field(default_factory=Counter)  # failed, delayed, refused
 
     @property
     def anonymous(self) -> bool:
@@ -133,7 +132,7 @@ def load(topology: Topology, before: Authentication | None = None) -> Authentica
         tokens = Tokens(sasl.tokens, topology.directory, f"{topology.path}: sasl.tokens")
     if before is None:
         return Authentication(sasl, users, tokens)
-    return Authentication(sasl, users, tokens, before.guesses, before.checks, before.counts)
+    return Authentication(sasl, users, tokens, before.guesses, before.checks)
 
 
 def everybody(username: str | None, password: bytes | None) -> Step:
@@ -233,13 +232,12 @@ class ClientSasl:
             return replace(step, groups=own.users.groups(step.identity))
         if not isinstance(step, Failure):
             return step
-        own.counts["refused" if self._refused else "failed"] += 1
         if self._refused:
+            own.guesses.counts["refused"] += 1
             return Failure(f"{step.reason}: too many failures before, so nothing is looked at for a while")
         delay_s = own.guesses.failed(self._address, self._claimed, now)
         if delay_s <= 0:
             return step
-        own.counts["delayed"] += 1
         asyncio.get_running_loop().call_later(delay_s, self._later, step)
         return Pending()
 

@@ -7,7 +7,7 @@ no clock.
 from __future__ import annotations
 
 import ipaddress
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Final
 
 LEAK_S: Final = 10.0  # so long until one failure is forgotten
@@ -20,9 +20,14 @@ KEPT: Final = 10_000  # buckets, and addresses from which users have come in
 
 
 class Guesses:
-    """What one router remembers of failures."""
+    """What one listener's process remembers of failures.
+
+    Attributes:
+        counts: For metrics: `failed`, `delayed` (answers), and `refused` (without a look at what was shown).
+    """
 
     def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
         self._buckets: OrderedDict[tuple[str, str], tuple[float, float]] = OrderedDict()  # (failures, at)
         self._came_in: OrderedDict[tuple[str, str], None] = OrderedDict()  # (address, user)
 
@@ -35,11 +40,13 @@ class Guesses:
 
     def failed(self, address: str, user: str, now: float) -> float:
         """Seconds after which the failure is to be answered. user: empty where nobody has said who they are."""
+        self.counts["failed"] += 1
         count = self._add(("address", network_of(address)), now)
         if user:
             count = max(count, self._add(("user", user), now))
         if count <= FREE:
             return 0.0
+        self.counts["delayed"] += 1
         return float(min(DELAY_S * 2 ** min(count - FREE - 1, 8), MOST_DELAY_S))
 
     def succeeded(self, address: str, user: str) -> None:

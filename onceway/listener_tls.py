@@ -138,24 +138,19 @@ def listener_context(topology: Topology, name: str, log: Log) -> ListenerContext
         UsageError: A file cannot be used.
     """
     place = topology.routers[name]
-    if not place.secure:
-        return None
-    profile = topology.tls_profile(place.tls, name)
-    context = server_context(f"{topology.path}: tls.{place.tls}", profile)
-    warn_of_end(context, log)
-    return context
+    return profile_context(topology, place.tls, name, log) if place.secure else None
 
 
-def admin_context(topology: Topology, name: str, log: Log) -> ListenerContext | None:
-    """What router `name` needs for its admin listener, its files read now; None: it has no TLS.
+def profile_context(topology: Topology, profile: str, name: str, log: Log) -> ListenerContext | None:
+    """What a listener of router or store `name` shows and asks for by this profile, its files read now; None: the
+    profile has no name, so that there is no TLS.
 
     Raises:
         UsageError: A file cannot be used.
     """
-    if not topology.admin.tls:
+    if not profile:
         return None
-    profile = topology.tls_profile(topology.admin.tls, name)
-    context = server_context(f"{topology.path}: tls.{topology.admin.tls}", profile)
+    context = server_context(f"{topology.path}: tls.{profile}", topology.tls_profile(profile, name))
     warn_of_end(context, log)
     return context
 

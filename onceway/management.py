@@ -16,7 +16,7 @@ from onceway.amqp_management.node import Node
 from onceway.console import Console, View
 from onceway.control import ControlSocket, socket_path
 from onceway.last_life import Heart
-from onceway.listener_tls import admin_context
+from onceway.listener_tls import profile_context
 from onceway.listeners import problem
 from onceway.logs import Log
 from onceway.reload import PAGE, ReloadRouter
@@ -48,7 +48,7 @@ class Management:
         place = topology.routers[name].admin
         try:
             server = self._server
-            server.admin_tls = admin_context(topology, name, self._log)
+            server.admin_tls = profile_context(topology, topology.admin.tls, name, self._log)
             await self._admin.start(place, server.admin_tls)
         except OSError as error:
             raise ConfigError([problem(topology, name, "admin", place, error)]) from error

@@ -194,14 +194,19 @@ def _of_the_limits(document: Document) -> Iterator[Metric]:
     for limit in LIMIT_NAMES:
         reached.add_metric([limit], limits.get("refused", {}).get(limit, 0))
     yield reached
+    yield authentication_failures("onceway", document.get("authentication", {}))
+
+
+def authentication_failures(prefix: str, counts: Mapping[str, int], **labels: str) -> CounterMetricFamily:
+    """What `Guesses` has counted."""
     failures = CounterMetricFamily(
-        "onceway_authentication_failures",
+        f"{prefix}_authentication_failures",
         "Clients that were not let in, answers to them that were delayed, and those at whom nothing was looked",
-        labels=["what"],
+        labels=["what", *labels],
     )
     for what in ("failed", "delayed", "refused"):
-        failures.add_metric([what], document.get("authentication", {}).get(what, 0))
-    yield failures
+        failures.add_metric([what, *labels.values()], counts.get(what, 0))
+    return failures
 
 
 def _of_the_network(document: Document) -> Iterator[Metric]:

@@ -22,7 +22,7 @@ from onceway import authentication
 from onceway.checked_file import keep, kept_path, warn_not_kept
 from onceway.control import SUPERVISOR, ControlError, call, socket_path
 from onceway.errors import UsageError
-from onceway.listener_tls import admin_context, listener_context, warn_of_readers
+from onceway.listener_tls import listener_context, profile_context, warn_of_readers
 from onceway.logs import Log
 from onceway.topology import ConfigError, Topology, load, loads
 from onceway.topology.difference import Change, difference
@@ -102,10 +102,10 @@ class ReloadRouter:
             clients = authentication.load(new, server.authentication)
             warn_of_readers(authentication.secret_files(new), self._log)
             trunks = read_trunk_tls(self._as_connected(new), name, self._log)
-            admin = admin_context(new, name, self._log) if server.admin_tls is not None else None
+            admin = profile_context(new, new.admin.tls, name, self._log) if server.admin_tls is not None else None
         except UsageError as error:
             raise ControlError(str(error), 400) from error
-        renewed = _renewed(server.certificates, (tls, admin, trunks.listens if trunks is not None else None))
+        renewed = read_anew(server.certificates, (tls, admin, trunks.listens if trunks is not None else None))
         if not dry_run:
             server.reload(new, tls, clients, trunks)
             if admin is not None and self._admin is not None:
@@ -144,7 +144,7 @@ class ReloadRouter:
             not_reloaded(self._log, self._file, error)
 
 
-def _renewed(before: Iterable[Validity], after: Iterable[ListenerContext | None]) -> list[str]:
+def read_anew(before: Iterable[Validity], after: Iterable[ListenerContext | None]) -> list[str]:
     """The certificates that are other ones than those shown until now, in the same file."""
     known = set(before)
     files = {each.file for each in known}

@@ -300,7 +300,7 @@ class RouterServer:
             "file": self.topology.file_digest,
             "broken_file": self.broken_file,
             "certificates": self._certificates(),
-            "authentication": dict(self.authentication.counts) if self.authentication is not None else {},
+            "authentication": dict(self.authentication.guesses.counts) if self.authentication is not None else {},
             "pid": os.getpid(),
             "incarnation": f"{self.incarnation:016x}",
             "uptime_s": round(time.monotonic() - self.started, 3),

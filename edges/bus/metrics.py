@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.metrics_core import Metric
 
 from edges.bus.core import Bus
+from onceway.metrics import authentication_failures
 
 PREFIX: Final = "onceway_bus"
 
@@ -42,6 +44,12 @@ class BusMetrics:
         self.max = self._gauge("storage_max_bytes", "What it may occupy; 0: the disk", [])
         self.low_mark = self._gauge("storage_low_mark_bytes", "Autodrop begins when less than this is free", [])
         self.high_mark = self._gauge("storage_high_mark_bytes", "Autodrop ends when this is free", [])
+        self.failures: Mapping[str, int] = {}  # of who has shown a wrong root key
+        self._registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry: what is counted elsewhere."""
+        yield authentication_failures(PREFIX, self.failures)
 
     def _counter(self, name: str, text: str, labels: list[str]) -> Callable[..., Counter]:
         """The counter of given labels: to look for it costs more than to count."""

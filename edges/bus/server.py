@@ -24,7 +24,9 @@ from edges.bus.registry import Forbidden, Missing
 from edges.bus.rules import BadRequest, client_name, only, read_json, replay, subscription, topic_name
 from edges.store import StoreError, StoreFull
 from edges.store.remote import StoreService
-from onceway.accepting import LOGGER, Accepting
+from onceway.accepting import LOGGER, Accepting, address_of
+from onceway.guesses import Guesses
+from onceway.logs import logger
 
 ROOT: Final = "root"  # what the root key is called as a publisher and subscriber; no token is so short
 MOST_OCTETS: Final = 1 << 20  # of a request's body
@@ -32,7 +34,8 @@ SCALING_DUE: Final = 100  # batches due within SCALING_WITHIN_S: /pulse/scaling 
 SCALING_WITHIN_S: Final = 1.0
 SCALING_PAUSE_S: Final = 1.0
 HTTPS_ONLY: Final = 308
-USER: Final = re.compile(r"([a-z0-9:_-]+?--[0-9a-f]{32}(?=:)|[^:]*):")  # a token, or what is before the first colon
+TOKEN: Final = re.compile("[a-z0-9:_-]+?--[0-9a-f]{32}")
+USER: Final = re.compile(f"({TOKEN.pattern}(?=:)|[^:]*):")  # a token, or what is before the first colon
 
 SHUTDOWN_S: Final = 2.0
 CODES: Final[dict[type[Exception], int]] = {
@@ -53,7 +56,10 @@ class BusServer:
 
     def __init__(self, edge: Edge, root_key: str) -> None:
         self._edge = edge
+        self._log = logger("bus", edge=edge.options.name)
         self._root_key = root_key.encode()
+        self._guesses = Guesses()  # of the root key: nobody guesses a token
+        edge.metrics.failures = self._guesses.counts
         self._runners: list[web.AppRunner] = []
         self._pushes: list[Pushes] = []
         self._redirecting: Accepting | None = None
@@ -140,7 +146,7 @@ class BusServer:
 
     async def _authenticated(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            client = await self._client(request.headers.get("Authorization", ""))
+            client = await self._client(request.headers.get("Authorization", "")) or await self._root_of(request)
         except Unavailable as error:
             if request.path == "/pulse":
                 return _text(500, str(error))
@@ -153,7 +159,7 @@ class BusServer:
         return await handler(request)
 
     async def _client(self, authorization: str) -> tuple[str, str] | None:
-        """(identity, name). What other edges had answered before this request was made holds for it."""
+        """(identity, name) of a token. What other edges had answered before this request was made holds for it."""
         edge, token = self._edge, _user(authorization)
         if edge.options.shared:
             try:
@@ -161,12 +167,26 @@ class BusServer:
                     await edge.registry.current()
             except TimeoutError:
                 raise Unavailable(f"the store does not answer: {edge.store.place}") from None
-        if token is None:
+        name = None if token is None else edge.registry.tokens.get(token)
+        return None if token is None or name is None else (token, name)
+
+    async def _root_of(self, request: web.Request) -> tuple[str, str] | None:
+        """Who shows the root key. A wrong one is answered later with each, and then not looked at, as wrong passwords
+        are by routers."""
+        token = _user(request.headers.get("Authorization", ""))
+        if token is None or (TOKEN.fullmatch(token) and not TOKEN.fullmatch(self._root_key.decode())):
+            return None  # a token that was deleted is no guess
+        address, now = address_of(request), time.monotonic()
+        if self._guesses.refuses_address(address, now):
+            self._guesses.counts["refused"] += 1
             return None
         if hmac.compare_digest(token.encode(), self._root_key):
             return ROOT, ROOT
-        name = edge.registry.tokens.get(token)
-        return None if name is None else (token, name)
+        self._log.warning(
+            "client_refused", "client at {client} refused: no token, and not the root key", client=address
+        )
+        await asyncio.sleep(self._guesses.failed(address, "", now))
+        return None
 
     async def _quick_push(self, topic: str, authorization: str, body: bytes) -> tuple[int, str] | None:
         try:

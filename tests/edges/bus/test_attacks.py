@@ -6,12 +6,14 @@ import gzip
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bench.processes import resident_mb
+from onceway.guesses import DELAY_S, FREE, MOST_OF_ADDRESS
 from tests.edges.bus.world import ROOT_KEY, TRUST, BusProcess, Sink, basic
 from tests.live import wait_until
 
@@ -20,14 +22,14 @@ CROWD = 300  # connections at once
 ALIVE_S = 1.0
 
 
-def dial(bus: BusProcess) -> socket.socket:
-    plain = socket.create_connection(("127.0.0.1", bus.port), timeout=10)
+def dial(bus: BusProcess, source: str = "127.0.0.1") -> socket.socket:
+    plain = socket.create_connection(("127.0.0.1", bus.port), timeout=10, source_address=(source, 0))
     return TRUST.wrap_socket(plain, server_hostname="localhost")
 
 
-def answers(bus: BusProcess, request: bytes) -> bytes:
+def answers(bus: BusProcess, request: bytes, source: str = "127.0.0.1") -> bytes:
     """All that is said to these bytes until the bus closes the connection, or has said nothing for a second."""
-    with dial(bus) as connection:
+    with dial(bus, source) as connection:
         connection.settimeout(1.0)
         said = b""
         try:
@@ -167,3 +169,32 @@ def test_strangers_who_say_nothing_or_little_hold_up_nobody(bus: BusProcess, min
         descriptors = len([*Path(f"/proc/{bus.pid}/fd").iterdir()])
         assert descriptors < CROWD
     wait_until(lambda: bus.push(mine, topic) == 204, "the bus goes on")
+
+
+def test_guesses_at_the_root_key_get_slow_and_then_nothing_is_looked_at(bus: BusProcess, other: str) -> None:
+    """As with the routers' passwords. Who has a token is not held up, and one that is not there is no guess."""
+
+    def asks(user: str, source: str) -> tuple[bytes, float]:
+        """The status, and after how many seconds; from this address."""
+        began = time.monotonic()
+        said = answers(bus, head("GET /topics", user, Connection="close"), source)
+        return said[9:12], time.monotonic() - began
+
+    attacker = "127.0.0.9"
+    assert all(asks(f"guess{number}", attacker)[1] < DELAY_S for number in range(FREE))
+    assert asks("guess", attacker)[1] >= DELAY_S
+    assert [asks(other[:-32] + "0" * 32, attacker)[0] for _ in range(2)] == [b"401"] * 2
+    with ThreadPoolExecutor(MOST_OF_ADDRESS) as threads:
+        list(threads.map(lambda _: asks("guess", attacker), range(MOST_OF_ADDRESS)))
+    status, after_s = asks(ROOT_KEY, attacker)
+    assert status == b"401"
+    assert after_s < 1.0
+    assert asks(other, attacker)[0].startswith(b"20")
+    assert asks(ROOT_KEY, "127.0.0.1")[0].startswith(b"20")
+    counts = [
+        bus.metric("onceway_bus_authentication_failures_total", what=what) for what in ("failed", "delayed", "refused")
+    ]
+    assert counts[0] >= MOST_OF_ADDRESS
+    assert counts[1] == counts[0] - FREE
+    assert counts[0] + counts[2] == FREE + 1 + MOST_OF_ADDRESS + 1
+    assert "client at 127.0.0.9" in bus.said()

@@ -14,6 +14,7 @@ import pytest
 
 from edges.bus import server
 from edges.bus.core import Bus, Topic
+from edges.bus.metrics import BusMetrics
 from edges.bus.options import BusOptions
 from edges.bus.rules import Wish
 from onceway.loop import run
@@ -34,7 +35,7 @@ async def ask_with(due: int) -> float:
         pass
 
     registry = SimpleNamespace(tokens={"token": "name"}, current=current)
-    edge: Any = SimpleNamespace(bus=bus, registry=registry, options=BusOptions("", ""))
+    edge: Any = SimpleNamespace(bus=bus, registry=registry, options=BusOptions("", ""), metrics=BusMetrics())
     serving = server.BusServer(edge, "key")
     port = await serving.start("127.0.0.1", 0)
     began = asyncio.get_running_loop().time()
@@ -64,7 +65,9 @@ def test_a_store_that_does_not_answer_is_503_and_a_pulse_of_500(monkeypatch: pyt
 
     store = SimpleNamespace(place="postgresql://db/bus")
     registry = SimpleNamespace(tokens={}, current=current)
-    edge: Any = SimpleNamespace(registry=registry, options=BusOptions("postgresql://db/bus", ""), store=store)
+    edge: Any = SimpleNamespace(
+        registry=registry, options=BusOptions("postgresql://db/bus", ""), store=store, metrics=BusMetrics()
+    )
 
     async def ask() -> dict[tuple[str, str], int]:
         serving = server.BusServer(edge, "key")
