@@ -287,9 +287,9 @@ def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int]) 
     urls = access.urls
     if urls:
         parse_urls(urls)  # what cannot be read is said before anything is opened
-    if urls and not Path(what).exists():
+    if urls and not Path(what).is_file():
         return _Plan(name or "a", urls, *listen, [PipePlan(what, ((name or "a", ""),))])
-    if not urls and not Path(what).suffix and not Path(what).exists():
+    if not urls and not Path(what).suffix and not Path(what).is_file():
         raise UsageError(f"{what}: there is no such file; a pipe without a file needs --url")
     loaded = topology.load(what)
     pipes = [address for address in loaded.addresses if address.stores]

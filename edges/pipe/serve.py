@@ -335,7 +335,7 @@ class StoredPipe:
                 if not self.is_primary:
                     return
                 first = self._log.next
-                entries = self._entries(batch)
+                entries, refused = self._entries(batch)
                 try:
                     if entries:
                         await self._log.append(entries, waits=False)
@@ -345,6 +345,8 @@ class StoredPipe:
             await self._drop(publisher)
             await asyncio.sleep(FULL_RETRY_S)
         self.pushes += len(entries)
+        for index, error in refused:
+            batch[index].reject(error.condition, error.description)
         await self._replicate(publisher, first, entries)
         await batch.accept()
         self._log.accepted(batch.tags)
@@ -355,11 +357,13 @@ class StoredPipe:
         else:
             self._log.show(self._log.next)
 
-    def _entries(self, batch: Batch) -> list[Entry]:
+    def _entries(self, batch: Batch) -> tuple[list[Entry], list[tuple[int, DecodeError]]]:
+        """What is to be written of it, and what is to be rejected."""
         log, unaccepted = self._log, self._log.unaccepted
         state = replace(log.state)
         position = log.next
         entries: list[Entry] = []
+        refused = []
         for index, (tag, payload) in enumerate(zip(batch.tags, batch.payloads, strict=True)):
             check = checksum(payload)
             if tag in unaccepted and log.knows(tag, check):
@@ -376,12 +380,11 @@ class StoredPipe:
                     record = control(reset=identity, removed=removed, epoch=state.epoch)
                     apply(state, record, position)
             except DecodeError as error:
-                if not (delivery := batch[index]).decided:  # by an attempt on a full disk
-                    delivery.reject(error.condition, error.description)
+                refused.append((index, error))
                 continue
             entries.append(Entry(record, tag, check))
             position += 1
-        return entries
+        return entries, refused
 
     # --- every store of several
 

@@ -183,9 +183,10 @@ def test_a_store_that_is_given_as_a_router_is_read(network: PipeNetwork, pipe: s
 
 
 def test_a_pipe_needs_no_file(network: PipeNetwork, tmp_path: Path) -> None:
+    """Also where there is a directory with its name, as here."""
     port = free_port()
-    arguments = ("alone", "--url", network.urls(), "--data", tmp_path, "--listen", port)
+    arguments = ("docs", "--url", network.urls(), "--data", tmp_path, "--listen", port)
     with module("onceway", "pipe", "serve", *arguments) as store:
         wait_until(lambda: "event=pipe_primary" in store.errors, "the store subscribes")
-        assert onceway("pipe", "push", "alone", "hello", "--url", network.urls()).returncode == 0
-        assert onceway("pipe", "pull", "alone", "--store", f"127.0.0.1:{port}").stdout == "hello\n"
+        assert onceway("pipe", "push", "docs", "hello", "--url", network.urls()).returncode == 0
+        assert onceway("pipe", "pull", "docs", "--store", f"127.0.0.1:{port}").stdout == "hello\n"
