@@ -160,7 +160,9 @@ def _context(certificate: str, key: str | None) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         files = certificate if key is None else f"{certificate}, {key}"
-        raise click.UsageError(f"--tls-cert, --tls-key: {files}: {_reason(error)}") from error
+        raise click.UsageError(
+            f"--tls-cert, --tls-key: {files}: {_reason(error)}; a chain and its key are needed"
+        ) from error
     return context
 
 

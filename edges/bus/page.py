@@ -69,7 +69,8 @@ async def page(edge: Edge, *, hold: bool = False) -> str:
         age_s = max(0.0, now - await edge.oldest_s(each)) if queued else 0.0
         waiting, oldest_s = waiting + queued, max(oldest_s, age_s)
         failing = f"{each.failures} in a row: {each.reason}" if each.failures else ""
-        shown = (each.name, failing, queued, _age(age_s) if queued else "", each.sent, each.callback)
+        place = each.callback if bus.serves(each.identity) else f"{each.callback}, by another edge"
+        shown = (each.name, failing, queued, _age(age_s) if queued else "", each.sent, place)
         subscribers.append((*shown, ", ".join(bus.topics_of(each))))
     failures = sum(1 for each in bus.subscribers.values() if each.failures)
     figures = (

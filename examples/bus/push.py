@@ -1,4 +1,4 @@
-"""Pushes events to an event bus over HTTP: a new client, a topic of its own, and what has happened to orders.
+"""Pushes events to an event bus over HTTP: a client, a topic of its own, and what has happened to orders.
 
     ONCEWAY_BUS_ROOT_KEY=... python examples/bus/push.py [URL] [TOPIC]
 
@@ -17,25 +17,28 @@ URL = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:8443"
 TOPIC = sys.argv[2] if len(sys.argv) > 2 else "orders"
 
 
-def post(path: str, user: str, body: dict) -> bytes:
+def ask(path: str, user: str, body: dict | None = None) -> bytes:
+    """POSTs the body, or GETs."""
     headers = {"Authorization": "Basic " + b64encode(f"{user}:".encode()).decode()}
-    request = urllib.request.Request(URL + path, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=30) as response:
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(URL + path, data, headers), timeout=30) as response:
         return response.read()
 
 
 def push(token: str, event: dict) -> None:
     while True:
         try:
-            post(f"/topics/{TOPIC}", token, event)
+            ask(f"/topics/{TOPIC}", token, event)
             return
         except urllib.error.HTTPError as error:
             if error.code != 503:
-                raise
+                sys.exit(f"HTTP {error.code}: {error.read().decode()}")
         time.sleep(1)
 
 
-token = json.loads(post("/api_tokens", os.environ["ONCEWAY_BUS_ROOT_KEY"], {"name": "shop"}))["token"]
+root = os.environ["ONCEWAY_BUS_ROOT_KEY"]
+known = [each["token"] for each in json.loads(ask("/api_tokens", root) or "[]") if each["name"] == "shop"]
+token = known[0] if known else json.loads(ask("/api_tokens", root, {"name": "shop"}))["token"]
 push(token, {"type": "noop", "url": "https://shop.example/orders"})  # the topic is there
 print("the topic is there, press return to push", flush=True)
 sys.stdin.readline()

@@ -3,13 +3,14 @@
     ONCEWAY_BUS_ROOT_KEY=... python examples/bus/receive.py [URL] [TOPIC] [COUNT]
 
 The bus must take call-backs without TLS: onceway bus serve --plain-http --http-callbacks. What was taken is kept in a
-file, so that a batch that comes again after a restart is recognised.
+file, so that a batch that comes again after a restart is recognised. A topic is there once something was pushed to it.
 """
 
 import json
 import os
 import sys
 import tempfile
+import urllib.error
 import urllib.request
 from base64 import b64encode
 from pathlib import Path
@@ -32,8 +33,11 @@ class Quiet(WSGIRequestHandler):
 def post(path: str, user: str, body: dict) -> bytes:
     headers = {"Authorization": "Basic " + b64encode(f"{user}:".encode()).decode()}
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return response.read()
+    try:
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.read()
+    except urllib.error.HTTPError as error:
+        sys.exit(f"HTTP {error.code}: {error.read().decode()}")
 
 
 def handle(events: list[dict]) -> None:

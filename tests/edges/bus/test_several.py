@@ -80,6 +80,9 @@ def test_subscribers_are_shared_by_the_edges_and_get_what_is_pushed_at_either(
         assert numbers(sink) == list(range(1, 21))
         wait_until(lambda token=token: b.subscription(token)["events"]["queued"] == 0, "b sees what a has delivered")  # type: ignore[misc]
     assert b.subscription(token)["events"]["sent"] == 20
+    pages = [bus.ask("GET", "/", token).body.decode() for bus in pair.buses]
+    for sink in sinks.values():  # its failures are shown by one
+        assert [f"{sink.url}, by another edge" in page for page in pages].count(True) == 1
     assert b.ask("PUT", f"/subscriber/topics/{topic}", token, {"position": 10}).status == 204
     sink.wait(31)
     assert numbers(sink)[20:] == list(range(10, 21))
