@@ -8,13 +8,16 @@ import random
 import sqlite3
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edges.store import Batch, Bounds, StoreError, StoreFull, tails
 from edges.store.embedded import EmbeddedStore
-from tests.edges.store.conftest import append
+from tests.edges.store.conftest import all_of, append
 from tests.live import ROOT, dying_with_us
 
 
@@ -29,6 +32,41 @@ def test_a_second_process_is_refused_with_the_name_of_the_first(tmp_path: Path) 
             opened(tmp_path / "s")
         await store.close()
         await opened(tmp_path / "s").close()
+
+    asyncio.run(go())
+
+
+def test_commits_share_transactions_and_wait_for_no_reader(tmp_path: Path) -> None:
+    async def go() -> None:
+        store = opened(tmp_path / "s")
+        await append(store, "a", b"0")
+        reading, commits = threading.Event(), 0
+        ended, transaction = threading.Event(), store._transaction
+
+        def slow(database: sqlite3.Connection) -> int:
+            database.execute("BEGIN")
+            rows = "SELECT count(*) FROM blocks"
+            before = database.execute(rows).fetchone()
+            reading.set()
+            assert ended.wait(60)
+            assert database.execute(rows).fetchone() == before
+            database.execute("COMMIT")
+            return int(before[0])
+
+        def counted(write: Callable[[], Any]) -> Any:
+            nonlocal commits
+            commits += 1
+            return transaction(write)
+
+        store._transaction = counted  # type: ignore[method-assign]
+        read = asyncio.create_task(store._reading(slow))
+        await asyncio.to_thread(reading.wait)
+        await asyncio.gather(*(append(store, "a", b"%d" % number) for number in range(1, 500)))
+        assert commits < 10
+        ended.set()
+        assert await read == 1
+        assert await all_of(store, "a") == [b"%d" % number for number in range(500)]
+        await store.close()
 
     asyncio.run(go())
 
