@@ -81,6 +81,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_settled_where_a_consumer_has_gone": ([(QueueRecords, "_reach", say_nothing)], "G4"),
     "queue_all_die_and_the_holder_is_late": ([(QueueRecords, "may_assign", always(True))], "G2"),
     "queue_given_back_and_assigned_again": ([(QueueRecords, "_let_go", assign_what_it_has_not_named)], "G3"),
+    "queue_named_on_a_link_that_is_gone": ([(Doubt, "is_heard", always(True))], "G3"),
+    "queue_not_named_on_the_next_link": ([(Doubt, "withdraw", say_nothing)], "G3"),
     "queue_new_before_the_consumer_is_heard": ([(QueueRecords, "may_get", QueueRecords.is_covered)], "G3"),
     "queue_undeliverable_at_a_link": ([(QueueDeliveries, "_decline", forget_declined)], "G2"),
     "queue_expires_where_nobody_has_credit": ([(Expiring, "_may_go", always(False))], "G4"),

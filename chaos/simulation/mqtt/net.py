@@ -218,11 +218,16 @@ class Net:
     def do_leave(self, name: str) -> None:
         member = self.clients[name]
         assert isinstance(member, Member)
+        assert member.connection is not None
+        member.left.add(member.connection.name)
         member.leave()
 
     def do_crash(self, name: str) -> None:
         del self.routers[name]
         self.checker.died((name, 0))
+        for member in self.members:
+            if name in member.left:
+                self.group.went(member.name)
         for other in self.names:
             if other != name and (name, other) in self.wires:
                 self._part(name, other)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds, limit
-from chaos.simulation.world.clients import MEMORY
+from chaos.simulation.world.clients import MEMORY, PLAIN
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.queue_checker import QueueChecker
 from chaos.simulation.world.subscribers import Browser
+from chaos.simulation.world.world import Event, World
 from router.config import AddressConfig
 
 QUEUE = AddressConfig(type="queue")
@@ -139,6 +140,36 @@ def queue_given_back_and_assigned_again(world: Worlds) -> None:
     for _ in range(2):
         s.step("accept", "s0", 0)
     s.run().release(("msg", "B", "A")).run().step("part", "A").run().release().finish()
+
+
+def _named_on_a_link_that_is_gone(world: Worlds, *, heard: bool) -> None:
+    """A has sent m0 and m1 to s0, which keeps no map, when P attaches again. Before P sends them again s0 attaches at
+    B, and has read neither. heard: A has read that, too."""
+    s = Schedule(world("AB", [P("p0", MEMORY)], [S("s0", PLAIN)], address=QUEUE)).up("s0@A", "p0@A")
+    s.hold(("r2c", s.cid("s0"))).send("p0", 2).run().lose("p0")
+
+    def sent_again(event: Event, _: World) -> bool:
+        return event[0] == "c2r" and s.next_frame(event[1]) == "transfer"
+
+    hold = s.next_is("Hold")
+    s.hold(sent_again).attach("p0@A").lose("s0").hold(hold).attach("s0@B").hold(("msg", "A", "B"))
+    if heard:
+        s.release(hold).run()
+    s.release(sent_again).run().send("p0").run()
+    if not heard:
+        s.release(hold).run()
+    s.release().finish()
+    assert len(s.accepted("s0")) == 3
+
+
+def queue_named_on_a_link_that_is_gone(world: Worlds) -> None:
+    """A waits for what s0 says at B: m2 must not overtake m0."""
+    _named_on_a_link_that_is_gone(world, heard=False)
+
+
+def queue_not_named_on_the_next_link(world: Worlds) -> None:
+    """A does not take m0 and m1 for s0's any more: m2 must not overtake m0."""
+    _named_on_a_link_that_is_gone(world, heard=True)
 
 
 def queue_new_before_the_consumer_is_heard(world: Worlds) -> None:

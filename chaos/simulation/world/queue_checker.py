@@ -154,6 +154,10 @@ class QueueChecker(Checker):
     def forgot(self, name: str) -> None:
         self.closed(name)
         self.let_go(name)
+        self.went(name)
+
+    def went(self, name: str) -> None:
+        """Nobody may be left who knows what it has accepted (protocol 16.7.4)."""
         for accepted in self.acceptors.values():
             if name in accepted:  # another process of that name
                 accepted[name + FORMERLY] = accepted.pop(name)

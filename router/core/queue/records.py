@@ -38,6 +38,17 @@ class Doubt:
         self.unproven: dict[SubscriptionEntry, Term] = {}  # consumers, as attached
         self.unheard = dict.fromkeys(unheard)  # consumers that have not said what they hold
 
+    def is_heard(self, entry: SubscriptionEntry) -> bool:
+        """Says whether it has said on its present link what it holds."""
+        return entry not in self.unheard or self.unproven.get(entry) == entry.term
+
+    def withdraw(self, entry: SubscriptionEntry) -> None:
+        """What it has named before, on another link, it may not hold any more."""
+        for tag in [tag for tag, holders in self.holders.items() if entry in holders]:
+            self.holders[tag].remove(entry)
+            if not self.holders[tag]:
+                del self.holders[tag]
+
     def flush(self) -> None:
         """The publisher sends nothing again any more."""
         self.expected, self.holders, self.declined = set(), {}, {}
@@ -94,6 +105,8 @@ class QueueRecords(Records):
         doubt = self.doubts.get(publisher) if publisher is not None else None
         if publisher is None or doubt is None or publisher.term != message.term or entry is None:
             return
+        if message.name != NOBODY and not message.unproven:
+            doubt.withdraw(entry)
         asked = message.declined or (message.tags and (self.repeated or entry.owed or message.name == NOBODY))
         records = self._by_tag(publisher) if asked else {}
         named = IntervalSet()
@@ -192,7 +205,8 @@ class QueueRecords(Records):
                 self.repeated.add(position, position + 1)
                 suspects = [each for each in doubt.holders.pop(tag, ()) if self._is_known(each)]
                 for entry in suspects:
-                    holding.setdefault(entry, IntervalSet()).add(position, position + 1)
+                    if doubt.is_heard(entry):  # what it named on another link it may not hold any more
+                        holding.setdefault(entry, IntervalSet()).add(position, position + 1)
                 suspects = suspects or [each for each in doubt.unheard if self._is_known(each)]
                 for name, term in doubt.declined.pop(tag, {}).items():
                     self._pass_over(publisher, name, term, position, message_format)
