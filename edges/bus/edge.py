@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import onceway
+from amqp10.errors import DECODE_ERROR
 from edges.bus.core import Bus, Plan, Subscriber
 from edges.bus.house import House
 from edges.bus.metrics import BusMetrics
@@ -27,7 +28,7 @@ from edges.bus.registry import EVENTS, Forbidden, Registry
 from edges.bus.rules import BadRequest, event, text_of, topic_of
 from edges.bus.sender import Sender
 from edges.bus.shares import NETWORK, TICK_S, Shares, slot_of
-from edges.store import Batch, Conflict, Retention, Store, StoreError, StoreFull, open_store
+from edges.store import Batch, Conflict, Store, StoreError, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
 from onceway.client.delivery import Batch as Received
 from onceway.client.reports import SubscriptionGap
@@ -35,8 +36,6 @@ from onceway.client.signals import Changes
 from onceway.errors import DeliveryRejected, JournalFull, JournalLocked, OncewayError
 from onceway.logs import logger
 
-FOREIGN: Final = "bus/foreign"  # what somebody else sent to the bus's address, and is no event
-FOREIGN_OCTETS: Final = 1 << 20  # of it that are kept
 JOURNAL: Final = "bus-journal"
 PROCESS: Final = "bus/process/"
 PUSH_TIMEOUT_S: Final = 20.0
@@ -323,10 +322,10 @@ class Edge:
     async def _store(self, journal: StoreJournal, batch: Received) -> None:
         bodies = [body if isinstance(body, bytes) else b"" for body in batch.bodies]
         topics = [topic_of(body) for body in bodies]
-        if None in topics:
-            self._log.warning("bus_foreign", "{count} messages are no events of a bus", count=topics.count(None))
-            journal.batch.keep(FOREIGN, Retention(octets=FOREIGN_OCTETS))
-        await journal.accept(batch, [FOREIGN if topic is None else EVENTS + topic for topic in topics], bodies)
+        for index, topic in enumerate(topics):
+            if topic is None:
+                batch[index].reject(DECODE_ERROR, "this is no event of a bus")
+        await journal.accept(batch, [None if topic is None else EVENTS + topic for topic in topics], bodies)
         for topic in dict.fromkeys(topics):
             if topic is not None:
                 await self._arrived(topic)

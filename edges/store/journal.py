@@ -105,13 +105,14 @@ class StoreJournal(Gathering):
         return cls(store, name, holder, dict(await store.scan(f"{name}/")))
 
     async def accept(
-        self, batch: Received, stream: str | Sequence[str], records: Sequence[bytes] | None = None
+        self, batch: Received, stream: str | Sequence[str | None], records: Sequence[bytes] | None = None
     ) -> None:
         """Appends a record for each delivery of the batch to the stream and accepts the batch, in one commit.
 
         Args:
             batch: What a subscriber of this journal's connection has received.
-            stream: Where the records go, in the order of the batch; one name for all, or one for each.
+            stream: Where the records go, in the order of the batch; one name for all, or one for each. None: this one
+                is not kept.
             records: The records; the payloads if they are left out.
 
         Raises:
@@ -121,7 +122,7 @@ class StoreJournal(Gathering):
         staged = self._subscribers[subscriber.address, subscriber.name].staged
         streams = repeat(stream, len(batch.tags)) if isinstance(stream, str) else stream
         kept = zip(batch.tags, streams, batch.payloads if records is None else records, strict=True)
-        staged |= {tag: (name, record) for tag, name, record in kept}
+        staged |= {tag: (name, record) for tag, name, record in kept if name is not None}
         await batch.accept()
         # What the network had settled before it was accepted, here or at most once, needs no acceptance.
         left = [staged.pop(tag) for tag in batch.tags if tag in staged]

@@ -487,6 +487,21 @@ def test_any_amqp_client_reads_all_events(bus: BusProcess, network: BusNetwork, 
     assert [json.loads(body) for body in bodies] == [{**event, **each} for each in pushed]
 
 
+def test_what_is_no_event_is_rejected_and_stops_nothing(
+    bus: BusProcess, network: BusNetwork, topic: str, sink: Sink
+) -> None:
+    owner = bus.client()
+    bus.push(owner, topic, 0)
+    bus.subscribe(owner, sink, topic)
+    with onceway.sync.connect(network.urls()) as connection:
+        publisher = connection.publisher("bus")
+        for body in (b"no event", "text"):
+            with pytest.raises(onceway.DeliveryRejected, match="this is no event of a bus"):
+                publisher.send(body)
+    assert bus.push(owner, topic, 1) == 204
+    assert [event["url"] for event in sink.wait(1)] == ["https://example.com/1"]
+
+
 # --- metrics
 
 
