@@ -52,6 +52,8 @@ def test_a_seed_says_everything_whatever_the_order_of_hashes() -> None:
         pytest.param(100225, id="a subscriber takes its map apart at each attach: it has time to end"),
         pytest.param(880001696, id="a process accepts while it closes: its declared subscription has accepted"),
         pytest.param(880023945, id="a deadline that a suspended router has missed moves further into the past"),
+        pytest.param(880048244, id="what its publisher has abandoned is read when its group is another's"),
+        pytest.param(880043943, id="a queue's consumer is assigned what it named on a link that is gone"),
     ],
 )
 def test_what_a_fresh_seed_found_in_the_rules_of_the_simulation(seed: int) -> None:

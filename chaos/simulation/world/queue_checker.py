@@ -86,10 +86,11 @@ class QueueChecker(Checker):
         if group is None or not self.ordered:
             return
         highest = self.highest.get((group, mid[0]), -1)
-        if mid[1] < highest and not self._may_be_late(mid):
+        former, life = self.group_at.get(group, (name, None))
+        unread = mid in self.abandoned and former != name  # when it was settled, and the group went on to another one
+        if mid[1] < highest and not (unread or self._may_be_late(mid)):
             raise Violation(f"G3 {name} first sees {mid} of {group} after {highest}")
         self.highest[group, mid[0]] = max(highest, mid[1])
-        former, life = self.group_at.get(group, (name, None))
         if self.groups_stay and former != name and life is not None and not life.ended:
             raise Violation(f"G3 {name} gets {mid} of {group}, which {former} has")
         self.group_at[group] = (name, self.current.get(name))
