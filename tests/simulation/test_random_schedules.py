@@ -56,6 +56,6 @@ def test_a_seed_says_everything_whatever_the_order_of_hashes() -> None:
         pytest.param(880043943, id="a queue's consumer is assigned what it named on a link that is gone"),
     ],
 )
-def test_what_a_fresh_seed_found_in_the_rules_of_the_simulation(seed: int) -> None:
+def test_what_a_fresh_seed_found(seed: int) -> None:
     _, failure = explore(seed)
     assert failure is None

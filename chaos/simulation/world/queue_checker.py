@@ -87,8 +87,9 @@ class QueueChecker(Checker):
             return
         highest = self.highest.get((group, mid[0]), -1)
         former, life = self.group_at.get(group, (name, None))
-        unread = mid in self.abandoned and former != name  # when it was settled, and the group went on to another one
-        if mid[1] < highest and not (unread or self._may_be_late(mid)):
+        if mid[1] < highest and mid in self.abandoned and former != name:
+            return  # unread when it was settled and the group went on to another one
+        if mid[1] < highest and not self._may_be_late(mid):
             raise Violation(f"G3 {name} first sees {mid} of {group} after {highest}")
         self.highest[group, mid[0]] = max(highest, mid[1])
         if self.groups_stay and former != name and life is not None and not life.ended:
