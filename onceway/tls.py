@@ -17,6 +17,8 @@ def tls_context(
     ca: str | os.PathLike[str] | None = None,
     certificate: str | os.PathLike[str] | None = None,
     key: str | os.PathLike[str] | None = None,
+    *,
+    place: str = "ca",
 ) -> ssl.SSLContext:
     """What a client shows and asks for: the router's certificate must be valid and name the URL's host.
 
@@ -24,6 +26,7 @@ def tls_context(
         ca: A PEM file of those who may have signed the router's certificate. None: those that the system trusts.
         certificate: A PEM file with the client's own, and those that lead to the CA's behind it. None: none.
         key: A PEM file with the certificate's key. None: it is in the same file.
+        place: Where `ca` is named, for errors.
 
     Raises:
         UsageError: A file cannot be used.
@@ -31,7 +34,7 @@ def tls_context(
     context = ssl.create_default_context()
     if ca is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        load_authorities(context, "ca", Path(ca))
+        load_authorities(context, place, Path(ca))
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if certificate is not None:
         load_chain(context, "TLS", Path(certificate), Path(key if key is not None else certificate))
@@ -50,21 +53,32 @@ def reason(error: ssl.SSLError) -> str:
     return f"TLS failed: {told}"
 
 
-def load_chain(context: ssl.SSLContext, place: str, certificate: Path, key: Path) -> None:
-    """Loads what is shown. `place` is where the files are named, for errors.
+def load_chain(
+    context: ssl.SSLContext,
+    place: str,
+    certificate: Path,
+    key: Path,
+    *,
+    names: tuple[str, str] = (".certificate", ".key"),
+) -> None:
+    """Loads what is shown. `place` and `names` say where the files are named, for errors.
 
     Raises:
         UsageError: A file cannot be used.
     """
-    _read(f"{place}.certificate", certificate, "CERTIFICATE")
-    text = _read(f"{place}.key", key, "PRIVATE KEY")
+    _read(f"{place}{names[0]}", certificate, "CERTIFICATE")
+    text = _read(f"{place}{names[1]}", key, "PRIVATE KEY")
     if "ENCRYPTED" in text:
-        raise UsageError(f"{place}.key: {key} is encrypted; keys are read without a password: openssl pkey decrypts it")
+        raise UsageError(
+            f"{place}{names[1]}: {key} is encrypted; keys are read without a password: openssl pkey decrypts it"
+        )
     try:
         context.load_cert_chain(certificate, key)
     except ssl.SSLError as error:
         if error.reason == "KEY_VALUES_MISMATCH":
-            raise UsageError(f"{place}.key: {key} is not the key of {certificate}; give the two that belong") from error
+            raise UsageError(
+                f"{place}{names[1]}: {key} is not the key of {certificate}; give the two that belong"
+            ) from error
         raise UsageError(f"{place}: {certificate} and {key} cannot be used: {error.reason or error}") from error
 
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import os
 import ssl
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,15 +26,6 @@ def command() -> None:
     """Run an event bus over HTTP: push events, call subscribers back."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """Where the edge listens, and with what."""
-
-    https: tuple[str, int]
-    http: tuple[str, int] | None
-    context: ssl.SSLContext | None
-
-
 @command.command("serve")
 @access_options
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="Where its data is kept.")
@@ -50,13 +40,17 @@ class _Places:
 @click.option(
     "--listen", default="127.0.0.1:8443", show_default=True, callback=host_port, help="Where requests are served."
 )
-@click.option("--tls-cert", type=click.Path(dir_okay=False), help="Certificate chain, PEM.")
-@click.option("--tls-key", type=click.Path(dir_okay=False), help="Its key, PEM. Default: in the file of the chain.")
+@click.option("--tls-cert", type=click.Path(dir_okay=False, path_type=Path), help="Certificate chain, PEM.")
+@click.option(
+    "--tls-key",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Its key, PEM. Default: in the file of the chain.",
+)
 @click.option("--http-listen", callback=host_port, help="Where plain HTTP is redirected to HTTPS.")
 @click.option("--plain-http", is_flag=True, help="Serve plain HTTP: behind a proxy that ends TLS, or to try it.")
 @click.option(
     "--callback-ca",
-    type=click.Path(dir_okay=False),
+    type=click.Path(dir_okay=False, path_type=Path),
     help="Certificates that call-backs, and the edge of --store, are checked with.",
 )
 @click.option("--http-callbacks", is_flag=True, help="Take call-backs without TLS, too: to try it.")
@@ -78,11 +72,11 @@ def serve_command(
     name: str,
     address: str,
     listen: tuple[str, int],
-    tls_cert: str | None,
-    tls_key: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     http_listen: tuple[str, int] | None,
     plain_http: bool,
-    callback_ca: str | None,
+    callback_ca: Path | None,
     http_callbacks: bool,
     root_key_file: Path | None,
     keep: float,
@@ -95,6 +89,7 @@ def serve_command(
     The root key, which may do everything, is in $ONCEWAY_BUS_ROOT_KEY or a file.
     """
     from edges.bus.options import BusOptions
+    from onceway.tls import load_chain, tls_context
 
     if (tls_cert is None) != plain_http:
         raise click.UsageError("either --tls-cert, or --plain-http")
@@ -115,12 +110,10 @@ def serve_command(
             raise click.UsageError("--max-storage, --share: for --data")
         if store.startswith("http"):
             store = store.rstrip("/") + "/store"
-    places = _Places(
-        listen,
-        http_listen,
-        None if tls_cert is None else _context(tls_cert, tls_key),
-    )
-    root_key = _root_key(root_key_file)
+    context = None
+    if tls_cert is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        load_chain(context, "--tls", tls_cert, tls_key or tls_cert, names=("-cert", "-key"))
     options = BusOptions(
         place=store or f"{data}/store",
         routers=access.urls,
@@ -130,9 +123,9 @@ def serve_command(
         max_octets=None if max_storage is None else max_storage * 1_000_000,
         min_free=min_free * 1_000_000,
         callback_schemes=("https", "http") if http_callbacks else ("https",),
-        callback_context=None if callback_ca is None else _trust(callback_ca),
+        callback_context=None if callback_ca is None else tls_context(callback_ca, place="--callback-ca"),
         share=share,
-        root_key=root_key,
+        root_key=_root_key(root_key_file),
         **access.shown(),
     )
     start_logging(log)
@@ -141,45 +134,24 @@ def serve_command(
             data.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"--data: {data}: {error.strerror}") from error
-    run_to_exit(_serve(options, places, root_key))
+    run_to_exit(_serve(options, listen, http_listen, context))
 
 
 def _root_key(file: Path | None) -> str:
+    from onceway.client.driver import why_failed
+
     try:
         key = os.environ.get(ROOT_KEY, "") if file is None else file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise click.UsageError(f"--root-key-file: {file}: {_reason(error)}") from error
+        raise click.UsageError(f"--root-key-file: {file}: {why_failed(error)}") from error
     if not key or ":" in key:
         raise click.UsageError(f"the root key is in ${ROOT_KEY} or --root-key-file; it is not empty and has no colon")
     return key
 
 
-def _context(certificate: str, key: str | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        files = certificate if key is None else f"{certificate}, {key}"
-        raise click.UsageError(
-            f"--tls-cert, --tls-key: {files}: {_reason(error)}; a chain and its key are needed"
-        ) from error
-    return context
-
-
-def _trust(certificates: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=certificates)
-    except (OSError, ssl.SSLError) as error:
-        raise click.UsageError(f"--callback-ca: {certificates}: {_reason(error)}") from error
-
-
-def _reason(error: OSError | UnicodeDecodeError) -> str:
-    from onceway.client.driver import why_failed
-
-    return why_failed(error)
-
-
-async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
+async def _serve(
+    options: BusOptions, https: tuple[str, int], http: tuple[str, int] | None, context: ssl.SSLContext | None
+) -> int:
     from edges.bus.edge import Edge
     from edges.bus.server import BusServer
     from onceway.client.driver import why_failed
@@ -197,12 +169,12 @@ async def _serve(options: BusOptions, places: _Places, root_key: str) -> int:
         await edge.stop()
         return 0
     starting.result()
-    server = BusServer(edge, root_key)
-    host, port = wanted = places.https
+    server = BusServer(edge)
+    host, port = wanted = https
     try:
-        port = await server.start(host, port, places.context)
-        if places.http is not None:
-            wanted = places.http
+        port = await server.start(host, port, context)
+        if http is not None:
+            wanted = http
             await server.redirect(*wanted, port)
     except OSError as error:
         at = format_host_port(wanted)

@@ -26,7 +26,7 @@ class BusOptions:
         callback_schemes: Of the call-backs that are taken.
         callback_context: How their certificates, and that of the other edge, are checked.
         share: Serve the store to other edges.
-        root_key: What the other edge asks for.
+        root_key: The user name of who may do everything; the other edge asks for it.
         tls, credentials: As of `onceway.connect`.
     """
 

@@ -28,14 +28,15 @@ HEAD_OCTETS: Final = 1 << 11  # longer heads and bodies are aiohttp's
 MOST_OCTETS: Final = 1 << 16
 IDLE_S: Final = 3630.0  # as aiohttp's: longer than a proxy keeps a connection that is not used
 
-Push = Callable[[str, str, bytes], Awaitable[tuple[int, str] | None]]
+Push = Callable[[str, str, bytes, Callable[[], None]], Awaitable[tuple[int, str] | None]]
 
 
 class Pushes:
     """Listens for one server.
 
     Args:
-        push: Called with a topic, the header `Authorization`, and a body. Returns status and text of the answer; None:
+        push: Called with a topic, the header `Authorization`, a body, and what is to be called once that header is
+            found to be good: from then on the connection is no stranger's. Returns status and text of the answer; None:
             it is not for this way.
         others: Makes aiohttp's protocol for a connection.
     """
@@ -123,7 +124,7 @@ class _Connection(asyncio.Protocol):
     async def _answer(self, topic: str, authorization: str, body: bytes) -> None:
         answered = False
         try:
-            answer = await self._server.push(topic, authorization, body)
+            answer = await self._server.push(topic, authorization, body, self._know)
             answered = True
         finally:
             self.task = None
@@ -134,12 +135,14 @@ class _Connection(asyncio.Protocol):
         if answer is None:
             self._hand_over()
             return
-        self._server.know(self.transport)
         self.transport.write(_response(*answer))
         self._data, self._wanted = self._data[self._wanted :], 0
         if self._data:
             self.transport.resume_reading()
             self._next()
+
+    def _know(self) -> None:
+        self._server.know(self.transport)
 
     def _hand_over(self) -> None:
         self._leave()

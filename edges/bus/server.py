@@ -51,13 +51,12 @@ class BusServer:
 
     Args:
         edge: Started.
-        root_key: May do everything.
     """
 
-    def __init__(self, edge: Edge, root_key: str) -> None:
+    def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._log = logger("bus", edge=edge.options.name)
-        self._root_key = root_key.encode()
+        self._root_key = edge.options.root_key.encode()
         self._guesses = Guesses()  # of the root key: nobody guesses a token
         edge.metrics.failures = self._guesses.counts
         self._runners: list[web.AppRunner] = []
@@ -188,10 +187,13 @@ class BusServer:
         await asyncio.sleep(self._guesses.failed(address, "", now))
         return None
 
-    async def _quick_push(self, topic: str, authorization: str, body: bytes) -> tuple[int, str] | None:
+    async def _quick_push(
+        self, topic: str, authorization: str, body: bytes, know: Callable[[], None]
+    ) -> tuple[int, str] | None:
         try:
             if (client := await self._client(authorization)) is None:
                 return None
+            know()
             await self._edge.push(*client, topic, read_json(body))
         except tuple(CODES) as error:
             return _code(error), str(error)

@@ -80,7 +80,7 @@ def play(*pieces: bytes) -> tuple[list[tuple[str, str, bytes]], bytes, bytes]:
     """(pushes that were taken, octets that were answered, octets that aiohttp got)."""
     taken: list[tuple[str, str, bytes]] = []
 
-    async def push(topic: str, authorization: str, body: bytes) -> tuple[int, str] | None:
+    async def push(topic: str, authorization: str, body: bytes, know: object) -> tuple[int, str] | None:
         await asyncio.sleep(0)
         if authorization == "Basic bm8=":
             return None

@@ -19,6 +19,7 @@ from edges.bus.options import BusOptions
 from edges.bus.rules import Wish
 from onceway.loop import run
 from tests.edges.bus.described import judge
+from tests.serving import until
 
 pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
 
@@ -35,8 +36,10 @@ async def ask_with(due: int) -> float:
         pass
 
     registry = SimpleNamespace(tokens={"token": "name"}, current=current)
-    edge: Any = SimpleNamespace(bus=bus, registry=registry, options=BusOptions("", ""), metrics=BusMetrics())
-    serving = server.BusServer(edge, "key")
+    edge: Any = SimpleNamespace(
+        bus=bus, registry=registry, options=BusOptions("", "", root_key="key"), metrics=BusMetrics()
+    )
+    serving = server.BusServer(edge)
     port = await serving.start("127.0.0.1", 0)
     began = asyncio.get_running_loop().time()
     async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
@@ -56,6 +59,39 @@ def test_the_answer_comes_at_once_when_fewer_are_due(monkeypatch: pytest.MonkeyP
     run(ask_with(99))
 
 
+def test_a_connection_whose_push_waits_is_no_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onceway.accepting.MOST_CONNECTIONS", 3)
+
+    async def current() -> None:
+        pass
+
+    async def go() -> None:
+        waiting, stored = 0, asyncio.Event()
+
+        async def push(*what: object) -> None:
+            nonlocal waiting
+            waiting += 1
+            await stored.wait()
+
+        registry = SimpleNamespace(tokens={"token": "name"}, current=current)
+        edge: Any = SimpleNamespace(
+            registry=registry, options=BusOptions("", "", root_key="key"), push=push, metrics=BusMetrics()
+        )
+        serving = server.BusServer(edge)
+        port = await serving.start("127.0.0.1", 0)
+        async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
+            place = f"http://127.0.0.1:{port}/topics/orders"
+            ask = []
+            for number in range(1, 10):
+                ask.append(asyncio.create_task(client.post(place, auth=("token", ""), json={})))
+                await until(lambda: waiting == number, "it is taken")  # noqa: B023
+            stored.set()
+            assert [(await each).status_code for each in ask] == [204] * 9
+        await serving.stop()
+
+    run(go())
+
+
 def test_a_store_that_does_not_answer_is_503_and_a_pulse_of_500(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everywhere, and as it is described."""
     monkeypatch.setattr(server, "PUSH_TIMEOUT_S", 0.01)
@@ -66,11 +102,14 @@ def test_a_store_that_does_not_answer_is_503_and_a_pulse_of_500(monkeypatch: pyt
     store = SimpleNamespace(place="postgresql://db/bus")
     registry = SimpleNamespace(tokens={}, current=current)
     edge: Any = SimpleNamespace(
-        registry=registry, options=BusOptions("postgresql://db/bus", ""), store=store, metrics=BusMetrics()
+        registry=registry,
+        options=BusOptions("postgresql://db/bus", "", root_key="key"),
+        store=store,
+        metrics=BusMetrics(),
     )
 
     async def ask() -> dict[tuple[str, str], int]:
-        serving = server.BusServer(edge, "key")
+        serving = server.BusServer(edge)
         port = await serving.start("127.0.0.1", 0)
         found = {}
         async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
