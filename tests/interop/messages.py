@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from proton import (
+    UNDESCRIBED,
     Array,
     Data,
     Described,
@@ -140,7 +141,7 @@ def values() -> dict[str, Callable[[Data], None]]:
         "symbol": lambda d: d.put_symbol(symbol("a-symbol")),
         "list": lambda d: d.put_sequence(["a", 1, None, [True, [2.5]]]),
         "map": lambda d: d.put_dict({"a": 1, 2: "b", "nested": {"list": [1, 2, 3]}}),
-        "array": lambda d: d.put_py_array(Array(None, Data.INT, 1, -2, 3)),
+        "array": lambda d: d.put_py_array(Array(UNDESCRIBED, Data.INT, 1, -2, 3)),
         "described array": lambda d: d.put_py_array(Array(symbol("x:kilo"), Data.STRING, "a", "b")),
         "described": lambda d: d.put_py_described(Described(symbol("example:point:list"), [1, 2])),
     }

@@ -1,4 +1,4 @@
-"""Clients that only `make interop` installs, in a directory that INTEROP names: each sends to itself through three routers."""
+"""Clients that only `make interop` installs, in a directory that INTEROP names, beside what test_types.py does with them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 
 from onceway.amqp_management.entities import ATTRIBUTES
-from tests.interop.raw import unique
 from tests.running import PROGRAMS, Program
-
-COUNT = 50
 
 
 @pytest.fixture
@@ -21,48 +18,6 @@ def installed() -> Path:
     if directory is None:
         pytest.skip("make interop installs this client")
     return Path(directory)
-
-
-def program(installed: Path, client: str, role: str, at: str, address: str) -> Program:
-    """One that sends m0, m1, ... or receives and prints them."""
-    if client == "c":
-        root = installed / "deb"
-        if not (root / "receive").exists():
-            pytest.skip("Debian's qpid-proton is not installed")
-        (library,) = (root / "root/usr/lib").glob("*/libqpid-proton-core.so.10")
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}
-        return Program([str(root / role), *at.split(":"), address, str(COUNT)], environment)
-    if client == "promise.js":
-        environment = {**os.environ, "NODE_PATH": str(installed / "node_modules")}
-        path = PROGRAMS.parent / "rhea" / client
-        return Program(["node", str(path), role, at, address, str(COUNT)], environment)
-    python = str(installed / "python" / "bin" / "python")
-    return Program([python, str(PROGRAMS / client), role, at, address, str(COUNT)])
-
-
-def sends_and_receives(installed: Path, network: Any, client: str) -> tuple[list[str], list[str]]:
-    address, first, last = unique("clients"), network["a"], network["c"]
-    with program(installed, client, "receive", last.address, address) as receiver:
-        if client != "c":  # it says nothing before it has received: the publisher waits for credit
-            assert receiver.line() == "attached"
-        with program(installed, client, "send", first.address, address) as sender:
-            return sender.rest(), receiver.rest()
-
-
-def test_rhea_promise_reaches_itself(installed: Path, three_routers: Any) -> None:
-    sent, received = sends_and_receives(installed, three_routers, "promise.js")
-    assert (sent, received) == ([f"{COUNT} sent"], [f"{COUNT} received in order"])
-
-
-def test_azures_pure_python_amqp_reaches_itself(installed: Path, three_routers: Any) -> None:
-    sent, received = sends_and_receives(installed, three_routers, "azure_amqp.py")
-    assert (sent, received) == ([f"{COUNT} sent"], [f"{COUNT} received in order"])
-
-
-def test_debians_c_clients_reach_each_other(installed: Path, three_routers: Any) -> None:
-    sent, received = sends_and_receives(installed, three_routers, "c")
-    assert sent == [f"{COUNT} messages sent and acknowledged"]
-    assert received == [*(f'{{"sequence"={number}}}' for number in range(1, COUNT + 1)), f"{COUNT} messages received"]
 
 
 def test_azures_core_amqp_asks_the_management_node(installed: Path, three_routers: Any) -> None:
