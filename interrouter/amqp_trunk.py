@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from amqp10.session import Session
     from interrouter.network import Network
 
-VERSION: Final = 3
+VERSION: Final = 4
 _TAG: Final = b"\x00"  # deliveries that are settled when sent need no tag of their own
 
 

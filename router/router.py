@@ -31,7 +31,7 @@ from router.links.draining import Drain, Place
 from router.links.expiry import ends_at
 from router.links.kinds import kinds_of
 from router.links.limits import CONNECTIONS, MEMORY, UNREAD, Admission, Bookkeeping, entries_of
-from router.links.management import ManagementNode
+from router.links.management import ManagementNode, OtherRouters
 from router.links.proof import STALL
 from router.links.publisher_link import PublisherLink
 from router.links.subscriber_link import SubscriberLink
@@ -103,6 +103,7 @@ class Router:
         self.draining: dict[SubscriberLink, None] = {}
         self.failed: dict[ClientConnection, None] = {}
         self.management: ManagementNode | None = None  # its owner sets it
+        self.other_routers = OtherRouters(self)
         self.mqtt = Mqtt(self, self.admission, self.count_unread, token)
 
     # --- the topology file
@@ -280,6 +281,7 @@ class Router:
     def peer_down(self, peer: str, now: float) -> None:
         self.enter(now)
         self.core.peer_down(peer, now)
+        self.other_routers.session_ended(peer)
 
     def peer_message(self, peer: str, data: bytes | Sequence[bytes | memoryview], now: float) -> None:
         """Process a peer's message. Raises PeerProtocolError if it is malformed; the owner then resets that session."""

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from amqp10.errors import CONNECTION_FORCED, UNAUTHORIZED_ACCESS
 from amqp10.performatives import Error
-from amqp10.sections import AmqpValue, Message, Properties
-from amqp10.types import Int, Symbol
+from amqp10.sections import Message
+from amqp10.types import Symbol
 from onceway.actions import Actions
 from onceway.amqp_management.entities import ATTRIBUTES, DELETED, PREFIX, Entities, Entity, connections_of
 from onceway.amqp_management.foreign import NONE, PREFIXES, TYPES, Fixed
@@ -24,7 +24,7 @@ from onceway.control import ControlError
 from onceway.logs import latest
 from onceway.overview import Overview
 from onceway.server import RouterServer
-from router.links.management import Request
+from router.links.management import Request, answer_to
 from router.policies import Identity
 from router.router import Router
 
@@ -88,24 +88,15 @@ class Node:
             self._server.operate(lambda router: request.answer(answer))
 
     async def _answer(self, who: Identity, message: Message) -> Message:
-        given = message.application_properties or {}
-        said: dict[str, Any] = {}
+        given, condition = message.application_properties or {}, None
         try:
             status, body = await self._do(who, given, message.value)
             text = _TEXTS[status]
         except Refused as error:
-            status, text, body = error.status, str(error), None
-            if error.condition is not None:
-                said["errorCondition"] = Symbol(error.condition)
+            status, text, body, condition = error.status, str(error), None, error.condition
         except ControlError as error:
             status, text, body = error.status, str(error), None
-        asked = message.properties or Properties()
-        correlation = asked.message_id if asked.correlation_id is None else asked.correlation_id
-        return Message(
-            AmqpValue(body),
-            properties=Properties(to=asked.reply_to, correlation_id=correlation),
-            application_properties={"statusCode": Int(status), "statusDescription": text, **said},
-        )
+        return answer_to(message, status, text, body, condition)
 
     async def _do(self, who: Identity, given: Mapping[str, Any], body: Any) -> tuple[int, Any]:
         operation = given.get("operation")
@@ -122,7 +113,8 @@ class Node:
 
     async def _on_node(self, operation: str, given: Mapping[str, Any], body: Any) -> Any:
         if operation == "GET-MGMT-NODES":
-            return [f"amqp:/_topo/0/{self._server.name}/$management"]
+            nodes = [f"amqp:/_topo/0/{name}/$management" for name in self._server.config.routers]
+            return nodes if len(nodes) > 1 else []  # none but the one that is asked
         if operation == "GET-LOG":
             limit = _number(given, "limit")
             lines = [[event, level, text, "", 0, at] for at, level, event, text in latest()]

@@ -550,6 +550,24 @@ class Browsed:
     payloads: list[bytes]
 
 
+@dataclass(slots=True)
+class Ask:
+    """What a client of the sender asks the management node here: an encoded AMQP message (protocol 3.4.5)."""
+
+    number: int
+    user: str
+    groups: list[str]
+    request: bytes
+
+
+@dataclass(slots=True)
+class Answer:
+    """Answers an ASK, with an encoded AMQP message."""
+
+    number: int
+    answer: bytes
+
+
 AddressMessage = (
     Pub
     | PubAck
@@ -586,7 +604,7 @@ AddressMessage = (
     | Again
     | Turn
 )
-RouterMessage = Draining | Call | Called
+RouterMessage = Draining | Call | Called | Ask | Answer
 Message = Hello | RouterMessage | AddressMessage
 Handlers = dict[type[AddressMessage], Callable[[str, Any], None]]
 """What each part of an address does on a message: sender and message."""

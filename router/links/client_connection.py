@@ -47,7 +47,7 @@ from router.links.anonymous import AddressPort, AnonymousLink
 from router.links.browser_link import BrowserLink
 from router.links.client_log import ClientLog
 from router.links.limits import MEMORY, POLICIES, UNREAD
-from router.links.management import ManagementLink, check_may_read, is_management
+from router.links.management import ManagementLink, check_may_read, managed_router
 from router.links.negotiation import (
     ANONYMOUS_TARGET,
     MAX_NAME,
@@ -405,13 +405,13 @@ class ClientConnection:
         try:
             admission.check_links(self)
             terminus = remote.target if isinstance(link, ReceiverLink) else remote.source
-            managed = is_management(getattr(terminus, "address", None), self.config)
-            if managed:
+            managed = managed_router(getattr(terminus, "address", None), self.config)
+            if managed is not None:
                 check_may_read(self)
-            if managed and isinstance(link, ReceiverLink):
+            if managed is not None and isinstance(link, ReceiverLink):
                 modes = negotiate_modes(remote, "at-least-once", router_sends=False)
                 strip(remote)
-                asking = ManagementLink(self, link, self.container, modes)
+                asking = ManagementLink(self, link, self.container, modes, managed)
                 link.context = asking
                 self.ports[asking] = None
                 asking.open()
@@ -432,7 +432,7 @@ class ClientConnection:
             else:
                 assert isinstance(link, SenderLink)
                 subscriber, modes = read_subscriber(
-                    remote, self.container, self.config, self.router.token, self.identity, managed=managed
+                    remote, self.container, self.config, self.router.token, self.identity, managed=managed is not None
                 )
                 admission.check_map(self, subscriber, len(remote.unsettled or ()), now)
                 subscriber.takes_parts = not subscriber.browses

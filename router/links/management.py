@@ -1,9 +1,10 @@
 """The links of the node `$management` (AMQP management): requests in, answers out.
 
 A request comes on a sending link to `$management`; the router hands it to its `ManagementNode` together with who asks.
+One to another router's node goes there as an ASK, and the answer comes back as an ANSWER (protocol 3.4.5).
 The answer goes to the request's `reply-to`, as a message of the asking client: so a client can have answers sent
 only where it may send to itself. `reply-to` is an address, such as a dynamic node at any router, or the target of
-a receiving link from `$management` on the same connection. Such a receiving link is towards the core a dynamic node.
+a receiving link from a management node on the same connection. Towards the core such a link is a dynamic node.
 
 What requests mean is not known here (`onceway.amqp_management`).
 """
@@ -11,15 +12,17 @@ What requests mean is not known here (`onceway.amqp_management`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from amqp10.errors import INVALID_FIELD, NOT_FOUND, UNAUTHORIZED_ACCESS, DecodeError, RemoteProtocolError
 from amqp10.events import Dispositions, Transfers
 from amqp10.outcomes import ACCEPTED, DeliveryState, Error, Rejected
 from amqp10.receiver import ReceiverLink
-from amqp10.sections import Message
+from amqp10.sections import AmqpValue, Message, Properties
 from amqp10.termini import Target
-from amqp10.types import Symbol
+from amqp10.types import Int, Symbol
+from router.core import messages as m
 from router.core.ports import PublisherAttach
 from router.links.anonymous import AnonymousLink
 from router.links.limits import POLICIES
@@ -31,9 +34,11 @@ if TYPE_CHECKING:
     from amqp10.performatives import Attach
     from router.config import RouterConfig
     from router.links.client_connection import ClientConnection
+    from router.router import Router
 
 MOST_REQUESTS: Final = 16  # of one link, not answered yet
 MAX_REQUEST: Final = 64 << 10  # bytes
+STARTING: Final = f"{MANAGEMENT}: this router is starting; come again"
 
 Answer = Callable[[Message], None]
 
@@ -56,36 +61,106 @@ class ManagementNode(Protocol):
         """Takes a request, and answers it later."""
 
 
-def is_management(address: object, config: RouterConfig) -> bool:
-    """Whether an address is the management node of this router: `$management`, or the name by which tools of other
-    routers ask for one router of a network. RemoteProtocolError if it is another router's: it answers only its own
-    clients."""
+def managed_router(address: object, config: RouterConfig) -> str | None:
+    """The router whose management node has this address: `$management` is ours, `_topo/0/NAME/$management` the one by
+    which tools of other routers ask for one of a network. None: it is no management node's."""
     if not isinstance(address, str) or not address.endswith(MANAGEMENT):
-        return False
-    for name in config.routers:
-        if address == f"_topo/0/{name}/{MANAGEMENT}" and name != config.name:
-            raise RemoteProtocolError(NOT_FOUND, f"{address}: router {name} answers clients of its own listeners only")
-    return address in (MANAGEMENT, f"_topo/0/{config.name}/{MANAGEMENT}")
+        return None
+    if address == MANAGEMENT:
+        return config.name
+    return next((name for name in config.routers if address == f"_topo/0/{name}/{MANAGEMENT}"), None)
+
+
+def answer_to(asked: Message, status: int, text: str, body: Any = None, condition: str | None = None) -> Message:
+    """The answer to a request, with a status code of HTTP."""
+    properties = asked.properties or Properties()
+    correlation = properties.message_id if properties.correlation_id is None else properties.correlation_id
+    said = {} if condition is None else {"errorCondition": Symbol(condition)}
+    return Message(
+        AmqpValue(body),
+        properties=Properties(to=properties.reply_to, correlation_id=correlation),
+        application_properties={"statusCode": Int(status), "statusDescription": text, **said},
+    )
+
+
+class OtherRouters:
+    """Requests of clients here to the nodes of other routers, and those of their clients to ours (protocol 3.4.5)."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._numbers = count(router.incarnation >> 1)  # far from those of an earlier life
+        self._waiting: dict[int, tuple[str, Request]] = {}  # by number: whom was asked
+        router.core.roll_call.handlers.update({m.Ask: self._on_ask, m.Answer: self._on_answer})
+
+    def ask(self, name: str, request: Request) -> None:
+        if name not in self._router.core.up:
+            request.answer(answer_to(request.message, 503, f"router {name} is not in session with this one"))
+            return
+        number = next(self._numbers)
+        self._waiting[number] = name, request
+        user, groups = request.who
+        self._router.core.send(name, m.Ask(number, user, list(groups), request.message.encode()))
+
+    def session_ended(self, name: str) -> None:
+        for number, (asked, request) in list(self._waiting.items()):
+            if asked == name:
+                del self._waiting[number]
+                text = f"the session with router {name} has ended: what it was asked to do may have been done"
+                request.answer(answer_to(request.message, 503, text))
+
+    def _on_ask(self, sender: str, message: m.Ask) -> None:
+        asked, who = _decoded(message.request), Identity(message.user, tuple(message.groups))
+        core, node = self._router.core, self._router.management
+
+        def answer(told: Message) -> None:
+            if sender in core.up:
+                core.send(sender, m.Answer(message.number, told.encode()))
+
+        if node is None:
+            answer(answer_to(asked, 503, STARTING))
+        elif not node.may_read(who):
+            answer(answer_to(asked, 403, _not_allowed(who), condition=UNAUTHORIZED_ACCESS))
+        else:
+            node.ask(Request(who, asked, answer))
+
+    def _on_answer(self, sender: str, message: m.Answer) -> None:
+        name, request = self._waiting.get(message.number, (None, None))
+        if request is not None and name == sender:
+            del self._waiting[message.number]
+            request.answer(_decoded(message.answer))
+
+
+def _decoded(payload: bytes) -> Message:
+    try:
+        return Message.decode(payload)
+    except DecodeError as error:
+        raise m.PeerProtocolError(f"this is no message: {error}") from error
+
+
+def _not_allowed(who: Identity) -> str:
+    return f"user {who.user!r:.60} may not read here: neither users nor groups of admin name them"
 
 
 def check_may_read(connection: ClientConnection) -> None:
     """Raises RemoteProtocolError if this client may not use the management node."""
     router, who = connection.router, connection.identity
     if router.management is None:
-        raise RemoteProtocolError(NOT_FOUND, f"{MANAGEMENT}: this router is starting; come again")
+        raise RemoteProtocolError(NOT_FOUND, STARTING)
     if not router.management.may_read(who):
         router.admission.count_refusal(POLICIES)
-        text = f"user {who.user!r:.60} may not read here: neither users nor groups of admin name them"
-        raise RemoteProtocolError(UNAUTHORIZED_ACCESS, text)
+        raise RemoteProtocolError(UNAUTHORIZED_ACCESS, _not_allowed(who))
 
 
 class ManagementLink(AnonymousLink):
-    """A sending link to the management node. What it publishes are the answers."""
+    """A sending link to the management node of the router `asked`. What it publishes are the answers."""
 
-    __slots__ = ("_answers", "_unanswered")
+    __slots__ = ("_answers", "_node_of", "_unanswered")
 
-    def __init__(self, connection: ClientConnection, link: ReceiverLink, container: str, modes: Modes) -> None:
+    def __init__(
+        self, connection: ClientConnection, link: ReceiverLink, container: str, modes: Modes, asked: str
+    ) -> None:
         super().__init__(connection, link, PublisherAttach(container, link.name, MANAGEMENT), modes)
+        self._node_of = asked
         self._unanswered = 0  # requests without an answer
         self._answers = 0
 
@@ -124,10 +199,9 @@ class ManagementLink(AnonymousLink):
         self.closed(delivery_id)
 
     def _ask(self, payload: bytes) -> None:
-        connection = self.connection
-        node = connection.router.management
+        connection, router = self.connection, self.connection.router
         check_may_read(connection)
-        assert node is not None
+        assert router.management is not None
         message = Message.decode(payload)
         reply_to = message.properties.reply_to if message.properties is not None else None
         if not reply_to:
@@ -140,7 +214,11 @@ class ManagementLink(AnonymousLink):
             if not self.detached:
                 self._answer(address, message.encode(), connection.now)
 
-        node.ask(Request(connection.identity, message, answer))
+        request = Request(connection.identity, message, answer)
+        if self._node_of == router.config.name:
+            router.management.ask(request)
+        else:
+            router.other_routers.ask(self._node_of, request)
 
     def _reply_address(self, reply_to: str) -> str:
         for port in self.connection.ports:

@@ -19,6 +19,8 @@ from router.core.messages import (
     Accept,
     AcceptSync,
     Again,
+    Answer,
+    Ask,
     Assign,
     Browse,
     Browsed,
@@ -285,11 +287,17 @@ _PUBLISHER: Final[FieldType] = (bytes, Reader.publisher)
 _U64: Final[FieldType] = (U64.pack, Reader.u64)
 _TERM: Final[FieldType] = (write_term, Reader.term)
 _MAYBE_TERM: Final[FieldType] = (write_maybe_term, Reader.maybe_term)
+_STRING: Final[FieldType] = (write_string, Reader.string)
 _NAME: Final[FieldType] = (write_name, Reader.name)
 _SECONDS: Final[FieldType] = (F64.pack, Reader.seconds)
 _FLAG: Final[FieldType] = (lambda value: b"\1" if value else b"\0", Reader.flag)
 _TAGS: Final[FieldType] = (write_tags, Reader.tags)
 _BINARY: Final[FieldType] = (write_binary, Reader.binary)
+_PAYLOAD: Final[FieldType] = (lambda value: write_payload_lengths([value]) + value, lambda r: r.payloads(1)[0])
+_STRINGS: Final[FieldType] = (
+    lambda value: U32.pack(len(value)) + b"".join(map(write_string, value)),
+    lambda r: [r.string() for _ in range(r.many(2))],
+)
 _RANGES: Final[FieldType] = (write_ranges, Reader.ranges)
 _KEPT: Final[FieldType] = (write_kept, Reader.kept)
 _EXPECTED: Final[FieldType] = (write_expected, Reader.expected)
@@ -364,6 +372,8 @@ _KINDS: Final[list[Kind]] = [
     _in_order(Taken, _U64, _U64),
     _in_order(Again, _PUBLISHER, _TERM),
     _in_order(Turn, _FLAG, _FLAG),
+    _of_a_router(Ask, _U64, _STRING, _STRINGS, _PAYLOAD),
+    _of_a_router(Answer, _U64, _PAYLOAD),
 ]
 _ENCODERS: Final = {cls: (bytes([kind]), encoder) for kind, (cls, encoder, _) in enumerate(_KINDS)}
 _WITH_PAYLOADS: Final = [

@@ -94,8 +94,10 @@ def test_who_may_read_reads_and_who_may_act_deletes(guarded: Guarded) -> None:
         client = next(c for c in rows(acts("QUERY", entityType="onceway.connection")) if c["user"] == "mallory")
         assert acts("DELETE", type="onceway.connection", identity=client["identity"]).properties["statusCode"] == 204
         assert "mallory" not in [c["user"] for c in rows(acts("QUERY", entityType="onceway.connection"))]
-        with pytest.raises(LinkDetached, match=r"not-found.*router b answers clients of its own"):
-            alices.create_sender("_topo/0/b/$management")
+        # at another router: by its file, for the same users
+        one = {"type": "onceway.subscription", "identity": "nobody"}
+        assert says(asking(connect("bob", "b"), "_topo/0/a/$management")("DELETE", **one), 403, "'bob' may not act")
+        assert says(asking(connect("alice", "b"), "_topo/0/a/$management")("DELETE", **one), 404, "no entity")
 
     async def story() -> None:
         await asyncio.to_thread(talk)
@@ -139,7 +141,11 @@ def test_entities_and_answers_at_another_router(three_routers: Any) -> None:
         answer = receiver.receive(timeout=30)
         receiver.accept()
         assert answer.correlation_id == f"to {place}"
-        assert answer.body == ["amqp:/_topo/0/a/$management"]
+        assert answer.body == [f"amqp:/_topo/0/{name}/$management" for name in "abc"]
+
+    far = asking(here, "_topo/0/c/$management")
+    assert [router["name"] for router in rows(far("QUERY", entityType="onceway.router"))] == ["c"]
+    assert len(rows(far("QUERY", entityType="onceway.connection"))) == 1
     here.close()
     there.close()
 

@@ -151,7 +151,7 @@ class Stranger:
 
     def __init__(self, server: Network, **properties: object) -> None:
         self.trunk = server.connect(0.0, server=True, neighbour=None)
-        known = {"onceway:network": "n", "onceway:router": "b", "onceway:incarnation": ULong(99), "onceway:trunk": 3}
+        known = {"onceway:network": "n", "onceway:router": "b", "onceway:incarnation": ULong(99), "onceway:trunk": 4}
         wanted = {Symbol(k): v for k, v in {**known, **properties}.items() if v is not None}
         self.connection = Connection(ConnectionSettings(container_id="b", properties=wanted), server=False, now=0.0)
         self.connection.open()

@@ -129,6 +129,8 @@ MESSAGE = st.one_of(
     st.builds(m.Taken, ADDRESS, U64, U64),
     st.builds(m.Again, ADDRESS, PID, TERM),
     st.builds(m.Turn, ADDRESS, st.booleans(), st.booleans()),
+    st.builds(m.Ask, U64, st.text(max_size=9), st.lists(st.text(max_size=9), max_size=3), st.binary(max_size=40)),
+    st.builds(m.Answer, U64, st.binary(max_size=40)),
 )
 
 

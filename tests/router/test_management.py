@@ -1,0 +1,98 @@
+"""Requests to the management node of another router (protocol 3.4.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from amqp10.sections import Message
+from router.config import RouterConfig
+from router.core import messages as m
+from router.links.management import Request, answer_to
+from router.peers.wire import encode
+from router.policies import Identity
+from router.router import Router
+
+ASKED = Message(application_properties={"operation": "GET-TYPES"})
+BOB = Identity("bob", ("ops", "watch"))
+
+
+class Node:
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def may_read(self, who: Identity) -> bool:
+        return who == BOB
+
+    def ask(self, request: Request) -> None:
+        self.requests.append(request)
+
+
+class Pair:
+    """Routers a and b in session; b has a node."""
+
+    def __init__(self) -> None:
+        self.a, self.b = [
+            Router(RouterConfig(name, ("a", "b")), incarnation=7, now=1.0, wall_us=lambda: 1_000_000, fresh=True)
+            for name in "ab"
+        ]
+        self.node = self.b.management = Node()
+        self.answers: list[Message] = []
+        self.meet()
+
+    def meet(self) -> None:
+        self.a.peer_up("b", 1.0)
+        self.b.peer_up("a", 1.0)
+        self.exchange()
+
+    def exchange(self) -> None:
+        for source, target in 2 * ((self.a, self.b), (self.b, self.a)):
+            for _, data in source.take_messages():
+                target.peer_message(source.config.name, data, 1.0)
+
+    def ask(self, name: str = "b", who: Identity = BOB) -> None:
+        self.a.other_routers.ask(name, Request(who, ASKED, self.answers.append))
+        self.exchange()
+
+    def answered(self) -> list[int]:
+        return [(answer.application_properties or {})["statusCode"] for answer in self.answers]
+
+
+def test_the_node_asked_knows_who_asks_and_its_answer_comes_back_once() -> None:
+    pair = Pair()
+    pair.ask()
+    (request,) = pair.node.requests
+    assert (request.who, request.message.application_properties) == (BOB, ASKED.application_properties)
+    for _ in range(2):
+        request.answer(answer_to(request.message, 200, "OK", ["onceway.link"]))
+        pair.exchange()
+    assert (pair.answered(), pair.answers[0].value) == ([200], ["onceway.link"])
+
+
+def test_who_may_not_and_who_cannot_be_reached_is_said() -> None:
+    pair = Pair()
+    pair.ask(who=Identity("mallory", ()))
+    pair.ask("c")
+    pair.b.management = None
+    pair.ask()
+    assert (pair.answered(), pair.node.requests) == ([403, 503, 503], [])
+
+
+def test_an_answer_that_was_overtaken_by_the_end_of_the_session_is_ignored() -> None:
+    pair = Pair()
+    pair.ask()
+    for router, other in ((pair.a, "b"), (pair.b, "a")):
+        router.peer_down(other, 1.0)
+    assert pair.answered() == [503]
+    pair.node.requests[0].answer(answer_to(ASKED, 200, "OK"))  # nobody is there
+    pair.meet()
+    pair.node.requests[0].answer(answer_to(ASKED, 200, "OK"))
+    pair.exchange()
+    assert pair.answered() == [503]
+
+
+@pytest.mark.parametrize("message", [m.Ask(1, "bob", [], b"\0"), m.Answer(3, b"\0")])
+def test_what_is_no_message_breaks_the_protocol(message: m.Message) -> None:
+    pair = Pair()
+    pair.a.other_routers.ask("b", Request(BOB, ASKED, pair.answers.append))
+    with pytest.raises(m.PeerProtocolError, match="this is no message"):
+        pair.a.peer_message("b", encode(message), 1.0)
