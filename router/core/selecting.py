@@ -32,15 +32,19 @@ class Selecting:
         start, self.selected = self.selected, log.end
         if start == log.end:
             return
-        released: list[Range] = []
+        unwanted: list[Range] = []
         for low, high in subscriber.skip.missing(subscriber.owes.overlap(start, log.end)):
             for run, first, last in log.runs.pieces(low, high):
                 begin = run.start + first
                 payloads = [payload or b"" for payload in log.segments.payloads(begin, run.start + last)]
                 for i, outcome in self.selection.unwanted(payloads, run.message_format):
-                    released += subscriber.owes.remove(begin + i, begin + i + 1)
                     if outcome is Outcome.REJECTED:
                         log.rejected[begin + i] = log.rejected.get(begin + i, 0) + 1
+                    if unwanted and unwanted[-1][1] == begin + i:
+                        unwanted[-1] = (unwanted[-1][0], begin + i + 1)
+                    else:
+                        unwanted.append((begin + i, begin + i + 1))
+        released = [each for start, stop in unwanted for each in subscriber.owes.remove(start, stop)]
         if released:
             subscriber.deliveries.release_tokens(released, subscriber)
 

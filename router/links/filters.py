@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from amqp10.encoder import encode_value
 from amqp10.errors import INVALID_FIELD, DecodeError, RemoteProtocolError
-from amqp10.sections import REMEMBERED, Glance
+from amqp10.sections import APPLICATION_PROPERTIES, FOOTER, REMEMBERED, Glance
 from amqp10.types import Described, Symbol, ULong
 from router import names
 from router.core.ports import Outcome
@@ -66,6 +66,8 @@ class Selection:
             if most and max(map(len, payloads), default=0) > most:
                 found = [(i, Outcome.REJECTED) for i, payload in enumerate(payloads) if len(payload) > most]
             return found
+        if isinstance(wants[0], _Partition) and len(wants) == 1 and not most:
+            return [(i, Outcome.ACCEPTED) for i in wants[0].others(payloads)]
         for i, payload in enumerate(payloads):
             glance = Glance(payload)
             try:
@@ -243,7 +245,45 @@ def _partition(value: Any, container: str) -> Wants:
         raise ValueError(f"must be a list of two integers, index and count, not {value!r:.60}")
     if not 0 <= index < total <= MOST_PARTITIONS:
         raise ValueError(f"index must be below count, and count at most {MOST_PARTITIONS}, not {value!r:.60}")
-    return lambda glance: partition_of(glance, total) == index
+    return _Partition(index, total)
+
+
+class _Partition:
+    """Whether a message is in one of so many partitions."""
+
+    __slots__ = ("index", "total")
+
+    def __init__(self, index: int, total: int) -> None:
+        self.index = index
+        self.total = total
+
+    def __call__(self, glance: Glance) -> bool:
+        return partition_of(glance, self.total) == self.index
+
+    def others(self, payloads: Sequence[bytes]) -> list[int]:
+        """Which of these are not in it. Often all begin alike, and so are judged alike."""
+        found: list[int] = []
+        head, has = b"", False
+        n = 0
+        for i, payload in enumerate(payloads):
+            if not n or not payload.startswith(head) or payload[n : n + 3] not in _BEHIND_A_HEAD:
+                head, has = self._judge(payload)
+                n = len(head)
+            if not has:
+                found.append(i)
+        return found
+
+    def _judge(self, payload: bytes) -> tuple[bytes, bool]:
+        """Returns the sections that say it (empty: unreadable), and whether the message is in it."""
+        glance, has = Glance(payload), False
+        try:
+            has = self(glance)
+            return glance.head(), has
+        except DecodeError:
+            return b"", has
+
+
+_BEHIND_A_HEAD: Final = frozenset(bytes((0, 0x53, code)) for code in range(APPLICATION_PROPERTIES, FOOTER + 1))
 
 
 def partition_of(glance: Glance, total: int) -> int:
@@ -255,7 +295,7 @@ def partition_of(glance: Glance, total: int) -> int:
     return (_head_hash(head) if len(head) <= REMEMBERED else _key_hash(glance)) % total
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=8192)
 def _head_hash(head: bytes) -> int:
     """Every partition's link asks for every message, and the messages of a publisher often begin alike."""
     return _key_hash(Glance(head))

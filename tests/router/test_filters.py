@@ -129,6 +129,17 @@ def test_each_message_is_in_exactly_one_partition_and_a_group_stays_in_one() -> 
     assert len([index for index in range(5) if lets_through(names.PARTITION, [index, 5], plain)]) == 1
 
 
+def test_a_batch_is_judged_as_its_messages_are() -> None:
+    like = [message(Properties(group_id=group)).encode() for group in ("a", "a", "b", "a") for _ in range(2)]
+    batch = [*like, Message(b"x").encode(), b"", b"\xff", like[0][: -len(Message(b"x").encode())], like[0] + b"\x00"]
+    for index in range(3):
+        _, wants = read_filters({names.PARTITION: [index, 3]}, "c")
+        selection = Selection(wants, 0)
+        one_by_one = [i for i, each in enumerate(batch) if selection.unwanted([each], 0)]
+        assert [i for i, _ in selection.unwanted(batch, 0)] == one_by_one
+        assert [i for i, _ in Selection(wants, 1 << 20).unwanted(batch, 0)] == one_by_one, "with a size, too"
+
+
 def test_the_partition_of_a_message_does_not_depend_on_what_is_behind_its_properties() -> None:
     annotations = [{}, {names.PUBLISHER_ANNOTATION: names.publisher_text("p", "out")}, {"x-opt-partition-key": "k"}]
     for noted in annotations:
