@@ -5,9 +5,8 @@ loop spends at most `TURN_S` on clients. Input that arrives later in the turn wa
 meanwhile. Clients are served in arrival order. A client whose reads are slow gets smaller ones. Neighbours' input,
 timers and the admin listener never wait here, because peers would take the router for dead.
 
-A client whose reads fill the buffer brings bodies, which cost the router little for each byte. It is *bulky*: together,
-such clients get `BULK_S` of a turn, and `BULKY_AT_ONCE` of them are read in it. Who brings a few small messages waits
-for that long, and not for a whole turn.
+A client whose reads fill the buffer, or bring large frames, is *bulky*: one read of one such client is taken in a turn.
+Who brings a few small messages waits for that one, and not for those of all (bench/large.py).
 
 A frame is not taken in pieces, and an attach with a large map takes 100 ms. Clients whose input completes a large frame
 wait in a queue of their own: at most one of them is served in a turn, behind the others, and after what those have
@@ -35,8 +34,7 @@ if TYPE_CHECKING:
 TURN_S: Final = 0.01
 READ_S: Final = 0.005  # a client whose read takes longer gets half the buffer next time
 LEAST_READ: Final = 4096
-BULK_S: Final = 0.002  # of a turn
-BULKY_AT_ONCE: Final = 4
+BULKY_FRAME: Final = 16 << 10  # bytes: on average, of the frames in a read
 UNSAID: Final = "the client has left without a word: it may not accept the certificate that it saw"
 KEPT_MOST: Final = 8 << 20  # bytes of waiting input; above it each further client may add TOKEN bytes
 TOKEN: Final = 512
@@ -58,7 +56,7 @@ class Shares:
         self._waiting: deque[ClientCarrier] = deque()
         self._large: deque[ClientCarrier] = deque()  # those that wait with a large frame
         self._bulky: deque[ClientCarrier] = deque()  # those that are not read before a later turn
-        self._last_bulky: ClientCarrier | None = None
+        self._bulk_read = False  # in this turn
         self._large_due = False  # the last turn has left them out
         self._pause_s = 0.0  # what the last large frame took, until the pause behind it is over
         self._pausing = False
@@ -80,14 +78,14 @@ class Shares:
         self.kept += size
         self._ask()
 
-    def read_in_bulk(self, carrier: ClientCarrier) -> None:
-        """A bulky client has been read. It goes on in this turn if it is the only one and the turn has time for it."""
-        alone = carrier is self._last_bulky and not self._bulky
-        self._last_bulky = carrier
-        if not alone or self.left_s <= TURN_S - BULK_S:
+    def read_in_bulk(self, carrier: ClientCarrier, full: bool) -> None:
+        """A bulky client has been read. full: there may be more, and libuv would read it up to 32 times before the next
+        one."""
+        if full or self._bulk_read or self._bulky:
             self._bulky.append(carrier)
             carrier.pause()
-            self._ask()
+        self._bulk_read = True
+        self._ask()
 
     def _ask(self) -> None:
         if not self._asked:
@@ -108,7 +106,8 @@ class Shares:
                 self._serve_large()
             else:
                 self._large_due = True
-        for _ in range(min(len(self._bulky), BULKY_AT_ONCE)):
+        self._bulk_read = False
+        if self._bulky:
             self._bulky.popleft().read_on()
         if self._waiting or self._bulky or (self._large and not self._pausing):
             self._ask()
@@ -200,10 +199,11 @@ class ClientCarrier(Carrier):
         reader = None if carried is None or isinstance(carried, MqttConnection) else carried.connection.reader
         large = reader is not None and reader.buffered > 0 and reader.frame_completed_by(len(data)) > LARGE_FRAME
         if self._shares.left_s > 0 and not large:
-            bulky = nbytes == READ_SIZE
+            before = reader.frames if reader is not None else 0
             self._receive(data)
-            if bulky:
-                self._shares.read_in_bulk(self)
+            frames = reader.frames - before if reader is not None else nbytes
+            if nbytes == READ_SIZE or nbytes > BULKY_FRAME * max(frames, 1):
+                self._shares.read_in_bulk(self, self._full)
             return
         self._kept = data
         self._shares.wait(self, len(data), large)

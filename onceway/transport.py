@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol, cast
 from onceway.listener_tls import Tls
 
 READ_SIZE: Final = 256 * 1024
-HIGH_WATER: Final = 1024 * 1024  # unwritten bytes in the transport, above which a client's subscriptions pause
-LOW_WATER: Final = 256 * 1024
+HIGH_WATER: Final = 256 * 1024  # unwritten bytes in the transport, above which a client's subscriptions pause
+LOW_WATER: Final = 64 * 1024
 LINGER_S: Final = 5.0  # how long the last bytes may take to be written after a close
 FAILURE_LINGER_S: Final = 1.0  # how long the other side may take to read why TLS, or a WebSocket, has failed
 

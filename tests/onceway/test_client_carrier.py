@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from onceway.client_carrier import (
-    BULK_S,
-    BULKY_AT_ONCE,
+    BULKY_FRAME,
     LARGE_FRAME,
     LEAST_READ,
     READ_S,
@@ -46,13 +45,15 @@ class FakeConnection:
         self.delays: list[float] = []
         self.reads = True
         self.frame = 0
-        reader = SimpleNamespace(buffered=1, frame_completed_by=lambda size: self.frame)
-        self.connection = SimpleNamespace(reader=reader)
+        self.frame_size = 100
+        self.reader = SimpleNamespace(buffered=1, frames=0, frame_completed_by=lambda size: self.frame)
+        self.connection = SimpleNamespace(reader=self.reader)
         self.closed = False
 
     def receive_data(self, data: bytes, now: float) -> None:
         self.loop.now += len(data) * self.cost_s
         self.received.append(len(data))
+        self.reader.frames += len(data) // self.frame_size
 
     def delayed(self, since: float, now: float) -> None:
         self.delays.append(now - since)
@@ -128,20 +129,23 @@ def test_who_is_cheap_reads_much_at_once_and_waits_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("clients", [1, 20])
-def test_clients_that_bring_bodies_leave_most_of_the_time_to_others(clients: int) -> None:
+@pytest.mark.parametrize("size", [READ_SIZE, 5 * BULKY_FRAME])  # a socket may hold less than the buffer takes
+def test_of_clients_that_bring_bodies_one_is_read_in_a_turn(clients: int, size: int) -> None:
     loop = Loop()
     bulky = [loop.client(1e-9) for _ in range(clients)]
+    for each in bulky:
+        each.frame_size = 2 * BULKY_FRAME
     small = loop.client(1e-6)
     for _ in range(20):
         loop.turn()  # the buffers of the bulky ones have grown
-    longest = max(loop.turn(*[READ_SIZE] * clients, 100) for _ in range(20 * clients))
-    one = READ_SIZE * 1e-9
-    assert longest < BULK_S + BULKY_AT_ONCE * one
+    loop.turn(*[size] * clients, 100)
+    longest = max(loop.turn(*[size] * clients, 100) for _ in range(20 * clients))
+    assert longest < size * 1e-9 + 100 * 1e-6 + 1e-9
     assert small.received[-1] == 100
     assert small.delays == []
     read = sorted(sum(each.received) for each in bulky)
     assert read[0] > 0.7 * read[-1]
-    assert sum(read) > 10 * clients * READ_SIZE
+    assert sum(read) > 10 * clients * size
 
 
 def test_who_becomes_dear_gets_smaller_reads_and_large_ones_again() -> None:
