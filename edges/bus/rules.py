@@ -126,6 +126,8 @@ def subscription(data: dict[str, Any], schemes: tuple[str, ...], *, whole: bool)
     if whole or "callback" in data:
         if not isinstance(callback, str) or not _has_host(callback, schemes) or "?" in callback:
             raise BadRequest(f"callback: an {' or '.join(schemes)} URL without a query")
+        if "@" in urlsplit(callback).netloc:
+            raise BadRequest("callback: a URL without a user; the call-back's is the uuid")
         if len(callback) > URL_CHARACTERS:
             raise BadRequest(f"callback: at most {URL_CHARACTERS} characters")
     uuid = data.get("uuid")

@@ -252,6 +252,7 @@ BAD_WISHES: list[dict[str, Any]] = [
     {"callback": "http://example.com/"},
     {"callback": "https://example.com/?q=1"},
     {"callback": "https:///x"},
+    {"callback": "https://user:password@example.com/"},
     {"callback": None},
     {"callback": 1},
     {"uuid": None},
