@@ -21,6 +21,10 @@ from onceway.topology import HostPort
 
 HANDSHAKE_S: Final = 5.0  # of TLS
 MOST_CONNECTIONS: Final = 200  # above it the oldest is closed: whoever opens many and says nothing takes no more
+GRACE_S: Final = (
+    0.25  # but for those that have just come: many clients may come back at once, and are still to be heard
+)
+LOOK_S: Final = 0.01  # how often it is looked whether they were
 PAUSE_S: Final = 0.1  # where a connection cannot be accepted, as without a free file descriptor
 
 
@@ -43,7 +47,7 @@ class Accepting:
         self._socket: socket.socket | None = None
         self._tls: ssl.SSLContext | None = None
         self._accepting: asyncio.Task[None] | None = None
-        self._strangers: dict[asyncio.Task[None], asyncio.Transport | None] = {}  # in order of arrival
+        self._strangers: dict[asyncio.Task[None], tuple[float, asyncio.Transport | None]] = {}  # since when, in order
         self._tasks: dict[asyncio.BaseTransport, asyncio.Task[None]] = {}
 
     async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
@@ -83,9 +87,9 @@ class Accepting:
             except OSError:
                 await asyncio.sleep(PAUSE_S)
                 continue
-            if len(self._strangers) >= MOST_CONNECTIONS:
-                self._close_oldest()
-            self._strangers[loop.create_task(self._shake_hands(accepted))] = None
+            while len(self._strangers) >= MOST_CONNECTIONS and not self._close_oldest(loop.time() - GRACE_S):  # noqa: ASYNC110
+                await asyncio.sleep(LOOK_S)
+            self._strangers[loop.create_task(self._shake_hands(accepted))] = loop.time(), None
 
     async def _shake_hands(self, accepted: socket.socket) -> None:
         bound_s = HANDSHAKE_S if self._tls is not None else None
@@ -95,23 +99,26 @@ class Accepting:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 self._make, accepted, ssl=self._tls, ssl_handshake_timeout=bound_s
             )
-            self._strangers[task] = transport
+            self._strangers[task] = self._strangers[task][0], transport
             self._tasks[transport] = task
 
-    def _close_oldest(self) -> None:
-        """Unless one has ended by itself meanwhile."""
-        for task, transport in list(self._strangers.items()):
+    def _close_oldest(self, before: float) -> bool:
+        """Unless one has ended by itself meanwhile. False: the oldest has not been there since then."""
+        for task, (_, transport) in list(self._strangers.items()):
             if task.done() and (transport is None or transport.is_closing()):
                 self._forget(task)
         if len(self._strangers) >= MOST_CONNECTIONS:
-            task = next(iter(self._strangers))
+            task, (since, _) = next(iter(self._strangers.items()))
+            if since > before:
+                return False
             transport = self._forget(task)
             task.cancel()
             if transport is not None:
                 transport.abort()
+        return True
 
     def _forget(self, task: asyncio.Task[None]) -> asyncio.Transport | None:
-        transport = self._strangers.pop(task)
+        _, transport = self._strangers.pop(task)
         if transport is not None:
             del self._tasks[transport]
         return transport

@@ -305,7 +305,8 @@ class Bus:
         """Makes or changes a subscription. Topics that are not listed are unsubscribed."""
         subscriber = self.subscribers.get(identity)
         if subscriber is None:
-            subscriber = self.subscribers[identity] = Subscriber(identity, name)
+            generation = self._rng.getrandbits(32)  # no earlier subscription's, also of a bus that was lost
+            subscriber = self.subscribers[identity] = Subscriber(identity, name, generation=generation)
         subscriber.callback = subscriber.callback if wish.callback is None else wish.callback
         subscriber.uuid = subscriber.uuid if wish.uuid is None else wish.uuid
         subscriber.timeout_ms = subscriber.timeout_ms if wish.timeout_ms is None else wish.timeout_ms

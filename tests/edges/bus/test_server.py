@@ -59,7 +59,7 @@ def test_the_answer_comes_at_once_when_fewer_are_due(monkeypatch: pytest.MonkeyP
     run(ask_with(99))
 
 
-def test_a_connection_whose_push_waits_is_no_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_that_come_at_once_and_whose_pushes_wait_are_no_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onceway.accepting.MOST_CONNECTIONS", 3)
 
     async def current() -> None:
@@ -81,10 +81,8 @@ def test_a_connection_whose_push_waits_is_no_strangers(monkeypatch: pytest.Monke
         port = await serving.start("127.0.0.1", 0)
         async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
             place = f"http://127.0.0.1:{port}/topics/orders"
-            ask = []
-            for number in range(1, 10):
-                ask.append(asyncio.create_task(client.post(place, auth=("token", ""), json={})))
-                await until(lambda: waiting == number, "it is taken")  # noqa: B023
+            ask = [asyncio.create_task(client.post(place, auth=("token", ""), json={})) for _ in range(9)]
+            await until(lambda: waiting == 9, "all are taken")
             stored.set()
             assert [(await each).status_code for each in ask] == [204] * 9
         await serving.stop()
