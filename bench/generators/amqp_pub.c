@@ -78,13 +78,16 @@ static void handle(pn_event_t *event) {
         break;
     }
     case PN_LINK_REMOTE_OPEN: sender = pn_event_link(event); break;
-    case PN_LINK_FLOW:
-    case PN_CONNECTION_WAKE: send_messages(); break;
+    case PN_LINK_FLOW: send_messages(); break;
+    case PN_CONNECTION_WAKE:
+        send_messages();
+        pn_proactor_set_timeout(proactor, pause_ms(now_ns(), first_ns, sent));
+        break;
     case PN_DELIVERY: on_disposition(pn_event_delivery(event)); break;
     case PN_PROACTOR_TIMEOUT:
         if (!keep && now_ns() - started_ns > timeout_s * SECOND) closed = true;
+        pn_proactor_set_timeout(proactor, sender ? 1000 : 1);
         if (sender) pn_connection_wake(pn_session_connection(pn_link_session(sender)));
-        pn_proactor_set_timeout(proactor, rate ? 1 : 10);
         break;
     default: on_close(event, "publisher");
     }

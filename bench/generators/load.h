@@ -93,6 +93,12 @@ static inline bool due(uint64_t now, uint64_t first_ns, uint32_t sent) {
     return !rate || !first_ns || (now - first_ns) / 1e9 * rate >= sent;
 }
 
+/* How long to wait for it, in ms. What is late waits for credit, whose arrival is an event. */
+static inline int pause_ms(uint64_t now, uint64_t first_ns, uint32_t sent) {
+    double left_ms = rate && first_ns ? first_ns / 1e6 + sent / rate * 1e3 - now / 1e6 : 0;
+    return left_ms > 0 ? (int)left_ms + 1 : 10;
+}
+
 static inline void note_latency(uint64_t ns) {
     if (latencies.count == latencies.room) {
         latencies.room = latencies.room ? 2 * latencies.room : 65536;
