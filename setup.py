@@ -55,4 +55,6 @@ else:
     except ImportError:  # pip asks for what the build needs first, and installs it before it builds
         setup(setup_requires=["mypy>=1.11,<3"])
     else:
-        setup(setup_requires=["mypy>=1.11,<3"], ext_modules=mypycify(modules(), opt_level="2", debug_level="0"))
+        # a file for each module: gcc would take gigabytes for one of them all
+        compiled = mypycify(modules(), opt_level="2", debug_level="0", multi_file=True)
+        setup(setup_requires=["mypy>=1.11,<3"], ext_modules=compiled)

@@ -195,7 +195,7 @@ class Connection:
         if self._with_output:
             touched, self._with_output = self._with_output, {}
             self.flow_due = False
-            if not self.closing:
+            if self._state is not CLOSING and self._state is not CLOSED:
                 for session in touched:
                     if session._state is not END_SENT and session._state is not ENDED:
                         session._flush()

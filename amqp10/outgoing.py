@@ -27,7 +27,7 @@ class Outgoing:
     """One per session."""
 
     __slots__ = (
-        "_dispositions",
+        "dispositions",
         "_limited_by_window",
         "_session",
         "_waiting",
@@ -45,7 +45,7 @@ class Outgoing:
         """Transfer frames that may be sent now."""
         self.next_delivery_id: int | None = None
         self.unsettled: UnsettledRanges[Link] = UnsettledRanges()
-        self._dispositions = PendingDispositions()
+        self.dispositions = PendingDispositions()
         # Frames that wait for the window: (delivery-id, whether it is the delivery's first, body). All belong to one
         # link, as capacity() is 0 while there are any.
         self._waiting: deque[tuple[int, bool, Body]] = deque()
@@ -120,7 +120,7 @@ class Outgoing:
         unsent = [delivery_id for delivery_id, begins, _ in self._waiting if begins]
         if unsent:
             self.next_delivery_id = unsent[0]
-            self._dispositions.drop_from(unsent[0])
+            self.dispositions.drop_from(unsent[0])
         self._session._has_output()
         self._waiting.clear()
         self._waiting_link = None
@@ -128,12 +128,12 @@ class Outgoing:
     def dispose(self, first: int, last: int, state: DeliveryState | None, settled: bool) -> None:
         """first .. last, unwrapped; written by write_dispositions."""
         session = self._session
-        self._dispositions.add(first, last, state, settled)
+        self.dispositions.add(first, last, state, settled)
         session.connection._with_output[session] = None
 
     def write_dispositions(self) -> None:
-        if self._dispositions.entries and not self._waiting:
-            self._session._write_dispositions(self._dispositions, is_receiver=False)
+        if self.dispositions.entries and not self._waiting:
+            self._session._write_dispositions(self.dispositions, is_receiver=False)
 
     def _send(self, body: Body) -> None:
         self.window -= 1

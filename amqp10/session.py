@@ -362,7 +362,8 @@ class Session:
         """Write pending dispositions and flows, except those about deliveries that wait for the peer's window."""
         if self.incoming.dispositions.entries:
             self._write_dispositions(self.incoming.dispositions, is_receiver=True)
-        self.outgoing.write_dispositions()
+        if self.outgoing.dispositions.entries:
+            self.outgoing.write_dispositions()
         if self._flows:
             flows, self._flows = self._flows, {}
             for link, echo in flows.items():

@@ -63,6 +63,12 @@ class UnsettledRanges(Generic[LinkT]):
     def remove(self, first: int, end: int) -> list[tuple[LinkT, int, int]]:
         """Settle [first, end); return the part that was unsettled, as (link, first, end) in order."""
         firsts, ends, links = self._firsts, self._ends, self._links
+        if len(firsts) == 1 and firsts[0] == first and ends[0] == end and first < end:  # all there is
+            link = links.pop()
+            firsts.clear()
+            ends.clear()
+            self._head = self._emptied = 0
+            return [(link, first, end)]
         index = max(bisect_right(firsts, first, self._head) - 1, self._head)
         removed: list[tuple[LinkT, int, int]] = []
         while index < len(firsts) and firsts[index] < end:

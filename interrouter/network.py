@@ -199,7 +199,8 @@ class Network:
     def flush(self, now: float) -> bool:
         """Once per read or per turn of the loop: process link changes, then send all that may be sent. True: there may
         be events or trunks to take."""
-        self.look(now)
+        if now != self._now:
+            self.look(now)
         if self._links_changed or self.database.changed:
             self._follow_links(now)
         while self._pumpable:

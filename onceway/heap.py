@@ -1,4 +1,4 @@
-"""Gives free memory back to the system after a peak.
+"""Gives free memory back to the system after a peak, and keeps Python's garbage collections short.
 
 The C library's allocator keeps what Python frees: pages in the middle of its heap stay with the process until
 `malloc_trim`. A router that once held hundreds of MiB would keep them for good.
@@ -7,14 +7,17 @@ The C library's allocator keeps what Python frees: pages in the middle of its he
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 LOOK_EVERY_S: Final = 5.0
 AGAIN_S: Final = 30.0  # after a trim that left more than was there before the peak
 SLACK: Final = 32 << 20  # bytes of free memory that are left with the process
+LONG_S: Final = 0.05  # of a full collection
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _STATM: Final = Path("/proc/self/statm")
@@ -73,3 +76,41 @@ class Trimming:
             self._trim()
             self._trimmed = now
             self._left = (self._resident() or resident) - held
+
+
+class Freezing:
+    """`collected` belongs into gc.callbacks.
+
+    A full collection visits every object, and the process stands still meanwhile: a second for 10,000 links. Whatever a
+    long one has visited is frozen, so that the next ones visit what is newer. No collection finds garbage among what is
+    frozen, so all of it is thawed when as much has gone since as is left.
+    """
+
+    def __init__(
+        self,
+        population: Callable[[], tuple[int, int]],
+        *,
+        freeze: Callable[[], None] = gc.freeze,
+        thaw: Callable[[], None] = gc.unfreeze,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """population: how many connections and links there are, and how many there have been that are gone."""
+        self._population = population
+        self._freeze = freeze
+        self._thaw = thaw
+        self._clock = clock
+        self._began = 0.0
+        self._gone: int | None = None  # when something was frozen first
+
+    def collected(self, phase: str, info: dict[str, Any]) -> None:
+        if info["generation"] < 2:
+            return
+        there, gone = self._population()
+        if phase == "start":
+            self._began = self._clock()
+            if self._gone is not None and gone - self._gone > there:
+                self._thaw()
+                self._gone = None
+        elif self._clock() - self._began > LONG_S:
+            self._freeze()
+            self._gone = gone if self._gone is None else self._gone

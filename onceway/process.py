@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceway import authentication
 from onceway import parent as parent_process
 from onceway.checked_file import keep, kept_path, warn_not_kept
+from onceway.heap import Freezing
 from onceway.last_life import BEAT_S, Heart, warn_not_written
 from onceway.listener_tls import listener_context, warn_of_readers
 from onceway.listeners import check_free, listeners, problem
@@ -79,6 +80,7 @@ class RouterProcess:
         try:
             await self._listen()
             gc.freeze()  # what the start has made stays
+            gc.callbacks.append(Freezing(self._server.population).collected)
         finally:
             gc.enable()
         self.notifier.ready()

@@ -56,6 +56,7 @@ FEW_SOCKETS: Final = 8  # up to so many sockets each read is flushed at once, fo
 MOST_READS: Final = 16  # of more sockets so many reads: what the first of them has brought does not wait for all others
 SUBPROTOCOLS: Final = ("amqp", "AMQPWSB10")  # the second is the drafts' name, which Azure's clients still use
 SWEEP_S: Final = 0.25  # how often connections' own timers (idle-time-outs) are looked at
+ALONE_S: Final = 1.0  # the same without clients: those of neighbours can wait
 SWEPT: Final = 512  # and of how many at once: those of 10,000 take some 10 ms
 DRAIN_S: Final = 10.0  # how long a stopping router waits for acceptances of what it has taken
 HANDOVER_S: Final = 3.0  # then until the clients' subscriptions are back elsewhere
@@ -118,6 +119,7 @@ class RouterServer:
         self.authentication: Authentication | None = None
         self.neighbours = Neighbours(self)
         self._carriers: dict[Carried, Carrier] = {}
+        self._connected = 0  # connections so far
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn_due = False
         self._turn_asked = False  # the loop will call _turn_if_due
@@ -330,6 +332,12 @@ class RouterServer:
     def trace(self, address: str, container: str, name: str, tag: bytes) -> dict[str, Any]:
         return {"name": self.name, **self.router.trace(address, container, name, tag)}
 
+    def population(self) -> tuple[int, int]:
+        """How many connections and links there are, and how many there have been that are gone."""
+        core, carriers = self.router.core, len(self._carriers)
+        links = len(core.publishers) + len(core.subscribers)
+        return carriers + links, self._connected - carriers + core.attached - links
+
     def measured(self) -> Measured:
         return Measured(self.router.core.counters.by_label, self.loop_lag)
 
@@ -355,7 +363,7 @@ class RouterServer:
             return
         if len(self._carriers) <= FEW_SOCKETS or self._reads >= MOST_READS:
             self._turn()
-        else:
+        elif not self._turn_due:
             self._turn_soon()
 
     def connection_made(self, carrier: Carrier) -> Carried | None:
@@ -369,7 +377,11 @@ class RouterServer:
             carried = trunk
         else:
             carried = self._connect_client(cast(ClientCarrier, carrier))
+            if self._sweep is not None and self._sweep_at > self.time() + SWEEP_S:
+                self._sweep.cancel()
+                self._sweep_in(SWEEP_S)
         self._carriers[carried] = carrier
+        self._connected += 1
         self._turn_soon()
         return carried
 
@@ -445,7 +457,8 @@ class RouterServer:
             router.flush(now)
             for peers, message in router.take_messages():
                 network.send(peers, message)
-            network.flush(now)
+            if not network.flush(now):
+                break
             events = network.take_events()
             if not events:
                 break
@@ -531,7 +544,11 @@ class RouterServer:
         if due:
             self._turn()
         self._trimming.look(self.router.held_bytes, now)
-        pause = SWEEP_S * min(SWEPT / max(len(self._carriers), 1), 1.0)
+        alone = not self.router.connections and not self.router.mqtt.connections
+        self._sweep_in((ALONE_S if alone else SWEEP_S) * min(SWEPT / max(len(self._carriers), 1), 1.0))
+
+    def _sweep_in(self, pause: float) -> None:
+        assert self._loop is not None
         self._sweep_at = self.time() + pause
         self._sweep = self._loop.call_later(pause, self._sweep_timers)
 

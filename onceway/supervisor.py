@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import inf
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -37,7 +38,7 @@ LOOK_EVERY_S: Final = 0.2  # between polls of the admin listeners until the netw
 WATCHDOG_S: Final = 10.0  # a router that does not answer for that long is killed
 START_WITHIN_S: Final = 60.0  # or that long before its first answer
 MOST_OF_A_LOOK: Final = 0.25  # of the watchdog's time
-CALM: Final = 5  # times longer, because each answer costs its router time
+CALM: Final = 12  # times longer, because an answer costs its router and this process some ms, most of an idle network
 EXIT_BAD_INPUT: Final = 2
 
 
@@ -396,7 +397,8 @@ class Supervisor:
             self._reporter.looked()
             self._notify()
             self._woken.clear()  # a router that dies meanwhile is noticed at once
-            await _wait_for(self._woken, self._look_every_s * (CALM if converged else 1))
+            calm_s = min(self._look_every_s * CALM, self._watchdog_s * MOST_OF_A_LOOK or inf)
+            await _wait_for(self._woken, calm_s if converged else self._look_every_s)
 
     def _notify(self) -> None:
         """Tells systemd. It is ready when its routers listen: they may wait for subscriptions for long after that."""

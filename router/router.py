@@ -304,7 +304,8 @@ class Router:
             roomy, self._writable = self._writable, {}
             for connection in roomy:
                 connection.output_drained(now)
-        self.mqtt.flush(now)
+        if self.mqtt.wants_flush or self.mqtt.deferred:
+            self.mqtt.flush(now)
         core.flush(now)
         if self.failed:
             failed, self.failed = self.failed, {}

@@ -8,6 +8,7 @@ kept; that of a local one is the ingress log's own.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 
 from router.core.intervals import IntervalSet, Range
 from router.core.large import Body
@@ -40,8 +41,7 @@ class Acceptance:
         self.rejected: list[Rejection] = []
 
     def ranges(self) -> list[Rejection]:
-        accepted = zip(self.accepted.starts, self.accepted.stops, strict=True)
-        return [(start, stop, 0) for start, stop in accepted] + self.rejected
+        return [*zip(self.accepted.starts, self.accepted.stops, repeat(0)), *self.rejected]
 
 
 class Arrivals:
@@ -146,8 +146,9 @@ class Arrivals:
         if self.rejected:
             for position in range(start, stop):
                 self.rejected.pop(position, None)
-        for position in [each for each in self.bodies if start <= each < stop]:
-            freed += self.bodies.pop(position).held
+        if self.bodies:
+            for position in [each for each in self.bodies if start <= each < stop]:
+                freed += self.bodies.pop(position).held
         if not run.live and run is not self.runs.runs[-1]:  # the last one may grow
             self._drop_run(run)
         return freed

@@ -85,6 +85,7 @@ class Core:
         self.counters = CountersByAddress()
         self.publishers: dict[PublisherPort, Publisher] = {}
         self.subscribers: dict[SubscriberPort, Subscriber] = {}
+        self.attached = 0  # publishers and subscribers so far, refused ones included
         self.browsers: dict[BrowserPort, QueueAddress] = {}
         self.map_parts = MapParts()
         digest = settings_digest(config)
@@ -131,6 +132,7 @@ class Core:
         if not self.booted:
             self.startup.publishers[port] = attach
             return
+        self.attached += 1
         self.address(attach.address).ingress.attach(port, attach)
         self.drain()
 
@@ -209,6 +211,7 @@ class Core:
         if not self.booted:
             self.startup.subscribers[port] = attach
             return
+        self.attached += 1
         self.address(attach.address).egress.attach(port, attach)
         self.drain()
 
@@ -424,14 +427,16 @@ class Core:
                 address.flush()
                 if address.kept.links:
                     address.kept.flush()
-            self.drain()
+            if self._messages_to_self:
+                self.drain()
             for address in touched:
                 reached = address.records.reached
                 if address.records.settled.starts:
                     address.records.flush()
                 if address.completion.noted:
                     address.completion.begin(reached)
-            self.drain()
+            if self._messages_to_self:
+                self.drain()
             for address in touched:
                 if not address.publishers.entries:
                     self._drop_if_empty(address)

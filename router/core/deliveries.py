@@ -474,8 +474,10 @@ class Deliveries:
         for start, stop in message.ranges:
             for run, low, high in self.log.local(sender, start, stop):
                 early = self.log.open.overlap(low, high)
-                aborted = [each for each in self.subscribers.values() if each.void(low, high)]
+                aborted = []
                 for subscriber in self.subscribers.values():
+                    if subscriber.partial is not None and subscriber.void(low, high):
+                        aborted.append(subscriber)
                     if early:
                         subscriber.owes.remove(low, high)
                     subscriber.settle_positions(low, high)

@@ -41,7 +41,7 @@ def outgoing_tags(prefix: bytes, tags: list[bytes]) -> list[bytes]:
     """Returns the tags that subscribers see: at most 32 bytes, the same at every router (protocol 1.7)."""
     if max(map(len, tags), default=0) > LONG_TAG:
         tags = [t if len(t) <= LONG_TAG else blake2b(t, digest_size=16).digest() for t in tags]
-    return [prefix + tag for tag in tags]
+    return list(map(prefix.__add__, tags))
 
 
 def refused_epoch(term: Term, incarnation: int) -> int:

@@ -125,8 +125,9 @@ class Segments:
 
     def forget(self, start: int, stop: int) -> int:
         """Forgets positions. Returns how many bytes of payload went with them."""
-        freed = self.freed.remove(start, stop) if self.freed.starts else ()
-        size = -sum([self._size(low, high) for low, high in freed])
+        size = 0
+        if self.freed.starts:
+            size = -sum([self._size(low, high) for low, high in self.freed.remove(start, stop)])
         last = self.end >> BITS
         for low, high, segment in self._split(start, stop):
             size += segment.sizes[high] - segment.sizes[low]

@@ -327,7 +327,7 @@ class Records:
         nobody = "" if self.subscriptions or self.address.feeds else self.address.config.no_subscribers
         if nobody == "hold":
             ranges = self.accepted_by_leavers.among(ranges)
-        left = self.blocker.missing(ranges)
+        left = self.blocker.missing(ranges) if self.blocker.starts else ranges
         if not left:
             return
         for blocker in self._blockers():
@@ -346,7 +346,11 @@ class Records:
         self.check(list(self.undone))
 
     def _blockers(self) -> list[IntervalSet]:
-        blockers = [*self.awaited.values(), *self.address.feeds.awaited.values(), self.unfinished]
+        """Returns the sets in which something is."""
+        blockers = []
+        for each in (*self.awaited.values(), *self.address.feeds.awaited.values(), self.unfinished):
+            if each.starts:
+                blockers.append(each)
         for entry in list(self.owing):
             if entry.owed:
                 blockers.append(entry.owed)

@@ -581,7 +581,8 @@ class Subscriber:
 
     def settle_on_wire(self, ranges: list[Range]) -> None:
         """Sends dispositions with settled = true for log positions, less what is settled on the wire already."""
-        for first, stop in self.delivery_ids_of(self.settled_on_wire.missing(ranges)):
+        left = self.settled_on_wire.missing(ranges)
+        for first, stop in self.delivery_ids_of(left) if left else ():
             self.port.settle(first, stop - 1)
 
     @property

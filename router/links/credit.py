@@ -74,21 +74,17 @@ class Credit:
         self.messages = messages
         self.size = size
 
-    def window_credit(self) -> int:
-        """The window as credit: min(messages, bytes / largest message), at least 1 while bytes are left."""
-        if self.messages <= 0 or self.size <= 0:
-            return 0
-        largest = self.sizes.largest
-        if not largest:
-            return min(self.messages, FIRST_CREDIT, max(1, self.size // FIRST_SIZE))
-        return min(self.messages, max(1, self.size // largest))
-
     def change(self, delivery_count: int) -> int | None:
         """The credit to grant now, or None to keep the limit in force.
 
         A higher limit is granted only when credit grows by a quarter, to save flows; a lower one at once.
         """
-        wanted = self.window_credit()
+        # the window as credit: min(messages, bytes / largest message), at least 1 while bytes are left
+        wanted = 0
+        if self.messages > 0 and self.size > 0:
+            largest = self.sizes.largest
+            wanted = self.messages if largest else min(self.messages, FIRST_CREDIT)
+            wanted = min(wanted, max(1, self.size // (largest or FIRST_SIZE)))
         if self.question_limit is not None:
             wanted = max(wanted, self.question_limit - delivery_count)
             # protocol 5.7: a flow that shows a limit granted after the question answers it, so no limit from before the

@@ -123,7 +123,7 @@ class PublisherLink:
     def set_window(self, messages: int, size: int, reason: str) -> None:
         self._window = messages, size
         if not self.paused:
-            self.credit.window(messages, size)
+            self.credit.messages, self.credit.size = messages, size
         self.grant()
 
     def hold_back(self, held: bool) -> None:

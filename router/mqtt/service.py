@@ -85,7 +85,7 @@ class Mqtt:
         self._roomy: dict[Session, None] = {}
         self._moved: dict[Session, None] = {}
         self._anew: dict[Session, None] = {}
-        self._deferred: dict[MqttConnection, Connect] = {}
+        self.deferred: dict[MqttConnection, Connect] = {}  # until the network is known
         self._orphans: dict[MqttPublisher, float] = {}  # until when they wait
         self._timers: list[tuple[float, int, Session]] = []
         self._order = count()
@@ -200,9 +200,10 @@ class Mqtt:
 
     @property
     def wants_flush(self) -> bool:
-        if self.retained.wants_to_begin:
+        """Whether `flush` has something to do without a new event."""
+        if self._to_flush or self._leaving or self._roomy or self._moved or self._anew:
             return True
-        return bool(self._to_flush or self._leaving or self._roomy or self._moved or self._anew)
+        return self.retained.address != "" and self.retained.wants_to_begin
 
     def next_deadline(self) -> float | None:
         if not self._orphans and not self._timers:
@@ -257,7 +258,7 @@ class Mqtt:
         """The session of a client that has connected, here or taken over from another router. `session_ready` of the
         connection follows."""
         if not connect.clean_start and self._may_learn_of_sessions:
-            self._deferred[connection] = connect
+            self.deferred[connection] = connect
             return
         client_id = connect.client_id or f"auto-{self._token() if self._token is not None else self.epoch()}"
         container = owned(connection.identity.user, client_id)
@@ -348,7 +349,7 @@ class Mqtt:
         self._moved[session] = None
 
     def _replace_sessions(self, now: float) -> None:
-        deferred, self._deferred = self._deferred, {}
+        deferred, self.deferred = self.deferred, {}
         for connection, connect in deferred.items():
             if not connection.closed:
                 self.open_session(connection, connect, now)

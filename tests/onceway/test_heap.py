@@ -10,7 +10,7 @@ import pytest
 from amqp10.frames import AMQP_HEADER
 from amqp10.performatives import Open
 from chaos.fuzz.targets import frame
-from onceway.heap import AGAIN_S, LOOK_EVERY_S, SLACK, Trimming, trimmer
+from onceway.heap import AGAIN_S, LONG_S, LOOK_EVERY_S, SLACK, Freezing, Trimming, trimmer
 from tests.live import LiveNetwork, wait_until
 
 MIB = 1 << 20
@@ -64,6 +64,34 @@ def test_little_free_memory_stays() -> None:
     process.look(0)
     process.free = SLACK
     assert process.look(0) == 0
+
+
+def test_what_long_collections_have_visited_is_frozen_until_as_much_has_gone_as_is_left() -> None:
+    now, there, gone, calls = 0.0, 100, 7, list[str]()
+    freezing = Freezing(
+        lambda: (there, gone),
+        freeze=lambda: calls.append("freeze"),
+        thaw=lambda: calls.append("thaw"),
+        clock=lambda: now,
+    )
+
+    def collect(seconds: float, generation: int = 2) -> list[str]:
+        nonlocal now
+        freezing.collected("start", {"generation": generation})
+        now += seconds
+        freezing.collected("stop", {"generation": generation})
+        done = calls.copy()
+        calls.clear()
+        return done
+
+    assert collect(LONG_S / 2) == []
+    assert collect(2 * LONG_S, generation=1) == []
+    assert collect(2 * LONG_S) == ["freeze"]
+    gone += 100
+    assert collect(2 * LONG_S) == ["freeze"]
+    gone += 1
+    assert collect(2 * LONG_S) == ["thaw", "freeze"]
+    assert collect(LONG_S / 2) == []
 
 
 @pytest.mark.skipif(trimmer() is None, reason="not glibc")

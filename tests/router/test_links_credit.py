@@ -31,16 +31,16 @@ def test_credit_is_at_least_one_while_bytes_are_left() -> None:
 
 
 def test_no_messages_or_no_bytes_left_is_no_credit() -> None:
-    assert credit_with(0, 8 << 20, 100).window_credit() == 0
-    assert credit_with(5, 0, 100).window_credit() == 0
+    assert credit_with(0, 8 << 20, 100).change(0) is None
+    assert credit_with(5, 0, 100).change(0) is None
 
 
 def test_only_the_last_hundred_sizes_count() -> None:
     credit = credit_with(1_000, 8 << 20, 1 << 20)
     credit.sizes.observe([b"x"] * 99)
-    assert credit.window_credit() == 8
+    assert credit.change(0) == 8
     credit.sizes.observe([b"x"])
-    assert credit.window_credit() == 1_000
+    assert credit.change(0) == 1_000
 
 
 def test_one_run_of_a_hundred_replaces_all_sizes() -> None:
@@ -50,7 +50,7 @@ def test_one_run_of_a_hundred_replaces_all_sizes() -> None:
 
 
 def test_empty_payloads_count_as_one_octet() -> None:
-    assert credit_with(10, 100, 0).window_credit() == 10
+    assert credit_with(10, 100, 0).change(0) == 10
 
 
 def test_a_little_more_credit_is_not_told_and_a_quarter_more_is() -> None:
