@@ -214,11 +214,13 @@ class Edge:
 
     async def oldest_s(self, subscriber: Subscriber) -> float:
         """When its oldest queued event came, in seconds since 1970; now, if there is none."""
-        times = [time.time()]
-        for topic, first in self.bus.oldest(subscriber):
-            for record in await self.store.read(EVENTS + topic, first, records=1):
-                times.append(record.time_us / 1e6)
-        return min(times)
+        return min([time.time(), *(came_s for came_s, _ in await self.oldest(subscriber))])
+
+    async def oldest(self, subscriber: Subscriber) -> list[tuple[float, str]]:
+        """(when it came, its topic) of the oldest queued event of each topic."""
+        firsts = self.bus.oldest(subscriber)
+        found = [(topic, await self.store.read(EVENTS + topic, first, records=1)) for topic, first in firsts]
+        return [(records[0].time_us / 1e6, topic) for topic, records in found if records]
 
     async def measure(self) -> bytes:
         """The metrics page."""

@@ -78,21 +78,14 @@ class House:
             return
         await self._trim(0.0)
         while limit - await store.used() < 2 * least:
-            stalest = [
-                (await edge.oldest_s(each), each.identity, each)
-                for each in bus.subscribers.values()
-                if bus.pending(each)
+            queues = [
+                (*each, one.identity) for one in list(bus.subscribers.values()) for each in await edge.oldest(one)
             ]
-            if not stalest:
+            if not queues:
                 return
-            _, _, subscriber = min(stalest)
-            oldest = []
-            for topic, first in bus.oldest(subscriber):
-                records = await store.read(EVENTS + topic, first, records=1)
-                oldest.append((records[0].time_us if records else 0, topic))
-            if not oldest:
-                continue
-            topic = min(oldest)[1]
+            _, topic, identity = min(queues)
+            if (subscriber := bus.subscribers.get(identity)) is None:
+                continue  # it has gone meanwhile
             dropped = await self._drop(subscriber, topic)
             edge.metrics.autodropped(subscriber.name).inc(dropped)
             self._log.error(
