@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from router.core import messages as m
 from router.core.counters import Timeline
 from router.core.directory import SubscriptionEntry, outgoing_tags
+from router.core.feeding import Feed
 from router.core.intervals import IntervalSet, Range, union
 from router.core.large import Sending
 from router.core.log import RunList, Segments
@@ -113,8 +114,9 @@ class Records:
         message_format: int,
         begins: bool,
     ) -> None:
-        log = self.log
-        start = log.append(tags, payloads)
+        log, port = self.log, publisher.port
+        fed = port.__class__ is Feed and port.positions.get(first_id) is not None  # the topic counts the same octets
+        start = log.append(tags, payloads, not fed)
         stop = log.end
         self._note_run(publisher, start, stop, first_id, message_format)
         n = stop - start

@@ -62,6 +62,7 @@ def test_member_gets_what_its_filter_matches_and_the_publisher_waits_for_both(th
     assert subjects(other) == ["jobs/1", "else", "jobs/2"]
     assert subjects(member) == ["jobs/1", "jobs/2"]
     assert publisher.accepted() == [1]
+    assert mesh.cores["a"].payload_bytes == sum(len(each.payload or b"") for each in other.got)  # each counts once
     member.accept(member.got[0].id)
     assert publisher.accepted() == [1, 0]
     member.dispose(Outcome.REJECTED, member.got[1].id)
