@@ -156,7 +156,7 @@ class ClientCarrier(Carrier):
         self._shares = shares
         self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
         self._full = False  # the last read filled the view
-        self._only_tls = False  # the client has begun TLS, and said nothing in it
+        self._only_tls: bool | None = None  # the client has begun TLS, and said nothing in it; None: nothing at all
         self._kept = b""
         self._not_read_since: float | None = None
         self._ends: asyncio.TimerHandle | None = None
@@ -187,7 +187,8 @@ class ClientCarrier(Carrier):
             spent = self._server.time() - began
             self._shares.spent(spent)
             if not data:
-                self._only_tls = self.tls is not None
+                if self._only_tls is None:
+                    self._only_tls = self.tls is not None
                 self._resize(spent)
                 return
             self._only_tls = False

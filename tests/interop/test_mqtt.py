@@ -273,6 +273,7 @@ def test_amqp_and_mqtt_share_a_topic(routers: Routers) -> None:
     assert mqtt.result() == ["shared/a from amqp k:v", "shared/b from mqtt k:w"]
 
 
+@needs_mosquitto
 def test_users_come_in_with_a_password_and_only_through_tls(tmp_path: Path) -> None:
     pki = Pki(tmp_path / "pki")
     pki.certificate("router", "127.0.0.1", "localhost")
@@ -313,6 +314,9 @@ def test_users_come_in_with_a_password_and_only_through_tls(tmp_path: Path) -> N
         assert answer(web, USER, PASSWORD, 5) == "Success"
         for port, user, password in ((secure, USER, "no"), (secure, None, None), (plain, USER, PASSWORD)):
             assert answer(port, user, password, 5) == "Bad user name or password"
+        with pytest.raises(subprocess.CalledProcessError):  # it says goodbye in TLS, and nothing in that
+            mosquitto_pub(secure, "t", "-m", "m", "--cafile", str(pki.ca), "-u", USER, "-P", "no")
+    assert "no TLS with" not in network["a"].log_tail(1_000)
 
 
 class Raw:
