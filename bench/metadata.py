@@ -157,7 +157,7 @@ def main(arguments: Sequence[str]) -> int:
     else:
         memory()  # first: it is the process's peak that is measured
         change(10)
-        for form in ('= "{}"', '!= "{}"', 'like "^{}$"'):
+        for form in ('= "{}"', '!= "{}"', 'like "^{}$"', 'like "[0-9]*{}$"', 'like "[0-9]*[{}]$"'):
             change(1000, form)
         with tempfile.TemporaryDirectory() as directory, LiveNetwork(Path(directory)) as network:
             through(network.start(), options.seconds)

@@ -21,10 +21,11 @@ class Query:
         watchers: Who watches it.
     """
 
-    __slots__ = ("members", "predicate", "watchers")
+    __slots__ = ("matches", "members", "predicate", "watchers")
 
     def __init__(self, predicate: Predicate) -> None:
         self.predicate: Final = predicate
+        self.matches: Final = predicate.matches
         self.members: dict[str, None] = {}
         self.watchers: dict[Hashable, None] = {}
 
@@ -122,16 +123,16 @@ class Registry:
         for query in publisher.queries if changed else ():
             if not query.predicate.keys.isdisjoint(changed):
                 concerned[query] = None
+        matched = publisher.queries
         for query in concerned:
-            matches = query.predicate.matches(metadata)
-            if matches and uuid not in query.members:
-                query.members[uuid] = None
-                publisher.queries[query] = None
-                diffs.setdefault(query, ([], []))[0].append(uuid)
-            elif not matches and uuid in query.members:
-                del query.members[uuid]
-                del publisher.queries[query]
-                diffs.setdefault(query, ([], []))[1].append(uuid)
+            matches = query.matches(metadata)
+            if matches is (query in matched):
+                continue
+            if matches:
+                query.members[uuid] = matched[query] = None
+            else:
+                del query.members[uuid], matched[query]
+            diffs.setdefault(query, ([], []))[not matches].append(uuid)
 
     def remove(self, uuid: str, diffs: Diffs) -> None:
         """A publisher has gone away."""

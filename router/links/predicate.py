@@ -50,6 +50,8 @@ _SAID: Final = {
     "COMMA": '","',
     "$END": "the end",
 }
+_BEGIN: Final = re.compile(r"[^\\\[({]*\{?")
+_PLAIN: Final = re.compile(r"([^\\\[({.^$*+?]+)([*?{]?)")
 _ESCAPED: Final = re.compile(r"\\([\"'\\])")
 
 
@@ -184,12 +186,13 @@ class _Builder(Transformer[Token, _Node]):
             reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error.args[0]
             raise PredicateError(f"{value} is no regular expression: {reason}", *_place(value)) from None
 
+        required = _required(_unquoted(value))
         known: dict[str, bool] = {}  # a key that has not changed has the value that was searched before
 
         def matches(metadata: Metadata) -> bool:
             value = metadata.get(name)
             found = value if type(value) is str else as_text(value)
-            if found is None:
+            if found is None or required not in found:
                 return False
             result = known.get(found)
             if result is None:
@@ -217,6 +220,17 @@ def _depth(nodes: Iterable[_Node]) -> int:
 def _unquoted(value: Token) -> str:
     """Backslashes stand before quotes and backslashes; before anything else they are themselves."""
     return _ESCAPED.sub(r"\1", value[1:-1])
+
+
+def _required(pattern: str) -> str:
+    """What a value must have to match: the longest run of plain characters before all brackets and escapes, or behind
+    them. To look for that takes a tenth of a search's time."""
+    begin = _BEGIN.match(pattern)
+    assert begin is not None
+    end = "" if "\\" in pattern or "(?" in pattern else pattern[max(map(pattern.rfind, "])}")) + 1 :]
+    runs = [] if "|" in pattern else _PLAIN.findall(begin[0]) + _PLAIN.findall(end)
+    # what may be missing is not required
+    return max((run[:-1] if repeated else run for run, repeated in runs), key=len, default="")
 
 
 def _place(token: Token) -> tuple[int, int]:

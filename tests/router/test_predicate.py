@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+import re2
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.links.predicate import MOST_CHARACTERS, MOST_DEPTH, Predicate, PredicateError
@@ -200,6 +201,23 @@ def test_a_predicate_means_what_its_tree_means(tree: Any, metadata: dict[str, st
 )
 def test_value_that_a_predicate_needs(text: str, needs: tuple[str, set[str]] | None) -> None:
     assert Predicate(text).needs == needs
+
+
+@given(st.text("12^$|*?+.,[]()\\{}", max_size=8), st.text("12.", max_size=4))
+@example("^?12", "2")
+@example("12{0}", "1")
+@example("12|1", "1")
+def test_like_finds_what_the_library_finds(pattern: str, value: str) -> None:
+    options = re2.Options()
+    options.log_errors = False
+    written = pattern.replace("\\", "\\\\")
+    try:
+        found = re2.compile(pattern, options).search(value) is not None
+    except re2.error:
+        with pytest.raises(PredicateError):
+            Predicate(f"a like '{written}'")
+    else:
+        assert Predicate(f"a like '{written}'").matches({"a": value}) is found
 
 
 def test_search_that_is_known_is_that_of_its_value() -> None:
