@@ -39,7 +39,7 @@ ATTRIBUTES: Final[dict[str, tuple[str, ...]]] = {
         "snd_settle_mode", "rcv_settle_mode", "max_message_size", "under_way",
     ),
     "address": (
-        "type", "established", "publishers", "subscribers", "subscriptions", "publishers_known", "oldest_in_doubt_s",
+        "kind", "established", "publishers", "subscribers", "subscriptions", "publishers_known", "oldest_in_doubt_s",
         "received", "delivered", *("undone", "unsettled", "queued", "held", "in_doubt", "placeholders", "owed", "free"),
     ),
     "subscription": (
@@ -230,7 +230,7 @@ class Entities:
                 {
                     "identity": named(name),
                     "name": name,
-                    "type": report["type"],
+                    "kind": report["type"],
                     "established": report["established"],
                     "publishers": len(publishers(report)),
                     "subscribers": len(subscribers(report)),

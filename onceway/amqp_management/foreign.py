@@ -176,7 +176,7 @@ TYPES: Final[Mapping[str, Foreign]] = {
         {
             "name": lambda entity: _owner(entity["name"]),
             "key": lambda entity: _owner(entity["name"]),
-            "distribution": lambda entity: "balanced" if entity["type"] == "queue" else "multicast",
+            "distribution": lambda entity: "balanced" if entity["kind"] == "queue" else "multicast",
             "subscriberCount": "subscribers",
             "remoteCount": lambda entity: entity["subscriptions"] - entity["subscribers"],
             "deliveriesIngress": "received",

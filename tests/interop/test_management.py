@@ -114,10 +114,12 @@ def test_entities_and_answers_at_another_router(three_routers: Any) -> None:
     for kind, attributes in ATTRIBUTES.items():
         known = call("GET-ATTRIBUTES", entityType=f"onceway.{kind}").body[f"onceway.{kind}"]
         assert tuple(known) == (*NAMES, *attributes)
+        assert len(set(known)) == len(known)
         found = rows(call("QUERY", entityType=f"onceway.{kind}"))
         assert found or kind in ("delivery-in-doubt",), kind
         for entity in found:
             assert set(entity) == {*NAMES, *attributes}, kind
+            assert entity["type"] == f"onceway.{kind}"
             assert call("READ", type=f"onceway.{kind}", identity=entity["identity"]).body["type"] == f"onceway.{kind}"
     for kind, foreign in TYPES.items():
         for prefix in ("io.skupper.router.", "org.apache.qpid.dispatch."):
