@@ -57,6 +57,8 @@ class PublisherEnd:
     def outcome(
         self, first_id: int, last_id: int, outcome: Outcome, rejected: int, settled: bool, why: bytes = b""
     ) -> None:
+        if self.told and self.told[-1][1] + 1 == first_id:  # a link writes adjacent ones as one range
+            first_id = self.told.pop()[0]
         self.told.append((first_id, last_id))
 
 

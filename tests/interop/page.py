@@ -59,6 +59,10 @@ ROWS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         PROTON: ("test_proton_asks_and_is_answered",),
         RHEA: ("test_rhea_asks_and_proton_answers",),
     },
+    "recovery: exactly once while routers are killed": {
+        PROTON: ("test_two_routers_are_killed_at_once[proton]",),
+        RHEA: ("test_nothing_is_lost_repeated_or_reordered_when_everything_dies",),
+    },
     "drain": {PROTON: ("test_proton_drains",), RHEA: ("test_rhea_drains_selects_and_reads_where_else_it_may_connect",)},
     "filters": {
         PROTON: ("test_proton_selects",),
@@ -85,7 +89,7 @@ HEAD: Final = """\
 # Clients of others
 
 `make interop` makes this page. It installs each client with pip, npm or apt-get, runs the tests with them, and writes down what they have
-shown. A cell is a test in `tests/interop`; an empty one is not tested. [What each client needs](clients.md) is on a page of its own.
+shown. A cell is a test; an empty one is not tested. [What each client needs](clients.md) is on a page of its own.
 
 """
 
