@@ -62,7 +62,7 @@ def values() -> list[Value]:
 
 
 VALUES = values()
-# What a client has no word for. rhea's numbers are doubles, its decimals are unread octets, and NaN is null to it.
+# What a client has no word for: rhea leaves decimals unread, azure-servicebus has one of the three, and as a number.
 CANNOT = {
     "rhea": {"decimal32", "decimal64", "decimal128"},
     "azure": {"decimal32", "decimal64", "decimal128", "char"},

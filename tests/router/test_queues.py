@@ -46,6 +46,16 @@ def test_the_nearest_with_credit_gets_it_and_equally_near_ones_share() -> None:
     mesh.assert_settled()
 
 
+def test_idle_consumers_take_turns() -> None:
+    """Protocol 16.3.2. Each accepts at once, so that all have nothing whenever a message comes."""
+    mesh = Mesh("ab", address=QUEUE)
+    consumers = [mesh.subscriber("b", name) for name in ("s0", "s1", "s2")]
+    publisher = mesh.publisher("a")
+    for i in range(6):
+        publisher.send(f"m{i}")
+    assert sorted(bodies(*consumers)) == [["m0", "m3"], ["m1", "m4"], ["m2", "m5"]]
+
+
 def test_who_has_much_in_hand_gets_consecutive_messages_at_once() -> None:
     """Protocol 16.3.2: half as many as it has make little difference; where nobody has any, all get the same."""
     mesh = Mesh("a", address=QUEUE)

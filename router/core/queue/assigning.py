@@ -32,7 +32,7 @@ class Assigning:
 
     def __init__(self, records: QueueRecords) -> None:
         self.records = records
-        self.grants: dict[SubscriptionEntry, ConsumerGrant] = {}
+        self.grants: dict[SubscriptionEntry, ConsumerGrant] = {}  # who was served longest ago first
 
     def on_credit(self, sender: str, message: m.Credit) -> None:
         """A consumer takes so many deliveries from here (protocol 16.3)."""
@@ -64,8 +64,9 @@ class Assigning:
         return grant
 
     def distribute(self) -> None:
-        """Assigns what is free to consumers with credit: the nearest first, and of these the one that has least. It
-        gets several at once, as far as that makes little difference (protocol 16.3)."""
+        """Assigns what is free to consumers with credit: the nearest first, of these the one that has least, and of
+        several the one served longest ago. It gets several at once, as far as that makes little difference
+        (protocol 16.3)."""
         if not (self.records.free.starts and self.records.may_assign()):
             return
         if not self.records.subscriptions and self.records.address.config.no_subscribers == "accept":
@@ -126,6 +127,7 @@ class Assigning:
                 n = min(grant.left, max(share, has[entry] // 2), stop - start)
                 records.free.remove(start, start + n)
                 records.assign(publisher, entry, start, start + n, message_format)
+                self.grants[entry] = self.grants.pop(entry)
                 start += n
                 has[entry] += n
                 if grant.left <= 0:
