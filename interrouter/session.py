@@ -387,6 +387,7 @@ class Sessions:
     ) -> list[bytes | memoryview]:
         leader = group[0].out
         outs = [session.out for session in group]
+        others = outs[1:]
         entries = [self._entry(session, session.out.position, 0) for session in group]
         lengths: list[int] = []
         bodies: list[bytes | memoryview] = []
@@ -403,7 +404,7 @@ class Sessions:
             if size >= BATCH or len(bodies) >= BATCH_ITEMS:
                 break
             if following is not None and (
-                size + len(following[0]) > BATCH or not all(out.next_is(following) for out in outs)
+                size + len(following[0]) > BATCH or (others and not all(out.next_is(following) for out in others))
             ):
                 break
         for session in group:

@@ -17,6 +17,8 @@ from typing import Any, Final
 LOOK_EVERY_S: Final = 5.0
 AGAIN_S: Final = 30.0  # after a trim that left more than was there before the peak
 SLACK: Final = 32 << 20  # bytes of free memory that are left with the process
+M_TRIM_THRESHOLD: Final = -1  # of <malloc.h>
+M_MMAP_THRESHOLD: Final = -3
 LONG_S: Final = 0.05  # of a full collection
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
@@ -41,6 +43,18 @@ def trimmer() -> Callable[[], None] | None:
     except (OSError, AttributeError):
         return None
     return lambda: trim(0)
+
+
+def keep_free_memory() -> None:
+    """Makes glibc keep memory that becomes free until `Trimming` gives it back. By default it returns at once what
+    exceeds twice the largest payload, and every page of the next payload is a fault: 200 to 400 for a message of 1 MB.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the most that it takes
+    mallopt(M_TRIM_THRESHOLD, 8 * SLACK)
 
 
 class Trimming:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceway import authentication
 from onceway import parent as parent_process
 from onceway.checked_file import keep, kept_path, warn_not_kept
-from onceway.heap import Freezing
+from onceway.heap import Freezing, keep_free_memory
 from onceway.last_life import BEAT_S, Heart, warn_not_written
 from onceway.listener_tls import listener_context, warn_of_readers
 from onceway.listeners import check_free, listeners, problem
@@ -76,6 +76,7 @@ class RouterProcess:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # shells allow 1,024, as many as strangers may open
         on_stop_signals(self._signalled)
         on_hangup(self._hung_up, self._signalled)
+        keep_free_memory()
         gc.disable()  # a tenth of what a start costs
         try:
             await self._listen()

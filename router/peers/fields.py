@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, starmap
 from typing import Any, Final
 
 from router.core.intervals import OPEN, Range
@@ -77,11 +77,11 @@ def write_sparse_payloads(payloads: list[bytes | None]) -> bytes:
 
 
 def write_ranges(ranges: list[Range]) -> bytes:
-    return U32.pack(len(ranges)) + b"".join([_RANGE.pack(*item) for item in ranges])
+    return U32.pack(len(ranges)) + b"".join(starmap(_RANGE.pack, ranges))
 
 
 def write_rejections(ranges: list[Rejection]) -> bytes:
-    return U32.pack(len(ranges)) + b"".join([_REJECTION.pack(*item) for item in ranges])
+    return U32.pack(len(ranges)) + b"".join(starmap(_REJECTION.pack, ranges))
 
 
 def write_expected(expected: Expected | None) -> bytes:
