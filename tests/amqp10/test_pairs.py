@@ -10,6 +10,7 @@ from amqp10 import Connection, Dispositions, Event, LinkDetached, ReceiverLink, 
 from amqp10.frames import encode_frame
 from amqp10.performatives import Accepted, Attach, Begin, Disposition, Open, Source, Target, Transfer
 from tests.amqp10.pair import only, settings
+from tests.builds import puts_stand_ins
 
 CREDIT = 20_000
 
@@ -100,6 +101,7 @@ def test_any_mixture_means_the_same_taken_together_or_one_by_one(seed: int) -> N
     assert together[1] == set(range(done))
 
 
+@puts_stand_ins
 def test_work_done_in_vain_does_not_grow_with_what_lies_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream that alternates in an irregular way must not be looked at again and again to its end."""
     looked_at: list[int] = []

@@ -33,6 +33,7 @@ from amqp10.performatives import Begin, Detach, Disposition, Open, Transfer
 from amqp10.serial import WRAP
 from amqp10.transfers import encode_block, field_spans
 from tests.amqp10.pair import Pair, Wire, frames, only, transfer
+from tests.builds import puts_stand_ins
 
 Encoder = Callable[..., bytes]
 
@@ -130,6 +131,7 @@ def test_a_run_in_any_encoding_is_one_event(style: str, first: int) -> None:
     assert run.message_format == (None if style == "no message-format" else 0)
 
 
+@puts_stand_ins
 @pytest.mark.parametrize("style", STYLES)
 def test_a_known_shape_needs_no_generic_codec(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
     wire = server()
@@ -150,6 +152,7 @@ def test_tags_may_grow() -> None:
     assert only(events, Transfers).tags == tags
 
 
+@puts_stand_ins
 def test_links_that_take_turns_keep_their_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     wire = server()
     for handle in (0, 1):
@@ -227,6 +230,7 @@ def by_kind(events: list[Event]) -> tuple[list[Any], list[Any]]:
     return [what for what in said if len(what) != 4], [what for what in said if len(what) == 4]
 
 
+@puts_stand_ins
 @pytest.mark.parametrize("seed", range(40))
 def test_the_fast_road_and_the_slow_one_lead_to_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)

@@ -7,6 +7,7 @@ import pytest
 from router.core import address as addresses
 from router.core.completion import Completion
 from router.core.ports import UNIQUE_TAGS, MapState
+from tests.builds import puts_stand_ins
 from tests.router.ends import PublisherEnd
 from tests.router.harness import SHORT, Mesh
 
@@ -64,6 +65,7 @@ def test_a_subscription_that_shows_a_settled_tag_is_told_before_the_tag_is_free(
     assert publisher.accepted() == [0, 1]
 
 
+@puts_stand_ins
 def test_without_waiting_for_it_the_next_message_is_taken_for_the_former_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same without 6.11.3: the second message is lost."""
 

@@ -10,7 +10,7 @@ from amqp10.events import LinkFlow
 from amqp10.sections import Message
 from router.config import RouterConfig
 from router.core.waiting import Waiting
-from tests.builds import COMPILED, STAND_INS
+from tests.builds import puts_stand_ins
 from tests.router.links import BODY, MIB, Clients, NotingCore, make, send
 
 
@@ -101,9 +101,8 @@ def test_publishers_that_bring_more_at_twice_the_memory_limit_are_detached(clien
     assert len(core.named("detach_publisher")) == 1
 
 
+@puts_stand_ins
 def test_incomplete_messages_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    if COMPILED:
-        pytest.skip(STAND_INS)
     monkeypatch.setattr("router.router.Core", NotingCore)
     clients = make(RouterConfig("a", memory_limit=100_000, max_message_size=90_000, max_frame_size=4_096))
     one, other = clients.connect("one"), clients.connect("other")

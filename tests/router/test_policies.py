@@ -15,6 +15,7 @@ from router.config import AddressConfig, RouterConfig
 from router.names import STOLEN
 from router.policies import NOBODY, Identity, Policy, has_owner, matches, owned
 from router.router import Router
+from tests.builds import puts_stand_ins
 from tests.router.links import Client, Clients, payloads
 
 REFUSED = "amqp:unauthorized-access"
@@ -141,6 +142,7 @@ def test_a_link_without_an_address_is_for_those_who_may_send_somewhere(policy: P
         )
 
 
+@puts_stand_ins
 def test_whom_an_entry_concerns_is_found_once_not_for_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Identity] = []
     concerns = Policy.concerns

@@ -9,6 +9,7 @@ import pytest
 from router.core.address import Address
 from router.core.ports import MapState, SubscriberAttach
 from router.names import STOLEN, SUBSCRIPTION_BROKEN
+from tests.builds import puts_stand_ins
 from tests.router.ends import SubscriberEnd, answered
 from tests.router.harness import SHORT, TOPIC, Mesh, undecided
 
@@ -390,6 +391,7 @@ def test_a_subscription_that_its_router_drops_is_broken_and_waited_for_no_more()
     assert mesh.subscriber("b", epoch=2, born=1, unsettled={}).condition == SUBSCRIPTION_BROKEN
 
 
+@puts_stand_ins
 def test_the_expiry_of_one_subscription_is_no_work_at_other_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = Mesh("a", address=SHORT)
     elsewhere = SubscriberEnd(mesh, "a", "elsewhere", 10)
