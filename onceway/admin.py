@@ -17,34 +17,32 @@ socket (`onceway.control`) serves the same pages, and actions beside them.
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from onceway.accepting import LOGGER, Accepting
-from onceway.admin_access import closed_to_pages
+from onceway.admin_access import Pages
 from onceway.metrics import Metrics
 from onceway.overview import MOST, PAGE, Overview, Source
 from onceway.status import Document, state_of, summarize
-from onceway.topology import HostPort
 
 _PAGES: Final = ("/status", "/overview", "/trace", "/healthz", "/readyz", "/metrics")
 
 
-class AdminServer:
+class AdminServer(Pages):
     """Serves what `source` says of itself."""
 
     def __init__(self, source: Source, middlewares: Sequence[Middleware] = ()) -> None:
+        super().__init__(middlewares)  # of the listener, not of `routes`
         self._source = source
-        self._middlewares = middlewares  # of the listener, not of `routes`
         self.more: list[web.RouteDef] = []  # of the listener, not of `routes`
         self.overview = Overview(source)
         self._metrics = Metrics()
-        self._runner: web.AppRunner | None = None
-        self._accepting: Accepting | None = None
+
+    def pages(self) -> list[web.RouteDef]:
+        return [*self.routes(), *self.more]
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -56,27 +54,6 @@ class AdminServer:
             web.get("/readyz", self._readyz),
             web.get("/metrics", self._metrics_page),
         ]
-
-    async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
-        """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
-        application = web.Application(middlewares=[closed_to_pages, *self._middlewares])
-        application.add_routes([*self.routes(), *self.more])
-        self._runner = web.AppRunner(application, access_log=None, logger=LOGGER, shutdown_timeout=1.0)
-        await self._runner.setup()
-        assert self._runner.server is not None
-        self._accepting = Accepting(self._runner.server)
-        return await self._accepting.start(address, tls)
-
-    def show(self, tls: ssl.SSLContext | None) -> None:
-        """Connections that are made from now on have this TLS."""
-        if self._accepting is not None:
-            self._accepting.show(tls)
-
-    async def stop(self) -> None:
-        if self._accepting is not None:
-            self._accepting.stop()
-        if self._runner is not None:
-            await self._runner.cleanup()
 
     async def _index(self, request: web.Request) -> web.Response:
         return web.Response(text="".join(f"{page}\n" for page in _PAGES))

@@ -11,19 +11,22 @@ import asyncio
 import ssl
 import time
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from amqp10.errors import EncodeError
 from amqp10.sasl import Failure
 from amqp10.scram import prepare
-from onceway.accepting import address_of
+from onceway.accepting import LOGGER, Accepting, address_of
 from onceway.authentication import Authentication, fetch, user_of
-from onceway.server import RouterServer
 from onceway.tokens import Holder, Tokens
+from onceway.topology import HostPort
+from onceway.topology.admin import AdminRules
+from router.reporting import Log
 
 OPEN: Final = ("/healthz", "/readyz")
 HEADERS: Final = {
@@ -52,15 +55,52 @@ async def closed_to_pages(request: web.Request, handler: Handler) -> web.StreamR
     return response
 
 
-class Access:
-    """The middleware of one router."""
+class Pages:
+    """A listener for those who watch a process: it only reads. `await start()`, then until `await stop()`."""
 
-    def __init__(self, server: RouterServer) -> None:
-        self._server = server
+    def __init__(self, middlewares: Sequence[Middleware] = ()) -> None:
+        self._middlewares = middlewares
+        self._runner: web.AppRunner | None = None
+        self._accepting: Accepting | None = None
+
+    def pages(self) -> list[web.RouteDef]:
+        raise NotImplementedError
+
+    async def start(self, address: HostPort, tls: ssl.SSLContext | None = None) -> HostPort:
+        """Listens, and returns the bound address (port 0: the system chooses). OSError if it cannot be bound."""
+        application = web.Application(middlewares=[closed_to_pages, *self._middlewares])
+        application.add_routes(self.pages())
+        self._runner = web.AppRunner(application, access_log=None, logger=LOGGER, shutdown_timeout=1.0)
+        await self._runner.setup()
+        assert self._runner.server is not None
+        self._accepting = Accepting(self._runner.server)
+        return await self._accepting.start(address, tls)
+
+    def show(self, tls: ssl.SSLContext | None) -> None:
+        """Connections that are made from now on have this TLS."""
+        if self._accepting is not None:
+            self._accepting.show(tls)
+
+    async def stop(self) -> None:
+        if self._accepting is not None:
+            self._accepting.stop()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+
+class Access:
+    """The middleware of one listener. rules, authentication: as the topology file has them now."""
+
+    def __init__(
+        self, rules: Callable[[], AdminRules], authentication: Callable[[], Authentication | None], log: Log
+    ) -> None:
+        self._rules = rules
+        self._authentication = authentication
+        self._log = log
 
     @web.middleware
     async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        rules, own = self._server.topology.admin, self._server.authentication
+        rules, own = self._rules(), self._authentication()
         if rules.closed and request.path not in OPEN:
             if own is None:
                 raise web.HTTPForbidden(text="nobody can say who they are here\n")
@@ -106,7 +146,7 @@ class Access:
 
     def _refused(self, request: web.Request, reason: str) -> None:
         text = "the admin listener refuses {peer}: {reason}"
-        self._server.log.warning("admin_refused", text, peer=address_of(request), reason=reason)
+        self._log.warning("admin_refused", text, peer=address_of(request), reason=reason)
 
 
 def _basic(shown: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from onceway.transport import READ_SIZE, VIEW, Carrier
+from onceway.transport import READ_SIZE, UNSAID, VIEW, Carrier
 from router.links.client_connection import ClientConnection
 from router.mqtt.connection import MqttConnection
 
@@ -35,7 +35,6 @@ TURN_S: Final = 0.01
 READ_S: Final = 0.005  # a client whose read takes longer gets half the buffer next time
 LEAST_READ: Final = 4096
 BULKY_FRAME: Final = 16 << 10  # bytes: on average, of the frames in a read
-UNSAID: Final = "the client has left without a word: it may not accept the certificate that it saw"
 KEPT_MOST: Final = 8 << 20  # bytes of waiting input; above it each further client may add TOKEN bytes
 TOKEN: Final = 512
 GOODBYE_S: Final = 1.0  # how long a client of MQTT may take to close its end
@@ -133,7 +132,6 @@ class ClientCarrier(Carrier):
         "_full",
         "_kept",
         "_not_read_since",
-        "_only_tls",
         "_shares",
         "_view",
         "_websocket",
@@ -156,22 +154,15 @@ class ClientCarrier(Carrier):
         self._shares = shares
         self._view = VIEW[:LEAST_READ]  # it grows while reads are cheap
         self._full = False  # the last read filled the view
-        self._only_tls: bool | None = None  # the client has begun TLS, and said nothing in it; None: nothing at all
         self._kept = b""
         self._not_read_since: float | None = None
         self._ends: asyncio.TimerHandle | None = None
 
     # --- asyncio's side
 
-    def eof_received(self) -> bool:
-        self._ended_by_client()
-        return super().eof_received()
-
     def connection_lost(self, exc: Exception | None) -> None:
         if self._ends is not None:
             self._ends.cancel()
-        if exc is not None:
-            self._ended_by_client()
         super().connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -187,11 +178,8 @@ class ClientCarrier(Carrier):
             spent = self._server.time() - began
             self._shares.spent(spent)
             if not data:
-                if self._only_tls is None:
-                    self._only_tls = self.tls is not None
                 self._resize(spent)
                 return
-            self._only_tls = False
             if self._websocket is not None:  # its handshake is over
                 if self._websocket.subprotocol == "mqtt":
                     cast("RouterServer", self._server).speaks_mqtt(self)
@@ -224,8 +212,10 @@ class ClientCarrier(Carrier):
     # --- the server's side
 
     def failed(self, kind: str, reason: str) -> None:
-        self._only_tls = False
         cast("RouterServer", self._server).handshake_failed(self.peer, kind, reason)
+
+    def left(self) -> None:
+        self.failed("TLS", UNSAID)
 
     @property
     def has_token(self) -> bool:
@@ -292,10 +282,6 @@ class ClientCarrier(Carrier):
             self._view = VIEW[: max(LEAST_READ, size // 2)]
         elif self._full and size < READ_SIZE and spent < READ_S / 4:
             self._view = VIEW[: size * 2]
-
-    def _ended_by_client(self) -> None:
-        if self._only_tls:
-            self.failed("TLS", UNSAID)
 
     def _delayed(self) -> None:
         if self._not_read_since is not None and self.carried is not None:

@@ -56,15 +56,16 @@ class Tls:
     Attributes:
         failure: Why TLS has failed; empty if it has not.
         over: Nothing more can be received: TLS has failed, or the other side has ended it.
+        shaken: The handshake is over.
     """
 
     kind: Final = "TLS"
-    __slots__ = ("_early", "_in", "_out", "_session", "_shaken", "failure", "over")
+    __slots__ = ("_early", "_in", "_out", "_session", "failure", "over", "shaken")
 
     def __init__(self, context: ssl.SSLContext, *, dials: bool = False) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._session = context.wrap_bio(self._in, self._out, server_side=not dials)
-        self._shaken = False
+        self.shaken = False
         self._early: list[bytes] = []  # what is to be sent once the handshake is over
         self.failure = ""
         self.over = False
@@ -79,9 +80,9 @@ class Tls:
         self._in.write(data)
         parts: list[bytes] = []
         try:
-            if not self._shaken:
+            if not self.shaken:
                 self._session.do_handshake()
-                self._shaken = True
+                self.shaken = True
                 early, self._early = self._early, []
                 for waiting in early:
                     self._session.write(waiting)
@@ -112,20 +113,20 @@ class Tls:
         """What is sent before the handshake waits for its end."""
         if not data or self.failure:
             return
-        if self._shaken:
+        if self.shaken:
             self._session.write(data)
         else:
             self._early.append(data)
 
     def close(self) -> None:
         """Tells the other side that nothing more will come."""
-        if self._shaken and not self.over:
+        if self.shaken and not self.over:
             with contextlib.suppress(ssl.SSLError):  # it wants to read the answer, which nobody waits for
                 self._session.unwrap()
 
     def certificate(self) -> Mapping[str, Any]:
         """What the other side has shown and was found to be valid, as `ssl` gives it; empty before the handshake."""
-        return (self._session.getpeercert() or {}) if self._shaken and not self.failure else {}
+        return (self._session.getpeercert() or {}) if self.shaken and not self.failure else {}
 
     def data_to_send(self) -> bytes:
         return self._out.read()

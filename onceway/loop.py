@@ -26,10 +26,17 @@ def on_stop_signals(callback: Callable[[], None]) -> None:
         loop.add_signal_handler(number, callback)
 
 
-def stop_signal() -> asyncio.Future[None]:
-    """Done at the first SIGTERM, SIGINT or SIGHUP. Call it on the running loop."""
+def stop_signal(reload: Callable[[], None] | None = None) -> asyncio.Future[None]:
+    """Done at the first SIGTERM, SIGINT or SIGHUP; with `reload`, SIGHUP calls that. Call it on the running loop."""
     stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    on_stop_signals(lambda: None if stopped.done() else stopped.set_result(None))
+
+    def stop() -> None:
+        if not stopped.done():
+            stopped.set_result(None)
+
+    on_stop_signals(stop)
+    if reload is not None:
+        on_hangup(reload, stop)
     return stopped
 
 

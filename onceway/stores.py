@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,7 +38,15 @@ def store_plans(topology: Topology) -> dict[str, Plan]:
         for name, _, _ in pipe.stores:
             plans[name] = (
                 *plans.get(name, ()),
-                (pipe.match, pipe.stores, pipe.store_data, pipe.store_metrics, pipe.retention_s, pipe.retention_octets),
+                (
+                    pipe.match,
+                    pipe.stores,
+                    pipe.store_data,
+                    pipe.store_metrics,
+                    pipe.store_tls,
+                    pipe.retention_s,
+                    pipe.retention_octets,
+                ),
             )
     retained = topology.settings.mqtt_retained
     for name in stores_of(topology.settings.address(retained)) if retained else ():
@@ -74,6 +83,7 @@ class Stores:
         self._log = log
         self._restart = restart
         self._running: dict[str, tuple[Plan, asyncio.Task[None]]] = {}
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._ending: dict[asyncio.Task[None], None] = {}  # each cancelled once
 
     async def __aenter__(self) -> Stores:
@@ -96,6 +106,9 @@ class Stores:
         }
         changed = [name for name, (plan, _) in self._running.items() if plans.get(name) != plan]
         last = {name: self._end(name) for name in changed}
+        for name, process in self._processes.items():
+            if name not in last and not name.startswith(RETAINED):
+                process.send_signal(signal.SIGHUP)  # it reads users and certificates again
         for name, plan in plans.items():
             if name not in self._running:
                 self._running[name] = (plan, asyncio.create_task(self._keep(name, last.get(name))))
@@ -137,11 +150,13 @@ class Stores:
             start_new_session=True,  # Ctrl-C reaches the supervisor alone
         )
         self._log.info("store_started", "started, pid {pid}", store=name, pid=process.pid)
+        self._processes[name] = process
         assert process.stdout is not None
         reading = asyncio.create_task(self._listen(name, process.stdout))
         try:
             return await process.wait()
         finally:
+            del self._processes[name]
             if process.returncode is None:
                 await self._stop(name, process)
             await reading

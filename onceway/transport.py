@@ -20,6 +20,7 @@ READ_SIZE: Final = 256 * 1024
 HIGH_WATER: Final = 256 * 1024  # unwritten bytes in the transport, above which a client's subscriptions pause
 LOW_WATER: Final = 64 * 1024
 LINGER_S: Final = 5.0  # how long the last bytes may take to be written after a close
+UNSAID: Final = "the client has left without a word: it may not accept the certificate that it saw"
 FAILURE_LINGER_S: Final = 1.0  # how long the other side may take to read why TLS, or a WebSocket, has failed
 
 # One buffer for all sockets: nothing else runs between the read into it and the copy out of it.
@@ -70,7 +71,7 @@ class Layer(Protocol):
 class Carrier(asyncio.BufferedProtocol):
     """One socket.  `write` moves the connection's output to it and closes it when the connection is over."""
 
-    __slots__ = ("_closing", "_server", "carried", "layers", "peer", "tls", "transport")
+    __slots__ = ("_closing", "_only_layers", "_server", "carried", "layers", "peer", "tls", "transport")
 
     def __init__(
         self,
@@ -89,6 +90,9 @@ class Carrier(asyncio.BufferedProtocol):
         if websocket is not None:
             self.layers.append(websocket)
         self._closing = False
+        self._only_layers: bool | None = (
+            None  # the other side has begun TLS, and said nothing in it; None: not even that
+        )
         self.carried: Carried | None = None
         self.transport: asyncio.Transport | None = None
         self.peer = ""
@@ -135,13 +139,18 @@ class Carrier(asyncio.BufferedProtocol):
             else:
                 self.transport.close()
             self._end()
+        if data or self._only_layers is None:
+            self._only_layers = not data
         return data
 
     def eof_received(self) -> bool:
+        self._left()
         self._end()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self._left()
         self._end()
         self._server.connection_lost(self)
 
@@ -149,6 +158,9 @@ class Carrier(asyncio.BufferedProtocol):
 
     def failed(self, kind: str, reason: str) -> None:
         """A layer of this kind has failed. Called when the other side has been told."""
+
+    def left(self) -> None:
+        """The other side has begun TLS, said nothing in it, and left."""
 
     def write(self) -> None:
         carried, transport = self.carried, self.transport
@@ -189,6 +201,11 @@ class Carrier(asyncio.BufferedProtocol):
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
+
+    def _left(self) -> None:
+        if self._only_layers and self.tls is not None and not self.tls.failure:
+            self._only_layers = False
+            self.left()
 
     def _end(self) -> None:
         if self.carried is not None and not self.carried.closed:

@@ -91,6 +91,12 @@ def is_own(user: str, container: str) -> bool:
     return container.startswith(f"{_escaped(user)}{SEPARATOR}")
 
 
+def owner_of(container: str) -> str:
+    """The user of a container-id that `owned` has made."""
+    user = container.partition(SEPARATOR)[0] if has_owner(container) else ANONYMOUS
+    return user.replace("%7C", SEPARATOR).replace("%25", "%")
+
+
 def has_owner(container: str) -> bool:
     """Whether a container-id that `owned` has made is of a user with a name."""
     return container.find(SEPARATOR) > 0

@@ -26,7 +26,7 @@ from chaos.live.faults import Faults, describe, link_name, proxied, trunk_name
 from chaos.live.netns import Namespaces
 from chaos.live.ports import free_port
 from chaos.live.processes import Client, Network, Router, check_clients
-from chaos.live.schedule import EDGES, SETTLE, Publisher, Schedule
+from chaos.live.schedule import SETTLE, Publisher, Schedule
 from interrouter.network import dials
 from onceway import topology as topologies
 from onceway.demo.secure import Secure
@@ -142,15 +142,13 @@ class Run:
         """Certificates, users and policies of this run, if it has any."""
         if self._security == "plain":
             return None
-        if any(one.client in ("rhea-exactly-once", *EDGES) for one in self.schedule.clients):
-            text = (
-                "rhea-exactly-once clients and those of edges have no TLS: give --client onceway, or --security plain"
-            )
-            raise UsageError(text)
+        if any(one.client == "rhea-exactly-once" for one in self.schedule.clients):
+            raise UsageError("rhea-exactly-once clients have no TLS: give --client onceway, or --security plain")
         hosts = dict.fromkeys(["localhost", "127.0.0.1", *(router.host for router in routers)])
         clients = [one.name for one in self.schedule.clients]
         directory = (self.directory / "pki").absolute()
-        secure = Secure(directory, self._security, self.schedule.routers, clients, list(hosts), self.schedule.address)
+        address = f"{self.schedule.address}*" if self.schedule.has_edges else self.schedule.address
+        secure = Secure(directory, self._security, self.schedule.routers, clients, list(hosts), address)
         secure.make()
         self.say(f"certificates of {len(routers)} routers and {len(clients)} clients, mode {self._security}")
         return secure

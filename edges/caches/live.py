@@ -9,12 +9,13 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 import onceway
 from amqp10.sections import AmqpValue, Message
 from edges.caches.cache import Sample
 from edges.caches.repair import Heard, Readers, Relay
+from onceway.client.credentials import Who
 from onceway.client.publications import Publication
 from onceway.client.publisher import Publisher
 from onceway.client.signals import Changes
@@ -44,10 +45,14 @@ HEARD: Final = "heard"  # writer, number
 class _End:
     """What writers and readers have in common: a connection, tasks, and the error that ended them."""
 
-    def __init__(self, urls: str | Sequence[str], address: str, name: str, connect_timeout_s: float) -> None:
+    def __init__(self, urls: str | Sequence[str], address: str, name: str, connect_timeout_s: float, who: Who) -> None:
         self._address = address
         self._connection = onceway.connect(
-            urls, container=f"{address}.{name}", connect_timeout_s=connect_timeout_s, close_timeout_s=LEAVE_TIMEOUT_S
+            urls,
+            container=f"{address}.{name}",
+            connect_timeout_s=connect_timeout_s,
+            close_timeout_s=LEAVE_TIMEOUT_S,
+            **who,
         )
         self._changes = Changes()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,6 +89,7 @@ class Writer(_End):
         name: This writer's name. Two processes must never have it at once.
         reliable: Every reliable reader gets every sample. If not: a write never waits, and samples may get lost.
         connect_timeout_s: How long the first router may take to answer, in seconds.
+        who: `tls` and `credentials`, as of `onceway.connect`.
 
     Attributes:
         written: How many samples were written.
@@ -99,8 +105,9 @@ class Writer(_End):
         *,
         reliable: bool = True,
         connect_timeout_s: float = 30.0,
+        **who: Unpack[Who],
     ) -> None:
-        super().__init__(urls, address, name, connect_timeout_s)
+        super().__init__(urls, address, name, connect_timeout_s, who)
         self.written = 0
         self.everywhere = 0
         self.dropped = 0
@@ -215,6 +222,7 @@ class Reader(_End):
         most: How many samples there may be with keep-all. Then a reliable reader holds up writers until the
             application takes some, and another one misses samples.
         connect_timeout_s: How long the first router may take to answer, in seconds.
+        who: `tls` and `credentials`, as of `onceway.connect`.
 
     Attributes:
         missed: How often the network has said that samples may have been missed, or how many did not fit.
@@ -230,10 +238,11 @@ class Reader(_End):
         depth: int | None = 1,
         most: int = 100_000,
         connect_timeout_s: float = 30.0,
+        **who: Unpack[Who],
     ) -> None:
         if depth is not None and depth < 1:
             raise UsageError(f"depth is {depth}: at least one sample of each key is kept; None keeps all")
-        super().__init__(urls, address, name, connect_timeout_s)
+        super().__init__(urls, address, name, connect_timeout_s, who)
         self.missed = 0
         self._readers = Readers(depth)
         self._reliable = reliable

@@ -10,7 +10,17 @@ from typing import Any, Final, NoReturn
 import click
 
 from onceway.cli.log_options import log_options, start_logging
-from onceway.cli.options import access_options, host_port, run_to_exit, say, size, write_out
+from onceway.cli.options import (
+    Guarding,
+    access_options,
+    guard_options,
+    host_port,
+    run_to_exit,
+    say,
+    size,
+    tls_options,
+    write_out,
+)
 
 _NEEDS: Final = 'metadata subscriptions need more packages: pip install "onceway[metadata]" ({})'
 _server = click.option(
@@ -57,9 +67,11 @@ def _needed(missing: ImportError) -> NoReturn:
     show_default=True,
     help="Seconds until one of the routers must have answered.",
 )
+@guard_options
 @log_options
 def serve_command(**options: Any) -> None:
     """Run an edge, in the foreground: clients with MessagePack on TCP, their messages on the network."""
+    options["guarding"].check(options["listen"])
     start_logging(options)
     run_to_exit(_serve(options))
 
@@ -69,10 +81,11 @@ async def _serve(options: dict[str, Any]) -> int:
         from edges.metadata.serve import Edge
     except ImportError as error:
         _needed(error)
+    from onceway.logs import logger
     from onceway.loop import stop_signal
 
-    stopped = stop_signal()
     name = options["name"]
+    guarding: Guarding = options["guarding"]
     host, port = options["listen"]
     edge = Edge(
         options["access"].urls,
@@ -83,8 +96,10 @@ async def _serve(options: dict[str, Any]) -> int:
         max_message_bytes=options["max_message"],
         stall_s=options["stall_s"],
         connect_timeout_s=options["connect_timeout"],
+        guard=guarding.guard(name, logger("metadata", edge=name)),
         **options["access"].shown(),
     )
+    stopped = stop_signal(edge.read_again)
     started: asyncio.Future[Any] = asyncio.ensure_future(edge.start())
     try:
         await asyncio.wait([stopped, started], return_when=asyncio.FIRST_COMPLETED)
@@ -106,15 +121,16 @@ async def _serve(options: dict[str, Any]) -> int:
 @click.argument("predicate")
 @click.option("--count", type=click.IntRange(min=1), help="End after this many messages.")
 @_server
-def watch_command(predicate: str, count: int | None, server: str) -> None:
+@tls_options
+def watch_command(predicate: str, count: int | None, server: str, tls: Any) -> None:
     """Print, as lines of JSON, which publishers match PREDICATE and what they publish, until Ctrl-C.
 
     Example: onceway metadata watch 'has Metadata/System and Properties/UnitofTime = "s"'
     """
-    run_to_exit(_watch(predicate, count, server))
+    run_to_exit(_watch(predicate, count, server, tls))
 
 
-async def _watch(predicate: str, count: int | None, server: str) -> int:
+async def _watch(predicate: str, count: int | None, server: str, tls: Any) -> int:
     try:
         from edges.metadata.client import Change, Client, MetadataError
     except ImportError as error:
@@ -126,7 +142,7 @@ async def _watch(predicate: str, count: int | None, server: str) -> int:
     on_stop_signals(lambda: (task.cancel(), None)[1])
     left = count
     try:
-        async with Client(server) as client:
+        async with Client(server, tls) as client:
             async for event in client.watch(predicate):
                 if isinstance(event, Change):
                     write_out(_line({"new": event.new, "gone": event.gone}))
@@ -149,7 +165,8 @@ async def _watch(predicate: str, count: int | None, server: str) -> int:
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="Metadata; may be given several times.")
 @click.option("--value", metavar="JSON", help="One value. Default: each line of standard input is one.")
 @_server
-def publish_command(uuid: Any, sets: tuple[str, ...], value: str | None, server: str) -> None:
+@tls_options
+def publish_command(uuid: Any, sets: tuple[str, ...], value: str | None, server: str, tls: Any) -> None:
     """Be the publisher UUID: publish values with metadata. It goes away when the command ends."""
     metadata: dict[str, Any] = {}
     for each in sets:
@@ -158,15 +175,15 @@ def publish_command(uuid: Any, sets: tuple[str, ...], value: str | None, server:
             raise click.BadParameter(f"{each!r} is not KEY=VALUE", param_hint="--set")
         metadata[key] = text
     given = None if value is None else _json(value, "--value")
-    run_to_exit(_publish(str(uuid), metadata, value is not None, given, server))
+    run_to_exit(_publish(str(uuid), metadata, value is not None, given, server, tls))
 
 
-async def _publish(uuid: str, metadata: dict[str, Any], one: bool, value: Any, server: str) -> int:
+async def _publish(uuid: str, metadata: dict[str, Any], one: bool, value: Any, server: str, tls: Any) -> int:
     try:
         from edges.metadata.client import Client
     except ImportError as error:
         _needed(error)
-    async with Client(server) as client:
+    async with Client(server, tls) as client:
         while not one and (line := await asyncio.to_thread(sys.stdin.readline)):
             await client.publish(uuid, _json(line, "standard input"), metadata)
             metadata = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -11,6 +12,7 @@ from uuid import UUID
 import msgpack
 
 from edges.metadata.wire import DIFF, ERROR, PUBLISH, QUERY, Changes
+from onceway.client.driver import why_failed
 from onceway.errors import OncewayError
 from router.links.predicate import Value
 
@@ -51,7 +53,7 @@ class Message(NamedTuple):
 
 
 class Client:
-    """One connection to an edge: `async with Client("127.0.0.1:4444") as client`.
+    """One connection to an edge: `async with Client("127.0.0.1:4444") as client`. tls: of `onceway.tls_context`.
 
     Publishers are there as long as the connection is. A client that comes again, to this edge or another one, tells all
     metadata of its publishers again.
@@ -65,19 +67,20 @@ class Client:
         ```
     """
 
-    def __init__(self, server: str = f"127.0.0.1:{PORT}") -> None:
+    def __init__(self, server: str = f"127.0.0.1:{PORT}", tls: ssl.SSLContext | None = None) -> None:
         host, _, port = server.rpartition(":")
         if not port.isdigit():
             host, port = server, str(PORT)
         self._host = host.strip("[]")
         self._port = int(port)
+        self._tls = tls
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def __aenter__(self) -> Self:
         try:
-            self._streams = await asyncio.open_connection(self._host, self._port)
+            self._streams = await asyncio.open_connection(self._host, self._port, ssl=self._tls)
         except OSError as error:
-            raise MetadataError(f"no metadata edge at {self._host}:{self._port}: {error}") from error
+            raise MetadataError(f"no metadata edge at {self._host}:{self._port}: {why_failed(error)}") from error
         return self
 
     async def __aexit__(
@@ -126,7 +129,9 @@ class Client:
         try:
             return await reader.read(_READ_BYTES)
         except OSError as error:
-            raise MetadataError(f"the connection to {self._host}:{self._port} has ended: {error}") from error
+            raise MetadataError(
+                f"the connection to {self._host}:{self._port} has ended: {why_failed(error)}"
+            ) from error
 
     async def _write(self, kind: int, fields: dict[str, Any]) -> None:
         assert self._streams is not None, "use it with `async with`"
@@ -135,4 +140,6 @@ class Client:
         try:
             await writer.drain()
         except OSError as error:
-            raise MetadataError(f"the connection to {self._host}:{self._port} has ended: {error}") from error
+            raise MetadataError(
+                f"the connection to {self._host}:{self._port} has ended: {why_failed(error)}"
+            ) from error

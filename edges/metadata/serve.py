@@ -12,9 +12,10 @@ import socket
 import ssl
 import time
 from collections.abc import Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import onceway
+from amqp10.sasl import Failure, Pending, Step, Success
 from edges.metadata.exchange import Asked, Deliver, LocalPublishers, Lost, NetworkPublishers, Output, TooManyKeys
 from edges.metadata.registry import Query
 from edges.metadata.wire import Decoder, Dialect, Fault, Publish
@@ -24,15 +25,18 @@ from onceway.client.publisher import Publisher
 from onceway.client.signals import Changes
 from onceway.client.subscriber import Subscriber
 from onceway.errors import DeliveryNotAccepted, DeliveryUndecided
+from onceway.guard import Guard
 from onceway.logs import Log, logger
+from onceway.transport import UNSAID, Carrier
+from router.links.negotiation import Unauthorized
 from router.links.predicate import Predicate, PredicateError
+from router.policies import NOBODY, Direction, Identity
 
 TICK_S: Final = 0.5
 SUBSCRIPTION_TIMEOUT_S: Final = 20.0  # for so long an edge that died holds up whoever publishes
 CREDIT: Final = 256
 HIGH_BYTES: Final = 1 << 20  # of what waits to be published: then clients are not read
 LOW_BYTES: Final = 256 << 10
-CLIENT_BYTES: Final = 1 << 20  # written to a client that has not read it
 CLOSE_S: Final = 2.0
 KEEPALIVE_S: Final = 30
 
@@ -47,6 +51,8 @@ class Edge:
         max_message_bytes: The largest message of a client.
         stall_s: A client that reads nothing for so long, in seconds, is disconnected.
         connect_timeout_s: How long the first router may take to answer, in seconds.
+        tls, credentials: As of `onceway.connect`.
+        guard: Who may come in as a client; None: everyone, without TLS.
 
     Attributes:
         failed: Done with an exception when the edge cannot go on.
@@ -65,6 +71,7 @@ class Edge:
         connect_timeout_s: float = 30.0,
         tls: ssl.SSLContext | None = None,
         credentials: onceway.Credentials | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.name = name
         self.port = port
@@ -74,9 +81,10 @@ class Edge:
         process = time.time_ns()
         self.local = LocalPublishers(name, process, time.time_ns)
         self.network = NetworkPublishers(name, process, time.monotonic())
+        self.guard = guard or Guard(name, self.log)
+        self.address = address
         self.clients: dict[Client, None] = {}
         self._process = process
-        self._address = address
         self._host = host
         self._stall_s = stall_s
         self._connection = onceway.connect(
@@ -105,12 +113,12 @@ class Edge:
         """
         await self._connection
         self._subscriber = await self._connection.subscriber(
-            self._address,
+            self.address,
             credit=CREDIT,
             subscription_timeout_s=SUBSCRIPTION_TIMEOUT_S,
             on_gap=lambda _: self._begin_again(),
         )
-        self._publisher = await self._connection.publisher(self._address, on_undecided=lambda _: None)
+        self._publisher = await self._connection.publisher(self.address, on_undecided=lambda _: None)
         for work in (self._publish(self._publisher), self._receive(self._subscriber), self._tick()):
             self._spawn(work)
         self.failed.add_done_callback(lambda _: self._changes.notify())
@@ -155,21 +163,47 @@ class Edge:
         if self.local.waiting_bytes > HIGH_BYTES:
             self._leave_unread(client)
 
-    def connected(self, client: Client) -> None:
+    def read_again(self) -> None:
+        """Follows changed users, policies and certificates; who may not be here any more is sent away."""
+        gone = self.guard.read_again()
+        for client in list(self.clients):
+            if client.who is not None and client.who.user in gone:
+                client.fail(f"user {client.who.user!r:.60} was removed")
+            elif client.query is not None and (refusal := client.may_not("receive")):
+                client.fail(refusal)
+
+    # -- for the carriers
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    def after_read(self) -> None:
+        """A client writes for itself."""
+
+    def connection_made(self, client: Carrier) -> Client:
+        assert isinstance(client, Client)
         self.clients[client] = None
+        dropped = self.guard.admission.connected(client)
+        if dropped is not None:
+            assert isinstance(dropped, Client)
+            dropped.abort()
         if not self.network.joined:
             self._leave_unread(client)
+        return client
+
+    def connection_lost(self, client: Carrier) -> None:
+        assert isinstance(client, Client)
+        self.disconnected(client)
+        self.guard.admission.disconnected(client, client.who.user if client.who is not None else None)
+        self.clients.pop(client, None)
+        self._unread.pop(client, None)
+        self._written.pop(client, None)
+        self._changes.notify()
 
     def disconnected(self, client: Client) -> None:
         """Its publishers have gone."""
         self.local.disconnected(client.publishers)
         client.publishers.clear()
-        self._changes.notify()
-
-    def lost(self, client: Client) -> None:
-        self.clients.pop(client, None)
-        self._unread.pop(client, None)
-        self._written.pop(client, None)
         self._changes.notify()
 
     def writable(self, client: Client) -> None:
@@ -191,7 +225,7 @@ class Edge:
 
     async def _listen(self) -> None:
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Client(self), self._host, self.port)
+        self._server = await loop.create_server(lambda: Client(self), self._host, self.port, backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
         self.log.info("metadata_listening", "clients are served at {at}", at=f"{self._host}:{self.port}")
 
@@ -239,7 +273,7 @@ class Edge:
                 self.log.warning(
                     "metadata_nonsense",
                     "a message of {address} is refused: {reason}",
-                    address=self._address,
+                    address=self.address,
                     reason=str(error),
                 )
                 delivery.reject(description=str(error))
@@ -279,7 +313,7 @@ class Edge:
                 self._begin_again()
         written, self._written = self._written, {}
         for client in written:
-            client.flush()
+            client.write()
         return later
 
     async def _let_read(self, stuck: list[Client]) -> None:
@@ -289,14 +323,21 @@ class Edge:
             if client.stuck:
                 self.log.warning(
                     "metadata_client_stuck", "client {client} has read nothing for {seconds} s and is disconnected",
-                    client=client.name, seconds=f"{self._stall_s:g}",
+                    client=client.peer, seconds=f"{self._stall_s:g}",
                 )  # fmt: skip
                 client.abort()
 
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
-            self._apply(self.network.tick(time.monotonic()))
+            now = time.monotonic()
+            self._apply(self.network.tick(now))
+            for client in list(self.guard.admission.half_open):
+                assert isinstance(client, Client)
+                late = client.began + self.guard.config.limits.handshake_timeout_s < now
+                if late and client.tls is not None and not client.tls.shaken:
+                    self.guard.admission.count_refusal("handshake_timeout")
+                    client.abort()
 
     def _begin_again(self) -> None:
         """Messages were missed. Clients must not go on as if they had all, so they are disconnected."""
@@ -322,45 +363,53 @@ class Edge:
             self.failed.set_exception(error)
 
 
-class Client(asyncio.Protocol):
-    """One connection."""
+class Client(Carrier):
+    """One connection, and what is said on it."""
 
     def __init__(self, edge: Edge) -> None:
-        self.name = ""
+        super().__init__(edge, edge.guard.tls)
         self.publishers: dict[str, None] = {}
         self.query: Query | None = None
         self.out: list[bytes] = []
         self.stuck = False
+        self.closed = False
+        self.who: Identity | None = None  # once it has said something, and may be here
+        self.began = edge.time()
         self._edge = edge
         self._decoder = Decoder(edge.max_message_bytes)
-        self._transport: asyncio.Transport | None = None
         self._reading = True
         self._held: list[bytes] = []
+        self._login = edge.guard.login(self, self._identified, lambda _: None)
 
     @property
     def dialect(self) -> Dialect:
         return self._decoder.dialect
 
-    # -- for asyncio
+    # -- for the carrier
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no such class
-        host, port, *_ = transport.get_extra_info("peername") or ("?", 0)
-        self.name = f"{host}:{port}"
-        transport.set_write_buffer_limits(CLIENT_BYTES)
         found = transport.get_extra_info("socket")
         found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a client that vanishes is noticed
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
         found.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_S // 3)
-        self._edge.connected(self)
+        super().connection_made(transport)
 
-    def data_received(self, data: bytes) -> None:
+    def receive_data(self, data: bytes, now: float) -> None:
+        if self.closed:
+            return
         if not self._reading:  # uvloop starts to read after connection_made, whatever was said there
             self._held.append(data)
             self.read(False)
             return
+        if self.who is None and not self._is_known(data):
+            return
+        may_send = False
         for message in self._decoder.feed(data):
             if isinstance(message, Publish):
+                if not may_send and (refusal := self.may_not("send")):
+                    self.fail(refusal)
+                    return
+                may_send = True
                 try:
                     self._edge.publish(self, message)
                 except TooManyKeys as error:
@@ -372,19 +421,24 @@ class Client(asyncio.Protocol):
                 self.out.append(self.dialect.error(message.text))
             else:
                 self._subscribe(message.predicate)
-        self.flush()
+        self.write()
 
     def eof_received(self) -> bool:
-        """A subscriber that has said all may go on listening."""
+        """A subscriber that has said all may go on listening, where TLS does not end with its half."""
         self._edge.disconnected(self)
-        return self.query is not None
+        if self.query is not None and self.tls is None:
+            return True
+        return super().eof_received()
+
+    def receive_eof(self, now: float) -> None:
+        """It is gone."""
+        self.closed = True
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._edge.disconnected(self)
+        super().connection_lost(error)
         self._unsubscribe()
-        self._transport = None
+        self.transport = None
         self.stuck = False
-        self._edge.lost(self)
 
     def pause_writing(self) -> None:
         self.stuck = True
@@ -394,40 +448,95 @@ class Client(asyncio.Protocol):
         self.stuck = False
         self._edge.writable(self)
 
+    def failed(self, kind: str, reason: str) -> None:
+        self._edge.guard.tls_failed(self.peer, reason)
+
+    def left(self) -> None:
+        self.failed("TLS", UNSAID)
+
+    def buffers_to_send(self) -> list[bytes]:
+        out, self.out = self.out, []
+        return [b"".join(out)] if out else out
+
+    def next_deadline(self) -> None:
+        return None
+
+    def handle_timer(self, now: float) -> None:
+        """It has none."""
+
     # -- for the edge
+
+    def may_not(self, direction: Direction) -> str:
+        """Why the policies do not let it; empty if they do."""
+        try:
+            self._edge.guard.check(self.who or NOBODY, direction, self._edge.address)
+        except Unauthorized as error:
+            return error.description
+        return ""
 
     def read(self, on: bool) -> None:
         self._reading = on
-        if self._transport is not None and not self._transport.is_closing():
+        if self.transport is not None and not self.transport.is_closing():
             if on:
-                self._transport.resume_reading()
+                self.transport.resume_reading()
                 held, self._held = self._held, []
                 for data in held:
-                    self.data_received(data)
+                    self.receive_data(data, 0.0)
             else:
-                self._transport.pause_reading()
-
-    def flush(self) -> None:
-        if self.out and self._transport is not None:
-            self._transport.write(b"".join(self.out))
-        self.out.clear()
+                self.transport.pause_reading()
 
     def fail(self, text: str) -> None:
         """Says why, and closes."""
         self.out.append(self.dialect.error(text))
-        self.flush()
         self.close()
 
     def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
+        self.closed = True
+        self.write()
 
-    def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+    # -- who it is
+
+    def _is_known(self, data: bytes) -> bool:
+        """Before what it says first is looked at. Else that is held until its certificate has said who it is, where
+        the file has users."""
+        self._held.append(data)
+        if self._login is None:
+            known = self._admit(NOBODY)
+            self._held.clear()
+            return known
+        self.read(False)
+        step = self._login.by_password(None, None)
+        if not isinstance(step, Pending):
+            self._identified(step)
+        return False
+
+    def _identified(self, step: Step) -> None:
+        if isinstance(step, Failure):
+            self._refuse(f"{step.reason}; show a certificate of a user")
+        elif isinstance(step, Success) and self._admit(Identity(step.identity, step.groups)):
+            self._edge.writable(self)
+
+    def _admit(self, who: Identity) -> bool:
+        why = "" if self.closed else self._edge.guard.admission.admit(self, who.user)
+        if why is None:
+            self.who = who
+        else:
+            self._refuse(why)
+        return why is None
+
+    def _refuse(self, why: str) -> None:
+        if not self.closed:
+            self._edge.log.warning(
+                "client_refused", "client at {client} refused: {description}", client=self.peer, description=why
+            )
+            self._decoder.feed(b"".join(self._held)[:1])  # says which dialect it speaks
+            self.fail(why)
 
     def _subscribe(self, text: str) -> None:
         network = self._edge.network
+        if refusal := self.may_not("receive"):
+            self.fail(refusal)
+            return
         if not network.joined:
             self.out.append(self.dialect.error("this edge is joining the network; subscribe again in a moment"))
             return

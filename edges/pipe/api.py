@@ -5,28 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, TypedDict, Unpack
+from typing import Final, Unpack
 
 import onceway
 from amqp10.sections import Message
 from edges.pipe.messages import RESET, control_in
 from edges.pipe.reader import TELL_AFTER_S, IfGone, Reader, Received, Say, Start
 from onceway.client.bodies import Body
+from onceway.client.credentials import Who
 from onceway.errors import ConnectionFailed, OncewayError
 
 URLs = str | Sequence[str]
 LOOK_EVERY_S: Final = 0.1
 WARN: Final[Say] = logging.getLogger(__name__).warning
-
-
-class Who(TypedDict, total=False):
-    """What routers are shown, as of `onceway.connect`. Stores are shown no user."""
-
-    tls: ssl.SSLContext | None
-    credentials: onceway.Credentials | None
 
 
 __all__ = ["Received", "pull", "push", "reset"]

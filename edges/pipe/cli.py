@@ -15,8 +15,10 @@ import click
 from onceway.cli.log_options import log_options, start_logging
 from onceway.cli.options import (
     Access,
+    Guarding,
     access_of_a_store,
     access_options,
+    guard_options,
     host_port,
     run_to_exit,
     say,
@@ -235,6 +237,7 @@ def reset_command(topic: str, access: Access, stores: str, connect_timeout: floa
     callback=host_port,
     help="Where Prometheus is answered. Default: what the file says, or nowhere.",
 )
+@guard_options
 @log_options
 def serve_command(
     what: str,
@@ -245,6 +248,7 @@ def serve_command(
     parent: int | None,
     listen: tuple[str, int],
     metrics: tuple[str, int] | None,
+    guarding: Guarding,
     **log: Any,
 ) -> None:
     """Run one store of the pipes in the topology file WHAT, in the foreground.
@@ -257,7 +261,7 @@ def serve_command(
         from onceway.parent import die_with
 
         die_with(parent)
-    plan = _plan(what, name, access, listen)
+    plan = _plan(what, name, access, listen, guarding)
     plan.metrics = metrics or plan.metrics
     start_logging(log)
     run_to_exit(_serve(plan, data or plan.data or default_data or f"onceway-pipe-{plan.name}", access.shown()))
@@ -272,26 +276,32 @@ class _Plan:
     host: str
     port: int
     pipes: list[PipePlan]
+    guarding: Guarding
     data: str = ""  # where the file says that it is kept
     metrics: tuple[str, int] | None = None
 
 
-def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int]) -> _Plan:
+def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int], guarding: Guarding) -> _Plan:
     from edges.pipe.serve import PipePlan
     from edges.store import Retention
-    from onceway import topology
+    from onceway.checked_file import load_kept
     from onceway.client.urls import parse_urls
     from onceway.errors import UsageError
     from onceway.values import format_host_port
+    from router.policies import ANONYMOUS, owner_of
 
     urls = access.urls
     if urls:
         parse_urls(urls)  # what cannot be read is said before anything is opened
     if urls and not Path(what).is_file():
-        return _Plan(name or "a", urls, *listen, [PipePlan(what, ((name or "a", ""),))])
+        guarding.check(listen)
+        owner = access.user or ANONYMOUS
+        return _Plan(name or "a", urls, *listen, [PipePlan(what, ((name or "a", ""),), owner=owner)], guarding)
     if not urls and not Path(what).suffix and not Path(what).is_file():
         raise UsageError(f"{what}: there is no such file; a pipe without a file needs --url")
-    loaded = topology.load(what)
+    if guarding.given:
+        raise UsageError("--topology, --tls, --without-tls: for a pipe that no file has; else store_tls says it there")
+    loaded = load_kept(what)
     pipes = [address for address in loaded.addresses if address.stores]
     names = list(dict.fromkeys(store for pipe in pipes for store, _, _ in pipe.stores))
     if name is None and len(names) == 1:
@@ -301,21 +311,26 @@ def _plan(what: str, name: str | None, access: Access, listen: tuple[str, int]) 
     places = {(host, port) for pipe in pipes for store, host, port in pipe.stores if store == name}
     kept = {place for pipe in pipes for store, place in pipe.store_data if store == name}
     measured = {(host, port) for pipe in pipes for store, host, port in pipe.store_metrics if store == name}
-    for found, what_for in ((places, ""), (kept, " for its data"), (measured, " for its metrics")):
+    profiles = {pipe.store_tls for pipe in pipes if any(store == name for store, _, _ in pipe.stores)}
+    for found, what_for in (
+        (places, ""), (kept, " for its data"), (measured, " for its metrics"), (profiles, " for store_tls")
+    ):  # fmt: skip
         if len(found) > 1:
             raise UsageError(f"store {name} has several places{what_for} in the file: give it one, or several names")
     ((host, port),) = places
     plans = [
         PipePlan(
             pipe.match,
-            tuple((store, f"amqp://{h}:{p}") for store, h, p in pipe.stores),
+            tuple(pipe.store_urls.items()),
             Retention(pipe.retention_s, pipe.retention_octets),
+            owner_of(pipe.subscriptions[0][0]),
         )
         for pipe in pipes
         if any(store == name for store, _, _ in pipe.stores)
     ]
     routers = urls or ",".join(f"amqp://{format_host_port(each.amqp)}" for each in loaded.routers.values())
-    return _Plan(name, routers, host, port, plans, next(iter(kept), ""), next(iter(measured), None))
+    guarding = Guarding(what, next(iter(profiles)))
+    return _Plan(name, routers, host, port, plans, guarding, next(iter(kept), ""), next(iter(measured), None))
 
 
 async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
@@ -324,7 +339,7 @@ async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
     from onceway.logs import logger
     from onceway.loop import stop_signal
 
-    stopped = stop_signal()
+    log = logger("pipe", store=plan.name)
     process = StoreProcess(
         plan.name,
         plan.pipes,
@@ -333,15 +348,17 @@ async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
         host=plan.host,
         port=plan.port,
         metrics=plan.metrics,
+        guard=plan.guarding.guard(plan.name, log),
         **shown,
     )
+    stopped = stop_signal(process.read_again)
     try:
         await process.start()
     except OSError as error:
         say(f"[{plan.name}] {error.filename or f'{plan.host}:{plan.port}'}: {why_failed(error)}")
         return 2
     names = ", ".join(each.name for each in plan.pipes)
-    logger("pipe", store=plan.name).info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=plan.host,
+    log.info("pipe_listening", "listening: {host}:{port}, pipes {pipes}", host=plan.host,
                                     port=process.port, pipes=names)  # fmt: skip
     assert process.failed is not None
     await asyncio.wait({stopped, process.failed}, return_when=asyncio.FIRST_COMPLETED)
@@ -355,7 +372,8 @@ async def _serve(plan: _Plan, data: str, shown: dict[str, Any]) -> int:
 @click.argument("file")
 @click.argument("topic")
 @click.argument("store")
-def promote_command(file: str, topic: str, store: str) -> None:
+@access_options
+def promote_command(file: str, topic: str, store: str, access: Access) -> None:
     """Make STORE of the topology FILE the primary of the pipe TOPIC. The former primary is fenced for ever."""
     from onceway import topology
     from onceway.errors import UsageError
@@ -363,14 +381,14 @@ def promote_command(file: str, topic: str, store: str) -> None:
     pipe = next((each for each in topology.load(file).addresses if each.match == topic and each.stores), None)
     if pipe is None:
         raise UsageError(f'no pipe "{topic}" in {file}')
-    places = {name: f"amqp://{host}:{port}" for name, host, port in pipe.stores}
+    places = pipe.store_urls
     if store not in places:
         raise UsageError(f'no store "{store}" of pipe "{topic}": stores are {", ".join(places)}')
 
     async def go() -> int:
         from edges.pipe.promote import promote
 
-        await promote(topic, store, places, say)
+        await promote(topic, store, places, say, **access.shown())
         return 0
 
     run_to_exit(go())

@@ -11,15 +11,33 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final
 
 from amqp10.connection import Connection
-from amqp10.errors import DETACH_FORCED, INTERNAL_ERROR, INVALID_FIELD, NOT_FOUND, NOT_IMPLEMENTED
-from amqp10.events import Dispositions, LinkAttaching, LinkDetached, LinkFlow, SessionFlow
+from amqp10.errors import (
+    DETACH_FORCED,
+    INTERNAL_ERROR,
+    INVALID_FIELD,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
+)
+from amqp10.events import (
+    ConnectionClosed,
+    ConnectionOpened,
+    Dispositions,
+    LinkAttaching,
+    LinkDetached,
+    LinkFlow,
+    SessionFlow,
+)
 from amqp10.link import Link
 from amqp10.outcomes import Error
 from amqp10.performatives import RCV_FIRST, SND_SETTLED, SND_UNSETTLED
-from amqp10.sasl import server_mechanisms
+from amqp10.sasl import Step, server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source
@@ -48,8 +66,12 @@ from edges.pipe.messages import (
 )
 from edges.store import StoreError
 from onceway.errors import OncewayError
+from onceway.guard import Guard
 from onceway.logs import Log
-from onceway.transport import Carrier
+from onceway.transport import UNSAID, Carrier
+from router.links.limits import LINKS
+from router.links.negotiation import Unauthorized
+from router.policies import ANONYMOUS, Identity
 
 COPY: Final = Symbol("copy")
 SWEEP_S: Final = 0.5  # how often idle-time-outs are looked at
@@ -67,12 +89,23 @@ class Refused(Exception):
 
 
 class Listener:
-    """One store's socket for readers."""
+    """One store's socket for readers. guard: who may come in; None: everyone. owners: whose each pipe is; they, and who
+    may act, may promote its stores."""
 
-    def __init__(self, name: str, logs: Mapping[str, PipeLog], command: Command, log: Log) -> None:
+    def __init__(
+        self,
+        name: str,
+        logs: Mapping[str, PipeLog],
+        command: Command,
+        log: Log,
+        guard: Guard | None = None,
+        owners: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.logs = logs
         self.command = command
         self.log = log
+        self.guard = guard or Guard(name, log)
+        self._owners = owners
         self.settings = ConnectionSettings(
             container_id=f"onceway-pipe-store:{name}", max_frame_size=1 << 20, sasl=server_mechanisms()
         )
@@ -83,7 +116,7 @@ class Listener:
     async def start(self, host: str, port: int) -> int:
         """Returns the port. OSError if it cannot be bound."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Carrier(self), host, port)
+        self._server = await loop.create_server(lambda: _Carrier(self), host, port, backlog=1024)
         self._sweep = loop.call_later(SWEEP_S, self._sweep_timers)
         found: int = self._server.sockets[0].getsockname()[1]
         return found
@@ -107,6 +140,26 @@ class Listener:
                     reading.link.detach(Error(Symbol(DETACH_FORCED), "this store begins anew"), closed=False)
             carrier.write()
 
+    def read_again(self) -> None:
+        """Follows changed users, policies and certificates; who may not be here any more is sent away."""
+        gone = self.guard.read_again()
+        for carrier in list(self._carriers):
+            session = carrier.session
+            if session.user in gone and not session.ends:
+                session.close(UNAUTHORIZED_ACCESS, f"user {session.user!r:.60} was removed")
+                continue
+            for reading in list(session.links.values()):
+                try:
+                    self.guard.check(session.identity, "receive", reading.pipe.name)
+                except Unauthorized as refused:
+                    reading.link.detach(Error(Symbol(refused.condition), refused.description))
+            carrier.write()
+
+    def may_command(self, who: Identity, pipe: str) -> bool:
+        """Whether this client may fence and promote: the user as whom the stores attach, or one who may act."""
+        own, rules = self.guard.authentication, self.guard.admin
+        return own is None or who.user == self._owners[pipe] or rules.lets_act(who.user, who.groups)
+
     # --- for the carriers
 
     def time(self) -> float:
@@ -117,13 +170,18 @@ class Listener:
 
     def connection_made(self, carrier: Carrier) -> _Session:
         assert isinstance(carrier, _Carrier)
-        carrier.session = _Session(self, carrier)
+        carrier.session = session = _Session(self, carrier)
         self._carriers[carrier] = None
-        return carrier.session
+        dropped = self.guard.admission.connected(session)
+        if dropped is not None:
+            dropped.receive_eof(self.time())
+        return session
 
     def connection_lost(self, carrier: Carrier) -> None:
         assert isinstance(carrier, _Carrier)
         self._carriers.pop(carrier, None)
+        if carrier.session.ends:
+            carrier.session.ends.cancel()
 
     def _sweep_timers(self) -> None:
         now = self.time()
@@ -138,12 +196,13 @@ class Listener:
 class _Carrier(Carrier):
     """A socket, and whether its transport's buffer is full."""
 
-    __slots__ = ("paused", "session")
+    __slots__ = ("_guard", "paused", "session")
 
     session: _Session
 
     def __init__(self, listener: Listener) -> None:
-        super().__init__(listener)
+        super().__init__(listener, listener.guard.tls)
+        self._guard = listener.guard
         self.paused = False
 
     def pause_writing(self) -> None:
@@ -151,7 +210,21 @@ class _Carrier(Carrier):
 
     def resume_writing(self) -> None:
         self.paused = False
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
         self.session.wake()
+
+    def write(self) -> None:
+        super().write()
+        transport, most = self.transport, self._guard.config.limits.unread_output
+        if self.paused and transport is not None and transport.get_write_buffer_size() > most:
+            transport.pause_reading()  # it asks, and does not read the answers
+
+    def failed(self, kind: str, reason: str) -> None:
+        self._guard.tls_failed(self.peer, reason)
+
+    def left(self) -> None:
+        self.failed("TLS", UNSAID)
 
 
 class _Session:
@@ -160,7 +233,19 @@ class _Session:
     def __init__(self, listener: Listener, carrier: _Carrier) -> None:
         self.listener = listener
         self.carrier = carrier
-        self.connection = Connection(listener.settings, server=True, now=listener.time())
+        self.user: str | None = None  # under which it is counted, once admitted
+        self.ends: asyncio.TimerHandle | None = None  # when its token does not hold any more
+        guard, limits = listener.guard, listener.guard.config.limits
+        login = guard.login(carrier, self._authenticated, self._end_after)
+        settings = replace(
+            listener.settings,
+            sasl=login or server_mechanisms(),
+            allow_no_sasl=guard.authentication is None or guard.authentication.anonymous,
+            handshake_timeout_s=limits.handshake_timeout_s,
+            channel_max=limits.sessions - 1,
+            handle_max=limits.links - 1,
+        )
+        self.connection = Connection(settings, server=True, now=listener.time())
         self.links: dict[Link, _Reading] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -186,13 +271,55 @@ class _Session:
     def next_deadline(self) -> float | None:
         return self.connection.next_deadline()
 
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.user or ANONYMOUS, self.connection.groups)
+
+    def close(self, condition: str, text: str) -> None:
+        if not self.connection.closing:
+            self.connection.close(Error(Symbol(condition), text))
+        self.carrier.write()
+
+    def _authenticated(self, step: Step) -> None:
+        self._handle(self.connection.authenticated(step, self.listener.time()))
+
+    def _end_after(self, seconds: float) -> None:
+        close = self.close
+        self.ends = asyncio.get_running_loop().call_later(
+            seconds, lambda: close(UNAUTHORIZED_ACCESS, "the token has expired")
+        )
+
+    def _opened(self) -> None:
+        user = self.connection.user or ANONYMOUS
+        reason = self.listener.guard.admission.admit(self, user)
+        if reason is not None:
+            self.close(RESOURCE_LIMIT_EXCEEDED, reason)
+        else:
+            self.user = user
+
+    def _ended(self, event: ConnectionClosed) -> None:
+        admission = self.listener.guard.admission
+        if event.local and event.error is not None and not event.lost:
+            admission.count_engine_error(event.error)
+            if self.user is None:
+                self.listener.log.warning(
+                    "client_refused", "client at {client} refused: {description}", client=self.carrier.peer,
+                    condition=str(event.error.condition), description=event.error.description or "",
+                )  # fmt: skip
+        admission.disconnected(self, self.user)
+        self.user = None
+
     def wake(self) -> None:
         for reading in self.links.values():
             reading.wake.notify()
 
     def _handle(self, events: list[Any]) -> None:
         for event in events:
-            if isinstance(event, LinkAttaching):
+            if isinstance(event, ConnectionOpened):
+                self._opened()
+            elif isinstance(event, ConnectionClosed):
+                self._ended(event)
+            elif isinstance(event, LinkAttaching):
                 self._spawn(self._attach(event.link))
             elif isinstance(event, Dispositions):
                 if not event.settled and isinstance(event.link, SenderLink):
@@ -213,7 +340,11 @@ class _Session:
             if not isinstance(link, SenderLink):
                 raise Refused(NOT_IMPLEMENTED, "a store takes no messages: send to the pipe's address at a router")
             reading = await self._reading(link)
-        except Refused as refused:
+        except (Refused, Unauthorized) as refused:
+            self.listener.log.info(
+                "link_refused", "reader {link} of {user} refused: {description}", link=link.name,
+                user=self.identity.user, client=self.carrier.peer, description=refused.description,
+            )  # fmt: skip
             link.refuse(refused.condition, refused.description)
             self.carrier.write()
             return
@@ -239,6 +370,11 @@ class _Session:
         attach = link.remote_attach
         assert attach is not None
         source = attach.source
+        guard, limits = self.listener.guard, self.listener.guard.config.limits
+        if len(self.tasks) > limits.links:
+            guard.admission.count_refusal(LINKS)
+            raise Refused(RESOURCE_LIMIT_EXCEEDED, f"limit links: a connection may have {limits.links} of them")
+        guard.check(self.identity, "receive", (source.address if source is not None else None) or "")
         pipe = self.listener.logs.get(source.address or "") if source is not None else None
         if source is None or pipe is None:
             raise Refused(NOT_FOUND, f"no pipe {source.address if source else None!r:.80} at this store")
@@ -246,6 +382,9 @@ class _Session:
             raise Refused(NOT_IMPLEMENTED, "distribution-mode move: what is read of a pipe stays in it, ask for copy")
         properties = {**_filters(source.filter), **(attach.properties or {})}
         if COMMAND in properties:
+            if not self.listener.may_command(self.identity, pipe.name):
+                text = f"user {self.identity.user!r:.60} may not promote: that is for the pipe's user, and admin.act"
+                raise Refused(UNAUTHORIZED_ACCESS, text)
             try:
                 await self.listener.command(pipe.name, str(properties[COMMAND]))
             except OncewayError as error:

@@ -6,14 +6,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, start_http_server
+from aiohttp import web
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 
 from edges.pipe.log import PipeLog
 from edges.pipe.messages import number_of
+from onceway.admin_access import Pages
+from onceway.metrics import authentication_failures
 
 if TYPE_CHECKING:
     from edges.pipe.serve import StoredPipe
+    from onceway.guard import Guard
 
 PREFIX: Final = "onceway_pipe"
 
@@ -40,10 +45,11 @@ GAUGES: Final[tuple[tuple[str, str, Callable[[PipeLog], float]], ...]] = (
 
 
 class StoreCollector:
-    """Registered with a registry; called in the thread of its server, so that it only looks at plain values."""
+    """Registered with a registry, and asked with each scrape."""
 
-    def __init__(self, store: str, logs: Mapping[str, PipeLog], pipes: Mapping[str, StoredPipe]) -> None:
+    def __init__(self, store: str, logs: Mapping[str, PipeLog], pipes: Mapping[str, StoredPipe], guard: Guard) -> None:
         self._store = store
+        self._guard = guard
         self._logs = logs
         self._pipes = pipes
 
@@ -65,6 +71,8 @@ class StoreCollector:
         for name, pipe in self._pipes.items():
             pushes.add_metric([self._store, name], pipe.pushes)
         yield pushes
+        own = self._guard.authentication
+        yield authentication_failures(PREFIX, own.guesses.counts if own is not None else {}, store=self._store)
 
     def _gauge(self, name: str, text: str, values: Iterable[tuple[str, float]]) -> GaugeMetricFamily:
         family = GaugeMetricFamily(f"{PREFIX}_{name}", text, labels=["store", "pipe"])
@@ -73,19 +81,17 @@ class StoreCollector:
         return family
 
 
-def serve_metrics(collector: StoreCollector, host: str, port: int) -> Callable[[], None]:
-    """Answers at http://HOST:PORT/metrics until the result is called. OSError if it cannot be bound."""
-    registry = CollectorRegistry()
-    registry.register(collector)
-    try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        error.filename = f"{host}:{port}"
-        raise
+class StoreMetrics(Pages):
+    """Answers at /metrics, to whom `admin` of the topology file lets read."""
 
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    def __init__(self, collector: StoreCollector, guard: Guard) -> None:
+        super().__init__([guard.readers.check])
+        self._registry = CollectorRegistry()
+        self._registry.register(collector)
 
-    return stop
+    def pages(self) -> list[web.RouteDef]:
+        return [web.get("/metrics", self._answer)]
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(self._registry), headers={"Content-Type": content_type})

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from amqp10.connection import Connection
-from amqp10.errors import INTERNAL_ERROR, LINK_REDIRECT
+from amqp10.errors import INTERNAL_ERROR, LINK_REDIRECT, UNAUTHORIZED_ACCESS
 from amqp10.events import ConnectionClosed, LinkAttached, LinkDetached, Transfers
 from amqp10.outcomes import Error
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
@@ -107,7 +107,7 @@ class Reader:
         command: What the store is to do first, for a promotion.
         timeout_s: How long the first store may take to answer; later ones are tried for ever.
         tls: What is shown and asked for at amqps://; None: as the system does.
-        credentials: For routers whose URL has none; stores are shown none.
+        credentials: For routers and stores whose URL has none.
         on_wait: Told, after a second without a store, what the reader waits for, and then that it goes on.
 
     Attributes:
@@ -265,9 +265,11 @@ class Reader:
             why = "it does not have as much"
         if why is not None:
             self._reasons[str(url)] = why
+            if link.untrusted and not self._told:  # that does not pass by itself
+                self._tell()
             await link.close()
             self._raise_if_gone(link.error)
-            if link.error is not None and link.error.condition == REFUSED:
+            if link.error is not None and link.error.condition in (REFUSED, UNAUTHORIZED_ACCESS):
                 raise OncewayError(f"{url}: {link.error.description}")
             return False
         self.epoch = int(link.properties.get(EPOCH, 0))
@@ -306,19 +308,22 @@ class Reader:
         return properties
 
     async def away(self) -> dict[str, str]:
-        """The stores that do not answer at once, and why. ConnectionFailed: no router knows the pipe."""
+        """The stores that do not answer at once, and why. One that does not let this client read answers.
+        ConnectionFailed: no router knows the pipe."""
         if not self._stores:
             await self._ask_routers()
         links = [self._attachment(url, {}) for url in self._stores]
         reasons = await asyncio.gather(*(link.open(TIMER_S, credit=0) for link in links))
         for link in links:
             await link.close()
-        return {str(link.url): why for link, why in zip(links, reasons, strict=True) if why is not None}
+        return {
+            str(link.url): why
+            for link, why in zip(links, reasons, strict=True)
+            if why is not None and (link.error is None or link.error.condition != UNAUTHORIZED_ACCESS)
+        }
 
-    def _attachment(
-        self, url: RouterUrl, properties: dict[str, Any], credentials: Credentials | None = None
-    ) -> _Attachment:
-        return _Attachment(url, self.topic, self._name, properties, login_for(url, credentials), self._tls)
+    def _attachment(self, url: RouterUrl, properties: dict[str, Any]) -> _Attachment:
+        return _Attachment(url, self.topic, self._name, properties, login_for(url, self._credentials), self._tls)
 
     async def _ask_routers(self) -> None:
         """The stores of the pipe, as a router knows them."""
@@ -326,13 +331,15 @@ class Reader:
         unknown = 0
         stores: list[RouterUrl] = []
         for url in self._routers:
-            link = self._attachment(url, {}, self._credentials)
+            link = self._attachment(url, {})
             why = await link.open(ANSWER_S, credit=0)
             await link.close()
             error = link.error
             if error is not None and error.condition == LINK_REDIRECT:
                 self._stores = parse_urls([str(each) for each in (error.info or {}).get(STORES, ())])
                 return
+            if error is not None and error.condition == UNAUTHORIZED_ACCESS:
+                raise OncewayError(f"{url}: {error.description}")
             if NEXT in link.properties:
                 stores.append(url)  # it is a store
             self._reasons[str(url)] = why or "no such pipe"
@@ -362,6 +369,7 @@ class _Attachment:
         self.runs: deque[tuple[list[bytes], list[bytes]]] = deque()
         self.over: str | None = None
         self.error: Error | None = None
+        self.untrusted = False  # TLS has failed
         self.properties: dict[Any, Any] = {}
         self._topic = topic
         self._name = name
@@ -403,6 +411,7 @@ class _Attachment:
         except TimeoutError:
             return "no answer"
         except OSError as error:
+            self.untrusted = isinstance(error, ssl.SSLError)
             return why_failed(error)
         if self.over is None and credit:
             link.grant(credit)
@@ -451,12 +460,13 @@ class _Attachment:
         self._ended(None)
 
     def wire_lost(self, wire: Wire, error: Exception | None) -> None:
-        self._ended(None)
+        self.untrusted = isinstance(error, ssl.SSLError)
+        self._ended(None, "the connection was lost" if error is None else why_failed(error))
 
-    def _ended(self, error: Error | None) -> None:
+    def _ended(self, error: Error | None, lost: str = "the connection was lost") -> None:
         if self.over is None:
             self.error = error
-            self.over = "the connection was lost" if error is None else error.description or error.condition
+            self.over = lost if error is None else error.description or error.condition
         self.changes.notify()
 
     def _write(self) -> None:

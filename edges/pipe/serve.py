@@ -21,7 +21,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import onceway
 from amqp10.errors import DECODE_ERROR, DecodeError
@@ -43,11 +43,18 @@ from edges.pipe.messages import (
 from edges.pipe.reader import Reader
 from edges.store import Retention, Store, StoreFull, open_store
 from edges.store.journal import StoreJournal, cannot_go_on
+from onceway.client.credentials import Who
 from onceway.client.delivery import Batch
 from onceway.client.reports import SubscriptionGap
 from onceway.errors import DeliveryRejected, OncewayError, UsageError
+from onceway.guard import Guard
 from onceway.logs import Log, logger
 from onceway.topology.pipes import log_name, log_subscription, primary_subscription
+from onceway.values import format_host_port
+from router.policies import ANONYMOUS
+
+if TYPE_CHECKING:
+    from edges.pipe.metrics import StoreMetrics
 
 CREDIT: Final = 10_000  # deliveries that the primary may hold
 MOST: Final = 5_000  # of them in a commit
@@ -74,11 +81,13 @@ class PipePlan:
         name: The address.
         stores: Names and URLs of all its stores, the primary first.
         retention: What is older or more is dropped.
+        owner: The user as whom its stores attach.
     """
 
     name: str
     stores: tuple[tuple[str, str], ...]
     retention: Retention = KEEP_ALL
+    owner: str = ANONYMOUS
 
 
 class StoreProcess:
@@ -96,24 +105,28 @@ class StoreProcess:
         metrics: tuple[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
         credentials: onceway.Credentials | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """data: a directory, or the URL of a PostgreSQL database. metrics: where Prometheus is answered. tls,
-        credentials: as of `onceway.connect`."""
+        credentials: as of `onceway.connect`. guard: of its listener; None: everyone may read, without TLS."""
         self.name = name
         self.port = port
         self.failed: asyncio.Future[None] | None = None
         self._plans = pipes
-        self._connect = partial(onceway.connect, routers, tls=tls, credentials=credentials)
+        self._who = Who(tls=tls, credentials=credentials)
+        self._connect = partial(onceway.connect, routers, **self._who)
         self._data = data
         self._host = host
         self._log = logger("pipe", store=name)
         self._pipes: dict[str, StoredPipe] = {}
         self._logs: dict[str, PipeLog] = {}
-        self._listener = Listener(name, self._logs, self._command, self._log)
+        owners = {plan.name: plan.owner for plan in pipes}
+        self._guard = guard or Guard(name, self._log)
+        self._listener = Listener(name, self._logs, self._command, self._log, self._guard, owners)
         self._tasks: list[asyncio.Task[None]] = []
         self._store: Store | None = None
         self._metrics = metrics
-        self._stop_metrics: Callable[[], None] | None = None
+        self._pages: StoreMetrics | None = None
 
     async def start(self) -> None:
         """StoreError if the data cannot be opened, OSError if a port cannot be bound."""
@@ -122,17 +135,30 @@ class StoreProcess:
         self._say_what_is_there(store.place, await found(store))
         for plan in self._plans:
             log = self._logs[plan.name] = await open_log(store, plan.name, self.name, plan.stores[0][0], self._log)
-            self._pipes[plan.name] = StoredPipe(self.name, plan, log, self._connect, self._listener, self._log)
+            self._pipes[plan.name] = StoredPipe(
+                self.name, plan, log, self._connect, self._listener, self._log, self._who
+            )
         if self._metrics is not None:
-            from edges.pipe.metrics import StoreCollector, serve_metrics
+            from edges.pipe.metrics import StoreCollector, StoreMetrics
 
-            self._stop_metrics = serve_metrics(StoreCollector(self.name, self._logs, self._pipes), *self._metrics)
+            self._pages = StoreMetrics(StoreCollector(self.name, self._logs, self._pipes, self._guard), self._guard)
+            try:
+                await self._pages.start(self._metrics, self._guard.admin_tls)
+            except OSError as error:
+                error.filename = format_host_port(self._metrics)
+                raise
         self.port = await self._listener.start(self._host, self.port)
         for pipe in self._pipes.values():
             for work in pipe.tasks():
                 task = asyncio.create_task(work)
                 task.add_done_callback(self._done)
                 self._tasks.append(task)
+
+    def read_again(self) -> None:
+        """Follows changed users, policies and certificates of its listener."""
+        self._listener.read_again()
+        if self._pages is not None:
+            self._pages.show(self._guard.admin_tls)
 
     def _say_what_is_there(self, place: str, pipes: dict[str, tuple[int, int]]) -> None:
         known = "; ".join(
@@ -147,8 +173,8 @@ class StoreProcess:
         )
 
     async def stop(self) -> None:
-        if self._stop_metrics is not None:
-            await asyncio.to_thread(self._stop_metrics)
+        if self._pages is not None:
+            await self._pages.stop()
         await self._listener.stop()
         for task in self._tasks:
             task.cancel()
@@ -182,7 +208,14 @@ class StoredPipe:
     """One pipe at this store."""
 
     def __init__(
-        self, store: str, plan: PipePlan, log: PipeLog, connect: Connect, listener: Listener, say: Log
+        self,
+        store: str,
+        plan: PipePlan,
+        log: PipeLog,
+        connect: Connect,
+        listener: Listener,
+        say: Log,
+        who: Who | None = None,
     ) -> None:
         self.pushes = 0  # that this process has given a position
         self._publishing_since: float | None = None
@@ -190,6 +223,7 @@ class StoredPipe:
         self._plan = plan
         self._log = log
         self._connect_to = connect
+        self._who = who or Who()
         self._listener = listener
         self._say = say
         self._several = len(plan.stores) > 1
@@ -464,7 +498,7 @@ class StoredPipe:
     async def _fill(self, before: int, stores: list[str]) -> None:
         """Reads what is missing before this position from one of these stores."""
         log = self._log
-        reader = Reader(self._plan.name, stores=stores, start=log.next, entries=before, timeout_s=FILL_S)
+        reader = Reader(self._plan.name, stores=stores, start=log.next, entries=before, timeout_s=FILL_S, **self._who)
         reader.epoch = log.state.epoch  # a store that knows less may have parted, too
         async with AsyncExitStack() as stack:
             await self._unless_fenced(stack.enter_async_context(reader))

@@ -19,6 +19,9 @@ from router.names import GUARANTEES
 
 if TYPE_CHECKING:
     from onceway import Connection, Credentials
+    from onceway.guard import Guard
+    from onceway.logs import Log
+    from onceway.topology import Topology
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,6 +102,29 @@ password_option: Final = click.option(
 )
 
 
+_TLS: Final = (
+    file_option("--ca", "TLS: who may have signed the server's certificate. Default: the system's."),
+    file_option("--certificate", "TLS: what this client shows. Default: none."),
+    file_option("--key", "TLS: the key of --certificate. Default: it is in the same file."),
+)
+
+
+def tls_options(function: F) -> F:
+    """Gives a command the options for TLS to something that has no URL; it gets a context, or None, as `tls`."""
+
+    @wraps(function)
+    def command(*arguments: Any, **options: Any) -> Any:
+        import onceway
+
+        files = [options.pop(name) for name in ("ca", "certificate", "key")]
+        wanted = options.pop("with_tls") or any(files)
+        return function(*arguments, tls=onceway.tls_context(*files) if wanted else None, **options)
+
+    for option in reversed((*_TLS, click.option("--with-tls", is_flag=True, help="TLS, as with any of these."))):
+        command = option(command)
+    return command  # type: ignore[return-value]
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """What `access_options` say: where the routers are, and who this is there."""
@@ -149,9 +175,7 @@ def access_options(function: F, urls: Callable[[F], F] = url_option) -> F:
     for option in reversed(
         [
             urls,
-            file_option("--ca", "TLS: who may have signed the router's certificate. Default: the system's."),
-            file_option("--certificate", "TLS: what this client shows. Default: none."),
-            file_option("--key", "TLS: the key of --certificate. Default: it is in the same file."),
+            *_TLS,
             user_option,
             password_option,
             file_option(
@@ -164,6 +188,64 @@ def access_options(function: F, urls: Callable[[F], F] = url_option) -> F:
                 help="The only SASL mechanism to use, such as PLAIN or EXTERNAL. Default: the best that is offered.",
             ),
         ]
+    ):
+        command = option(command)
+    return command  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Guarding:
+    """What `guard_options` say: who may come in at the listener of an edge."""
+
+    topology: str | None = None
+    tls: str = ""
+    without_tls: bool = False
+
+    @property
+    def given(self) -> bool:
+        return self != Guarding()
+
+    def check(self, listen: tuple[str, int]) -> None:
+        """UsageError where strangers could read and change all, and nobody has said that they may."""
+        from onceway.errors import UsageError
+        from onceway.values import is_loopback
+
+        if self.tls and self.topology is None:
+            raise UsageError("--tls without --topology: name the file that has the profile")
+        if not self.tls and not self.without_tls and not is_loopback(listen[0]):
+            text = f"--listen {listen[0]}: whoever reaches it could read and change what passes"
+            raise UsageError(f"{text}; give --topology and --tls (docs/security.md), or --without-tls")
+
+    def guard(self, name: str, log: Log) -> Guard:
+        """UsageError or ConfigError if a file cannot be used."""
+        from onceway.errors import UsageError
+        from onceway.guard import Guard
+
+        def profile(topology: Topology) -> str:
+            if self.tls and self.tls not in topology.tls:
+                raise UsageError(f"--tls {self.tls}: {self.topology} has no such profile under tls")
+            return self.tls
+
+        return Guard(name, log, self.topology, profile)
+
+
+def guard_options(function: F) -> F:
+    """Gives a command that listens for clients of an edge the options for who may come in; it gets them as
+    `guarding`."""
+
+    @wraps(function)
+    def command(*arguments: Any, **options: Any) -> Any:
+        guarding = Guarding(**{each.name: options.pop(each.name) for each in fields(Guarding)})
+        return function(*arguments, guarding=guarding, **options)
+
+    for option in (
+        click.option("--without-tls", is_flag=True, help="Listen beyond this machine without TLS."),
+        click.option("--tls", default="", help="The profile of --topology that the listener has."),
+        click.option(
+            "--topology",
+            type=click.Path(dir_okay=False),
+            help="Users, policies, limits and TLS profiles of this file hold for clients. Default: everyone comes in.",
+        ),
     ):
         command = option(command)
     return command  # type: ignore[return-value]

@@ -6,17 +6,18 @@ password in plain text is sent only through TLS, to this machine, or where the a
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypedDict
 
 from amqp10.errors import EncodeError
 from amqp10.sasl import Anonymous, Bearer, ClientChoice, ClientMechanism, External, Plain
 from amqp10.scram import HASHES, PLUS, Scram
 from onceway.client.urls import RouterUrl
 from onceway.errors import UsageError
+from onceway.values import is_loopback
 
 NONCE_BYTES: Final = 18
 PLAIN: Final = "PLAIN"
@@ -61,6 +62,13 @@ class Credentials:
             raise UsageError("credentials need user and password, a token, or the mechanism EXTERNAL")
 
 
+class Who(TypedDict, total=False):
+    """What routers and stores are shown, as of `onceway.connect`."""
+
+    tls: ssl.SSLContext | None
+    credentials: Credentials | None
+
+
 class Login:
     """Makes what each connection of a client needs. None: the client says that it is anonymous."""
 
@@ -78,7 +86,7 @@ class Login:
         """
         if self.credentials is None:
             return Anonymous()
-        plain = secure or _is_this_machine(host)
+        plain = secure or is_loopback(host)
         key = plain, end_point
         if key not in self._made:
             self._made.clear()  # one router's certificate after the other
@@ -118,12 +126,3 @@ def _choice(credentials: Credentials, plain: bool, end_point: bytes | None) -> C
 
 def _nonce() -> str:
     return secrets.token_urlsafe(NONCE_BYTES)
-
-
-def _is_this_machine(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

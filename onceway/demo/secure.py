@@ -74,7 +74,12 @@ class Secure:
         profile = {"certificate": str(self.directory / "${router}.pem"), "ca": str(self.ca)}
         mutual = self.mode == "mutual"
         routers = {
-            name: {**place, "amqp": f"127.0.0.1:{port}", "amqps": place["amqp"], "tls": "clients"}
+            name: {
+                **{"mqtts" if key == "mqtt" else key: at for key, at in place.items()},
+                "amqp": f"127.0.0.1:{port}",
+                "amqps": place["amqp"],
+                "tls": "clients",
+            }
             for (name, place), port in zip(document["routers"].items(), ports, strict=True)
         }
         with_tls: dict[str, Any] = {
@@ -84,7 +89,7 @@ class Secure:
             "routers": routers,
         }
         if mutual:
-            with_tls["sasl"] = {"users": str(self.directory / "users.json")}
+            with_tls["sasl"] = {"users": str(self.directory / "users.json"), "certificates": [{"from": "common_name"}]}
             everyone = {"users": list(self.clients), "send": [self.address], "receive": [self.address]}
             with_tls["policies"] = [everyone]
             if "addresses" in document:

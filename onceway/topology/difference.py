@@ -85,6 +85,7 @@ WHEN: Final[dict[str, dict[str, str]]] = {
         "stores": NOW,
         "store_data": NOW,
         "store_metrics": NOW,
+        "store_tls": NOW,
         "retention": NOW,
         "user": NOW,
     },

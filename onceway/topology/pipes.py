@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from onceway.client.urls import has_password
 from onceway.topology.document import Bounds, Entry, Form, Item, read_quantity
+from onceway.topology.tls import TlsProfile, read_profile_name
 from onceway.values import format_host_port, read_host_port, read_name
 from router.config import AddressConfig
 from router.policies import NOBODY, owned
@@ -51,10 +52,12 @@ def log_address(pipe: AddressConfig) -> AddressConfig:
     )
 
 
-def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item) -> dict[str, Any]:
+def read_pipe(
+    values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item, profiles: Mapping[str, TlsProfile]
+) -> dict[str, Any]:
     """What an address of type pipe has beside its timeouts; nothing for a topic."""
     if values.get("type") != "pipe":
-        for key in ("stores", "store_data", "store_metrics", "retention", "user"):
+        for key in ("stores", "store_data", "store_metrics", "store_tls", "retention", "user"):
             if key in fields:
                 fields[key].problem(f"{key} of a topic", "write type: pipe, or leave the line out")
         return {}
@@ -84,6 +87,7 @@ def read_pipe(values: Mapping[str, Any], fields: Mapping[str, Entry], item: Item
         "stores": stores,
         "store_data": _store_data(fields, names),
         "store_metrics": metrics,
+        "store_tls": read_profile_name(fields.get("store_tls"), profiles),
         **_retention(fields),
         "guarantee": "exactly-once",
         "no_subscribers": "hold",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 from onceway.topology.admin import read_admin
@@ -75,6 +76,7 @@ ADDRESS_KEYS: Final = (
     "stores",
     "store_data",
     "store_metrics",
+    "store_tls",
     "retention",
     "user",
 )
@@ -130,7 +132,7 @@ def read_topology(root: Item, problems: Problems) -> Topology | None:
     listener_limits = _read_listener_limits(top.get("routers"), trial, limits)
     sign_of_life_s = longest_sign_of_life_s(trial, [limits, *listener_limits.values(), *(one for _, one in users)])
     defaults = AddressConfig(**address_settings)
-    addresses = read_addresses(top.get("addresses"), address_settings, sign_of_life_s)
+    addresses = read_addresses(top.get("addresses"), address_settings, sign_of_life_s, tls)
     if "addresses" in top and sasl is not None and ANONYMOUS not in sasl.mechanisms:
         check_owners(addresses, top["addresses"])
     if not any(address.match == "*" for address in addresses):
@@ -203,13 +205,16 @@ def read_settings(entry: Entry | None) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def read_addresses(
-    entry: Entry | None, defaults: dict[str, Any], sign_of_life_s: float = 0.0
+    entry: Entry | None,
+    defaults: dict[str, Any],
+    sign_of_life_s: float = 0.0,
+    tls: Mapping[str, TlsProfile] = MappingProxyType({}),
 ) -> tuple[AddressConfig, ...]:
     addresses: list[AddressConfig] = []
     if entry is None:
         return ()
     for item in entry.items("a list of addresses, each with match") or []:
-        address = _read_address(item, defaults, sign_of_life_s)
+        address = _read_address(item, defaults, sign_of_life_s, tls)
         if address is None:
             continue
         for i, earlier in enumerate(addresses):
@@ -227,7 +232,9 @@ def read_addresses(
     return tuple(addresses)
 
 
-def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -> AddressConfig | None:
+def _read_address(
+    item: Item, defaults: dict[str, Any], sign_of_life_s: float, tls: Mapping[str, TlsProfile]
+) -> AddressConfig | None:
     fields = item.fields(ADDRESS_KEYS, "a mapping such as {match: orders}", required=("match",))
     if fields is None:
         return None
@@ -259,7 +266,7 @@ def _read_address(item: Item, defaults: dict[str, Any], sign_of_life_s: float) -
         values["other_subscriptions"] = cast(OtherSubscriptions, choice)
     if values.get("match") is None:
         return None
-    values.update(read_pipe(values, fields, item))
+    values.update(read_pipe(values, fields, item, tls))
     if values.get("type") == "queue":
         _check_queue(values, fields)
     elif values.get("priority"):

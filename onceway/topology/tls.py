@@ -6,7 +6,6 @@ written, so that files that say the same compare equal wherever they are; `TlsPr
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from onceway.topology.document import Entry, Item, suggest
-from onceway.values import format_host_port
+from onceway.values import format_host_port, is_loopback
 
 TLS_KEYS: Final = ("certificate", "key", "names", "ca", "clients", "revoked", "minimum", "ciphers")
 PAIR_KEYS: Final = ("certificate", "key")
@@ -173,7 +172,7 @@ def check_trunks_stay(item: Item, listeners: Mapping[str, tuple[str, int]]) -> N
         item: The links.
         listeners: Where the routers that have links take neighbours, without TLS.
     """
-    found = [f"{name} ({format_host_port(at)})" for name, at in listeners.items() if not _is_loopback(at[0])]
+    found = [f"{name} ({format_host_port(at)})" for name, at in listeners.items() if not is_loopback(at[0])]
     if found:
         item.problems.add(
             item.line,
@@ -182,10 +181,3 @@ def check_trunks_stay(item: Item, listeners: Mapping[str, tuple[str, int]]) -> N
             f"be a router: {', '.join(found)}",
             "add trunks: {tls: PROFILE} (docs/security.md), or trunks: {tls: off} where the network is yours alone",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"

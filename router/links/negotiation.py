@@ -100,7 +100,7 @@ class Redirected(RemoteProtocolError):
             Symbol("network-host"): host,
             Symbol("port"): UInt(port),
             Symbol("address"): pipe.match,
-            Symbol(names.STORES): [f"{host}:{port}" for _, host, port in pipe.stores],
+            Symbol(names.STORES): [url.removeprefix("amqp://") for url in pipe.store_urls.values()],
         }
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from edges.bus.metrics import BusMetrics
 from edges.pipe.metrics import StoreCollector
+from onceway.guard import Guard
+from onceway.logs import logger
 from onceway.metrics import Metrics
 from onceway.overview import Measured
 from onceway.spark.source.service import LogCollector
@@ -46,7 +48,7 @@ def test_the_page_of_the_event_bus_names_every_metric_of_it() -> None:
 
 
 def pipe_metric_names() -> set[str]:
-    families = list(StoreCollector("s", {}, {}).collect())
+    families = list(StoreCollector("s", {}, {}, Guard("s", logger("pipe"))).collect())
     return {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
 
 

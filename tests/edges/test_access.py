@@ -18,6 +18,7 @@ def test_commands_of_edges_log_in_through_tls(tmp_path: Path) -> None:
     path = guarded.network.topology_path
     document = yaml.safe_load(path.read_text())
     document["addresses"] = [{"match": "jobs", "type": "pipe", "user": "alice", "stores": {"s": free_port()}}]
+    document["addresses"][0]["store_tls"] = "outside"
     document["mqtt"] = {"topics": {"#": "t"}, "retained": {"address": "kept", "stores": ["r"], "user": "alice"}}
     document["routers"]["a"]["mqtt"] = free_port()
     path.write_text(yaml.safe_dump(document, sort_keys=False))

@@ -23,18 +23,21 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from chaos.judge.history import Writer
-from chaos.live.clients.options import body, read_body, say
+from chaos.live.clients.options import body, read_body, say, shown
 from chaos.live.ports import free_port
 from onceway.loop import run as run_loop
 from onceway.parent import die_with
 
 if TYPE_CHECKING:
     from edges.queue import Member
+    from onceway.guard import Guard
 
 QUIET_S: Final = 2.0
 LOOK_S: Final = 0.01
 MEMBERS: Final = 3  # of a shared queue, in a process that dequeues: each has another router first
 WITHIN_S: Final = 60.0
+ROUTER: Final = "a"  # whose certificate edges show: it names this machine, too
+PROFILE: Final = "clients"
 _BUS_KEY: Final = "chaos"
 
 Put = Callable[[int], Awaitable[Awaitable[None]]]
@@ -110,6 +113,18 @@ async def _until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(LOOK_S)
 
 
+def _topology(args: SimpleNamespace) -> str:
+    return str(Path(args.history).parent / "topology.yaml")
+
+
+def _guard(args: SimpleNamespace) -> Guard | None:
+    """Of an edge's listener: as a router's."""
+    from onceway.guard import Guard
+    from onceway.logs import logger
+
+    return Guard(ROUTER, logger("metadata"), _topology(args), lambda _: PROFILE) if args.ca else None
+
+
 # -- subscriptions by metadata
 
 
@@ -119,11 +134,12 @@ async def _publish_metadata(args: SimpleNamespace) -> AsyncIterator[Put]:
     from edges.metadata.client import Client, Message
     from edges.metadata.serve import Edge
 
-    edge = Edge(args.urls, args.address, args.name, port=0)
+    edge = Edge(args.urls, args.address, args.name, port=0, guard=_guard(args), **shown(args))
     await edge.start()
     uuid, heard = str(uuid4()), -1
     try:
-        async with Client(f"127.0.0.1:{edge.port}") as client, Client(f"127.0.0.1:{edge.port}") as own:
+        at, tls = f"127.0.0.1:{edge.port}", shown(args)["tls"]
+        async with Client(at, tls) as client, Client(at, tls) as own:
 
             async def listen() -> None:
                 nonlocal heard
@@ -147,11 +163,11 @@ async def _watch_metadata(args: SimpleNamespace, got: Got, ready: Callable[[], N
     from edges.metadata.client import Change, Client
     from edges.metadata.serve import Edge
 
-    edge = Edge(args.urls, args.address, args.name, port=0)
+    edge = Edge(args.urls, args.address, args.name, port=0, guard=_guard(args), **shown(args))
     await edge.start()
     there: set[str] | None = None
     try:
-        async with Client(f"127.0.0.1:{edge.port}") as client:
+        async with Client(f"127.0.0.1:{edge.port}", shown(args)["tls"]) as client:
             async for event in client.watch("has Publisher"):
                 if isinstance(event, Change):
                     if there is None:
@@ -173,7 +189,7 @@ async def _watch_metadata(args: SimpleNamespace, got: Got, ready: Callable[[], N
 async def _write_samples(args: SimpleNamespace) -> AsyncIterator[Put]:
     from edges.caches import Writer as SampleWriter
 
-    async with SampleWriter(args.urls, args.address, args.name) as writer:
+    async with SampleWriter(args.urls, args.address, args.name, **shown(args)) as writer:
 
         async def put(number: int) -> Awaitable[None]:
             await writer.write(args.name, body(args.name, number, args.size))
@@ -185,7 +201,7 @@ async def _write_samples(args: SimpleNamespace) -> AsyncIterator[Put]:
 async def _take_samples(args: SimpleNamespace, got: Got, ready: Callable[[], None]) -> None:
     from edges.caches import Reader
 
-    async with Reader(args.urls, args.address, args.name, depth=None) as reader:
+    async with Reader(args.urls, args.address, args.name, depth=None, **shown(args)) as reader:
         ready()
         while True:
             await reader.wait()
@@ -205,7 +221,7 @@ def _member(args: SimpleNamespace, name: str, turn: int = 0) -> Member:
     directory = Path(f"{args.journal}.queue")
     directory.mkdir(exist_ok=True)
     members = [*args.publishers, *(f"{each}-{number}" for each in args.subscribers for number in range(MEMBERS))]
-    return Member(urls[turn:] + urls[:turn], args.address, name, members, directory=directory)
+    return Member(urls[turn:] + urls[:turn], args.address, name, members, directory=directory, **shown(args))
 
 
 @asynccontextmanager
@@ -241,7 +257,10 @@ async def _dequeue(args: SimpleNamespace, got: Got, ready: Callable[[], None]) -
 
 @asynccontextmanager
 async def _process(args: SimpleNamespace, *words: str) -> AsyncIterator[None]:
-    """`onceway WORDS`, which dies with us."""
+    """`onceway WORDS`, with what we show to routers, which dies with us."""
+    files = {"--ca": args.ca, "--certificate": args.certificate, "--password-file": args.password_file}
+    words += tuple(word for name, file in files.items() if file is not None for word in (name, file))
+    words += ("--user", args.name) if args.password_file is not None else ()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "onceway", *words),
         stdin=asyncio.subprocess.DEVNULL,
@@ -261,8 +280,10 @@ async def _pull(args: SimpleNamespace, got: Got, ready: Callable[[], None]) -> N
     from edges.pipe import Reader
 
     at, data = f"127.0.0.1:{free_port()}", f"{args.journal}.store"
-    serve = ("pipe", "serve", args.address, "--url", args.urls, "--data", data, "--listen", at)
-    async with _process(args, *serve), Reader(args.address, stores=f"amqp://{at}", timeout_s=WITHIN_S) as reader:
+    scheme, secure = ("amqps", ("--topology", _topology(args), "--tls", PROFILE)) if args.ca else ("amqp", ())
+    serve = ("pipe", "serve", args.address, "--url", args.urls, "--data", data, "--listen", at, *secure)
+    reading = Reader(args.address, stores=f"{scheme}://{at}", timeout_s=WITHIN_S, **shown(args))
+    async with _process(args, *serve), reading as reader:
         ready()
         async for batch in reader.batches():
             for each in batch:
@@ -307,7 +328,18 @@ async def _be_called_back(args: SimpleNamespace, got: Got, ready: Callable[[], N
     await runner.setup()
     host, port = here.split(":")
     await web.TCPSite(runner, host, int(port)).start()
-    serve = ("bus", "serve", "--url", args.urls, "--data", f"{args.journal}.bus", "--listen", at)
+    serve = (
+        "bus",
+        "serve",
+        "--url",
+        args.urls,
+        "--data",
+        f"{args.journal}.bus",
+        "--listen",
+        at,
+        "--address",
+        f"{args.address}/bus",
+    )
     async with _process(args, *serve, "--plain-http", "--http-callbacks"), aiohttp.ClientSession(f"http://{at}") as bus:
 
         async def ask(method: str, path: str, user: str, **json_body: Any) -> Any:
@@ -362,6 +394,10 @@ class _Roamer:
         client.on_message = self._came
         client.on_publish = self._published
         client.on_disconnect = self._lost
+        if args.ca is not None:
+            client.tls_set(args.ca, args.certificate, args.certificate)
+        if args.password_file is not None:
+            client.username_pw_set(args.name, Path(args.password_file).read_text().strip())
         client.connect("127.0.0.1", self._ports[0])
         client.loop_start()
         self.client = client

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import onceway
+from onceway.client.credentials import Who
 
 LINK = "chaos"  # the name of every client's link
 DEFAULTS: dict[str, Any] = {
@@ -25,6 +29,15 @@ def parse(what: str, options: str) -> SimpleNamespace:
     """what: publish or subscribe; options: a JSON object with urls ("amqp://h:p,amqp://h:p", tried in this order),
     name (container-id; goes into every body), history (the file to append to), and what differs from `DEFAULTS`."""
     return SimpleNamespace(what=what, **{**DEFAULTS, **json.loads(options)})
+
+
+def shown(args: SimpleNamespace) -> Who:
+    """What a client of ours shows to routers and edges."""
+    password = None if args.password_file is None else Path(args.password_file).read_text().strip()
+    return {
+        "tls": None if args.ca is None else onceway.tls_context(args.ca, args.certificate),
+        "credentials": None if password is None else onceway.Credentials(args.name, password),
+    }
 
 
 def body(publisher: str, number: int, size: int) -> bytes:

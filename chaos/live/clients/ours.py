@@ -7,13 +7,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 
 import onceway
 from chaos.judge.history import Writer
 from chaos.live.clients.in_hand import InHand, ReadingJournal, without_outcome
-from chaos.live.clients.options import LINK, body, read_body, say
+from chaos.live.clients.options import LINK, body, read_body, say, shown
 from onceway.client.delivery import Batch
 from onceway.client.publications import Publication
 from onceway.client.reports import LinkAttached, Report
@@ -52,7 +51,6 @@ def _connect(
         elif isinstance(event, onceway.RouterLost):
             history.write("note", text=f"lost {event.url}: {event.reason}; next in {event.retry_in_s:.3f} s", **who)
 
-    password = None if args.password_file is None else Path(args.password_file).read_text().strip()
     return onceway.connect(
         args.urls,
         container=args.name,
@@ -60,8 +58,7 @@ def _connect(
         ordered=True,
         connect_timeout_s=None,
         on_report=report,
-        tls=None if args.ca is None else onceway.tls_context(args.ca, args.certificate),
-        credentials=None if password is None else onceway.Credentials(args.name, password),
+        **shown(args),
     )
 
 
