@@ -1,4 +1,4 @@
-"""Stores of one pipe die, are cut off and are promoted at random: their logs stay one log.
+"""Stores of one pipe die, are cut off, full, and promoted at random: their logs stay one log.
 
 The stores are real, with their listeners; the network between them is played: it delivers until an outcome is known.
 """
@@ -22,7 +22,8 @@ from edges.pipe.log import PipeLog, open_log
 from edges.pipe.messages import CONTROL, RESET, decode_entry, read_control
 from edges.pipe.promote import promote
 from edges.pipe.serve import PipePlan, StoredPipe
-from edges.store import Retention, Store, open_store
+from edges.store import Batch as StoreBatch
+from edges.store import Committed, Retention, Store, StoreFull, open_store
 from onceway.client.bodies import decode_body, encode_body
 from onceway.client.signals import Changes
 from onceway.errors import DeliveryRejected, OncewayError
@@ -30,6 +31,7 @@ from onceway.logs import logger
 
 LOG = logger("pipe")
 STORES = ("s", "t", "u")
+FULL = 0.1  # of all commits are refused
 
 
 class Publication:
@@ -180,6 +182,7 @@ async def connected(connection: Connection) -> Connection:
 class World:
     def __init__(self, directory: Path, seed: int, retention: Retention) -> None:
         self.rng = random.Random(seed)
+        self.disks = random.Random(seed)
         self.directory = directory
         self.ports = {name: free_port() for name in STORES}
         places = tuple((name, f"amqp://127.0.0.1:{port}") for name, port in self.ports.items())
@@ -196,6 +199,14 @@ class World:
 
     async def start(self, name: str) -> None:
         store = open_store(str(self.directory / name))
+        commit = store.commit
+
+        def commit_if_there_is_room(batch: StoreBatch, **options: Any) -> Awaitable[Committed]:
+            if self.disks.random() < FULL:
+                raise StoreFull("the disk is full")
+            return commit(batch, **options)
+
+        store.commit = commit_if_there_is_room  # type: ignore[method-assign]
         log = await open_log(store, "jobs", name, STORES[0], LOG)
         process = self.running[name] = Process(self, name, store, log)
         await process.listener.start("127.0.0.1", self.ports[name])
@@ -319,6 +330,8 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("edges.pipe.serve.FILL_S", 0.2)
     monkeypatch.setattr("edges.pipe.serve.DROP_EVERY_S", 0.01)
     monkeypatch.setattr("edges.pipe.promote.ANSWER_S", 0.2)
+    for module in ("log", "serve"):
+        monkeypatch.setattr(f"edges.pipe.{module}.FULL_RETRY_S", 0.01)
 
 
 @pytest.mark.parametrize("seed", range(6))
