@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from edges.queue.member import Member
 
 Job = Callable[["Member"], Awaitable[int]]
+SAID_S: Final = 2.0  # within which members that are there have said so, once each second
 
 
 @click.group("queue", context_settings={"help_option_names": ["-h", "--help"]})
@@ -32,7 +34,7 @@ def _member(function: Callable[..., Any]) -> Callable[..., Any]:
                 "--data",
                 type=click.Path(exists=True, file_okay=False, path_type=Path),
                 required=True,
-                help="The directory where this member keeps what must survive it.",
+                help="The directory, which is there, where this member keeps what must survive it.",
             ),
             access_options,
             click.option(
@@ -113,6 +115,8 @@ def members_command(**options: Any) -> None:
     """Print the members that are there, the leader first."""
 
     async def members(member: Member) -> int:
+        with suppress(TimeoutError):
+            await member.wait_for_view_size(len(options["names"].split(",")), SAID_S)
         write_out("".join(f"{name}\n" for name in member.view))
         return 0
 

@@ -16,13 +16,14 @@ from tests.running import module
 
 def test_an_element_goes_in_and_comes_out_once(tmp_path: Path) -> None:
     network = LiveNetwork(tmp_path / "network")
-    group = ("jobs", "--members", "x,y", "--data", str(tmp_path), "--url", network.urls())
+    group = ("jobs", "--members", "x,y,z", "--data", str(tmp_path), "--url", network.urls())
     try:
         network.start()
-        with module("onceway", "queue", "serve", *group, "--name", "x"):
+        serve = ("onceway", "queue", "serve", *group, "--name")
+        with module(*serve, "x"), module(*serve, "z"):
             assert onceway("queue", "enqueue", *group, "--name", "y", "one element").returncode == 0
             assert onceway("queue", "length", *group, "--name", "y").stdout == "1\n"
-            assert onceway("queue", "members", *group, "--name", "y").stdout == "x\ny\n"
+            assert onceway("queue", "members", *group, "--name", "y").stdout == "x\ny\nz\n"
             taken = onceway("queue", "dequeue", *group, "--name", "y")
             assert (taken.returncode, taken.stdout) == (0, "one element\n")
             taken = onceway("queue", "dequeue", *group, "--name", "y")
