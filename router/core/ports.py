@@ -190,14 +190,18 @@ class KeptMapPort(Protocol):
         """As for a SubscriberPort."""
 
 
+Unwanted = tuple[int, int, Outcome]
+"""From an index to the one behind the last, and what counts as its outcome for each: ACCEPTED or REJECTED."""
+
+
 class Selection(Protocol):
     """What a subscription gets of an address, by its filters and the size that it can take (protocol 6.4.5, 6.4.7)."""
 
     most_bytes: int  # 0: any size
 
-    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[tuple[int, Outcome]]:
-        """Returns the indexes of those that it does not get, ascending, and what counts as its outcome for each:
-        ACCEPTED or REJECTED. The same message has the same answer for as long as the subscription is attached."""
+    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
+        """Returns the indexes of those that it does not get, ascending. The same message has the same answer for as
+        long as the subscription is attached."""
 
 
 class BrowserPort(Protocol):

@@ -37,13 +37,14 @@ class Selecting:
             for run, first, last in log.runs.pieces(low, high):
                 begin = run.start + first
                 payloads = [payload or b"" for payload in log.segments.payloads(begin, run.start + last)]
-                for i, outcome in self.selection.unwanted(payloads, run.message_format):
+                for i, j, outcome in self.selection.unwanted(payloads, run.message_format):
                     if outcome is Outcome.REJECTED:
-                        log.rejected[begin + i] = log.rejected.get(begin + i, 0) + 1
+                        for position in range(begin + i, begin + j):
+                            log.rejected[position] = log.rejected.get(position, 0) + 1
                     if unwanted and unwanted[-1][1] == begin + i:
-                        unwanted[-1] = (unwanted[-1][0], begin + i + 1)
+                        unwanted[-1] = (unwanted[-1][0], begin + j)
                     else:
-                        unwanted.append((begin + i, begin + i + 1))
+                        unwanted.append((begin + i, begin + j))
         released = [each for start, stop in unwanted for each in subscriber.owes.remove(start, stop)]
         if released:
             subscriber.deliveries.release_tokens(released, subscriber)
@@ -51,15 +52,23 @@ class Selecting:
     def outcome_of(self, payload: bytes, message_format: int) -> Outcome | None:
         """Returns what counts as the outcome of a message that it does not get; None where it gets it."""
         unwanted = self.selection.unwanted([payload], message_format)
-        return unwanted[0][1] if unwanted else None
+        return unwanted[0][2] if unwanted else None
 
     def wanted(self, tags: list[bytes], payloads: list[bytes], message_format: int) -> tuple[list[bytes], list[bytes]]:
         """Returns the tags and payloads of those that it gets."""
-        unwanted = {i for i, _ in self.selection.unwanted(payloads, message_format)}
-        if not unwanted:
-            return tags, payloads
-        kept = [i for i in range(len(tags)) if i not in unwanted]
+        kept = wanted_of(self.selection, payloads, message_format)
         return [tags[i] for i in kept], [payloads[i] for i in kept]
+
+
+def wanted_of(selection: Selection, payloads: list[bytes], message_format: int) -> list[int]:
+    """Returns the indexes of those that the selection lets through."""
+    kept: list[int] = []
+    end = 0
+    for start, stop, _ in selection.unwanted(payloads, message_format):
+        kept += range(end, start)
+        end = stop
+    kept += range(end, len(payloads))
+    return kept
 
 
 def accept_expired(subscriber: Subscriber, start: int, stop: int, message_format: int) -> int:

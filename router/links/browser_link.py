@@ -8,6 +8,7 @@ from dataclasses import replace
 from amqp10.events import Dispositions, LinkFlow
 from amqp10.performatives import SND_SETTLED
 from router.core.ports import SubscriberAnswer, Term
+from router.core.selecting import wanted_of
 from router.links.negotiation import COPY, answer_properties, answer_source
 from router.links.subscriber_link import Loss, SubscriberLink
 
@@ -41,8 +42,8 @@ class BrowserLink(SubscriberLink):
 
     def show(self, tags: list[bytes], payloads: list[bytes], message_format: int) -> None:
         selection = self.attach.selection
-        unwanted = {i for i, _ in selection.unwanted(payloads, message_format)} if selection is not None else ()
-        wanted = [i for i in range(len(tags)) if i not in unwanted]
+        every = list(range(len(tags)))
+        wanted = every if selection is None else wanted_of(selection, payloads, message_format)
         if wanted:
             self._waiting.append(([tags[i] for i in wanted], [payloads[i] for i in wanted], message_format))
         self.send_waiting()

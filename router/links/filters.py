@@ -17,7 +17,7 @@ from amqp10.errors import INVALID_FIELD, DecodeError, RemoteProtocolError
 from amqp10.sections import APPLICATION_PROPERTIES, FOOTER, REMEMBERED, Glance
 from amqp10.types import Described, Symbol, ULong
 from router import names
-from router.core.ports import Outcome
+from router.core.ports import Outcome, Unwanted
 
 Wants = Callable[[Glance], bool]
 
@@ -59,15 +59,15 @@ class Selection:
         self._wants = wants
         self.most_bytes = most_bytes
 
-    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[tuple[int, Outcome]]:
-        found: list[tuple[int, Outcome]] = []
+    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
+        found: list[Unwanted] = []
         most, wants = self.most_bytes, self._wants
         if message_format or not wants:
             if most and max(map(len, payloads), default=0) > most:
-                found = [(i, Outcome.REJECTED) for i, payload in enumerate(payloads) if len(payload) > most]
+                found = [(i, i + 1, Outcome.REJECTED) for i, payload in enumerate(payloads) if len(payload) > most]
             return found
         if isinstance(wants[0], _Partition) and len(wants) == 1 and not most:
-            return [(i, Outcome.ACCEPTED) for i in wants[0].others(payloads)]
+            return wants[0].others(payloads)
         for i, payload in enumerate(payloads):
             glance = Glance(payload)
             try:
@@ -75,9 +75,9 @@ class Selection:
             except DecodeError:
                 wanted = False
             if not wanted:
-                found.append((i, Outcome.ACCEPTED))
+                found.append((i, i + 1, Outcome.ACCEPTED))
             elif most and len(payload) > most:
-                found.append((i, Outcome.REJECTED))
+                found.append((i, i + 1, Outcome.REJECTED))
         return found
 
 
@@ -260,17 +260,22 @@ class _Partition:
     def __call__(self, glance: Glance) -> bool:
         return partition_of(glance, self.total) == self.index
 
-    def others(self, payloads: Sequence[bytes]) -> list[int]:
+    def others(self, payloads: Sequence[bytes]) -> list[Unwanted]:
         """Which of these are not in it. Often all begin alike, and so are judged alike."""
-        found: list[int] = []
-        head, has = b"", False
-        n = 0
+        found: list[Unwanted] = []
+        head, n, has, first = b"", 0, True, 0
         for i, payload in enumerate(payloads):
-            if not n or not payload.startswith(head) or payload[n : n + 3] not in _BEHIND_A_HEAD:
-                head, has = self._judge(payload)
-                n = len(head)
-            if not has:
-                found.append(i)
+            if n and payload.startswith(head) and payload[n : n + 3] in _BEHIND_A_HEAD:
+                continue
+            had = has
+            head, has = self._judge(payload)
+            n = len(head)
+            if had and not has:
+                first = i
+            elif has and not had:
+                found.append((first, i, Outcome.ACCEPTED))
+        if not has:
+            found.append((first, len(payloads), Outcome.ACCEPTED))
         return found
 
     def _judge(self, payload: bytes) -> tuple[bytes, bool]:

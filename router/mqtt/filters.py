@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mqtt import Subscription, matches
 from mqtt.topics import is_shared
-from router.core.ports import Outcome
+from router.core.ports import Outcome, Unwanted
 from router.mqtt.conversion import Unfit
 
 if TYPE_CHECKING:
@@ -112,14 +112,14 @@ class Wanted:
         self._address = address
         self.most_bytes = 0
 
-    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[tuple[int, Outcome]]:
+    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         """Implements `Selection`. What MQTT has no form for counts as rejected."""
         read, match, address = self._messages.read, self._filters.match, self._address
-        found: list[tuple[int, Outcome]] = []
+        found: list[Unwanted] = []
         for i, payload in enumerate(payloads):
             message = read(payload, message_format, address)
             if isinstance(message, Unfit):
-                found.append((i, Outcome.REJECTED))
+                found.append((i, i + 1, Outcome.REJECTED))
             elif match(message.publish.topic, False) is None:
-                found.append((i, Outcome.ACCEPTED))
+                found.append((i, i + 1, Outcome.ACCEPTED))
         return found

@@ -13,7 +13,7 @@ from amqp10.sections import Data, Message
 from amqp10.sender import SenderLink
 from router.config import RouterConfig
 from router.core.large import STREAM_IDLE_S
-from router.core.ports import MapState, Outcome
+from router.core.ports import MapState, Outcome, Unwanted
 from tests.router.harness import Mesh, undecided
 from tests.router.links import Client, Clients, make
 
@@ -148,8 +148,8 @@ class Small:
 
     most_bytes = 3
 
-    def unwanted(self, payloads: Any, message_format: int) -> list[tuple[int, Outcome]]:
-        return [(i, Outcome.REJECTED) for i, payload in enumerate(payloads) if len(payload) > 3]
+    def unwanted(self, payloads: Any, message_format: int) -> list[Unwanted]:
+        return [(i, i + 1, Outcome.REJECTED) for i, payload in enumerate(payloads) if len(payload) > 3]
 
 
 def test_what_exceeds_the_subscriptions_size_is_aborted_and_rejected() -> None:

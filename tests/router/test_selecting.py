@@ -13,7 +13,7 @@ from amqp10.sections import Message
 from amqp10.termini import Source
 from amqp10.types import Described, Symbol
 from router.config import AddressConfig, RouterConfig
-from router.core.ports import MapState, Outcome
+from router.core.ports import MapState, Outcome, Unwanted
 from tests.router.harness import Mesh, undecided
 from tests.router.links import make, payloads
 
@@ -24,10 +24,10 @@ class Odd:
     def __init__(self) -> None:
         self.judged: list[str] = []
 
-    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[tuple[int, Outcome]]:
+    def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         self.judged += [payload.decode() for payload in payloads]
         return [
-            (i, Outcome.REJECTED if payload.startswith(b"big") else Outcome.ACCEPTED)
+            (i, i + 1, Outcome.REJECTED if payload.startswith(b"big") else Outcome.ACCEPTED)
             for i, payload in enumerate(payloads)
             if payload.startswith(b"big") or int(payload[-1:]) % 2 == 0
         ]
