@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
+from cryptography import x509
 
 from onceway.cli import cli
 from tests.cli.conftest import COMMAND, onceway
 from tests.live import LiveNetwork, free_port, wait_until
+from tests.pki import Pki
 from tests.running import Program
 
 
@@ -56,10 +58,16 @@ def events(up: Program, name: str) -> list[dict[str, Any]]:
 
 
 def test_reload_shows_the_plan_and_applies_it_to_every_router(tmp_path: Path) -> None:
-    file = File(tmp_path, "abc")
+    file, pki = File(tmp_path, "abc"), Pki(tmp_path / "pki")
+    certificate = pki.certificate("router", "localhost")
+    file.says["tls"] = {"clients": {"certificate": str(certificate)}}
+    file.says["routers"]["b"] |= {"amqps": free_port(), "tls": "clients"}
+    file.write()
     with file.up() as up:
         assert up.line() == "network test ready: 3 routers, 2 links"
         pids = {line["router"]: line["pid"] for line in events(up, "router_started")}
+        pki.certificate("router", "localhost", days=100)
+        ends = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
         file.says["settings"]["memory_limit"] = "128MiB"
         old_port, file.says["routers"]["a"]["admin"] = file.says["routers"]["a"]["admin"], free_port()
         file.says["routers"]["d"] = ports()
@@ -72,6 +80,7 @@ def test_reload_shows_the_plan_and_applies_it_to_every_router(tmp_path: Path) ->
         code, shown, _ = file.onceway("reload", file.path)
         assert code == 0
         assert shown.startswith(plan[1])
+        assert f"\nread again {certificate}, valid until {ends:%Y-%m-%d}\n" in shown
         assert "router a: follows the file; needs a restart: changed admin" in shown
         assert shown.endswith("router b: follows the file\nrouter c: stopped\nrouter d: started\n")
         assert up.line() == "network test ready: 3 routers, 2 links"
