@@ -488,6 +488,14 @@ class Glance:
                 return self._payload[: at[1]]
         return b""
 
+    def up_to_body(self) -> bytes | None:
+        """What stands before the body's value. A payload that begins so has the same sections before its body. None if
+        the body's descriptor is not in its usual three octets: then it may be another one's beginning."""
+        if self._at is None:
+            self._at = _sections_before_the_body(self._payload)
+        at = self._at[_BODY][0]
+        return self._payload[: at + 3] if self._payload.startswith(b"\x00\x53", at) else None
+
     def _read(self, read: Any, start: int, stop: int) -> Any:
         value = self._payload[start:stop]
         return read(value) if stop - start <= REMEMBERED else read.__wrapped__(value)
@@ -514,6 +522,10 @@ def _glance_at_application_properties(value: bytes) -> Mapping[str, Any]:
     return _read_application_properties(value, 0, len(value))[0]
 
 
+_BODY: Final = 0
+"""Stands for the sections from the body on."""
+
+
 def _sections_before_the_body(payload: bytes) -> dict[int, Stretch]:
     found: dict[int, Stretch] = {}
     offset, end = 0, len(payload)
@@ -528,6 +540,7 @@ def _sections_before_the_body(payload: bytes) -> dict[int, Stretch]:
         if offset > end:
             skip(payload, start, end)  # it says what is wrong
         found[code] = start, offset
+    found[_BODY] = offset, end
     return found
 
 

@@ -49,15 +49,22 @@ _JMS: Final = {
 }
 
 
+_CHANGES: Final = 4
+"""Of the beginnings of messages in one batch: after these, each is looked at without regard to the one before."""
+
+
 class Selection:
     """What one subscription gets: the core's `Selection` (router.core.ports)."""
 
-    __slots__ = ("_wants", "most_bytes")
+    __slots__ = ("_begins", "_wanted", "_wants", "most_bytes")
 
     def __init__(self, wants: Sequence[Wants], most_bytes: int) -> None:
         """most_bytes: the receiver's max-message-size; 0: any."""
         self._wants = wants
         self.most_bytes = most_bytes
+        # Messages often differ in their bodies only, at which no filter looks: how the last one began, and its verdict.
+        self._begins: bytes | None = None
+        self._wanted = False
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
         found: list[Unwanted] = []
@@ -68,16 +75,21 @@ class Selection:
             return found
         if isinstance(wants[0], _Partition) and len(wants) == 1 and not most:
             return wants[0].others(payloads)
+        begins, wanted, changes = self._begins, self._wanted, 0
         for i, payload in enumerate(payloads):
-            glance = Glance(payload)
-            try:
-                wanted = all(each(glance) for each in wants) if len(wants) > 1 else wants[0](glance)
-            except DecodeError:
-                wanted = False
+            if begins is None or not payload.startswith(begins):
+                glance = Glance(payload)
+                try:
+                    wanted = all(each(glance) for each in wants) if len(wants) > 1 else wants[0](glance)
+                    begins = glance.up_to_body() if changes < _CHANGES else None
+                except DecodeError:
+                    wanted, begins = False, None
+                changes += 1
             if not wanted:
                 found.append((i, i + 1, Outcome.ACCEPTED))
             elif most and len(payload) > most:
                 found.append((i, i + 1, Outcome.REJECTED))
+        self._begins, self._wanted = begins, wanted
         return found
 
 

@@ -207,6 +207,21 @@ def test_what_cannot_be_read_is_let_through_by_no_filter() -> None:
     assert Selection(wants, 0).unwanted([odd, Message(b"x").encode()], 0) == [(0, 1, Outcome.ACCEPTED)]
 
 
+def test_each_message_is_judged_by_its_own_sections_whatever_the_one_before_was() -> None:
+    _, wants = read_filters({SELECTOR: Described(SELECTOR, "n > 5")}, "c")
+    selection = Selection(wants, 0)
+    seven, eight, three = [Message(b"x", application_properties={"n": n}).encode() for n in (7, 8, 3)]
+    none, plain = Message(b"x").encode(), Message(b"y" * 300).encode()
+    # the same section in its long form, behind what could be the beginning of a body
+    long = seven.replace(b"\x00\x53\x74", b"\x00\x80" + (0x74).to_bytes(8, "big"))
+    body_long = none.replace(b"\x00\x53\x75", b"\x00\x80" + (0x75).to_bytes(8, "big"))
+    batch = [seven, seven, three, eight, three, none, plain, body_long, long, body_long, b"\x00\x53", seven, none]
+    one_by_one = [bool(Selection(wants, 0).unwanted([payload], 0)) for payload in batch]
+    assert one_by_one == [payload not in (seven, eight, long) for payload in batch]
+    assert {i for i, _, _ in selection.unwanted(batch, 0)} == {i for i, unwanted in enumerate(one_by_one) if unwanted}
+    assert [bool(selection.unwanted([payload], 0)) for payload in batch] == one_by_one
+
+
 def test_what_is_too_large_counts_as_rejected_and_what_is_filtered_out_does_not() -> None:
     _, wants = read_filters({Symbol("s"): described(SELECTOR, "a = 1")}, "me")
     large = Message(b"x" * 500, application_properties={"a": 1}).encode()
