@@ -97,7 +97,7 @@ class Ingress:
             if known.expired(core.now):
                 port.refuse(PUBLISHER_EXPIRED, "this publisher was away for longer than publisher_timeout", {})
                 return
-        term = self._choose_term(attach, known.term if known else None)
+        term = self._choose_term(attach, publisher_id, known.term if known else None)
         publisher = Publisher(address, port, attach, publisher_id, unique, term)
         publisher.resumes = resumes
         in_time = known is not None and not known.closed and not known.expired(core.now)
@@ -118,13 +118,17 @@ class Ingress:
         port.answer(answered, publisher.term, credit=not (resumes and attach.incarnation is None))
         core.window_changed(publisher)
 
-    def _choose_term(self, attach: PublisherAttach, known: Term | None) -> Term:
-        """Chooses the term before the proof, so that a later attach elsewhere gets a later term (protocol 5.1)."""
+    def _choose_term(self, attach: PublisherAttach, publisher_id: bytes, known: Term | None) -> Term:
+        """Chooses the term before the proof, so that a later attach elsewhere gets a later term (protocol 5.1), and one
+        here, too, if the clock has been set back (protocol 1.4)."""
         if attach.term is not None:
             return attach.term
         if attach.epoch is not None:
             return (attach.epoch, "")
-        return (max(self.core.clock_us(), known[0] + 1 if known else 0), self.core.name)
+        number = max(self.core.clock_us(), known[0] + 1 if known else 0)
+        for each in self.proving.get(publisher_id, ()):
+            number = max(number, each.term[0] + 1)
+        return (number, self.core.name)
 
     def _steal(self, publisher: Publisher) -> None:
         """Drops older local links of the publisher where its attach is certainly the later one: what is read now may

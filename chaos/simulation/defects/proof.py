@@ -5,11 +5,15 @@ from __future__ import annotations
 from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
 from router.core.ingress import Ingress
-from router.core.ports import PublisherAttach, PublisherPort
+from router.core.ports import PublisherAttach, PublisherPort, Term
 from router.core.publisher import Publisher
 from router.core.roll_call import RollCall
 from router.core.streams import Streams
 from router.links.proof import Proof
+
+
+def term_of_the_clock(self: Ingress, attach: PublisherAttach, publisher_id: bytes, known: Term | None) -> Term:
+    return (max(self.core.clock_us(), known[0] + 1 if known else 0), self.core.name)
 
 
 def attach_is_the_claim(self: Ingress, port: PublisherPort, attach: PublisherAttach) -> None:
@@ -99,6 +103,8 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     ),
     # protocol 5.1: A's term is the earlier one, and the greater
     "sign_of_life_where_the_clock_is_ahead": ([(Ingress, "overtaken_by_news", always(None))], "G2"),
+    # protocol 1.4: what the old link sends gets the later term
+    "sign_of_life_from_before_the_clock_was_set_back": ([(Ingress, "_choose_term", term_of_the_clock)], "G2"),
     # protocol 5.2: the late detach claims P, to close it
     "attach_and_detach_read_late": ([(Ingress, "_detach_claims", always(True))], "G2"),
     # protocol 5.7: the transfer was sent before P went to B

@@ -141,6 +141,20 @@ def sign_of_life_where_the_clock_is_ahead(world: Worlds) -> None:
     s.release().hold(("rnotice", old)).run().finish()
 
 
+def sign_of_life_from_before_the_clock_was_set_back(world: Worlds) -> None:
+    """P sends m0 through A, and loses that connection before A reads m0. A's clock is set back, and P attaches there
+    again. S has accepted m0, and forgotten it, when A reads the old connection."""
+    w = wider(world, FaultyWorld)("AB", [P(kind=UNIQUE)], [S()])
+    s = Schedule(w).up("s0@B")
+    s.hold(lambda e, w: e[:2] == ("c2r", ("p0", 1)) and s.next_frame(("p0", 1)) in ("flow", "transfer"))
+    s.attach("p0@A").send("p0")
+    old = s.drop("p0")
+    s.step("clock", "A", -7200)
+    s.attach("p0@A").run(until=lambda: bool(s.accepted("s0")) and not s.w.publisher("p0").unsettled)
+    s.run()
+    s.release().hold(("rnotice", old)).run().finish()
+
+
 def attach_and_detach_read_late(world: Worlds) -> None:
     """P gives up waiting for A (attach, then detach, then another router); A reads both later."""
     s = Schedule(world("AB", [P(kind=UNIQUE)], [S()], strict=False)).up("s0@B")
