@@ -189,6 +189,7 @@ async def _publish(uuid: str, metadata: dict[str, Any], one: bool, value: Any, s
             metadata = {}
         if one or metadata:
             await client.publish(uuid, value, metadata)
+        await client.flush()
     return 0
 
 

@@ -17,6 +17,7 @@ from onceway.errors import OncewayError
 from router.links.predicate import Value
 
 PORT: Final = 4444
+NONSENSE: Final = ")"  # no predicate
 _READ_BYTES: Final = 64 << 10
 
 
@@ -99,6 +100,19 @@ class Client:
         """
         await self._write(PUBLISH, {"UUID": str(uuid), "Metadata": dict(metadata), "Value": value})
 
+    async def flush(self) -> None:
+        """Returns when the edge has taken all that was published. Not while it is watched.
+
+        Raises:
+            MetadataError: The edge has refused it, or the connection has ended.
+        """
+        try:
+            async for _ in self.watch(NONSENSE):
+                raise AssertionError
+        except MetadataError as error:
+            if error.line is None:  # else it is what the edge says of this predicate, behind all else
+                raise
+
     async def watch(self, predicate: str) -> AsyncIterator[Change | Message]:
         """First a `Change` with the publishers that match now, then messages and changes. One at a time for a client.
 
@@ -110,7 +124,9 @@ class Client:
         reader, _ = self._streams
         unpacker = msgpack.Unpacker()
         kind: int | None = None
+        heard = self._tls is not None
         while data := await self._read(reader):
+            heard = True
             unpacker.feed(data)
             for item in unpacker:
                 if kind is None:
@@ -123,7 +139,8 @@ class Client:
                 elif kind == ERROR:
                     raise MetadataError(item["Error"], item.get("Line"), item.get("Column"))
                 kind = None
-        raise MetadataError(f"the edge at {self._host}:{self._port} has closed the connection")
+        hint = "" if heard else " without a word: for a port with TLS give --ca or --with-tls (`tls`)"
+        raise MetadataError(f"the edge at {self._host}:{self._port} has closed the connection{hint}")
 
     async def _read(self, reader: asyncio.StreamReader) -> bytes:
         try:

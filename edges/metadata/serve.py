@@ -534,16 +534,16 @@ class Client(Carrier):
 
     def _subscribe(self, text: str) -> None:
         network = self._edge.network
+        try:
+            predicate = Predicate(text)
+        except PredicateError as error:
+            self.out.append(self.dialect.error(str(error), error.line, error.column))
+            return
         if refusal := self.may_not("receive"):
             self.fail(refusal)
             return
         if not network.joined:
             self.out.append(self.dialect.error("this edge is joining the network; subscribe again in a moment"))
-            return
-        try:
-            predicate = Predicate(text)
-        except PredicateError as error:
-            self.out.append(self.dialect.error(str(error), error.line, error.column))
             return
         self._unsubscribe()
         self.query = network.registry.watch(predicate, self)
