@@ -22,6 +22,8 @@ from router.config import AddressConfig
 TURN_S = 3 * STEP_S  # of a pause: time in which nothing happens
 FAULTS = ("crash", "cdrop", "rdrop", "cut", "srestart")
 
+LEAST_FRAME = 512  # bytes (AMQP 2.7.1)
+LARGE_SIZE = 1_100
 WINDOW = 8  # messages of a publisher under way
 ADDRESS = AddressConfig(subscription_timeout_s=8.0, publisher_timeout_s=16.0)
 
@@ -51,18 +53,22 @@ class Setting:
     strict: bool = True
     queue: bool = False
     groups: int = 0  # of what is sent, at a queue
+    large: bool = False  # each message comes in three frames, and passes on while it comes (protocol 6.12)
 
     def clients(self) -> tuple[list[Publisher], list[Subscriber]]:
         publishers = [Publisher(f"p{i}", kind, self.messages) for i, kind in enumerate(self.publishers)]
         for publisher in publishers:
             publisher.groups = self.groups
-        return (
-            publishers,
-            [
-                (Subscriber if self.renews else Thrifty)(f"s{i}", kind, self.credit, self.keep)
-                for i, kind in enumerate(self.subscribers)
-            ],
-        )
+        subscribers = [
+            (Subscriber if self.renews else Thrifty)(f"s{i}", kind, self.credit, self.keep)
+            for i, kind in enumerate(self.subscribers)
+        ]
+        if self.large:
+            for publisher in publishers:
+                publisher.size = LARGE_SIZE
+            for client in (*publishers, *subscribers):
+                client.frame = LEAST_FRAME
+        return publishers, subscribers
 
     @property
     def address(self) -> AddressConfig:
@@ -71,7 +77,8 @@ class Setting:
     @property
     def config(self) -> dict[str, Any]:
         """Of routers: what a publisher may have under way does not grow when the size of its messages is known."""
-        return {} if self.renews else {"window_messages": WINDOW}
+        large = {"max_frame_size": LEAST_FRAME, "stream_above": 300, "stream_share": 600} if self.large else {}
+        return large if self.renews else {"window_messages": WINDOW, **large}
 
     def placed(self) -> list[tuple[str, str]]:
         publishers, subscribers = self.clients()
@@ -169,6 +176,11 @@ WORLDS: dict[str, Setting] = {
     "queue-group-crash-1-A": Setting(
         subscribers=TWO, places=("B", "B", "A"), credit=1, faults={"crash": 1}, mortal="A", queue=True, groups=1
     ),
+    "large-calm": Setting(places=ACROSS, messages=1, large=True),
+    "large-drops-1-one": Setting(places=ACROSS, messages=1, faults={"cdrop": 1}, large=True),
+    "large-crash-1-one": Setting(places=ACROSS, messages=1, faults={"crash": 1}, large=True),
+    "large-drops-1-one-of-2": Setting(subscribers=TWO, messages=1, places=BOTH, faults={"cdrop": 1}, large=True),
+    "large-calm-2-of-2": Setting(TWO, TWO, 1, ("A", "B", "A", "B"), large=True),
     "crash-1-one-here": Setting(messages=1, faults={"crash": 1}),
     "drops-1": Setting(places=ACROSS, faults={"cdrop": 1}),
     "drops-1-here": Setting(faults={"cdrop": 1}),

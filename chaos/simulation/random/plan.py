@@ -431,10 +431,10 @@ def with_unusual_settings(plan: Plan, rng: random.Random) -> Plan:
 
 
 def with_large(plan: Plan) -> Plan:
-    """Every twelfth network passes large messages on while they come; publishers stop in the middle of them, and abort
+    """Every sixth network passes large messages on while they come; publishers stop in the middle of them, and abort
     them (protocol 6.12)."""
     rng = random.Random(f"{plan.seed} parts")
-    if rng.random() > 1 / 12 or plan.address.type == "queue" or "max_frame_size" in plan.config:
+    if rng.random() > 1 / 6 or plan.address.type == "queue" or "max_frame_size" in plan.config:
         return plan
     plan.config["stream_above"] = rng.choice([600, 1500])
     plan.config["stream_share"] = rng.choice([1000, 3000, 20_000])

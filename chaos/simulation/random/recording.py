@@ -45,18 +45,6 @@ LONGEST_END = 60  # steps, of how a schedule ends: publishers that answer nothin
 HABITS = ("timeout", "policy", "rcv", "snd", "notes", "part", "frame", "size", "stops", "aborts", "ttl_ms", "groups")
 
 NOT_RECORDED = {
-    **dict.fromkeys((
-        "large_publisher_aborts",
-        "large_publisher_dies",
-        "large_ingress_dies",
-        "large_egress_dies",
-        "large_subscriber_dies",
-        "large_trunk_lost",
-        "large_owed_to_an_orphan",
-        "large_joins_in_mid_message",
-        "large_released",
-        "large_two_at_a_time",
-    ), "large messages are drawn by themselves (`plan.with_large`)"),
     "address_is_forgotten_with_its_last_subscription": "its only subscriber leaves for good: nobody can send any more",
     "address_is_forgotten_with_a_publisher_that_proved_nothing": "has no subscriber, so that nobody can send anything",
     "L1_plain_incarnation_unknown_to_the_other_side": "shows a limit (protocol 14)",

@@ -54,7 +54,7 @@ USUAL = {"crash": 1, "cdrop": 1, "rdrop": 1, "pfresh": 1, "srestart": 1, "quit":
 PARTED = {"part": 1, "suspect": 2, "cut": 1, "hold": 1}
 NEVER = dict.fromkeys((*USUAL, *PARTED, "sfresh", "close"), 0)
 COUNTED = frozenset((*NEVER, "reshape", "clock", "declare", "twin", "still", "late", "away", "pass", "kill", "full"))
-WEIGHED = WEIGHTS | FAULT_WEIGHTS | OURS_WEIGHTS | {"pass": 1, "cquit": 1, "declare": 0.3}
+WEIGHED = WEIGHTS | FAULT_WEIGHTS | OURS_WEIGHTS | {"pass": 1, "cquit": 1, "declare": 0.3, "go_on": 4}
 
 
 # ---------------------------------------------------------------------- drawing
