@@ -38,17 +38,23 @@ LARGER = [pytest.param(name, marks=pytest.mark.long) for name in ("half-open-1-o
 
 
 def test_smallest_world_is_gone_through_completely(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--exhaustive", "--world", "calm,trunk-1-one,queue-calm,queue-group"]) == 0
-    first, head, calm, trunk, queue, group, summary, rerun = capsys.readouterr().out.splitlines()
+    assert main(["--exhaustive", "--world", "calm,trunk-1-one,queue-calm,queue-group,large-calm"]) == 0
+    first, head, calm, trunk, queue, group, large, summary, rerun = capsys.readouterr().out.splitlines()
     assert group.endswith("completely; 20 paths in whole worlds, too")
-    assert re.match(r"4 worlds; options --world calm,trunk-1-one,queue-calm,queue-group, --jobs 1; commit \S+$", first)
+    assert large.endswith("completely; 3 paths in whole worlds, too")
+    assert re.match(
+        r"5 worlds; options --world calm,trunk-1-one,queue-calm,queue-group,large-calm, --jobs 1; commit \S+$", first
+    )
     assert head.split()[:6] == ["world", "states", "transitions", "merged", "depth", "quiet"]
     assert queue.endswith("completely; 13 paths in whole worlds, too")
     for line in (calm, trunk):
         assert line.endswith("completely; 20 paths in whole worlds, too")
     assert int(trunk.split()[1]) > 300
-    assert re.match(r"4 worlds, 4 gone through completely, 0 cut, 0 violations, ", summary)
-    assert rerun == "rerun: python -m chaos.simulate --exhaustive --world calm,trunk-1-one,queue-calm,queue-group"
+    assert re.match(r"5 worlds, 5 gone through completely, 0 cut, 0 violations, ", summary)
+    assert (
+        rerun
+        == "rerun: python -m chaos.simulate --exhaustive --world calm,trunk-1-one,queue-calm,queue-group,large-calm"
+    )
 
 
 def test_world_that_is_cut_says_how_far_it_was_gone_through(
