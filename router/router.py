@@ -104,6 +104,7 @@ class Router:
         self.failed: dict[ClientConnection, None] = {}
         self.management: ManagementNode | None = None  # its owner sets it
         self.other_routers = OtherRouters(self)
+        self.core.asked = self.other_routers.on_message
         self.mqtt = Mqtt(self, self.admission, self.count_unread, token)
 
     # --- the topology file

@@ -103,6 +103,7 @@ class Core:
         self.ends_at: Callable[[bytes], int | None] = _never
         # what messages say of who gets them; with their priority, if that counts (protocol 16.9, 16.10)
         self.kinds_of: Callable[[list[bytes], bool], dict[int, Kind]] = _all_plain
+        self.asked: Callable[[str, m.Ask | m.Answer], None] = _nobody_asks  # protocol 3.4.5
         self.shares: Shares = NoShares()  # which queues topics feed (protocol 16.12)
         self.payload_bytes = 0  # kept in records and arrival logs
         self.feeding = _topics_of(config)
@@ -494,6 +495,9 @@ class Core:
         if isinstance(message, m.RouterMessage):
             self.roll_call.handlers[type(message)](sender, message)
             return
+        if isinstance(message, m.Ask | m.Answer):
+            self.asked(sender, message)
+            return
         address = self.addresses.get(message.address) or self.address(message.address)
         handler = address.handlers.get(type(message))
         if handler is None:  # protocol 16.1: files differ in what is a queue
@@ -597,6 +601,10 @@ class Core:
 
 def _all_plain(payloads: list[bytes], priority: bool) -> dict[int, Kind]:
     return {}
+
+
+def _nobody_asks(sender: str, message: m.Ask | m.Answer) -> None:
+    """A core alone has no management node."""
 
 
 def _never(payload: bytes) -> int | None:

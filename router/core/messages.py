@@ -604,7 +604,7 @@ AddressMessage = (
     | Again
     | Turn
 )
-RouterMessage = Draining | Call | Called | Ask | Answer
-Message = Hello | RouterMessage | AddressMessage
+RouterMessage = Draining | Call | Called
+Message = Hello | RouterMessage | Ask | Answer | AddressMessage
 Handlers = dict[type[AddressMessage], Callable[[str, Any], None]]
 """What each part of an address does on a message: sender and message."""

@@ -90,7 +90,6 @@ class OtherRouters:
         self._router = router
         self._numbers = count(router.incarnation >> 1)  # far from those of an earlier life
         self._waiting: dict[int, tuple[str, Request]] = {}  # by number: whom was asked
-        router.core.roll_call.handlers.update({m.Ask: self._on_ask, m.Answer: self._on_answer})
 
     def ask(self, name: str, request: Request) -> None:
         if name not in self._router.core.up:
@@ -107,6 +106,12 @@ class OtherRouters:
                 del self._waiting[number]
                 text = f"the session with router {name} has ended: what it was asked to do may have been done"
                 request.answer(answer_to(request.message, 503, text))
+
+    def on_message(self, sender: str, message: m.Ask | m.Answer) -> None:
+        if isinstance(message, m.Ask):
+            self._on_ask(sender, message)
+        else:
+            self._on_answer(sender, message)
 
     def _on_ask(self, sender: str, message: m.Ask) -> None:
         asked, who = _decoded(message.request), Identity(message.user, tuple(message.groups))
