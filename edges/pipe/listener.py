@@ -1,8 +1,7 @@
 """Serves pipes to any AMQP client: links with distribution-mode copy, from a position on. What is consumed stays.
 
-The engine is the routers' (`amqp10`), one socket's side the routers' carrier. A link is a task that sends while there
-is credit and something to read; links that read the same place share the encoded frames. docs/wire.md describes the
-link properties.
+The engine is the routers' (`amqp10`), one socket's side the routers' carrier, and `onceway.guard` says who may come in.
+`copying` is what a link does.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from amqp10.connection import Connection
 from amqp10.errors import (
     DETACH_FORCED,
     INTERNAL_ERROR,
-    INVALID_FIELD,
     NOT_FOUND,
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
@@ -41,28 +39,17 @@ from amqp10.sasl import Step, server_mechanisms
 from amqp10.sender import SenderLink
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source
-from amqp10.types import Described, Symbol, Timestamp, ULong
+from amqp10.types import Symbol, ULong
+from edges.pipe.copying import Reading, Refused, filters_of, start_of
 from edges.pipe.log import PipeLog
 from edges.pipe.messages import (
     COMMAND,
-    CONTROL,
-    END,
-    ENTRIES,
     EPOCH,
     EPOCHS,
     FENCE,
     FIRST,
-    FROM,
-    GONE_ERROR,
-    GONE_FIRST,
-    IF_GONE,
     NEXT,
-    PIPE_DROPPED,
-    PIPE_RESET,
     REFUSED,
-    RESUMED,
-    control_message,
-    encode_entry,
 )
 from edges.store import StoreError
 from onceway.errors import OncewayError
@@ -77,15 +64,6 @@ COPY: Final = Symbol("copy")
 SWEEP_S: Final = 0.5  # how often idle-time-outs are looked at
 
 Command = Callable[[str, str], Awaitable[None]]
-
-
-class Refused(Exception):
-    """What an attach asks for cannot be given."""
-
-    def __init__(self, condition: str, description: str) -> None:
-        super().__init__(condition, description)
-        self.condition = condition
-        self.description = description
 
 
 class Listener:
@@ -168,9 +146,9 @@ class Listener:
     def after_read(self) -> None:
         """A carrier writes for itself."""
 
-    def connection_made(self, carrier: Carrier) -> _Session:
+    def connection_made(self, carrier: Carrier) -> Session:
         assert isinstance(carrier, _Carrier)
-        carrier.session = session = _Session(self, carrier)
+        carrier.session = session = Session(self, carrier)
         self._carriers[carrier] = None
         dropped = self.guard.admission.connected(session)
         if dropped is not None:
@@ -198,7 +176,7 @@ class _Carrier(Carrier):
 
     __slots__ = ("_guard", "paused", "session")
 
-    session: _Session
+    session: Session
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener, listener.guard.tls)
@@ -227,7 +205,7 @@ class _Carrier(Carrier):
         self.failed("TLS", UNSAID)
 
 
-class _Session:
+class Session:
     """One client's connection: engine events to links that read, and back."""
 
     def __init__(self, listener: Listener, carrier: _Carrier) -> None:
@@ -246,7 +224,7 @@ class _Session:
             handle_max=limits.links - 1,
         )
         self.connection = Connection(settings, server=True, now=listener.time())
-        self.links: dict[Link, _Reading] = {}
+        self.links: dict[Link, Reading] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -366,7 +344,7 @@ class _Session:
             del self.links[link]
             reading.forget()
 
-    async def _reading(self, link: SenderLink) -> _Reading:
+    async def _reading(self, link: SenderLink) -> Reading:
         attach = link.remote_attach
         assert attach is not None
         source = attach.source
@@ -380,7 +358,7 @@ class _Session:
             raise Refused(NOT_FOUND, f"no pipe {source.address if source else None!r:.80} at this store")
         if source.distribution_mode == "move":
             raise Refused(NOT_IMPLEMENTED, "distribution-mode move: what is read of a pipe stays in it, ask for copy")
-        properties = {**_filters(source.filter), **(attach.properties or {})}
+        properties = {**filters_of(source.filter), **(attach.properties or {})}
         if COMMAND in properties:
             if not self.listener.may_command(self.identity, pipe.name):
                 text = f"user {self.identity.user!r:.60} may not promote: that is for the pipe's user, and admin.act"
@@ -389,9 +367,9 @@ class _Session:
                 await self.listener.command(pipe.name, str(properties[COMMAND]))
             except OncewayError as error:
                 raise Refused(REFUSED, str(error)) from error
-        first = await _start(pipe, properties)
+        first = await start_of(pipe, properties)
         settled = attach.snd_settle_mode == SND_SETTLED
-        reading = _Reading(self, link, pipe, first, settled, properties)
+        reading = Reading(self, link, pipe, first, settled, properties)
         link.attach(
             source=Source(address=source.address, distribution_mode=COPY),
             target=attach.target,
@@ -407,143 +385,3 @@ class _Session:
         )
         self.carrier.write()
         return reading
-
-
-class _Reading:
-    """One link that reads a pipe."""
-
-    def __init__(
-        self,
-        session: _Session,
-        link: SenderLink,
-        pipe: PipeLog,
-        first: int,
-        settled: bool,
-        properties: Mapping[str, Any],
-    ) -> None:
-        self.link = link
-        self.pipe = pipe
-        self.wake = pipe.changes  # shared: everything that may let a link go on is rare beside what it sends
-        self._session = session
-        self._settled = settled
-        self._control = bool(properties.get(CONTROL))
-        self._entries = bool(properties.get(ENTRIES))
-        self._skip = properties.get(IF_GONE) == GONE_FIRST
-        self._cursor = first
-        pipe.cursors[self] = first
-
-    def forget(self) -> None:
-        old = self.pipe.cursors.pop(self) < self.pipe.state.start
-        if old:
-            self.pipe.trim_soon()
-
-    async def run(self) -> None:
-        link, pipe, carrier = self.link, self.pipe, self._session.carrier
-        while not link.detached:
-            if self._cursor < pipe.state.dropped:
-                self._dropped()
-                continue
-            if self._cursor >= pipe.visible or not link.capacity() or carrier.paused:
-                if link.drain and link.credit and self._cursor >= pipe.visible:
-                    link.drained()
-                    carrier.write()
-                await self.wake.until(self._may_go_on)
-                continue
-            chunk = await pipe.chunk(self._cursor)
-            room = 0 if link.detached else link.capacity()
-            if not chunk.payloads:
-                self._cursor = max(self._cursor, await pipe.first())
-            if self._cursor < pipe.state.dropped:
-                continue
-            begin = max(self._cursor, chunk.first)
-            end = min(chunk.end, begin + room, pipe.visible)
-            if begin < end:
-                self._send(chunk, begin, end)
-                self._cursor = end
-                pipe.cursors[self] = end
-                carrier.write()
-            await asyncio.sleep(0)
-
-    def _may_go_on(self) -> bool:
-        link = self.link
-        if link.detached or self._cursor < self.pipe.state.dropped:
-            return True
-        if self._session.carrier.paused:
-            return False
-        if self._cursor < self.pipe.visible:
-            return link.capacity() > 0
-        return link.drain and link.credit > 0
-
-    def _dropped(self) -> None:
-        """What comes next is gone."""
-        if self._skip:
-            self._cursor = self.pipe.cursors[self] = self.pipe.state.start
-            return
-        gone = dropped(self.pipe, self._cursor)
-        self.link.detach(Error(Symbol(gone.condition), gone.description))
-        self._session.carrier.write()
-
-    def _send(self, chunk: Any, begin: int, end: int) -> None:
-        tags = chunk.tags[begin - chunk.first : end - chunk.first]
-        payloads = chunk.payloads[begin - chunk.first : end - chunk.first]
-        link = self.link
-        if self._entries:
-            epoch = self.pipe.state.epoch
-            entries = self.pipe.entries(begin, payloads)
-            link.send(
-                tags, [encode_entry(epoch, at, each) for at, each in enumerate(entries, begin)], settled=self._settled
-            )
-            return
-        if not chunk.controls:
-            hint = begin & 0xFFFFFFFF  # so readers have the same delivery-ids, and share frames
-            link.send(tags, payloads, settled=self._settled, id_hint=hint, cache=chunk.blocks, position=begin)
-            return
-        kept = []
-        for position, payload in enumerate(payloads, begin):
-            if payload[:1] == b"\x01":
-                if self._control:
-                    kept.append((tags[position - begin], control_message(payload, position)))
-            else:
-                kept.append((tags[position - begin], payload))
-        if kept:
-            link.send([tag for tag, _ in kept], [payload for _, payload in kept], settled=self._settled)
-
-
-def _filters(filters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The filters that are known here; AMQP wants each described."""
-    found = {}
-    for key in (FROM, RESUMED, CONTROL, IF_GONE):
-        if filters and key in filters:
-            value = filters[key]
-            found[key] = value.value if isinstance(value, Described) else value
-    return found
-
-
-async def _start(pipe: PipeLog, properties: Mapping[str, Any]) -> int:
-    """The position that a link begins with."""
-    wanted = properties.get(FROM)
-    start = pipe.state.start
-    if wanted is None:
-        return start
-    if wanted == END:
-        return max(start, pipe.visible)
-    if isinstance(wanted, Timestamp):
-        return await pipe.position_at(int(wanted) * 1000)
-    if not isinstance(wanted, int) or isinstance(wanted, bool) or wanted < 0:
-        raise Refused(INVALID_FIELD, f"{FROM}: a position, a timestamp or {END!r}, not {wanted!r:.60}")
-    wanted = int(wanted)
-    resumed = bool(properties.get(RESUMED))
-    if wanted >= start:
-        return wanted
-    if resumed and wanted >= max(await pipe.first(), pipe.state.dropped):
-        return wanted
-    if properties.get(IF_GONE, GONE_ERROR if resumed else GONE_FIRST) == GONE_FIRST:
-        return start
-    if wanted < pipe.state.dropped:
-        raise dropped(pipe, wanted)
-    raise Refused(PIPE_RESET, f"position {wanted} was removed by a reset; the pipe begins at {start}")
-
-
-def dropped(pipe: PipeLog, position: int) -> Refused:
-    """What a link is told whose next position retention has dropped."""
-    return Refused(PIPE_DROPPED, f"position {position} was dropped by retention; the pipe begins at {pipe.state.start}")
