@@ -131,10 +131,10 @@ def _unique() -> str:
     return f"{secrets.token_hex(4)}{_UNFINISHED}"
 
 
-def remove_unfinished(directory: PathLike, document: str = "", disk: Disk | None = None) -> None:
-    """Removes what dead writers of this document, or of all in the directory, had not renamed.  Raises OSError."""
+def remove_unfinished(directory: PathLike, documents: str | tuple[str, ...] = "", disk: Disk | None = None) -> None:
+    """Removes what dead writers had not renamed, of all documents whose names begin so.  Raises OSError."""
     for name in os.listdir(directory):
-        if name.startswith(document) and name.endswith(_UNFINISHED):
+        if name.startswith(documents) and name.endswith(_UNFINISHED):
             (disk or Disk()).remove(os.path.join(directory, name))
 
 

@@ -152,6 +152,7 @@ def test_killed_before_any_step_on_the_disk_a_repeat_publishes_the_rest(
             break
         step, batch = step + 3, batch + 1
     assert batch >= 5
+    assert not list(location.glob("*.new"))  # what the killed had not renamed
     assert network.unsettled() == 0
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from onceway.spark.errors import OutboxBehind, OutboxError, OutboxLocked, outbox_errors
-from onceway.spark.files import Documents, Lock, LockHeld
+from onceway.spark.files import Documents, Lock, LockHeld, remove_unfinished
 from onceway.spark.sink.journal import OutboxJournal
 from onceway.spark.sink.staging import Run, StagedFile
 
@@ -36,6 +36,7 @@ VERSION: Final = 1
 SHARED_VERSION: Final = 2  # with publishers beside the driver
 WRITES: Final = "batch writes"
 IDENTIFIED: Final = "write-"
+_DOCUMENT_NAMES: Final = ("outbox.", "batch-", "job-", IDENTIFIED)
 _DOCUMENTS: Final = Documents(OutboxError, "restore the whole directory, or give an empty outboxLocation")
 _STAGING_S: Final = 86_400.0  # longer than a job takes to stage its rows
 _NAME: Final = re.compile(r"batch-\d+|job-[0-9a-f]+|write-[A-Za-z0-9._-]+")
@@ -164,6 +165,7 @@ class Outbox:
             self.location.mkdir(parents=True, exist_ok=True)
         with self._locked("lock", timeout_s):
             with outbox_errors(self.location):
+                remove_unfinished(self.location, _DOCUMENT_NAMES)  # not a journal's: its own lock guards that one
                 self._identify(owner)
             yield
 
