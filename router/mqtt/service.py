@@ -348,6 +348,14 @@ class Mqtt:
             session.connection.close(Reason.SESSION_TAKEN_OVER, "the client has connected elsewhere")
         self._moved[session] = None
 
+    def session_disturbed(self, session: Session) -> None:
+        """A router at which its client was before has attached a subscription of it, as it did not know yet that the
+        session is here. It goes on when the client connects again."""
+        if session.lease is not None and not session.lease.detached:
+            if session.connection is not None:
+                session.connection.close(Reason.SERVER_BUSY, "routers disagree where the session is: connect again")
+            self._moved[session] = None
+
     def _replace_sessions(self, now: float) -> None:
         deferred, self.deferred = self.deferred, {}
         for connection, connect in deferred.items():

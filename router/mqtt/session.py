@@ -28,7 +28,7 @@ from router.mqtt.incoming import IncomingMessages
 from router.mqtt.kept import KeptSubscriber, read, too_many, written
 from router.mqtt.lease import Lease
 from router.mqtt.outgoing import QUESTION, Identifiers, Outgoing, State
-from router.mqtt.publisher import MqttPublisher
+from router.mqtt.publisher import LINK, MqttPublisher
 from router.mqtt.subscriber import MqttSubscriber, TransientSubscriber
 from router.names import STOLEN, SUBSCRIPTION_BROKEN, SUBSCRIPTION_UNDECLARED
 from router.policies import NOBODY, Identity
@@ -125,7 +125,7 @@ class Session:
                     self._go_on_with(each, now)
         for each in left:
             if each.home is None and each.address not in self.subscribers:  # of a session before this one
-                epoch = self.service.epoch()
+                epoch = self._epoch_at(each.address)
                 former = TransientSubscriber(self, each.address, epoch, epoch)
                 former.begin(now)
                 former.leave(now, closed=True)
@@ -145,10 +145,17 @@ class Session:
             if all(self.service.may(self.identity, "receive", address) for address in addresses):
                 self.filters.add(Filter(one.options, one.identifier, tuple(addresses)))
         subscriber = self.subscribers[known.address] = KeptSubscriber(
-            self, known.address, self.service.epoch(), known.born[0]
+            self, known.address, self._epoch_at(known.address), known.born[0]
         )
         subscriber.attach.data = known.data
         subscriber.begin(now)
+
+    def _epoch_at(self, address: str) -> int:
+        """An epoch above all that its subscription of the address has had, as far as is known: clocks of routers
+        differ."""
+        found = self.core.addresses.get(address)
+        entry = found.subscriptions.entries.get((self.container, LINK)) if found is not None else None
+        return self.service.epoch(max(entry.term, entry.recalled_by)[0] if entry is not None else 0)
 
     def _check_ready(self) -> None:
         """CONNACK follows when what another router has left is here."""
@@ -343,7 +350,7 @@ class Session:
             known = self.subscribers.get(address)
             if known is None:
                 kind = KeptSubscriber if self.persists else TransientSubscriber
-                epoch = self.service.epoch()
+                epoch = self._epoch_at(address)
                 known = self.subscribers[address] = kind(self, address, epoch, epoch)
                 asked.waits[address] = known.number
                 known.begin(now)
@@ -367,7 +374,10 @@ class Session:
         address = subscriber.attach.address
         if self.subscribers.get(address) is subscriber:
             del self.subscribers[address]
-        if self.ended or condition == STOLEN:
+        if self.ended:
+            return
+        if condition == STOLEN:
+            self.service.session_disturbed(self)
             return
         if self.known is not None:  # it may have missed something: then the session is not present
             self.service.begin_anew(self)

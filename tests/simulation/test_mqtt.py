@@ -11,7 +11,7 @@ from chaos.simulation.mqtt.schedules import SCHEDULES, follow
 
 
 def test_a_router_that_dies_loses_and_repeats_nothing() -> None:
-    for seed in (*range(20), 61, 408, 1422):  # these three found something
+    for seed in (*range(20), 61, 408, 1422, 2143, 4033):  # the last five found something
         assert explore(seed)[1] is None, f"rerun: python -m chaos.simulation.mqtt --seed {seed}"
 
 

@@ -18,6 +18,8 @@ from router.core.publisher import Publisher
 from router.core.queue.records import QueueRecords
 from router.core.startup import Startup
 from router.mqtt.publisher import MqttPublisher
+from router.mqtt.service import Mqtt
+from router.mqtt.session import Session
 
 
 def complete_at_once(self: Completion, one: Settlement, routers: list[str]) -> None:
@@ -107,6 +109,14 @@ def is_recovered_alone(self: Startup, address: str) -> bool:
     return self.is_recovered(address) or (self.booted and self.declarations.is_closed(address))
 
 
+def epoch_of_the_clock(self: Session, address: str) -> int:
+    return self.service.epoch()
+
+
+def nothing_is_done(self: Mqtt, session: Session) -> None:
+    pass
+
+
 def nothing_there(self: Feeds, publisher: Publisher, start: int, stop: int) -> dict[Feed, IntervalSet]:
     return {}
 
@@ -193,5 +203,15 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
         [(KeptLink, "_may_publish", kept_or_not)],
         "its_router_dies_before_the_keeper_knows",
         "G1",
+    ),
+    "docs/mqtt.md, Sessions: the clock alone makes the epoch": (
+        [(Session, "_epoch_at", epoch_of_the_clock), (Mqtt, "session_disturbed", nothing_is_done)],
+        "its_next_router_has_a_clock_that_is_behind",
+        "G4",
+    ),
+    "docs/mqtt.md, Sessions: nobody is told to connect again": (
+        [(Mqtt, "session_disturbed", nothing_is_done)],
+        "two_routers_take_its_session_while_they_are_apart",
+        "G4",
     ),
 }

@@ -68,7 +68,8 @@ class Net:
         self.group = QueueChecker(strict=True, consumers=2)  # without order: what goes back is overtaken
         self.checker = Checker(strict=True)
         self.checker.without_memory |= {s.name for s in subscribers}
-        self.now = 100.0
+        self.now = 100_000.0
+        self.ahead_s: dict[str, float] = {}  # clocks of routers
         self.incarnations = 0
         self.routers: dict[str, Router] = {}
         self.wires: dict[tuple[str, str], deque[Encoded]] = {}
@@ -97,7 +98,7 @@ class Net:
             config,
             incarnation=self.incarnations,
             now=self.now,
-            wall_us=lambda: int(self.now * 1_000_000),
+            wall_us=lambda: int((self.now + self.ahead_s.get(name, 0.0)) * 1_000_000),
             fresh=fresh,
         )
 

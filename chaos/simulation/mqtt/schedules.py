@@ -245,6 +245,33 @@ def a_member_waits_for_a_publisher_that_is_away(script: Script) -> None:
     script.publish(q)
 
 
+def its_next_router_has_a_clock_that_is_behind(script: Script) -> None:
+    (p,) = script.publishers
+    script.net.ahead_s["C"] = 60.0
+    for router in "CA":
+        script.net.happen(("drop", "s"))
+        script.connect("s", router)
+    script.publish(p)
+
+
+def two_routers_take_its_session_while_they_are_apart(script: Script) -> None:
+    """s connects to B, gives up before CONNACK, and connects to A. B does not know, and attaches its subscription
+    later."""
+    (p,) = script.publishers
+    away = ("msg", "A", "B"), ("msg", "B", "A")
+    script.net.happen(("drop", "s"))
+    script.connect("s", "A")
+    script.net.happen(("drop", "s"))
+    script.connect("s", "B", *away)
+    script.net.happen(("drop", "s"))
+    script.connect("s", "A", ("notice", "s"), *away)
+    script.net.happen(("separate", "A", "B"))
+    script.run(("notice", "s"))
+    script.net.happen(("join", "A", "B"))
+    script.run(("notice", "s"))
+    script.publish(p)
+
+
 # name -> the schedule, routers, the router of each publisher, and of each member
 SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
     each.__name__: (each, names, publishers, "".join(members))
@@ -263,6 +290,8 @@ SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
         (identifier_comes_again_after_all_members_had_left, "ABC", "A", "B"),
         (its_client_works_elsewhere_and_a_member_comes, "AB", "A", "B"),
         (a_member_waits_for_a_publisher_that_is_away, "ABC", "AC", "B"),
+        (its_next_router_has_a_clock_that_is_behind, "ABC", "B"),
+        (two_routers_take_its_session_while_they_are_apart, "AB", "A"),
         (router_that_has_started_learns_late_of_members, "AB", "", "B"),
         (file_closes_the_topic_and_a_member_is_there, "AB", "", "B"),
         (only_members_subscribe, "AB", "", "B"),
