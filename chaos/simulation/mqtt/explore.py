@@ -81,7 +81,8 @@ def faults(net: Net, rng: random.Random, budget: dict[str, int]) -> list[Event]:
             for member in net.members[0 if net.named else 1 :]
             if member.ready
         ]
-    if budget["part"] > 0 and all(each.subscribed for each in [*net.subscribers, *net.members]):
+    joined = all(each.subscribed for each in [*net.subscribers, *net.members])
+    if budget["part"] > 0 and joined and net.recovered():  # a keeper that cannot be asked counts as dead
         events += [("part", a, b) for a, b in net.wires if a < b]
     return events
 
