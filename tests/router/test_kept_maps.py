@@ -10,6 +10,7 @@ from chaos.simulation.defects.taking import Patch, always, defective
 from router.core.keeping import KeptLink, KeptMap
 from router.core.kept_maps import Kept
 from router.core.ports import UNIQUE_TAGS, MapState, Outcome, SubscriberAnswer, SubscriberAttach
+from tests.builds import puts_stand_ins
 from tests.router.harness import TOPIC, Mesh
 
 RECEIVED, ACCEPTED = MapState.RECEIVED, MapState.ACCEPTED
@@ -237,6 +238,7 @@ def nothing_whole(self: KeptLink) -> None:
     self.whole = False
 
 
+@puts_stand_ins
 @pytest.mark.parametrize(
     ("holds", "defect"),
     [

@@ -16,6 +16,7 @@ from router.config import Limits, RouterConfig, UserLimits
 from router.links.limits import COUNTED, ENGINE_LIMITS, Bookkeeping
 from router.router import Router
 from tests.amqp10.pair import frames
+from tests.builds import puts_stand_ins
 from tests.router.links import Client, Clients, make
 
 LIMIT = "amqp:resource-limit-exceeded"
@@ -257,6 +258,7 @@ class Counted(Bookkeeping):
         return 0
 
 
+@puts_stand_ins
 def test_names_are_counted_anew_less_often_where_addresses_are_many() -> None:
     core = SimpleNamespace(addresses=dict.fromkeys(range(100_000)))
     bookkeeping = Counted(cast(Any, core), 1 << 40)
