@@ -188,11 +188,6 @@ def test_a_client_of_an_edge_says_what_to_install(
     assert said in str(done.exception)
 
 
-def test_clients_of_edges_have_no_tls(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli.command, ["run", "edge_caches", "--security", "tls", "--out", str(tmp_path)])
-    assert "those of edges have no TLS" in str(done.exception)
-
-
 def test_a_directory_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = chaos("run", "short", "--out", tmp_path / "file" / "out")
