@@ -56,6 +56,7 @@ class Subscriber(Client):
         self.done_tags: set[bytes] = set()
         self.words: dict[bytes, str] = {}  # tag -> the outcome that it has sent
         self.mid_of_tag: dict[bytes, tuple[str, int]] = {}
+        self.closed_at: set[str] = set()  # routers at which it has closed
 
     def attach(self, session: Any) -> None:
         if self.only_new:
@@ -302,6 +303,8 @@ class Subscriber(Client):
         self.unsettled = accepted if self.world.checker.competing else {}  # what is not presented, others get
         self.closing, self.in_hand = True, []
         self.world.checker.closed(self.name)
+        if self.pipe is not None:
+            self.closed_at.add(self.pipe.router)
         self.detach()
 
     def on_detached(self, condition: str, info: dict[Any, Any]) -> None:

@@ -213,6 +213,9 @@ class World(Routers):
         site = self.site(name)
         self.sites[name] = self.to_read = None
         self.checker.died((name, site.incarnation))
+        for subscriber in self.subscribers:
+            if name in subscriber.closed_at and isinstance(self.checker, QueueChecker):
+                self.checker.went(subscriber.name)  # protocol 14, "Consumers that have closed"
         for pipe in self.pipes.values():
             if pipe.router == name and pipe.incarnation == site.incarnation:
                 pipe.router_gone()
