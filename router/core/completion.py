@@ -153,7 +153,7 @@ class Completion:
     # --------------------------------------------------------------------------------------------------------- complete
 
     def _check(self, one: Settlement) -> None:
-        if one.missing or one.holders or one.fed or one.fed_tags:
+        if one.missing or one.holders or one.fed or one.fed_tags or not one.publisher.ready:
             return
         if one not in self._open or not self.core.may_accept(self.address):
             return
@@ -184,6 +184,7 @@ class Completion:
         entries = self.address.subscriptions.entries
         for one in self._open:
             assert not one.publisher.dropped
-            assert one.missing or one.holders or one.fed or one.fed_tags or not self.core.may_accept(self.address)
+            waits = one.missing or one.holders or one.fed or one.fed_tags or not one.publisher.ready
+            assert waits or not self.core.may_accept(self.address)
             assert all(name in entries for name in one.holders), "a settlement waits for one that has left"
             assert all(count > 0 for count in one.missing.values())

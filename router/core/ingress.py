@@ -327,6 +327,7 @@ class Ingress:
             return
         publisher.phase = Phase.READY
         self.address.feeds.look(publisher)
+        self.address.completion.check_all()
         held, publisher.held = publisher.held, []
         publisher.held_count = publisher.held_bytes = 0
         if publisher.link_gone is None:

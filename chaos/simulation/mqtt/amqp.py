@@ -29,7 +29,8 @@ class Link:
     def __init__(self, owner: AmqpPublisher, name: str, router: Router) -> None:
         self.owner, self.name, self.router = owner, name, router
         self.numbers: list[int] = []  # by delivery-id
-        self.answered = self.asked = False
+        self.answered = False
+        self.asked = True  # the answer to its attach asks for a sign of life
         self.room = 0
 
     def answer(self, incarnation: int | None, term: Term, *, credit: bool) -> None:

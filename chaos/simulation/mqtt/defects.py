@@ -14,7 +14,7 @@ from router.core.intervals import IntervalSet
 from router.core.keeping import Handover, KeptLink
 from router.core.kept_maps import Keeper, Kept
 from router.core.ports import SubscriberAttach
-from router.core.publisher import Publisher
+from router.core.publisher import Phase, Publisher
 from router.core.queue.records import QueueRecords
 from router.core.startup import Startup
 from router.mqtt.publisher import MqttPublisher
@@ -45,6 +45,15 @@ def unknown_is_complete(
 
 
 SETTLED_TAG = Completion.settled_tag
+
+
+def complete_while_it_claims(self: Completion, one: Settlement) -> None:
+    phase, one.publisher.phase = one.publisher.phase, Phase.READY
+    CHECK(self, one)
+    one.publisher.phase = phase
+
+
+CHECK = Completion._check
 
 
 def presents_nothing(self: Kept, port: object, attach: SubscriberAttach) -> bool:
@@ -141,6 +150,11 @@ DEFECTS: dict[str, tuple[list[Patch], str, str]] = {
     "6.11.4 what nobody knows here is complete": (
         [(Completion, "settled_tag", unknown_is_complete)],
         "released_where_nobody_knows_the_identifier",
+        "G1",
+    ),
+    "6.11.5 complete before its router is ready": (
+        [(Completion, "_check", complete_while_it_claims)],
+        "identifier_comes_again_before_its_router_is_ready",
         "G1",
     ),
     "7.9.11 given back at once": (

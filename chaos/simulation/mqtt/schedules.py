@@ -210,6 +210,20 @@ def identifier_comes_again_after_all_members_had_left(script: Script) -> None:
     script.publish(p)
 
 
+def identifier_comes_again_before_its_router_is_ready(script: Script) -> None:
+    """B settles, and dies before C hears of it. A settles again, before B is back and has answered its claim."""
+    (p,) = script.publishers
+    script.publish(p, ("client", "p0"))
+    script.run(("msg", "B", "C"))
+    script.crash("B")
+    script.connect("p0", "A", ("client", "p0"))
+    script.run(("msg", "A", "C"))  # A reads PUBREL, and claims
+    script.net.happen(("restart", "B"))
+    script.run(("msg", "B", "A"))
+    script.publish(p, ("msg", "B", "A"))
+    script.run()
+
+
 def its_client_works_elsewhere_and_a_member_comes(script: Script) -> None:
     """As `its_client_works_elsewhere`, with a member in the place of s."""
     its_client_works_elsewhere(script, "m0")
@@ -288,6 +302,7 @@ SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
         (told_before_a_member_has_it, "ABC", "A", "B"),
         (identifier_comes_again_before_a_member_has_settled, "ABC", "A", "C"),
         (identifier_comes_again_after_all_members_had_left, "ABC", "A", "B"),
+        (identifier_comes_again_before_its_router_is_ready, "ABC", "B", "C"),
         (its_client_works_elsewhere_and_a_member_comes, "AB", "A", "B"),
         (a_member_waits_for_a_publisher_that_is_away, "ABC", "AC", "B"),
         (its_next_router_has_a_clock_that_is_behind, "ABC", "B"),
@@ -297,9 +312,17 @@ SCHEDULES: dict[str, tuple[Callable[[Script], None], str, str, str]] = {
         (only_members_subscribe, "AB", "", "B"),
     )
 }
-NAMED = {"tag_comes_again_that_a_member_had_accepted_who_left", "given_back_while_the_keeper_has_it"}
+NAMED = {
+    "tag_comes_again_that_a_member_had_accepted_who_left",
+    "given_back_while_the_keeper_has_it",
+    "identifier_comes_again_before_its_router_is_ready",
+}
 """Whose shared subscription the file names."""
-MEMBERS_ONLY = {"file_closes_the_topic_and_a_member_is_there", "only_members_subscribe"}
+MEMBERS_ONLY = {
+    "file_closes_the_topic_and_a_member_is_there",
+    "only_members_subscribe",
+    "identifier_comes_again_before_its_router_is_ready",
+}
 
 
 def follow(name: str) -> Violation | None:
