@@ -488,13 +488,11 @@ class Glance:
                 return self._payload[: at[1]]
         return b""
 
-    def up_to_body(self) -> bytes | None:
-        """What stands before the body's value. A payload that begins so has the same sections before its body. None if
-        the body's descriptor is not in its usual three octets: then it may be another one's beginning."""
+    def before_the_body(self) -> bytes:
+        """The sections before the body, as they are written."""
         if self._at is None:
             self._at = _sections_before_the_body(self._payload)
-        at = self._at[_BODY][0]
-        return self._payload[: at + 3] if self._payload.startswith(b"\x00\x53", at) else None
+        return self._payload[: self._at[_BODY][0]]
 
     def _read(self, read: Any, start: int, stop: int) -> Any:
         value = self._payload[start:stop]

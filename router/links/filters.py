@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, Final
 
 from amqp10.encoder import encode_value
@@ -49,48 +50,61 @@ _JMS: Final = {
 }
 
 
-_CHANGES: Final = 4
-"""Of the beginnings of messages in one batch: after these, each is looked at without regard to the one before."""
-
-
 class Selection:
     """What one subscription gets: the core's `Selection` (router.core.ports)."""
 
-    __slots__ = ("_begins", "_wanted", "_wants", "most_bytes")
+    __slots__ = ("_begins", "_behind", "_by_head", "_wanted", "_wants", "most_bytes")
 
     def __init__(self, wants: Sequence[Wants], most_bytes: int) -> None:
         """most_bytes: the receiver's max-message-size; 0: any."""
         self._wants = wants
         self.most_bytes = most_bytes
-        # Messages often differ in their bodies only, at which no filter looks: how the last one began, and its verdict.
+        # Messages often begin alike, and so are judged alike: the sections of the last one that count, and its verdict.
+        self._by_head = all(isinstance(each, _Partition) for each in wants)
+        self._behind = _BEHIND_THE_HEAD if self._by_head else _BODIES
         self._begins: bytes | None = None
-        self._wanted = False
+        self._wanted = True
 
     def unwanted(self, payloads: Sequence[bytes], message_format: int) -> list[Unwanted]:
+        found = self._filtered(payloads) if self._wants and not message_format else []
+        most = self.most_bytes
+        if most and max(map(len, payloads), default=0) > most:
+            gone = {i for start, stop, _ in found for i in range(start, stop)}
+            found += [
+                (i, i + 1, Outcome.REJECTED)
+                for i, payload in enumerate(payloads)
+                if len(payload) > most and i not in gone
+            ]
+            found.sort(key=itemgetter(0))
+        return found
+
+    def _filtered(self, payloads: Sequence[bytes]) -> list[Unwanted]:
         found: list[Unwanted] = []
-        most, wants = self.most_bytes, self._wants
-        if message_format or not wants:
-            if most and max(map(len, payloads), default=0) > most:
-                found = [(i, i + 1, Outcome.REJECTED) for i, payload in enumerate(payloads) if len(payload) > most]
-            return found
-        if isinstance(wants[0], _Partition) and len(wants) == 1 and not most:
-            return wants[0].others(payloads)
-        begins, wanted, changes = self._begins, self._wanted, 0
+        begins, wanted, behind, first = self._begins, self._wanted, self._behind, 0
+        n = len(begins or b"")
         for i, payload in enumerate(payloads):
-            if begins is None or not payload.startswith(begins):
-                glance = Glance(payload)
-                try:
-                    wanted = all(each(glance) for each in wants) if len(wants) > 1 else wants[0](glance)
-                    begins = glance.up_to_body() if changes < _CHANGES else None
-                except DecodeError:
-                    wanted, begins = False, None
-                changes += 1
-            if not wanted:
-                found.append((i, i + 1, Outcome.ACCEPTED))
-            elif most and len(payload) > most:
-                found.append((i, i + 1, Outcome.REJECTED))
+            if begins is not None and payload.startswith(begins) and payload[n : n + 3] in behind:
+                continue
+            was, (begins, wanted) = wanted, self._judge(payload)
+            n = len(begins or b"")
+            if was and not wanted:
+                first = i
+            elif wanted and not was and i > first:
+                found.append((first, i, Outcome.ACCEPTED))
+        if not wanted and payloads:
+            found.append((first, len(payloads), Outcome.ACCEPTED))
         self._begins, self._wanted = begins, wanted
         return found
+
+    def _judge(self, payload: bytes) -> tuple[bytes | None, bool]:
+        """Returns the sections that say it (None: unreadable), and whether the message is wanted."""
+        glance, wants = Glance(payload), self._wants
+        wanted = False
+        try:
+            wanted = all(each(glance) for each in wants) if len(wants) > 1 else wants[0](glance)
+            return glance.head() if self._by_head else glance.before_the_body(), wanted
+        except DecodeError:
+            return None, wanted and self._by_head
 
 
 def read_filters(asked: Mapping[Any, Any] | None, container: str) -> tuple[Mapping[str, Any], list[Wants]]:
@@ -261,7 +275,7 @@ def _partition(value: Any, container: str) -> Wants:
 
 
 class _Partition:
-    """Whether a message is in one of so many partitions."""
+    """Whether a message is in one of so many partitions, which its sections before the application properties say."""
 
     __slots__ = ("index", "total")
 
@@ -272,35 +286,10 @@ class _Partition:
     def __call__(self, glance: Glance) -> bool:
         return partition_of(glance, self.total) == self.index
 
-    def others(self, payloads: Sequence[bytes]) -> list[Unwanted]:
-        """Which of these are not in it. Often all begin alike, and so are judged alike."""
-        found: list[Unwanted] = []
-        head, n, has, first = b"", 0, True, 0
-        for i, payload in enumerate(payloads):
-            if n and payload.startswith(head) and payload[n : n + 3] in _BEHIND_A_HEAD:
-                continue
-            had = has
-            head, has = self._judge(payload)
-            n = len(head)
-            if had and not has:
-                first = i
-            elif has and not had:
-                found.append((first, i, Outcome.ACCEPTED))
-        if not has:
-            found.append((first, len(payloads), Outcome.ACCEPTED))
-        return found
 
-    def _judge(self, payload: bytes) -> tuple[bytes, bool]:
-        """Returns the sections that say it (empty: unreadable), and whether the message is in it."""
-        glance, has = Glance(payload), False
-        try:
-            has = self(glance)
-            return glance.head(), has
-        except DecodeError:
-            return b"", has
-
-
-_BEHIND_A_HEAD: Final = frozenset(bytes((0, 0x53, code)) for code in range(APPLICATION_PROPERTIES, FOOTER + 1))
+# The descriptor of the next section, in its usual three octets
+_BEHIND_THE_HEAD: Final = frozenset(bytes((0, 0x53, code)) for code in range(APPLICATION_PROPERTIES, FOOTER + 1))
+_BODIES: Final = _BEHIND_THE_HEAD - {bytes((0, 0x53, APPLICATION_PROPERTIES))}
 
 
 def partition_of(glance: Glance, total: int) -> int:
