@@ -92,6 +92,7 @@ class Network:
     def __init__(self, kind: Literal["topic", "queue"], local: int, remote: int, in_hand: int = 0) -> None:
         """in_hand: of so many, the newest, no subscription says anything."""
         self.in_hand = in_hand
+        self.now = time.perf_counter()
         self.wire: list[tuple[str, tuple[str, ...], bytes]] = []
         names = ("a", "b") if remote else ("a",)
         config = {
@@ -101,27 +102,28 @@ class Network:
             for name in names
         }
         self.cores = {
-            name: Core(config[name], name, 1, self.sender(name), 0.0, lambda: 1_000_000, fresh=True) for name in names
+            name: Core(config[name], name, 1, self.sender(name), self.now, lambda: 1_000_000, fresh=True)
+            for name in names
         }
         for name in names:
             for other in names:
                 if other != name:
-                    self.cores[name].peer_up(other, 0.0)
+                    self.cores[name].peer_up(other, self.now)
         self.exchange()
         self.publisher = PublisherEnd()
         self.subscribers: list[tuple[Core, SubscriberEnd]] = []
         for i in range(local + remote):
             core = self.cores["a" if i < local else "b"]
             port = SubscriberEnd()
-            core.attach_subscriber(port, SubscriberAttach(f"s{i}", "link", "topic", timeout_s=60.0), 0.0)
+            core.attach_subscriber(port, SubscriberAttach(f"s{i}", "link", "topic", timeout_s=60.0), self.now)
             self.subscribers.append((core, port))
         self.exchange()
         a = self.cores["a"]
-        a.attach_publisher(self.publisher, PublisherAttach("p", "link", "topic"), 0.0)
-        a.proved(self.publisher, 0.0)
+        a.attach_publisher(self.publisher, PublisherAttach("p", "link", "topic"), self.now)
+        a.proved(self.publisher, self.now)
         self.exchange()
         for core, port in self.subscribers:
-            core.subscriber_credit(port, 0.0)
+            core.subscriber_credit(port, self.now)
         self.sent = 0
 
     def sender(self, name: str) -> Send:
@@ -133,26 +135,27 @@ class Network:
     def exchange(self) -> None:
         wire = self.wire
         for core in self.cores.values():
-            core.flush(0.0)
+            core.flush(self.now)
         while wire:
             batch = wire[:]
             del wire[:]
             for sender, peers, data in batch:
                 for peer in peers:
-                    self.cores[peer].peer_message(sender, decode(data), 0.0)
+                    self.cores[peer].peer_message(sender, decode(data), self.now)
             for core in self.cores.values():
-                core.flush(0.0)
+                core.flush(self.now)
 
     def batch(self, tags: list[bytes], bodies: list[bytes], settle: bool) -> None:
         """Sends, delivers, accepts, tells, settles a batch, in as many turns as real links would take."""
+        self.now = time.perf_counter()
         first = self.sent
         self.sent += len(tags)
-        self.cores["a"].transfers(self.publisher, first, tags, bodies, False, 0, 0.0)
+        self.cores["a"].transfers(self.publisher, first, tags, bodies, False, 0, self.now)
         self.exchange()
         for core, port in self.subscribers:
             end = port.next_id - self.in_hand
             if end > port.accepted:
-                core.subscriber_disposition(port, port.accepted, end - 1, Outcome.ACCEPTED, False, 0.0)
+                core.subscriber_disposition(port, port.accepted, end - 1, Outcome.ACCEPTED, False, self.now)
                 port.accepted = end
         self.exchange()
         if settle:
@@ -166,7 +169,7 @@ class Network:
             if last - first >= n:
                 told.insert(0, (first + n, last))
                 last = first + n - 1
-            self.cores["a"].publisher_settled(self.publisher, first, last, 0.0)
+            self.cores["a"].publisher_settled(self.publisher, first, last, self.now)
             n -= last - first + 1
         self.exchange()
 

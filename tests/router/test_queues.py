@@ -69,6 +69,24 @@ def test_who_has_much_in_hand_gets_consecutive_messages_at_once() -> None:
     assert more == [["n0", "n1", "n2", "n3"], ["o0", "o1", "o2", "o3"]]
 
 
+def test_who_accepts_fast_gets_consecutive_messages_at_once() -> None:
+    """Protocol 16.3.2: what it accepts within 10 ms makes little difference. After a while without any, all share."""
+    mesh = Mesh("a", address=QUEUE)
+    consumers = [mesh.subscriber("a", name) for name in ("s0", "s1")]
+    publisher = mesh.publisher("a")
+    publisher.send(*[f"m{i}" for i in range(8)])
+    assert [len(consumer.got) for consumer in consumers] == [4, 4]
+    mesh.run()
+    publisher.send(*[f"n{i}" for i in range(4)])
+    mesh.run()
+    publisher.send(*[f"o{i}" for i in range(4)])
+    more = sorted([got.body for got in consumer.got[4:]] for consumer in consumers)
+    assert more == [["n0", "n1", "n2", "n3"], ["o0", "o1", "o2", "o3"]]
+    mesh.pass_time(1.0)
+    publisher.send(*[f"p{i}" for i in range(4)])
+    assert [len(consumer.got) for consumer in consumers] == [10, 10]
+
+
 def test_what_a_consumer_may_have_had_does_not_overtake_what_it_has_given_back() -> None:
     """Protocol 16.4.5. The RETURN of m0 has arrived, what was assigned is lost with the session (seed 23845914)."""
     mesh = Mesh("ab", address=QUEUE)

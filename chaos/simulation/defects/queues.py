@@ -11,6 +11,7 @@ from router.core.irregular import Irregular
 from router.core.messages import SubscriptionName
 from router.core.ports import BrowserPort
 from router.core.publisher import Publisher
+from router.core.queue.assigning import ConsumerGrant
 from router.core.queue.browsing import Browsing
 from router.core.queue.consumer import Consumer, Nobody
 from router.core.queue.deliveries import QueueDeliveries
@@ -96,6 +97,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_higher_priority_first": ([(FreeRecords, "note", say_nothing)], "G3"),
     "queue_browser_sees_what_waits": ([(Browsing, "look", look_here_only)], "G1"),
     "queue_browsed_router_dies": ([(Browsing, "router_down", say_nothing)], "G4"),
+    "queue_idle_consumers_share": ([(ConsumerGrant, "pace", always(4))], "G4"),
     "queue_round_that_is_over": ([(QueueDeliveries, "_end_round", say_nothing)], "G3"),
 }
 EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {}

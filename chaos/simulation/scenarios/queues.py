@@ -117,6 +117,15 @@ def queue_all_die_and_the_holder_is_late(world: Worlds) -> None:
     s.finish()
 
 
+def queue_idle_consumers_share(world: Worlds) -> None:
+    """s0 has four in hand, and closes: they are free at one moment. s1 and s2 are idle, and get two each."""
+    s = Schedule(world("AB", [P()], [S("s0"), S("s1"), S("s2")], address=QUEUE)).up("s0@B", "p0@A")
+    s.hold(("accept",)).send("p0", 4).run().attach("s1@B", "s2@B").step("close", "s0").run()
+    have = [len(s.w.subscriber(name).in_hand) for name in ("s1", "s2")]
+    assert have == [2, 2], f"G4 s1 and s2 have {have}: one waits for what the other works on"
+    s.finish()
+
+
 def queue_round_that_is_over(world: Worlds) -> None:
     """Two ingresses may use the credit of one consumer. What A has assigned beyond it goes back, and what A has
     assigned since must not overtake that, though there is credit again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
@@ -16,15 +16,33 @@ if TYPE_CHECKING:
     from router.core.queue.records import QueueRecords
 
 
-class ConsumerGrant(Grant):
-    """A consumer's credit, valid under its term."""
+PACE_S: Final = 0.01
+"""A consumer gets at once what it has shown to accept in this time (protocol 16.3.2)."""
 
-    __slots__ = ("home", "term")
+
+class ConsumerGrant(Grant):
+    """A consumer's credit, valid under its term, and how fast it accepts."""
+
+    __slots__ = ("_accepted", "_before", "_since", "home", "term")
 
     def __init__(self, home: str, term: Term) -> None:
         super().__init__()
         self.home = home
         self.term = term
+        self._since = 0.0  # when the present window of PACE_S began
+        self._accepted = 0  # in it
+        self._before = 0  # in the one before
+
+    def note_accepted(self, n: int, now: float) -> None:
+        age = now - self._since
+        if age >= PACE_S:
+            self._before = self._accepted if age < 2 * PACE_S else 0
+            self._since, self._accepted = now, 0
+        self._accepted += n
+
+    def pace(self, now: float) -> int:
+        """Returns how many it has accepted lately within PACE_S; 0 if it has accepted nothing for a while."""
+        return max(self._accepted, self._before) if now - self._since < 2 * PACE_S else 0
 
 
 class Assigning:
@@ -65,8 +83,8 @@ class Assigning:
 
     def distribute(self) -> None:
         """Assigns what is free to consumers with credit: the nearest first, of these the one that has least, and of
-        several the one served longest ago. It gets several at once, as far as that makes little difference
-        (protocol 16.3)."""
+        several the one served longest ago. It gets several at once, as far as that makes little difference: what each
+        run costs is spread over more deliveries (protocol 16.3)."""
         if not (self.records.free.starts and self.records.may_assign()):
             return
         if not self.records.subscriptions and self.records.address.config.no_subscribers == "accept":
@@ -124,7 +142,7 @@ class Assigning:
             while start < stop and has:
                 entry = min(has, key=has.__getitem__)
                 grant = ready[entry]
-                n = min(grant.left, max(share, has[entry] // 2), stop - start)
+                n = min(grant.left, max(share, has[entry] // 2, grant.pace(records.core.now)), stop - start)
                 records.free.remove(start, start + n)
                 records.assign(publisher, entry, start, start + n, message_format)
                 self.grants[entry] = self.grants.pop(entry)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
-from router.core.intervals import IntervalSet, Range, union
+from router.core.intervals import IntervalSet, Range, count, union
 from router.core.publisher import Publisher
 from router.core.queue.assigning import Assigning
 from router.core.queue.consumer import NOBODY, NOBODYS_TERM
@@ -367,6 +367,9 @@ class QueueRecords(Records):
             if rejected:
                 self._reject(found, rejected)
             done += found
+        grant = self.assigning.grant_of(entry)
+        if grant is not None:
+            grant.note_accepted(count(done), self.core.now)
         if not (entry.owed.starts or entry.syncing.starts):
             self.owing.pop(entry, None)
         self._finish(done)
