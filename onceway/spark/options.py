@@ -66,6 +66,7 @@ OPTIONS: Final = (
     Option("walLocation", "location", "log", None, example="/data/billing-wal"),
     Option("topicPattern", "topic_pattern", "pattern", None, example=r"orders\..*"),
     Option("partitions", "partitions", "count", "1", 1, 1024),
+    Option("changePartitions", "change_partitions", "boolean", "false"),
     Option("receivers", "receivers", "count", None, 1),
     Option("credit", "credit", "count", "20000", 1, (1 << 31) - 1),
     Option("groupRows", "group_rows", "count", "5000", 1),
@@ -118,6 +119,7 @@ class SourceOptions:
     topics: tuple[str, ...] = ()
     subscription: str = ""
     partitions: int = 1
+    change_partitions: bool = False
     receivers: int | None = None  # None: as many as partitions
     credit: int = 20_000
     group_rows: int = 5_000

@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 
 from onceway.loop import run
 from onceway.spark.files import BytesLike, Disk
-from onceway.spark.source.ingest import Receiver, serve
+from onceway.spark.source.ingest import Ingest, Receiver, serve
+from onceway.spark.wal import Wal
 from onceway.spark.wal.frames import FRAME_MAGIC
 
-PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "full", "trim-unwritten", "trim-half")
+PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "full", "trim-unwritten", "trim-half",
+          "change-begun", "change-drained", "change-ended")  # fmt: skip
 
 
 class Place:
@@ -91,6 +93,25 @@ def arrange(place: Place) -> None:
             loop.call_soon(loop.call_soon, loop.call_soon, die)  # when the accept is on the wire
 
     Receiver.durable = accepting  # type: ignore[method-assign]
+
+    drained, change_to = Ingest._drained, Wal.change_to
+
+    async def draining(ingest: Ingest) -> None:
+        await ingest._up.wait()
+        if place.reached("change-begun"):
+            die()
+        await drained(ingest)
+
+    def changing(wal: Wal, *, drained: bool) -> Wal:
+        if not drained and place.reached("change-ended"):
+            die()
+        wal = change_to(wal, drained=drained)
+        if drained and place.reached("change-drained"):
+            die()
+        return wal
+
+    Ingest._drained = draining  # type: ignore[method-assign]
+    Wal.change_to = changing  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

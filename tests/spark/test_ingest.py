@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from amqp10.sections import Message
-from onceway.spark.errors import DataLoss, IngestFailed
+from onceway.spark.errors import DataLoss, IngestFailed, WalForeign
 from onceway.spark.source.ingests import Ingests
 from onceway.spark.source.journal import Gap
 from onceway.spark.source.stream import Offset, Stream
@@ -452,6 +452,64 @@ def test_partitions_share_a_topic_and_keep_each_publishers_order_though_receiver
         assert values == sorted(values)
     names = {one["name"] for one in network["a"].status()["addresses"]["shared"]["subscriptions"]}
     assert names == {"billing.0-of-3", "billing.1-of-3", "billing.2-of-3"}
+
+
+@pytest.mark.parametrize("place", ["change-begun", "change-drained", "change-ended"])
+def test_the_number_of_partitions_changes_under_load_though_the_change_is_killed(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    topic = f"rearranged-{place}"
+    orders = source(topic, partitions="2", receivers="1")
+    stream = orders.start()
+    wait_until(lambda: stream.report()["attached"] == 2, "all partitions are attached")
+    publishing = [
+        Publishing(
+            network.urls(),
+            topic,
+            [
+                Message(b"%d" % number, message_annotations={"x-opt-partition-key": f"{name}{number % 7}"})
+                for number in range(6000)
+            ],
+            pace_s=0.02,
+            name=f"{name} of {topic}",
+        )
+        for name in ("left", "right")
+    ]
+    wait_until(lambda: stream.wal.slot(0).end() > 200, "some rows are durable")
+    at, found = _next(stream, stream.initial())
+    stream.stop()
+    with pytest.raises(WalForeign, match=r"partitions=2, not 3.*changePartitions=true"):
+        orders.start(partitions="3")
+    with monkeypatch.context() as patch:
+        crash_at(patch, place, 1)
+        patch.setattr("onceway.spark.source.ingests.Lives.died", lambda *_, **__: None)  # nor is there a driver
+        with pytest.raises(IngestFailed, match="died"):
+            orders.start(partitions="3", changePartitions="true")
+    assert Wal.open(str(orders.location)).changing
+    with pytest.raises(WalForeign, match=r"is being changed to partitions=3"):
+        orders.start(partitions="4", changePartitions="true")
+    stream = orders.start(partitions="3")  # the query said it once
+    assert not all(each.over for each in publishing)  # the change was under load
+    for each in publishing:
+        each.join()
+    before = set(stream.wal.before)
+    at, old = _next(stream, at)
+    assert {slot for slot, _, _ in old} <= before
+    at, new = _next(stream, at)
+    assert not before & {slot for slot, _, _ in new}
+    found += old + new
+    names = {one["name"] for one in network["a"].status()["addresses"][topic]["subscriptions"]}
+    assert names == {"billing.0-of-3", "billing.1-of-3", "billing.2-of-3"}
+    for name in ("left", "right"):
+        assert sorted(int(value) for _, key, value in found if key.startswith(name)) == list(range(6000))
+    for key in {key for _, key, _ in found}:
+        values = [int(value) for _, other, value in found if other == key]
+        assert values == sorted(values)
+
+
+def _next(stream: Stream, start: Offset) -> tuple[Offset, list[tuple[int, str, bytes]]]:
+    end = stream.latest(start, limited=False)
+    return end, logs.rows(stream.ranges(start, end), "partition", "key", "value")
 
 
 def test_a_lost_log_is_told_and_what_waits_for_its_subscription_is_taken_over_if_wanted(

@@ -76,7 +76,7 @@ class Apart:
 
     def state(self) -> dict[str, Any]:
         held = {slot: holder for slot, holder in self._look().items() if holder}
-        missing = [slot for slot in self._wal.slots if slot not in held]
+        missing = [slot for slot in self._wal.slots if slot not in held and slot not in self._wal.before]
         return {
             "state": f"no receiver for slots {', '.join(map(str, missing))}" if missing else "received apart",
             "attached": len(held),

@@ -10,6 +10,7 @@ appends, waits for the disk and accepts.  Lines of JSON come on stdin and go to 
     out   {"up": slot, "end": row}       attached and recovered
           {"state": {...}}               at each change, and every BEAT_S: a silent ingest hangs
           {"drained": number, "ends": {slot: row}}
+          {"changed": true}              the old partitions are gone (`_change`)
           {"failed": text}               the last line, where it cannot continue
 
 The end of stdin and SIGTERM end it in good order, its parent's death at once.  It may be killed at any time.
@@ -21,6 +22,7 @@ that takes no batches (`Backlog`) stops it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import sys
@@ -38,7 +40,7 @@ from onceway.errors import LinkRefused, OncewayError, SubscriptionBroken
 from onceway.loop import run
 from onceway.parent import die_with, watch
 from onceway.spark.access import access_of
-from onceway.spark.errors import SubscriptionExists
+from onceway.spark.errors import SparkSourceError, SubscriptionExists
 from onceway.spark.source.journal import WatchingJournal
 from onceway.spark.wal import Retention, SlotReader, SlotWriter, Wal, WalSettings
 from router.names import PARTITION, SUBSCRIPTION_EXISTS
@@ -105,8 +107,17 @@ class Receiver:
     Runs on the ingest's event loop; `durable` is called after each group commit.
     """
 
-    def __init__(self, subscriber: Subscriber, writer: SlotWriter, backlog: Backlog, group_rows: int) -> None:
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        writer: SlotWriter,
+        backlog: Backlog,
+        group_rows: int,
+        repeats: set[bytes] | None = None,
+    ) -> None:
+        """repeats: tags of messages that are in the log already."""
         self.writer = writer
+        self._repeats = repeats or set()
         self.taken = 0  # messages
         self.accepted = 0
         self._subscriber = subscriber
@@ -127,10 +138,14 @@ class Receiver:
                 return
             except SubscriptionBroken:
                 continue  # the journal has written the gap
-            number = self.writer.append(batch.payloads, batch.tags)
+            payloads, tags = batch.payloads, batch.tags
+            if self._repeats and not self._repeats.isdisjoint(tags):
+                new = [index for index, tag in enumerate(tags) if tag not in self._repeats]
+                payloads, tags = [payloads[index] for index in new], [tags[index] for index in new]
+            number = self.writer.append(payloads, tags)
             self.taken += len(batch)
             self._waiting.append((number, batch))
-            self._backlog.appended(self.writer.slot, sum(map(len, batch.payloads)))
+            self._backlog.appended(self.writer.slot, sum(map(len, payloads)))
             if self._backlog.full:
                 self._backlog.notify()
             self.durable()  # the disk may have been quicker
@@ -218,33 +233,98 @@ class Ingest:
             **access_of(self._config).arguments(),
         )
         try:
-            tasks = [self._receive(connection, slot) for slot in self._slots]
-            await _all(*tasks, *([self._retain()] if self._apart else []))
+            if self._wal.changing:
+                await self._drain_old(connection)
+            else:
+                tasks = [self._receive(connection, slot) for slot in self._slots if slot not in self._wal.before]
+                await _all(*tasks, *([self._retain()] if self._apart else []))
         finally:
             for receiver in self._receivers.values():
                 receiver.writer.flush()
             await connection.close(timeout_s=LEAVE_WITHIN_S)
 
-    async def _receive(self, connection: Connection, slot: int) -> None:
-        wal = self._wal
-        partition = [wal.partition_of(slot), wal.partitions]
+    # -- another number of partitions
+
+    async def change(self) -> None:
+        """Drains the old partitions and ends their subscriptions; never returns.
+
+        The new subscriptions are there first and accept nothing.  So what is published from then on reaches both, and
+        publishers come to stand; what the old ones have appended by then, the new ones leave out (`Wal.repeats`).  A
+        successor begins again with what the manifest says.
+        """
+        if self._wal.changing and not self._wal.drained:
+            await self.run()
+            self._wal = self._wal.change_to(drained=True)
+        if self._wal.changing:
+            await self._end_old()
+            self._wal = self._wal.change_to(drained=False)
+        self._tell({"changed": True})
+        await asyncio.Event().wait()
+
+    async def _drain_old(self, connection: Connection) -> None:
+        old = self._wal.changing
+        for slot in self._slots:
+            if slot not in old:
+                await self._subscribe(connection, slot, credit=1)
+        with contextlib.suppress(_Drained):
+            await _all(self._drained(), *(self._receive(connection, slot) for slot in old))
+
+    async def _drained(self) -> None:
+        """Raises _Drained."""
+        await self._up.wait()
         try:
-            subscriber = await connection.subscriber(
+            async with asyncio.timeout(self._config["drain_timeout_s"]):
+                await _all(*(receiver.drain() for receiver in self._receivers.values()))
+        except TimeoutError:
+            raise SparkSourceError(
+                f"more comes than can be drained within {self._config['drain_timeout_s']:g} s: the number of "
+                "partitions stays; start the query again with a longer drainTimeout"
+            ) from None
+        raise _Drained
+
+    async def _end_old(self) -> None:
+        """Without the journal: what comes to them after the drain is of no interest to the log."""
+        connection = await onceway.connect(
+            self._config["url"],
+            container=self._wal.container,
+            connect_timeout_s=self._config["connect_timeout_s"],
+            on_report=self._report,
+            **access_of(self._config).arguments(),
+        )
+        try:
+            for slot in self._wal.changing:
+                await (await self._subscribe(connection, slot, credit=1, only_new=False)).close()
+        finally:
+            await connection.close(timeout_s=LEAVE_WITHIN_S)
+
+    # -- links
+
+    async def _subscribe(
+        self, connection: Connection, slot: int, credit: int, *, only_new: bool | None = None
+    ) -> Subscriber:
+        wal = self._wal
+        partitions = wal.partitions_of(slot)
+        try:
+            return await connection.subscriber(
                 wal.slots[slot],
                 name=wal.link_of(slot),
-                credit=self._config["credit"],
-                only_new=not self._config["adopt"],
-                filters={PARTITION: partition} if wal.partitions > 1 else None,
+                credit=credit,
+                only_new=not self._config["adopt"] if only_new is None else only_new,
+                filters={PARTITION: [wal.partition_of(slot), partitions]} if partitions > 1 else None,
             )
         except LinkRefused as error:
             raise self._exists(slot, error) if error.condition == SUBSCRIPTION_EXISTS else error from error
+
+    async def _receive(self, connection: Connection, slot: int) -> None:
+        subscriber = await self._subscribe(connection, slot, self._config["credit"])
         writer = self._journal.writer(slot)
         if writer.tail.end or writer.tail.torn:
             _say(writer.tail.report(writer.place))
-        self._receivers[slot] = Receiver(subscriber, writer, self._backlog, self._config["group_rows"])
+        repeats = self._wal.repeats(slot)
+        self._receivers[slot] = Receiver(subscriber, writer, self._backlog, self._config["group_rows"], repeats)
         self._backlog.begin(slot, writer.durable)
         self._tell({"up": slot, "end": writer.durable})
-        if len(self._receivers) == len(self._slots):
+        if len(self._receivers) == len(self._wal.changing or self._slots):
             self._up.set()
         await self._receivers[slot].run()
 
@@ -350,6 +430,10 @@ class Ingest:
         }
 
 
+class _Drained(Exception):
+    """The old partitions have nothing more."""
+
+
 class Lines:
     """Writes lines to stdout."""
 
@@ -407,7 +491,8 @@ async def _serve(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> int:
     code = 0
     try:
         ingest = Ingest(config, tell)
-        work = (ingest.run(), ingest.tell_state(), _commands(ingest, lines), _until(stop))
+        receiving = ingest.change() if config["change"] else ingest.run()
+        work = (receiving, ingest.tell_state(), _commands(ingest, lines), _until(stop))
         await _all(*work, _stay_with(config["parent"]))
     except _Stopped:
         pass

@@ -54,14 +54,20 @@ class Ingests:
     """The ingests of one query, at most `receivers`."""
 
     def __init__(self, options: SourceOptions, wal: Wal, slots: Sequence[int] | None = None) -> None:
-        """slots: those to receive, where it is not all of the options' topics."""
+        """slots: those to receive, where it is not all of the options' topics.  Raises IngestFailed."""
         self._options = options
+        self._wal = wal
         self._changed = threading.Condition()  # guards what the threads write; reentrant: a signal handler stops us
         self._ingests: list[IngestProcess] = []
         if slots is None:
             slots = [slot for topic in options.topics for slot in wal.slots_of(topic)]
         self._most = len(slots)
         apart = options.ingest == "apart"
+        if apart and wal.changing:
+            raise IngestFailed(
+                f"{wal.location} is being changed to partitions={wal.partitions}: start the query with ingest=driver "
+                "until it receives, then these receivers"
+            )
         # each waits for its lease: one that waits for a slot must not hold another
         count = len(slots) if apart else min(options.receivers or options.partitions, len(slots))
         for number in range(count):
@@ -90,6 +96,7 @@ class Ingests:
             **asdict(self._options),
             "slots": slots,
             "max_backlog": backlog,
+            "change": False,
             "connect_timeout_s": CONNECT_WITHIN_S if self._options.ingest == "driver" else None,
             "parent": os.getpid(),
         }
@@ -100,8 +107,35 @@ class Ingests:
                 f"receivers={self._options.receivers}, but there are {self._most} links to receive from (topics times "
                 f"partitions): {self._most} started"
             )
+        if self._wal.changing:
+            self._change()
         for ingest in self._ingests:
             ingest.start()
+
+    def _change(self) -> None:
+        """Drains the partitions that there were while the new ones already exist.  Raises IngestFailed.
+
+        One process does it, and its successors when it dies.
+        """
+        wal = self._wal
+        slots = [slot for slot in wal.slots if slot in wal.changing or slot not in wal.before]
+        config = {**self._config(slots, NO_BACKLOG), "change": True}
+        one = IngestProcess(config, slots, _row_counter(wal, slots), self._changed)
+        self._ingests.append(one)
+        say(f"draining {len(wal.changing)} links, then receiving with partitions={wal.partitions}")
+        within_s = ATTACH_WITHIN_S + self._options.drain_timeout_s
+        one.start()
+        try:
+            with self._changed:
+                if not self._wait(lambda: one.changed, within_s):
+                    raise IngestFailed(
+                        f"the old partitions of {wal.location} were not drained within {within_s:g} s; start the query "
+                        "again, which goes on with it (drainTimeout=10m waits for longer)"
+                    )
+        finally:
+            one.hang_up()
+            one.wait(STOP_WITHIN_S)
+            self._ingests.remove(one)
 
     def recovered(self, slot: int) -> bool:
         """The slot's log is complete: recovered by its ingest, or no ingest writes it."""
@@ -229,6 +263,7 @@ class IngestProcess:
         self.slots = tuple(slots)
         self.up: dict[int, int] = {}  # slot -> end of the log when it was recovered
         self.drained: tuple[int, dict[int, int]] = (0, {})
+        self.changed = False  # the number of partitions
         self.restarts = 0
         self.failure: str | None = None  # why no other one will be started
         self._state: dict[str, Any] = {}
@@ -375,6 +410,8 @@ class IngestProcess:
                     self.up[slot] = end
                     # from now on it waits for a network that is down: the options were right once
                     self._config["connect_timeout_s"] = None
+                case {"changed": changed}:
+                    self.changed = changed
                 case {"state": state}:
                     self._state = state
                 case {"drained": number, "ends": ends}:

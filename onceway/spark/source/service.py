@@ -167,7 +167,7 @@ def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, Progress]) -> 
     return {
         "slot": number,
         "topic": wal.slots[number],
-        "partition": wal.partition_of(number),
+        "partition": wal.partition_of(number) if number not in wal.before else wal.link_of(number),
         "holder": wal.holder(number),
         "start": start,
         "end": end,
@@ -198,9 +198,11 @@ class LogCollector:
             "Rows of a batch that runs for some seconds.",
             labels=[*labels, "reader"],
         )
-        for slot in status_of(self._wal())["slots"]:
+        wal = self._wal()
+        for slot in status_of(wal)["slots"]:
             of = [slot["topic"], str(slot["partition"])]
-            held.add_metric(of, float(bool(slot["holder"])))
+            if slot["slot"] not in wal.before:
+                held.add_metric(of, float(bool(slot["holder"])))
             rows.add_metric(of, slot["end"])
             size.add_metric(of, slot["bytes"])
             for name, reader in slot["readers"].items():
@@ -214,7 +216,8 @@ def table_of(status: dict[str, Any], now: float) -> Sequence[str]:
     """Lines for people."""
     lines = [f"{status['log']}  subscription {status['subscription']}"]
     for slot in status["slots"]:
-        name = slot["topic"] if status["partitions"] == 1 else f"{slot['topic']}[{slot['partition']}]"
+        alone = status["partitions"] == 1 and slot["partition"] == 0
+        name = slot["topic"] if alone else f"{slot['topic']}[{slot['partition']}]"
         holder = slot["holder"] or "nobody"
         lines.append(f"  {name}  rows {slot['start']} to {slot['end']}, {slot['bytes']} bytes, received by {holder}")
         for reader, lag in slot["readers"].items():

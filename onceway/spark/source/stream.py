@@ -15,6 +15,7 @@ that an offset does not name was added to the log later; none of its rows have b
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -248,7 +249,8 @@ def batch_ranges(options: SourceOptions) -> list[Range]:
     if options.topic_pattern is not None:
         ends = {slot: ends[slot] for slot, topic in wal.slots.items() if matching(options.topic_pattern, [topic])}
     elif topics:
-        ends = {slot: ends[slot] for topic in topics for slot in wal.slots_of(topic)}
+        wanted = {slot for topic in topics for slot in wal.slots_of(topic)}
+        ends = {slot: end for slot, end in ends.items() if slot in wanted or wal.slots[slot] in topics}
     return tasks(log.readers, begins, ends, options)
 
 
@@ -292,7 +294,11 @@ class Stream:
         self._options = options
         self._clock = clock
         self.wal = Wal.open_or_create(
-            options.location, options.subscription, options.topics, partitions=options.partitions
+            options.location,
+            options.subscription,
+            options.topics,
+            partitions=options.partitions,
+            change=options.change_partitions and options.ingest == "driver",
         )
         self._topics: Topics | LoggedTopics | None = None
         if options.topic_pattern is not None:
@@ -369,7 +375,7 @@ class Stream:
             # A batch without rows skips what is missing, so that Spark records where it continues: a log that went
             # back will reach the old position again.
             return Offset(self.wal.uuid, begins)
-        ends = self._log.stop_at_gaps(begins, ends)
+        ends = self._log.stop_at_gaps(begins, self._old_partitions_first(begins, ends))
         if ends == begins:
             return start
         if limited or self._options.transport == "inline":
@@ -379,6 +385,14 @@ class Stream:
         self._planned = self._clock()
         self._at = ends
         return Offset(self.wal.uuid, ends)
+
+    def _old_partitions_first(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
+        """A publisher's messages went on in other partitions when their number changed: these rows come later."""
+        before = self.wal.before
+        if any(ends.get(slot, 0) > begins[slot] for slot in before):
+            self._planned = -math.inf  # nor does this batch wait for more rows
+            return {slot: end if slot in before else begins[slot] for slot, end in ends.items()}
+        return ends
 
     def _too_few(self, begins: Mapping[int, int], ends: Mapping[int, int]) -> bool:
         """Whether minRowsPerTrigger asks to wait for more rows."""

@@ -13,14 +13,14 @@ import os
 import re
 import uuid as uuids
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onceway.spark.errors import WalError, WalForeign, explain
 from onceway.spark.files import Disk, Documents, is_bucket, local_path, remove_unfinished
 from onceway.spark.wal.bucket import BucketReader, BucketStorage, ObjectDocument
 from onceway.spark.wal.documents import Document, FileDocument
-from onceway.spark.wal.fencing import DOCUMENTS, take_lock
+from onceway.spark.wal.fencing import DOCUMENTS, sync_marks, take_lock
 from onceway.spark.wal.leases import LASTS_S, FileSwap, holder_of
 from onceway.spark.wal.objects import objects_at
 from onceway.spark.wal.reading import DirectoryReader, SlotReader
@@ -37,6 +37,18 @@ _LOCK_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
+class Before:
+    """What a slot was until the number of partitions changed: partition `partition` of `of`.
+
+    first: where its rows begin that the later partitions may get as well.
+    """
+
+    partition: int
+    of: int
+    first: int
+
+
+@dataclass(frozen=True)
 class Wal:
     """A log's manifest: whose log it is, and the slot of each topic.  Needs no lock; cheap to make; picklable."""
 
@@ -46,6 +58,9 @@ class Wal:
     container: str  # container-id of its links
     slots: dict[int, str]  # slot -> topic; the slots of one topic are numbered in the order of its partitions
     partitions: int = 1  # of each topic
+    before: dict[int, Before] = field(default_factory=dict)  # slots of an earlier number of partitions, by slot
+    changing: tuple[int, ...] = ()  # those of them that still receive
+    drained: bool = False  # nothing more is appended to these: only their subscriptions are left
 
     @classmethod
     def open_or_create(
@@ -56,14 +71,17 @@ class Wal:
         container: str | None = None,
         disk: Disk | None = None,
         partitions: int = 1,
+        *,
+        change: bool = False,
     ) -> Wal:
         """The log at `location`, with slots for the partitions of each topic; created where there is none.
 
-        container: the subscription's name unless given, or what an existing log has.  Raises WalForeign (another
+        container: the subscription's name unless given, or what an existing log has.  change: begins to change the
+        number of partitions (`changing`, `change_to`) where the log has another one.  Raises WalForeign (another
         subscription's, another program's, another format's), WalError (not a directory, no permission, no room).
         """
         if is_bucket(location):
-            return cls._make_in_bucket(location.rstrip("/"), subscription, topics, container, partitions)
+            return cls._make_in_bucket(location.rstrip("/"), subscription, topics, container, partitions, change)
         path = path_of(location)
         disk = disk or Disk()
         try:
@@ -75,7 +93,7 @@ class Wal:
                 remove_unfinished(path, f"{MANIFEST}.", disk)
                 strange = [name for name in os.listdir(path) if name != _LOCK]
                 document = FileDocument(os.path.join(path, MANIFEST), DOCUMENTS, disk)
-                wal, content = cls._make(document, path, strange, subscription, topics, container, partitions)
+                wal, content = cls._make(document, path, strange, subscription, topics, container, partitions, change)
                 if content is not None:
                     document.write(content)
                 return wal
@@ -86,12 +104,18 @@ class Wal:
 
     @classmethod
     def _make_in_bucket(
-        cls, location: str, subscription: str, topics: Sequence[str], container: str | None, partitions: int
+        cls,
+        location: str,
+        subscription: str,
+        topics: Sequence[str],
+        container: str | None,
+        partitions: int,
+        change: bool,
     ) -> Wal:
         while True:
             document = ObjectDocument(objects_at(location), location, MANIFEST, DOCUMENTS)
             strange = objects_at(location).after("", "")[:1]
-            wal, content = cls._make(document, location, strange, subscription, topics, container, partitions)
+            wal, content = cls._make(document, location, strange, subscription, topics, container, partitions, change)
             if content is None or document.swap(content):
                 return wal
 
@@ -105,6 +129,7 @@ class Wal:
         topics: Sequence[str],
         container: str | None,
         partitions: int,
+        change: bool,
     ) -> tuple[Wal, dict[str, Any] | None]:
         """The log, and what is to be written, if anything.  strange: what is there beside the manifest."""
         manifest = document.path
@@ -130,28 +155,73 @@ class Wal:
                 "the network would know it as another subscription"
             )
         if wal.partitions != partitions:
-            raise WalForeign(
-                f"{manifest}: the log has partitions={wal.partitions}, not {partitions}: a publisher's messages would "
-                "go on in another partition, and what waits in the old one would come after them.  Keep the number; or "
-                "let the publishers pause, drain this query (Trigger.AvailableNow), drop its subscriptions (onceway "
-                "admin subscription drop), and go on with a new walLocation and checkpoint"
-            )
+            if wal.changing:
+                raise WalForeign(
+                    f"{manifest}: the log is being changed to partitions={wal.partitions}; start the query once with "
+                    f"this number, until it receives, before you change it to {partitions}"
+                )
+            if not change:
+                raise WalForeign(
+                    f"{manifest}: the log has partitions={wal.partitions}, not {partitions}: a publisher's messages "
+                    "would go on in another partition, and what waits in the old one would come after them.  Keep the "
+                    "number, or start the query once with changePartitions=true, which drains the old partitions first"
+                )
+            wal = wal._before_change(partitions)
+            topics = [*dict.fromkeys(wal.slots.values()), *topics]
         slots = dict(wal.slots)
-        for topic in topics:
-            if topic not in slots.values():
+        current = {topic for slot, topic in slots.items() if slot not in wal.before}
+        for topic in dict.fromkeys(topics):
+            if topic not in current:
                 first = max(slots, default=-1) + 1
                 slots.update(dict.fromkeys(range(first, first + partitions), topic))
         if slots == wal.slots and content is not None:
             return wal, None
-        wal = cls(location, wal.uuid, wal.subscription, wal.container, slots, partitions)
-        return wal, {
+        wal = replace(wal, slots=slots)
+        return wal, wal._content()
+
+    def _before_change(self, partitions: int) -> Wal:
+        """All slots receive for the last time."""
+        current = [slot for slot in self.slots if slot not in self.before]
+        ended = {slot: Before(self.partition_of(slot), self.partitions, self._unsettled(slot)) for slot in current}
+        return replace(self, partitions=partitions, before={**self.before, **ended}, changing=tuple(current))
+
+    def _unsettled(self, slot: int) -> int:
+        """The first row that the network may not have settled: it shows such a message to new subscriptions too."""
+        link = self.document(f"{slot}/link.json", DOCUMENTS).read() or {"settled_to": 0, "but": []}
+        return min(int(row) for row in (link["settled_to"], *(low for low, _ in link["but"])))
+
+    def change_to(self, *, drained: bool) -> Wal:
+        """The change of partitions has come so far: the old ones are drained, or (False) gone.  Durable."""
+        document = self.document(MANIFEST, DOCUMENTS)
+        while True:
+            content = document.read()
+            assert content is not None
+            wal = self._of(content, self.location, document.path)
+            if not wal.changing or wal.partitions != self.partitions:
+                return wal  # another process has been quicker
+            wal = replace(wal, drained=drained, changing=wal.changing if drained else ())
+            if isinstance(document, FileDocument):
+                for slot in wal.changing if drained else ():
+                    # nobody will recover it after a power cut, so its end must be on the disk
+                    sync_marks(os.path.join(self.location, str(slot)))
+                document.write(wal._content())
+                return wal
+            assert isinstance(document, ObjectDocument)
+            if document.swap(wal._content()):
+                return wal
+
+    def _content(self) -> dict[str, Any]:
+        before = {str(slot): [one.partition, one.of, one.first] for slot, one in self.before.items()}
+        changing = {"before": before, "changing": list(self.changing), "drained": self.drained} if before else {}
+        return {
             "program": _PROGRAM,
             "format": FORMAT,
-            "uuid": wal.uuid,
-            "subscription": wal.subscription,
-            "container": wal.container,
-            "partitions": wal.partitions,
-            "slots": {str(number): topic for number, topic in slots.items()},
+            "uuid": self.uuid,
+            "subscription": self.subscription,
+            "container": self.container,
+            "partitions": self.partitions,
+            "slots": {str(number): topic for number, topic in self.slots.items()},
+            **changing,
         }
 
     @classmethod
@@ -180,7 +250,18 @@ class Wal:
             )
         slots = {int(number): str(topic) for number, topic in content["slots"].items()}
         partitions = int(content.get("partitions", 1))
-        return cls(location, content["uuid"], content["subscription"], content["container"], slots, partitions)
+        before = {int(slot): Before(*one) for slot, one in content.get("before", {}).items()}
+        return cls(
+            location,
+            content["uuid"],
+            content["subscription"],
+            content["container"],
+            slots,
+            partitions,
+            before,
+            tuple(content.get("changing", ())),
+            content.get("drained", False),
+        )
 
     def document(self, name: str, documents: Documents) -> Document:
         """A document of the log: `reader-query.json`, `0/gaps.json`."""
@@ -219,20 +300,34 @@ class Wal:
 
     def slots_of(self, topic: str) -> list[int]:
         """In the order of partitions.  Raises WalForeign where there is no such topic."""
-        found = [number for number, known in sorted(self.slots.items()) if known == topic]
+        found = [number for number, known in sorted(self.slots.items()) if known == topic and number not in self.before]
         if not found:
             known = ", ".join(dict.fromkeys(self.slots.values()))
             raise WalForeign(f"{self.location}: no slot for topic {topic!r}; it has {known}")
         return found
 
     def partition_of(self, slot: int) -> int:
-        return self.slots_of(self.slots[slot]).index(slot)
+        return self.before[slot].partition if slot in self.before else self.slots_of(self.slots[slot]).index(slot)
+
+    def partitions_of(self, slot: int) -> int:
+        """How many its topic has, or had when this was one of them."""
+        return self.before[slot].of if slot in self.before else self.partitions
+
+    def repeats(self, slot: int) -> set[bytes]:
+        """Tags of rows in slots before a change: the slot's subscription, which was there already, gets them too."""
+        tags: set[bytes] = set()
+        for other, ended in self.before.items():
+            if self.slots[other] == self.slots[slot] and slot not in self.before:
+                reader = self.slot(other)
+                for _, batch in reader.stored(max(ended.first, reader.start()), reader.end()):
+                    tags.update(batch.column(1).to_pylist())
+        return tags
 
     def link_of(self, slot: int) -> str:
         """The link name of the slot's subscription."""
-        if self.partitions == 1:
+        if (partitions := self.partitions_of(slot)) == 1:
             return self.subscription
-        return f"{self.subscription}.{self.partition_of(slot)}-of-{self.partitions}"
+        return f"{self.subscription}.{self.partition_of(slot)}-of-{partitions}"
 
 
 def _document(location: str, name: str, documents: Documents) -> Document:

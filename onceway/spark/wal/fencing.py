@@ -32,7 +32,7 @@ from struct import Struct
 from typing import Final
 
 from onceway.spark.errors import DAMAGE_REMEDY, WalDamaged, WalLocked, explain
-from onceway.spark.files import Disk, Documents, Lock, LockHeld
+from onceway.spark.files import Disk, Documents, Lock, LockHeld, sync_path
 from onceway.spark.wal.frames import Segment
 
 DOCUMENTS: Final = Documents(WalDamaged, DAMAGE_REMEDY, checksum=True)
@@ -94,6 +94,14 @@ class Mark:
 
 def mark_path(directory: str, epoch: int) -> str:
     return os.path.join(directory, f"end-{epoch:020d}")
+
+
+def sync_marks(directory: str) -> None:
+    """Raises OSError."""
+    for name in os.listdir(directory):
+        if name.startswith("end-"):
+            sync_path(os.path.join(directory, name))
+    sync_path(directory)
 
 
 def read_mark(directory: str, epoch: int) -> Mark | None:
