@@ -69,6 +69,11 @@ class Incoming:
         if self.left * 2 < self.window and not self.paused:
             self._session._queue_session_flow()
 
+    def widen(self) -> None:
+        """Bound the window in frames only, from the next flow on."""
+        self._window_bytes = 0
+        self.window = self.most
+
     def renew(self) -> int:
         """The incoming-window for a flow of ours: the full window again, unless that is paused."""
         if not self.paused:

@@ -106,6 +106,10 @@ class Session:
             self.incoming.paused = False
             self._queue_session_flow()
 
+    def widen_incoming(self) -> None:
+        """Bound the incoming window in frames only (`window_bytes`), from the next flow on."""
+        self.incoming.widen()
+
     def end(self, error: Error | None = None) -> None:
         """Send end. SessionEnded follows with the peer's answer. On a session that has ended nothing happens."""
         if self.ended:

@@ -65,6 +65,7 @@ class AnonymousLink(PublisherLink):
 
     def open(self) -> None:
         """Answers the attach."""
+        self.link.session.widen_incoming()  # protocol 6.12.3
         self._attach(Target(expiry_policy=EXPIRE_LINK_DETACH), self.connection.connection.settings.max_message_size)
 
     # --- the engine's events

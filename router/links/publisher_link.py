@@ -109,6 +109,8 @@ class PublisherLink:
             self.link.part_size = self.connection.config.stream_above
             self.link.max_message_size = self.connection.connection.settings.max_message_size  # of what is joined
         # protocol 5.1: a flow with echo, with or without credit; a publisher that answers it has read our attach
+        if not self._streams:
+            self.link.session.widen_incoming()  # protocol 6.12.3: with the flow below
         before = self.link.delivery_count
         self.proof.start(self.connection.now, threshold=before, seen=(before,))
         self.link.grant(0, echo=True)

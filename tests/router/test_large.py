@@ -9,8 +9,10 @@ import pytest
 from amqp10.errors import DECODE_ERROR, DETACH_FORCED, MESSAGE_SIZE_EXCEEDED
 from amqp10.events import Dispositions, LinkDetached, ResumedTransfer, TransferPart, Transfers
 from amqp10.outcomes import ACCEPTED
-from amqp10.sections import Data, Message
+from amqp10.performatives import RCV_FIRST, SND_SETTLED
+from amqp10.sections import Data, Message, Properties
 from amqp10.sender import SenderLink
+from amqp10.termini import Target
 from router.config import RouterConfig
 from router.core.large import STREAM_IDLE_S
 from router.core.ports import MapState, Outcome, Unwanted
@@ -326,6 +328,29 @@ def test_a_small_message_in_parts_is_joined() -> None:
     assert not subscriber.seen(Transfers)
     add(publisher, link, body[100:], more=False)
     assert [Message.decode(p).value for e in subscriber.seen(Transfers) for p in e.payloads] == [b"x" * 500]
+
+
+@pytest.mark.parametrize(
+    "joins",
+    [
+        {"snd_settle_mode": SND_SETTLED},
+        {"rcv_settle_mode": RCV_FIRST},
+        {"rcv_settle_mode": RCV_FIRST, "target": Target()},
+    ],
+    ids=["settled", "at least once", "anonymous"],
+)
+def test_a_link_that_joins_may_send_all_that_it_has_credit_for_at_once(joins: dict[str, Any]) -> None:
+    """Else a client that sends settled messages and closes its connection loses those that wait for the window."""
+    clients = streaming()
+    subscriber, publisher = clients.connect("s"), clients.connect("p")
+    receiver = subscriber.receiver(credit=1_000)
+    link = publisher.sender(**joins)
+    credit = link.credit
+    assert link.capacity() == credit > 16
+    to = Message(b"x", properties=Properties(to="orders")).encode()
+    link.send([b"%d" % number for number in range(credit)], [to] * credit, settled=True)
+    clients.exchange()
+    assert sum(len(event.tags) for event in subscriber.seen(Transfers, receiver)) == credit
 
 
 def test_an_aborted_one_is_aborted() -> None:
