@@ -6,15 +6,16 @@ cd "$(dirname "$0")/.."
 here=$PWD/.venv/interop
 mkdir -p "$here/deb"
 [ -x "$here/python/bin/python" ] || python3 -m venv "$here/python"
-"$here/python/bin/pip" install -q azure-servicebus==7.15.0 rabbitmq-amqp-python-client==1.0.1 || echo "no clients from PyPI"
+"$here/python/bin/pip" install -q azure-servicebus==7.15.0 websocket-client==1.8.0 rabbitmq-amqp-python-client==1.0.1 || echo "no clients from PyPI"
 .venv/bin/python -m pip install -q --upgrade --target "$here/connect" 'pandas>=2.2,<3' 'grpcio>=1.76' 'grpcio-status>=1.76' \
     'googleapis-common-protos>=1.71' 'zstandard>=0.25' || echo "no client of Spark Connect" # as pyspark[connect] asks for
-(cd "$here" && npm install --no-audit --no-fund --loglevel=error rhea@3.0.5 rhea-promise@3.0.3 @azure/core-amqp@4.4.2 >/dev/null) || echo "no clients from npm"
-(cd "$here/deb" && [ -d root ] || { apt-get download -qq libqpid-proton11 libqpid-proton11-dev libqpid-proton11-dev-examples &&
-    for each in *.deb; do dpkg -x "$each" root; done &&
-    for each in send receive; do
-        cc -I root/usr/include "root/usr/share/proton/examples/c/$each.c" -o "$each" root/usr/lib/*/libqpid-proton-core.so.10 root/usr/lib/*/libqpid-proton-proactor.so.1
-    done; }) || echo "no clients from Debian"
+(cd "$here" && npm install --no-audit --no-fund --loglevel=error rhea@3.0.5 rhea-promise@3.0.3 @azure/core-amqp@4.4.2 ws@8.18.0 >/dev/null) || echo "no clients from npm"
+(cd "$here/deb" && { [ -d root ] || { apt-get download -qq libqpid-proton11 libqpid-proton11-dev libqpid-proton11-dev-examples &&
+    for each in *.deb; do dpkg -x "$each" root; done; }; } &&
+    for each in root/usr/share/proton/examples/c/send.c root/usr/share/proton/examples/c/receive.c ../../../tests/interop/programs/does.c; do
+        cc -I root/usr/include "$each" -o "$(basename "$each" .c)" root/usr/lib/*/libqpid-proton-core.so.10 \
+            root/usr/lib/*/libqpid-proton-proactor.so.1
+    done) || echo "no clients from Debian"
 INTEROP=$here .venv/bin/python -m pytest tests/interop tests/spark/test_connect.py tests/examples/test_rhea_exactly_once.py \
     "tests/chaos/test_kills.py::test_two_routers_are_killed_at_once[proton]" -q --junit-xml="$here/run.xml" "$@"
 code=$?
