@@ -76,6 +76,7 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     # The new ingress takes m0 for free.
     "queue_orphan_may_hold_it": ([(QueueRecords, "note_claim", everybody_is_heard)], "G2"),
     "queue_holder_is_attached": ([(QueueDeliveries, "send_hold", say_nothing)], "G2"),
+    "queue_holder_expires": ([(QueueRecords, "owe_nothing", say_nothing)], "G4"),
     "queue_holder_is_away": ([(QueueRecords, "orphan", orphans_hold_nothing)], "G2"),
     "queue_accepted_and_left": ([(Nobody, "take_over", always([]))], "G2"),
     "queue_attach_that_is_read_late": ([(Consumer, "unproven", cast("Any", property(always(False))))], "G2"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds, limit
 from chaos.simulation.world.clients import MEMORY, PLAIN
 from chaos.simulation.world.publishers import Publisher
@@ -17,9 +19,11 @@ TTL_S = 2.0
 M0 = ("p0", 0)
 
 
-def _held_by_one(world: Worlds, names: str, s0: str, s1: str, p0: str) -> Schedule:
+def _held_by_one(
+    world: Worlds, names: str, s0: str, s1: str, p0: str, strict: bool = True, address: AddressConfig = QUEUE
+) -> Schedule:
     """s0 has m0 in hand. s1 has credit since. Nobody accepts until that is released."""
-    s = Schedule(world(names, [P()], [S("s0"), S("s1")], address=QUEUE)).up(f"s0@{s0}", f"p0@{p0}")
+    s = Schedule(world(names, [P()], [S("s0"), S("s1")], strict=strict, address=address)).up(f"s0@{s0}", f"p0@{p0}")
     s.hold(("accept",)).send("p0").run().attach(f"s1@{s1}")
     assert [mid for _, mid in s.w.subscriber("s0").in_hand] == [M0]
     return s
@@ -33,6 +37,15 @@ def queue_holder_is_away(world: Worlds) -> None:
     s.release().attach("s0@A")
     assert s.accepted("s0") == {M0}
     s.finish()
+
+
+def queue_holder_expires(world: Worlds) -> None:
+    """s0 holds m0, loses its connection, and its timeout is over: s1 gets m0. s0 is told, and does not accept it."""
+    s = _held_by_one(world, "AB", "B", "A", "A", strict=False, address=replace(QUEUE, subscription_timeout_s=40.0))
+    s.lose("s0").run().hold(("accept", "s0")).release(("accept",)).pass_time(60.0).run()
+    assert s.accepted("s1") == {M0}, "G4 nobody gets it"
+    s.attach("s0@B").finish()
+    assert not s.accepted("s0")
 
 
 def queue_holder_is_attached(world: Worlds) -> None:
