@@ -1,7 +1,7 @@
 """Onceway beside other brokers: same machine, same run, same load generators.
 
     python -m bench table|compare|latency|wide|single|bodies|queue [--quick] [--peers onceway,nats] [--skrouterd PATH]
-                                                              [--security plain,tls,mutual] [--json FILE]
+                                                              [--security plain,tls,mutual] [--json FILE] [--readme]
 
 table:   all of them, Onceway and skupper-router.
 compare: 1 to 200 subscribers of one topic, bodies of 100 bytes, windows of 1,000 messages.
@@ -10,6 +10,8 @@ wide:    40 topics with a publisher and a subscriber each; windows of 1, 10, 100
 single:  the same with one topic.
 bodies:  24 bytes (a stamp) to 1 MB, windows of at most 3 MB.
 queue:   a queue with one consumer beside a topic with one subscriber, by window; skupper-router's is anycast.
+
+Peer `onceway-compiled` is the tree in build/compiled, which `make compiled` makes.
 
 Each cell shows the peer's CPU seconds per 100,000 deliveries, deliveries per second, and the median latency then.
 
@@ -32,12 +34,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import GeneratorsMissing, Load, Result, built, run
-from bench.peers import DEFINITIONS, QUEUE, Broker, Onceway, OncewayMqtt, Peer
+from bench.peers import COMPILED, DEFINITIONS, QUEUE, Broker, Onceway, OncewayMqtt, Peer, in_line
 from onceway.demo.secure import MODES
 
 READY_S = 60.0
 PEERS = ("onceway", *DEFINITIONS)
-MQTT = "onceway-mqtt"  # only where it is asked for
+ASKED_FOR = ("onceway-mqtt", "onceway-compiled")  # only where they are
+README = Path(__file__).with_name("README.md")
+MARKS = ("<!-- by bench table -->\n", "<!-- end of bench table -->\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +168,17 @@ def main(argv: Sequence[str] | None = None, tables: Sequence[str] = ("compare",)
             for one in cell.runs
         ]
         Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
+    if args.readme:
+        before, _, after = README.read_text().partition(MARKS[0])
+        after = after.partition(MARKS[1])[2]
+        README.write_text(f"{before}{MARKS[0]}{published(cells, args, load)}{MARKS[1]}{after}")
     ours = [cell for cell in cells if isinstance(cell.peer, Onceway)]
     return 1 if broken or any(cell.faults or not cell.runs for cell in ours) else 0
 
 
 def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"which of {', '.join((*PEERS, MQTT))}")
+    parser.add_argument("--peers", default=",".join(PEERS), help=f"which of {', '.join((*PEERS, *ASKED_FOR))}")
     for name, definition in DEFINITIONS.items():
         parser.add_argument(f"--{name}", metavar="PATH", help=f"the program {Path(definition.program).name}")
     parser.add_argument("--routers", default="1,2,3", help="sizes of the networks, as far as a table has them")
@@ -180,6 +188,7 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--settle", type=float, default=1.0, help="seconds between attaching and publishing")
     parser.add_argument("--quick", action="store_true", help="a tenth of the deliveries")
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
+    parser.add_argument("--readme", action="store_true", help="write the figures into bench/README.md as well")
     parser.add_argument(
         "--security",
         default="plain",
@@ -191,9 +200,9 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"--security takes some of {', '.join(MODES)}, with commas")
     args.routers = [int(text) for text in args.routers.split(",")]
     args.peers = args.peers.split(",")
-    unknown = [name for name in args.peers if name not in (*PEERS, MQTT)]
+    unknown = [name for name in args.peers if name not in (*PEERS, *ASKED_FOR)]
     if unknown:
-        parser.error(f"no peer {', '.join(unknown)}; there are {', '.join((*PEERS, MQTT))}")
+        parser.error(f"no peer {', '.join(unknown)}; there are {', '.join((*PEERS, *ASKED_FOR))}")
     return args
 
 
@@ -204,9 +213,15 @@ def peers(args: argparse.Namespace, tables: Sequence[str], directory: Path) -> I
             for mode in args.security:
                 yield from (Onceway(directory / f"onceway{size}-{mode}", size, security=mode) for size in sizes)
             continue
-        if name == MQTT:
+        if name == "onceway-mqtt":
             built("mqtt")
             yield OncewayMqtt(directory / name)
+            continue
+        if name == "onceway-compiled":
+            if not any(COMPILED.glob("*.so")):
+                print(f"{name} left out: nothing in {COMPILED} (make compiled)", file=sys.stderr)
+                continue
+            yield from (Onceway(directory / f"{name}{size}", size, compiled=True) for size in sizes)
             continue
         definition = DEFINITIONS[name]
         program = definition.find(getattr(args, name))
@@ -287,6 +302,38 @@ def shown(name: str, cells: Sequence[Cell]) -> list[str]:
     if any(one.refused_second for cell in cells for one in cell.runs):
         notes.insert(0, "* asked for rcv-settle-mode second, and answered with first")
     return [f"{table.title}: {what} (ratio to Onceway with as many routers)", "", *lines, *notes, ""]
+
+
+def published(cells: Sequence[Cell], args: argparse.Namespace, load: str) -> str:
+    """What the README shows: for each table and network a figure of each peer, the lowest of them in bold."""
+    kinds = list(dict.fromkeys(cell.peer.label.split(",")[0] for cell in cells))
+    what = f"{time.strftime('%-d %B %Y')}, {os.cpu_count()} processors, load averages {load}, "
+    what += f"{'a tenth of the deliveries, ' if args.quick else ''}{args.reps} run{'s' * (args.reps > 1)} a cell"
+    lines = [f"{what}. In each cell: {'; '.join(kinds)}.", ""]
+    for name in dict.fromkeys(cell.table for cell in cells):
+        table = TABLES[name]
+        unit = "p50, p99 in ms" if table.latency else "CPU s per 100,000"
+        sizes = [size for size in table.routers if size in args.routers]
+        lines += [f"| {table.title}: {unit} | {' | '.join(map(in_line, sizes))} |", "| --- " * (1 + len(sizes)) + "|"]
+        for column in table.columns:
+            row = [column]
+            for size in sizes:
+                here = [cell for cell in cells if (cell.table, cell.column, cell.peer.size) == (name, column, size)]
+                least = min((cell.measure for cell in here if cell.runs), default=0.0)
+                row.append("; ".join(_figure(cell, cell.runs != [] and cell.measure == least) for cell in here))
+            if any(row[1:]):
+                lines.append(f"| {' | '.join(row)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _figure(cell: Cell, least: bool) -> str:
+    if not cell.runs:
+        return "failed"
+    text = f"{cell.measure:.3g}"
+    if TABLES[cell.table].latency:
+        text = f"{cell.measure:.2f}, {cell.median('latency_p99_ms'):.1f}"
+    return (f"**{text}**" if least else text) + (" !" if cell.faults else "")
 
 
 def base(cells: Sequence[Cell], other: Cell) -> Cell | None:

@@ -24,6 +24,9 @@ from chaos.live.ports import free_port
 from onceway.demo.secure import Secure
 from tests.live import LiveNetwork, dying_with_us, wait_until
 
+COMPILED = Path(__file__).parent.parent / "build" / "compiled"
+"""A copy of this tree with compiled modules, which `make compiled` makes."""
+
 QUEUE = "queue/"
 """With this before it, `run` names a queue, where a peer has queues."""
 
@@ -294,9 +297,11 @@ class Onceway(Peer):
         settings: Mapping[str, Any] | None = None,
         addresses: Sequence[Mapping[str, Any]] = (),
         security: str = "plain",  # one of MODES
+        compiled: bool = False,
     ) -> None:
         self.size = size
-        self.label = f"Onceway, {in_line(size)}{'' if security == 'plain' else f', {security}'}"
+        kind = "Onceway compiled" if compiled else "Onceway"
+        self.label = f"{kind}, {in_line(size)}{'' if security == 'plain' else f', {security}'}"
         names = tuple("abcdefgh"[:size])
         links = tuple((names[i], names[i + 1]) for i in range(size - 1))
         self.network = LiveNetwork(
@@ -305,6 +310,7 @@ class Onceway(Peer):
             links,
             addresses=[{"match": f"bench-{QUEUE}*", "type": "queue"}, *addresses],
             settings=settings or {},
+            environment={"PYTHONPATH": str(COMPILED), "PYTHONSAFEPATH": "1"} if compiled else {},
         )
         self.ports = [router.amqp_port for router in self.network]
         self.login: tuple[str, ...] = ()

@@ -53,6 +53,16 @@ def test_mqtt_listener_is_measured_as_brokers_are(tmp_path: Path) -> None:
     assert (row["peer"], row["received"], row["faults"]) == ("Onceway, MQTT QoS 2", 80, {})
 
 
+def test_figures_are_written_between_the_marks_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{compare.MARKS[0]}old\n{compare.MARKS[1]}after\n")
+    monkeypatch.setattr(compare, "README", readme)
+    measured(tmp_path, "compare", "--readme", "--columns", "4", "--count", "40")
+    text = readme.read_text()
+    assert (text.split()[0], text.split()[-1], "old" in text) == ("before", "after", False)
+    assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")][2:] == ["4"]
+
+
 def test_every_topic_has_a_publisher_and_a_subscriber(tmp_path: Path) -> None:
     row = measured(tmp_path, "wide", "--columns", "10", "--count", "400")["10"]
     assert (row["load"]["topics"], row["load"]["count"], row["received"]) == (40, 10, 400)
