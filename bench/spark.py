@@ -1,8 +1,8 @@
 """Rows per second into Spark: publishers -> routers -> ingest's log -> Spark's batches, beside Spark's own rate source.
 
     python -m bench.spark [--rows 1000000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--every "2 seconds"]
-                          [--publishers 4] [--partitions 1] [--latency SECONDS] [--conf NAME=VALUE ...]
-                          [--json FILE]
+                          [--publishers 4] [--partitions 1] [--log] [--latency SECONDS]
+                          [--conf NAME=VALUE ...] [--json FILE]
 
 Every run is the whole way: publishers that count a message when it is settled, one router or three in line in the full
 exactly-once protocol, `readStream.format("onceway")`, and a sink.  The clock runs from the start of the first publisher
@@ -11,6 +11,9 @@ same session: what Spark takes for itself.
 
 CPU microseconds a row are by process, since they depend less on who else is running: rows per second on c idle cores
 are at most c / their sum, which ends the line.  JVM: driver and executors, its compiling and planning included.
+
+--log: without Spark: publishers, routers and `onceway ingest` only, and what they make of the rows: how many lie in one
+group (a frame of the log), and how many the router's link brought at once (they have one time of receipt).
 
 --latency: in place of all that, how long a message of 200 a second is on its way until foreachBatch is called with its
 batch, by a query without a pause between batches, and what a batch spends its time on.
@@ -40,6 +43,7 @@ from typing import TYPE_CHECKING, Any
 import onceway
 from bench.processes import family
 from onceway.spark.session import NoSpark, session
+from onceway.spark.wal import Wal
 from tests.live import LiveNetwork, wait_until
 
 if TYPE_CHECKING:
@@ -85,6 +89,7 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--every", default="2 seconds", help="between batches; each costs the JVM 0.1 to 0.2 s of CPU")
     parser.add_argument("--publishers", type=int, default=4, help="processes; each has up to 1,000 messages under way")
     parser.add_argument("--partitions", type=int, default=1, help="of the topic, each with a process that receives it")
+    parser.add_argument("--log", action="store_true", help="into the log only: no Spark")
     parser.add_argument("--latency", type=float, metavar="SECONDS", help="measure for so long how long messages take")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
@@ -93,6 +98,11 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = options(argv)
+    if args.log:
+        for routers in map(int, args.routers.split(",")):
+            print(line(into_log(routers, args)), flush=True)
+        print(load())
+        return 0
     try:
         # What it logs are the last batches of queries that are stopped; what goes wrong is raised here.
         given = dict(one.split("=", 1) for one in args.conf)
@@ -113,11 +123,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(line(runs[-1]), flush=True)
     finally:
         spark.stop()
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"(load averages {load} on {os.cpu_count()} processors)")
+    print(load())
     if args.json:
         Path(args.json).write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
     return 0
+
+
+def load() -> str:
+    averages = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return f"(load averages {averages} on {os.cpu_count()} processors)"
 
 
 def line(run: Run) -> str:
@@ -194,6 +208,40 @@ def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespa
     costs = {"publishers": spent / rows * 1e6, **per_row(before, after, rows)}
     parts = f", {args.partitions} partitions" if args.partitions > 1 else ""
     return Run(f"{routers} router{'s' * (routers > 1)} to {sink}{parts}", rows, seconds, costs)
+
+
+def into_log(routers: int, args: argparse.Namespace) -> Run:
+    home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
+    names = [f"r{i}" for i in range(routers)]
+    log, plan = home / "log", home / "ingest.yaml"
+    total = args.rows // args.publishers * args.publishers
+    with LiveNetwork(home, names, list(itertools.pairwise(names))) as live:
+        live.start()
+        options = {"url": live[names[-1]].url, "topic": "bench", "subscription": "bench", "walLocation": str(log)}
+        plan.write_text(json.dumps({**options, "partitions": args.partitions, "walRetention": "1h"}))
+        ingest = subprocess.Popen([sys.executable, "-m", "onceway", "ingest", str(plan)], stderr=subprocess.PIPE)
+        try:
+            assert ingest.stderr is not None
+            attached = 0
+            while attached < args.partitions:  # every partition has said so
+                attached += b" at router " in ingest.stderr.readline()
+            threading.Thread(target=ingest.stderr.read, daemon=True).start()
+            before, began = cpu(), time.monotonic()
+            spent = publish(live[names[0]].url, total, args.size, spread(args.publishers, args.partitions))
+            seconds, after = time.monotonic() - began, cpu()
+        finally:
+            ingest.terminate()
+            ingest.wait(BOUND_S)
+        wal = Wal.open(str(log))
+        slots = [wal.slot(slot) for slot in range(args.partitions)]
+        frames = [batch for slot in slots for _, batch in slot.stored(0, slot.end(fresh=True), batch_rows=1)]
+    if (rows := sum(batch.num_rows for batch in frames)) != total:
+        raise AssertionError(f"{rows} rows of {total} messages")
+    runs = sum(len(batch.column(2).unique()) for batch in frames)
+    print(f"{rows / len(frames):,.0f} rows a group, {rows / runs:,.0f} a run; {len(frames) / seconds:,.0f} groups/s")
+    shutil.rmtree(home, ignore_errors=True)
+    costs = {"publishers": spent / rows * 1e6, **per_row(before, after, rows)}
+    return Run(f"{routers} router{'s' * (routers > 1)}, {args.partitions} partitions", rows, seconds, costs)
 
 
 def spread(publishers: int, partitions: int) -> list[str]:
