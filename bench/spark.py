@@ -1,8 +1,8 @@
 """Rows per second into Spark: publishers -> routers -> ingest's log -> Spark's batches, beside Spark's own rate source.
 
     python -m bench.spark [--rows 1000000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--every "2 seconds"]
-                          [--publishers 4] [--partitions 1] [--log] [--latency SECONDS]
-                          [--conf NAME=VALUE ...] [--json FILE]
+                          [--publishers 4] [--partitions 1] [--window 1000] [--log] [--bucket]
+                          [--latency SECONDS] [--conf NAME=VALUE ...] [--json FILE]
 
 Every run is the whole way: publishers that count a message when it is settled, one router or three in line in the full
 exactly-once protocol, `readStream.format("onceway")`, and a sink.  The clock runs from the start of the first publisher
@@ -12,8 +12,10 @@ same session: what Spark takes for itself.
 CPU microseconds a row are by process, since they depend less on who else is running: rows per second on c idle cores
 are at most c / their sum, which ends the line.  JVM: driver and executors, its compiling and planning included.
 
---log: without Spark: publishers, routers and `onceway ingest` only, and what they make of the rows: how many lie in one
-group (a frame of the log), and how many the router's link brought at once (they have one time of receipt).
+--log: without Spark: publishers, routers and `onceway ingest` only, and what they make of the rows: how many lie in a
+group (a frame of the log), and how many the router's link brought at once (they have one time of receipt).  Beside them
+a publisher waits for each outcome before it sends again.  --bucket: the log is in moto's server of the S3 API, whose
+requests are counted.
 
 --latency: in place of all that, how long a message of 200 a second is on its way until foreachBatch is called with its
 batch, by a query without a pause between batches, and what a batch spends its time on.
@@ -87,9 +89,13 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--routers", default="1,3", help="sizes of the networks, in line")
     parser.add_argument("--sinks", default="noop,parquet")
     parser.add_argument("--every", default="2 seconds", help="between batches; each costs the JVM 0.1 to 0.2 s of CPU")
-    parser.add_argument("--publishers", type=int, default=4, help="processes; each has up to 1,000 messages under way")
+    parser.add_argument(
+        "--publishers", type=int, default=4, help="processes; each has up to --window messages under way"
+    )
     parser.add_argument("--partitions", type=int, default=1, help="of the topic, each with a process that receives it")
+    parser.add_argument("--window", type=int, default=1000, help="of the routers: window_messages of a publisher")
     parser.add_argument("--log", action="store_true", help="into the log only: no Spark")
+    parser.add_argument("--bucket", action="store_true", help="with --log: in an object store")
     parser.add_argument("--latency", type=float, metavar="SECONDS", help="measure for so long how long messages take")
     parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark")
     parser.add_argument("--json", metavar="FILE", help="write all figures there as well")
@@ -177,8 +183,8 @@ def rate(spark: SparkSession, sink: str, rows: int, size: int) -> Run:
 
 def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespace) -> Run:
     home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
-    names = [f"r{i}" for i in range(routers)]
-    with LiveNetwork(home, names, list(itertools.pairwise(names))) as live:
+    names, settings = [f"r{i}" for i in range(routers)], {"window_messages": args.window}
+    with LiveNetwork(home, names, list(itertools.pairwise(names)), settings=settings) as live:
         live.start()
         frame = (
             spark.readStream.format("onceway")
@@ -212,12 +218,17 @@ def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespa
 
 def into_log(routers: int, args: argparse.Namespace) -> Run:
     home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
-    names = [f"r{i}" for i in range(routers)]
-    log, plan = home / "log", home / "ingest.yaml"
+    names, settings = [f"r{i}" for i in range(routers)], {"window_messages": args.window}
+    plan, log, bucket = home / "ingest.yaml", str(home / "log"), None
+    if args.bucket:
+        from tests.spark.buckets import Server  # moto is there for tests only
+
+        log, bucket = "s3://logs/bench", Server()
+        os.environ.update(bucket.environment)
     total = args.rows // args.publishers * args.publishers
-    with LiveNetwork(home, names, list(itertools.pairwise(names))) as live:
+    with LiveNetwork(home, names, list(itertools.pairwise(names)), settings=settings) as live:
         live.start()
-        options = {"url": live[names[-1]].url, "topic": "bench", "subscription": "bench", "walLocation": str(log)}
+        options = {"url": live[names[-1]].url, "topic": "bench", "subscription": "bench", "walLocation": log}
         plan.write_text(json.dumps({**options, "partitions": args.partitions, "walRetention": "1h"}))
         ingest = subprocess.Popen([sys.executable, "-m", "onceway", "ingest", str(plan)], stderr=subprocess.PIPE)
         try:
@@ -226,19 +237,33 @@ def into_log(routers: int, args: argparse.Namespace) -> Run:
             while attached < args.partitions:  # every partition has said so
                 attached += b" at router " in ingest.stderr.readline()
             threading.Thread(target=ingest.stderr.read, daemon=True).start()
+            over, waits = threading.Event(), list[float]()
+            asker = threading.Thread(target=lambda: asyncio.run(ask(live[names[0]].url, args.size, over, waits)))
+            asker.start()
+            asked = bucket.served.total() if bucket else 0
             before, began = cpu(), time.monotonic()
             spent = publish(live[names[0]].url, total, args.size, spread(args.publishers, args.partitions))
             seconds, after = time.monotonic() - began, cpu()
+            asked = bucket.served.total() - asked if bucket else 0
+            over.set()
+            asker.join(BOUND_S)
         finally:
             ingest.terminate()
             ingest.wait(BOUND_S)
-        wal = Wal.open(str(log))
+        wal = Wal.open(log)
         slots = [wal.slot(slot) for slot in range(args.partitions)]
         frames = [batch for slot in slots for _, batch in slot.stored(0, slot.end(fresh=True), batch_rows=1)]
-    if (rows := sum(batch.num_rows for batch in frames)) != total:
-        raise AssertionError(f"{rows} rows of {total} messages")
+    if (rows := sum(batch.num_rows for batch in frames)) != total + len(waits):
+        raise AssertionError(f"{rows} rows of {total + len(waits)} messages")
     runs = sum(len(batch.column(2).unique()) for batch in frames)
     print(f"{rows / len(frames):,.0f} rows a group, {rows / runs:,.0f} a run; {len(frames) / seconds:,.0f} groups/s")
+    cuts = statistics.quantiles(waits, n=100, method="inclusive")
+    print(
+        f"accepted after p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms, at most {max(waits):.0f} ms ({len(waits)} sent)"
+    )
+    if bucket:
+        bucket.stop()
+        print(f"{asked / seconds / args.partitions:.1f} requests/s a partition: {dict(bucket.served)}")
     shutil.rmtree(home, ignore_errors=True)
     costs = {"publishers": spent / rows * 1e6, **per_row(before, after, rows)}
     return Run(f"{routers} router{'s' * (routers > 1)}, {args.partitions} partitions", rows, seconds, costs)
@@ -310,6 +335,16 @@ async def tick(url: str, size: int, over: threading.Event) -> None:
             await publisher.put((b"%d " % time.time_ns()).ljust(size, b"."))
             await asyncio.sleep(0.005)
         await publisher.drain()
+
+
+async def ask(url: str, size: int, over: threading.Event, waits: list[float]) -> None:
+    """One message after another; how long each took to be accepted, ms."""
+    async with onceway.connect(url) as connection:
+        publisher = await connection.publisher("bench")
+        while not over.is_set():
+            began = time.monotonic()
+            await publisher.send(b"." * size)
+            waits.append((time.monotonic() - began) * 1000)
 
 
 def attached(query: StreamingQuery) -> bool:
