@@ -1,8 +1,8 @@
 """Rows per second into Spark: publishers -> routers -> ingest's log -> Spark's batches, beside Spark's own rate source.
 
     python -m bench.spark [--rows 1000000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--every "2 seconds"]
-                          [--publishers 4] [--partitions 1] [--window 1000] [--log] [--bucket]
-                          [--latency SECONDS] [--conf NAME=VALUE ...] [--json FILE]
+                          [--publishers 4] [--partitions 1] [--receivers N] [--window 1000]
+                          [--log] [--bucket] [--latency SECONDS] [--conf NAME=VALUE ...] [--json FILE]
 
 Every run is the whole way: publishers that count a message when it is settled, one router or three in line in the full
 exactly-once protocol, `readStream.format("onceway")`, and a sink.  The clock runs from the start of the first publisher
@@ -18,7 +18,8 @@ a publisher waits for each outcome before it sends again.  --bucket: the log is 
 requests are counted.
 
 --latency: in place of all that, how long a message of 200 a second is on its way until foreachBatch is called with its
-batch, by a query without a pause between batches, and what a batch spends its time on.
+batch, by a query without a pause between batches, and what a batch spends its time on, beside those of Spark's rate
+source in the same session.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -92,7 +93,8 @@ def options(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--publishers", type=int, default=4, help="processes; each has up to --window messages under way"
     )
-    parser.add_argument("--partitions", type=int, default=1, help="of the topic, each with a process that receives it")
+    parser.add_argument("--partitions", type=int, default=1, help="of the topic")
+    parser.add_argument("--receivers", type=int, help="processes that receive them; as many as there are unless given")
     parser.add_argument("--window", type=int, default=1000, help="of the routers: window_messages of a publisher")
     parser.add_argument("--log", action="store_true", help="into the log only: no Spark")
     parser.add_argument("--bucket", action="store_true", help="with --log: in an object store")
@@ -193,6 +195,7 @@ def network(spark: SparkSession, sink: str, routers: int, args: argparse.Namespa
             .option("subscription", "bench")
             .option("walLocation", str(home / "log"))
             .option("partitions", args.partitions)
+            .option("receivers", args.receivers or args.partitions)
             .load()
         )
         query = write(frame, sink, home, args.every)
@@ -229,7 +232,8 @@ def into_log(routers: int, args: argparse.Namespace) -> Run:
     with LiveNetwork(home, names, list(itertools.pairwise(names)), settings=settings) as live:
         live.start()
         options = {"url": live[names[-1]].url, "topic": "bench", "subscription": "bench", "walLocation": log}
-        plan.write_text(json.dumps({**options, "partitions": args.partitions, "walRetention": "1h"}))
+        spread_over = {"partitions": args.partitions, "receivers": args.receivers or args.partitions}
+        plan.write_text(json.dumps({**options, **spread_over, "walRetention": "1h"}))
         ingest = subprocess.Popen([sys.executable, "-m", "onceway", "ingest", str(plan)], stderr=subprocess.PIPE)
         try:
             assert ingest.stderr is not None
@@ -289,7 +293,6 @@ def latency(spark: SparkSession, seconds: float, size: int) -> None:
     home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
     called: list[float] = []  # ms of each message until the function is called, and
     there: list[float] = []  # until its rows are there
-    phases: list[dict[str, int]] = []
 
     def take(frame: DataFrame, batch: int) -> None:
         began = time.time_ns()
@@ -298,33 +301,47 @@ def latency(spark: SparkSession, seconds: float, size: int) -> None:
         called.extend((began - at) / 1e6 for at in sent)
         there.extend((ended - at) / 1e6 for at in sent)
 
+    def measure(name: str, frame: DataFrame) -> Iterator[StreamingQuery]:
+        """Yields the query when it has started, and when it is warm; then prints its batches."""
+        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(home / name)).start()
+        try:
+            yield query
+            time.sleep(max(15.0, seconds / 2))  # most of what the JVM does at first is compiling
+            warm = query.lastProgress.batchId
+            yield query
+            time.sleep(seconds)
+            progress = [one for one in query.recentProgress if one.batchId > warm and one.numInputRows]
+        finally:
+            query.stop()
+        phases = [dict(one.durationMs) for one in progress]
+        means = {name: statistics.fmean(one.get(name, 0) for one in phases) for name in phases[0]}
+        parts = ", ".join(f"{name} {value:.0f}" for name, value in sorted(means.items()))
+        print(f"{name}: {len(phases)} batches, ms: {parts}", flush=True)
+
+    # Some rows, as it makes them (once a second): what a batch costs Spark without a source of ours.
+    made = spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 1).load()
+    for _ in measure("rate", made.selectExpr("CAST('0 ' AS binary) AS value")):
+        pass
     with LiveNetwork(home, ("a",)) as live:
         live.start()
         source = spark.readStream.format("onceway").option("url", live["a"].url).option("topic", "bench")
         frame = source.option("subscription", "bench").option("walLocation", str(home / "log")).load()
-        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(home / "checkpoint")).start()
-        try:
-            wait_until(lambda: attached(query), "the subscription", BOUND_S)
-            over = threading.Event()
-            publisher = threading.Thread(target=lambda: asyncio.run(tick(live["a"].url, size, over)))
-            publisher.start()
-            time.sleep(max(15.0, seconds / 2))  # most of what the JVM does at first is compiling
-            called.clear()
-            there.clear()
-            warm = query.lastProgress.batchId
-            time.sleep(seconds)
-            over.set()
-            publisher.join(BOUND_S)
-            wanted = [one for one in query.recentProgress if one.batchId > warm and one.numInputRows]
-            phases += [dict(one.durationMs) for one in wanted]
-        finally:
-            query.stop()
+        steps = measure("onceway", frame)
+        query = next(steps)
+        wait_until(lambda: attached(query), "the subscription", BOUND_S)
+        over = threading.Event()
+        publisher = threading.Thread(target=lambda: asyncio.run(tick(live["a"].url, size, over)))
+        publisher.start()
+        next(steps)
+        called.clear()
+        there.clear()
+        next(steps, None)
+        over.set()
+        publisher.join(BOUND_S)
     shutil.rmtree(home, ignore_errors=True)
     for what, found in (("until foreachBatch is called", called), ("until its rows are there", there)):
         cuts = statistics.quantiles(found, n=100)
         print(f"{len(found)} messages, {what}: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
-    means = {name: statistics.fmean(one.get(name, 0) for one in phases) for name in phases[0]}
-    print(f"{len(phases)} batches, ms: {', '.join(f'{name} {value:.0f}' for name, value in sorted(means.items()))}")
 
 
 async def tick(url: str, size: int, over: threading.Event) -> None:
