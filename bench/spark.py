@@ -18,8 +18,7 @@ a publisher waits for each outcome before it sends again.  --bucket: the log is 
 requests are counted.
 
 --latency: in place of all that, how long a message of 200 a second is on its way until foreachBatch is called with its
-batch, by a query without a pause between batches, and what a batch spends its time on, beside those of Spark's rate
-source in the same session.
+batch, by a query without a pause between batches, and what a batch spends its time on.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -293,6 +292,7 @@ def latency(spark: SparkSession, seconds: float, size: int) -> None:
     home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
     called: list[float] = []  # ms of each message until the function is called, and
     there: list[float] = []  # until its rows are there
+    phases: list[dict[str, int]] = []
 
     def take(frame: DataFrame, batch: int) -> None:
         began = time.time_ns()
@@ -301,47 +301,33 @@ def latency(spark: SparkSession, seconds: float, size: int) -> None:
         called.extend((began - at) / 1e6 for at in sent)
         there.extend((ended - at) / 1e6 for at in sent)
 
-    def measure(name: str, frame: DataFrame) -> Iterator[StreamingQuery]:
-        """Yields the query when it has started, and when it is warm; then prints its batches."""
-        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(home / name)).start()
-        try:
-            yield query
-            time.sleep(max(15.0, seconds / 2))  # most of what the JVM does at first is compiling
-            warm = query.lastProgress.batchId
-            yield query
-            time.sleep(seconds)
-            progress = [one for one in query.recentProgress if one.batchId > warm and one.numInputRows]
-        finally:
-            query.stop()
-        phases = [dict(one.durationMs) for one in progress]
-        means = {name: statistics.fmean(one.get(name, 0) for one in phases) for name in phases[0]}
-        parts = ", ".join(f"{name} {value:.0f}" for name, value in sorted(means.items()))
-        print(f"{name}: {len(phases)} batches, ms: {parts}", flush=True)
-
-    # Some rows, as it makes them (once a second): what a batch costs Spark without a source of ours.
-    made = spark.readStream.format("rate").option("rowsPerSecond", 50).option("numPartitions", 1).load()
-    for _ in measure("rate", made.selectExpr("CAST('0 ' AS binary) AS value")):
-        pass
     with LiveNetwork(home, ("a",)) as live:
         live.start()
         source = spark.readStream.format("onceway").option("url", live["a"].url).option("topic", "bench")
         frame = source.option("subscription", "bench").option("walLocation", str(home / "log")).load()
-        steps = measure("onceway", frame)
-        query = next(steps)
-        wait_until(lambda: attached(query), "the subscription", BOUND_S)
-        over = threading.Event()
-        publisher = threading.Thread(target=lambda: asyncio.run(tick(live["a"].url, size, over)))
-        publisher.start()
-        next(steps)
-        called.clear()
-        there.clear()
-        next(steps, None)
-        over.set()
-        publisher.join(BOUND_S)
+        query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(home / "checkpoint")).start()
+        try:
+            wait_until(lambda: attached(query), "the subscription", BOUND_S)
+            over = threading.Event()
+            publisher = threading.Thread(target=lambda: asyncio.run(tick(live["a"].url, size, over)))
+            publisher.start()
+            time.sleep(max(15.0, seconds / 2))  # most of what the JVM does at first is compiling
+            called.clear()
+            there.clear()
+            warm = query.lastProgress.batchId
+            time.sleep(seconds)
+            over.set()
+            publisher.join(BOUND_S)
+            wanted = [one for one in query.recentProgress if one.batchId > warm and one.numInputRows]
+            phases += [dict(one.durationMs) for one in wanted]
+        finally:
+            query.stop()
     shutil.rmtree(home, ignore_errors=True)
     for what, found in (("until foreachBatch is called", called), ("until its rows are there", there)):
         cuts = statistics.quantiles(found, n=100)
         print(f"{len(found)} messages, {what}: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
+    means = {name: statistics.fmean(one.get(name, 0) for one in phases) for name in phases[0]}
+    print(f"{len(phases)} batches, ms: {', '.join(f'{name} {value:.0f}' for name, value in sorted(means.items()))}")
 
 
 async def tick(url: str, size: int, over: threading.Event) -> None:
