@@ -188,9 +188,7 @@ class Router:
         if self.drain is not None:
             connection.receive_eof(now)
             return connection
-        dropped = self.admission.connected(connection)
-        if dropped is not None:
-            dropped.receive_eof(now)
+        self.admission.connected(connection, now)
         limits = self.config.limits
         if len(self.connections) > limits.connections + 2 * limits.half_open:  # refused ones that have not closed yet
             self.admission.count_refusal(CONNECTIONS)
@@ -201,9 +199,7 @@ class Router:
         """A client has opened a transport to the listener for MQTT. authenticate: says who it is."""
         self.enter(now)
         connection = self.mqtt.connect(now, address, secure=secure, authenticate=authenticate)
-        dropped = self.admission.connected(connection)
-        if dropped is not None:
-            dropped.receive_eof(now)
+        self.admission.connected(connection, now)
         limits = self.config.limits
         if len(self.mqtt.connections) > limits.connections + 2 * limits.half_open:
             self.admission.count_refusal(CONNECTIONS)

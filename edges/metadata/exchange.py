@@ -25,7 +25,6 @@ SILENCE_S: Final = 12.0  # after which an edge's publishers have gone
 FORGET_S: Final = 600.0  # after which nothing is known of a silent edge
 MOST_KEYS: Final = 1024  # of one publisher
 MESSAGE_BYTES: Final = 128 << 10  # of items in one message, about
-SNAPSHOT_ITEMS: Final = 200
 
 # Kinds of items.
 SAID: Final = 0  # [uuid, changes, value]: a publisher's message

@@ -183,10 +183,7 @@ class Edge:
     def connection_made(self, client: Carrier) -> Client:
         assert isinstance(client, Client)
         self.clients[client] = None
-        dropped = self.guard.admission.connected(client)
-        if dropped is not None:
-            assert isinstance(dropped, Client)
-            dropped.abort()
+        self.guard.admission.connected(client, self.time())
         if not self.network.joined:
             self._leave_unread(client)
         return client
@@ -431,8 +428,8 @@ class Client(Carrier):
         return super().eof_received()
 
     def receive_eof(self, now: float) -> None:
-        """It is gone."""
-        self.closed = True
+        """It is gone, or is dropped before it has said who it is."""
+        self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)

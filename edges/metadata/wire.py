@@ -24,7 +24,6 @@ Changes = dict[str, Value | None]
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _ARRAY: Final = frozenset((0x93, 0xDC, 0xDD))
 _TYPE_BYTES: Final = frozenset((PUBLISH, QUERY, DIFF))
-_NIL: Final = b"\xc0"
 _pack: Final[Callable[[Any], bytes]] = msgpack.Packer().pack
 
 

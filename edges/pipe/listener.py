@@ -150,9 +150,7 @@ class Listener:
         assert isinstance(carrier, _Carrier)
         carrier.session = session = Session(self, carrier)
         self._carriers[carrier] = None
-        dropped = self.guard.admission.connected(session)
-        if dropped is not None:
-            dropped.receive_eof(self.time())
+        self.guard.admission.connected(session, self.time())
         return session
 
     def connection_lost(self, carrier: Carrier) -> None:

@@ -92,16 +92,15 @@ class Admission:
                 self.count_refusal(limit)
                 return
 
-    def connected(self, connection: Counted) -> Counted | None:
-        """A transport is open, open or CONNECT is to come. Returns the connection to drop in its favour, if any: the
-        oldest half-open one, as handshakes are short and in a flood the newest are the most likely to complete."""
+    def connected(self, connection: Counted, now: float) -> None:
+        """A transport is open, open or CONNECT is to come. Beyond the limit the oldest half-open one is dropped in its
+        favour, as handshakes are short and in a flood the newest are the most likely to complete."""
         self.half_open[connection] = None
-        if len(self.half_open) <= self.limits.half_open:
-            return None
-        oldest = next(iter(self.half_open))
-        del self.half_open[oldest]
-        self.count_refusal(HALF_OPEN)
-        return oldest
+        if len(self.half_open) > self.limits.half_open:
+            oldest = next(iter(self.half_open))
+            del self.half_open[oldest]
+            self.count_refusal(HALF_OPEN)
+            oldest.receive_eof(now)
 
     def admit(self, connection: Counted, user: str) -> str | None:
         """Its open or CONNECT has arrived. Returns None if it is admitted, else the reason to tell it."""

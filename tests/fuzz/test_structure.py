@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amqp10.frames import AMQP_HEADER, SASL_HEADER
-from amqp10.performatives import Attach, Begin, Flow, Open, SaslInit
+from amqp10.performatives import Attach, Begin, Flow, Open
 from amqp10.termini import Source, Target
 from chaos.fuzz.targets import ENGINES, Routed, cut, feed, feed_an_owner, frame, parting
 from tests.fuzz.conftest import PROFILE
 from tests.fuzz.strategies import OPENS, Step, conversations, render
 
 SEEDS = st.integers(0, 2**16)
-SASL_INITS = st.sampled_from([SaslInit("ANONYMOUS"), SaslInit("PLAIN", b"\0a\0b"), SaslInit("", b"")])
 
 
 def prelude(opened: Open) -> bytes:

@@ -12,7 +12,7 @@ from amqp10.performatives import Source, Target
 from amqp10.settings import ConnectionSettings
 from amqp10.types import Symbol, ULong
 from interrouter.network import Network, dials
-from interrouter.packets import HEARTBEAT_PACKET, STREAM, Entry, encode_stream
+from interrouter.packets import HEARTBEAT_PACKET
 from interrouter.trunk import CREDIT, TRANSFER, Trunk
 from tests.interrouter.harness import Net
 
@@ -186,10 +186,6 @@ class Stranger:
             if isinstance(event, ConnectionClosed):
                 return str(event.error.condition) if event.error else "no error"
         return None
-
-
-def stream_packet(*entries: Entry, bodies: tuple[bytes, ...] = (b"x",)) -> bytes:
-    return b"".join(encode_stream(STREAM, entries, [len(b) for b in bodies], bodies))
 
 
 def test_a_heartbeat_is_fine() -> None:
