@@ -80,13 +80,11 @@ class Selection:
 
     def _filtered(self, payloads: Sequence[bytes]) -> list[Unwanted]:
         found: list[Unwanted] = []
-        begins, wanted, behind, first = self._begins, self._wanted, self._behind, 0
-        n = len(begins or b"")
+        begins, wanted, first = self._begins, self._wanted, 0
         for i, payload in enumerate(payloads):
-            if begins is not None and payload.startswith(begins) and payload[n : n + 3] in behind:
+            if begins is not None and payload.startswith(begins):
                 continue
             was, (begins, wanted) = wanted, self._judge(payload)
-            n = len(begins or b"")
             if was and not wanted:
                 first = i
             elif wanted and not was and i > first:
@@ -97,12 +95,14 @@ class Selection:
         return found
 
     def _judge(self, payload: bytes) -> tuple[bytes | None, bool]:
-        """Returns the sections that say it (None: unreadable), and whether the message is wanted."""
+        """Returns the sections that say it with the descriptor of the next one (None: unreadable), and whether the
+        message is wanted."""
         glance, wants = Glance(payload), self._wants
         wanted = False
         try:
             wanted = all(each(glance) for each in wants) if len(wants) > 1 else wants[0](glance)
-            return glance.head() if self._by_head else glance.before_the_body(), wanted
+            n = len(glance.head() if self._by_head else glance.before_the_body())
+            return payload[: n + 3] if payload[n : n + 3] in self._behind else None, wanted
         except DecodeError:
             return None, wanted and self._by_head
 
