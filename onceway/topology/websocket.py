@@ -8,7 +8,7 @@ from typing import Final
 from onceway.topology.document import Entry
 
 WEBSOCKET_KEYS: Final = ("origins",)
-_ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\\s?#@,]+")
+_ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(\[[0-9A-Fa-f:.]+\]|[^/\\\s?#@,:\[\]]+)(:[0-9]+)?")
 
 
 def read_websocket(entry: Entry | None) -> tuple[str, ...]:
@@ -25,7 +25,7 @@ def read_websocket(entry: Entry | None) -> tuple[str, ...]:
 
 
 def _read_origin(text: str) -> str:
-    """As browsers write them: scheme, host, and a port that is not the scheme's."""
+    """As browsers write them (RFC 6454, 6.2): scheme, host, and a port that is not the scheme's."""
     if text not in ("*", "null") and not _ORIGIN.fullmatch(text):
         raise ValueError(f'"{text}" is no origin', 'write scheme and host, as in https://app.example.org, or "*"')
     return text.lower()

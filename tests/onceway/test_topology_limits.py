@@ -94,3 +94,8 @@ def test_a_user_that_nobody_can_be_is_warned_of() -> None:
     (warning,) = topology.loads(HEAD + users, "t.yaml").warnings
     assert "users.guest: no client can be user guest: there is no section sasl" in str(warning)
     assert warning.remedy == "add it (docs/security.md), write anonymous, or leave it out"
+
+
+@pytest.mark.parametrize("origin", ["https://localhost:21200", "http://[::1]:80", "moz-extension://s-1", "null", "*"])
+def test_an_origin_has_a_scheme_a_host_and_perhaps_a_port(origin: str) -> None:
+    assert topology.loads(f"{HEAD}websocket: {{origins: ['{origin}']}}\n", "t.yaml").origins == (origin,)
