@@ -1,13 +1,15 @@
-"""How much unprocessed log an ingest counts: what stops its credit, and what lets it go on."""
+"""How much unprocessed log an ingest counts: what stops its credit, and what lets it go on; and what it leaves out."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from onceway.spark.source.ingest import Backlog
+from onceway.spark.source.ingest import Backlog, Receiver
 from onceway.spark.wal import Retention
 from tests.spark.logs import Log
 
@@ -88,3 +90,36 @@ def test_who_waits_for_room_goes_on_when_spark_has_processed(log: Log) -> None:
 
     asyncio.run(scene())
     log.close()
+
+
+class Batches:
+    """A subscriber that has these batches, one message each: (tag, payload)."""
+
+    def __init__(self, *messages: tuple[bytes, bytes]) -> None:
+        self.messages = messages
+        self.tags: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self.accepted: list[bytes] = []
+
+    def __len__(self) -> int:
+        return len(self.tags)
+
+    async def batches(self, most: int, size: int) -> AsyncIterator[Batches]:
+        for tag, payload in self.messages:
+            self.tags, self.payloads = [tag], [payload]
+            yield self
+
+    def accept(self) -> None:
+        self.accepted += self.tags
+
+
+def test_what_the_old_partitions_have_is_left_out_once_and_its_tag_may_come_again(log: Log) -> None:
+    """A packet identifier of MQTT comes again for another message."""
+    writer, counted = log.writer(), backlog(log, 1000)
+    counted.begin(0, writer.durable)
+    subscriber = Batches((b"1", b"old"), (b"2", b"new"), (b"1", b"newer"))
+    asyncio.run(Receiver(cast("Any", subscriber), writer, counted, 10, {b"1"}).run())
+    log.close()
+    _, rows = list(log.wal.slot(0).stored(500, log.wal.slot(0).end()))[-1]
+    assert rows.column(1).to_pylist()[-2:] == [b"2", b"1"]
+    assert log.wal.slot(0).end() == 502

@@ -115,7 +115,7 @@ class Receiver:
         group_rows: int,
         repeats: set[bytes] | None = None,
     ) -> None:
-        """repeats: tags of messages that are in the log already."""
+        """repeats: tags of messages that are in the log already, each of which may come once more."""
         self.writer = writer
         self._repeats = repeats or set()
         self.taken = 0  # messages
@@ -140,7 +140,7 @@ class Receiver:
                 continue  # the journal has written the gap
             payloads, tags = batch.payloads, batch.tags
             if self._repeats and not self._repeats.isdisjoint(tags):
-                new = [index for index, tag in enumerate(tags) if tag not in self._repeats]
+                new = [index for index, tag in enumerate(tags) if not self._is_repeat(tag)]
                 payloads, tags = [payloads[index] for index in new], [tags[index] for index in new]
             number = self.writer.append(payloads, tags)
             self.taken += len(batch)
@@ -149,6 +149,13 @@ class Receiver:
             if self._backlog.full:
                 self._backlog.notify()
             self.durable()  # the disk may have been quicker
+
+    def _is_repeat(self, tag: bytes) -> bool:
+        """Once: an identifier of MQTT comes again for other messages."""
+        if tag not in self._repeats:
+            return False
+        self._repeats.remove(tag)
+        return True
 
     def durable(self) -> None:
         """Accepts the batches that are durable."""
