@@ -9,7 +9,7 @@ counted: reading and writing frames, and the core. The filters match every messa
 medians, and how many times the topic that is in the same round.
 
 --nodes: what so many dynamic nodes cost at a router of a real network of two, instead: memory and CPU of both routers
-for each node made and closed, and a request and its reply across the other router beside one node and beside all of them.
+for each node made and closed, and a request and its reply across the other router beside one and beside all.
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ class Wire:
         settings = ConnectionSettings(container_id=container, idle_timeout_s=None)
         self.connection = Connection(settings, server=False, now=time.monotonic())
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30.0)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection.open()
 
     def until(self, arrived: Callable[[Event], int], count: int) -> list[Event]:
@@ -188,7 +189,7 @@ def nodes(number: int, requests: int) -> None:
 
 def _nodes(wire: Wire, count: int) -> list[Any]:
     """So many receiving links with dynamic sources."""
-    links = []
+    links: list[Any] = []
     for first in range(0, count, SESSION_LINKS):
         session = wire.connection.begin()
         for i in range(first, min(first + SESSION_LINKS, count)):

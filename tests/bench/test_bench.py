@@ -120,6 +120,13 @@ def test_filters_and_queues_are_measured_beside_a_topic(capsys: pytest.CaptureFi
     assert rows[0].count("(1.00)") == 3
 
 
+def test_dynamic_nodes_are_measured_in_two_routers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert links.main(["--nodes", "20", "--messages", "200"]) == 0
+    rows = capsys.readouterr().out.splitlines()[1:]
+    before, _, beside, _, after = (row[:30].strip() for row in rows)
+    assert (before, beside, after) == ("request and reply, 1 node", "request and reply, 20 more", before)
+
+
 def test_routers_forget_what_is_settled(capsys: pytest.CaptureFixture[str]) -> None:
     assert memory.main(["--runs", "1", "--routers", "1", "--subs", "2", "--count", "100"]) == 0
     assert "nothing left behind" in capsys.readouterr().out
