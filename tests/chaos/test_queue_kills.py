@@ -1,7 +1,7 @@
 """Routers of a queue killed with SIGKILL under load: each message is accepted by one consumer, and by one only.
 
-Three routers, each joined to the others, with a publisher and a consumer at each: of either two are of our client, with a
-journal, and one is proton's. The consumers' own histories say who was handed and who has accepted what.
+Three routers, each joined to the others, with a consumer at each: two of our client with a journal, one of proton. Of two
+publishers one is proton's. The consumers' own histories say who was handed and who has accepted what.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ pytestmark = [
     pytest.mark.skipif(not needs.has_proton(), reason=needs.PROTON),
 ]
 
-COUNT = 1_400  # of each of three publishers
-RATE = 470.0
+COUNT = 2_000  # of each of two publishers
+RATE = 700.0
 
 
 def test_routers_of_a_queue_are_killed(live_network: LiveNetworks, tmp_path: Path) -> None:
@@ -32,20 +32,20 @@ def test_routers_of_a_queue_are_killed(live_network: LiveNetworks, tmp_path: Pat
     network = live_network("a", "b", "c", links=[("a", "b"), ("b", "c"), ("a", "c")], addresses=[queue])
     with Clients(network, tmp_path, client="onceway", count=COUNT, rate=RATE) as clients:
         consumers = [clients.subscriber("s1", "a"), clients.subscriber("s2", "b")]
-        publishers = [clients.publisher("p1", "a"), clients.publisher("p2", "b")]
+        publishers = [clients.publisher("p1", "a")]
         clients.client = "proton"
         consumers.append(clients.subscriber("s3", "c"))
         clients.wait_ready(*consumers)
-        publishers.append(clients.publisher("p3", "c"))
+        publishers.append(clients.publisher("p2", "b"))
         clients.wait_ready(*publishers)
         for number, name in enumerate(("a", "b", "c"), 1):
             clients.wait_all_received(number * COUNT // 3)
             clients.kill_routers(name)
             network.start(name, fresh=False)
         clients.stop()
-    sent, told = [_of(tmp_path, op, "p1", "p2", "p3") for op in ("send", "outcome")]
+    sent, told = [_of(tmp_path, op, "p1", "p2") for op in ("send", "outcome")]
     received, accepted = [_of(tmp_path, op, "s1", "s2", "s3") for op in ("receive", "accept")]
-    assert len(sent) == 3 * COUNT
+    assert len(sent) == 2 * COUNT
     assert received == Counter(sent.keys()), "each to one consumer"
     assert accepted == received
     assert told == received, "each has one outcome"
