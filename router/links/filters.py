@@ -53,7 +53,7 @@ _JMS: Final = {
 class Selection:
     """What one subscription gets: the core's `Selection` (router.core.ports)."""
 
-    __slots__ = ("_begins", "_behind", "_by_head", "_wanted", "_wants", "most_bytes")
+    __slots__ = ("_begins", "_by_head", "_wanted", "_wants", "most_bytes")
 
     def __init__(self, wants: Sequence[Wants], most_bytes: int) -> None:
         """most_bytes: the receiver's max-message-size; 0: any."""
@@ -61,7 +61,6 @@ class Selection:
         self.most_bytes = most_bytes
         # Messages often begin alike, and so are judged alike: the sections of the last one that count, and its verdict.
         self._by_head = all(isinstance(each, _Partition) for each in wants)
-        self._behind = _BEHIND_THE_HEAD if self._by_head else _BODIES
         self._begins: bytes | None = None
         self._wanted = True
 
@@ -101,8 +100,11 @@ class Selection:
         wanted = False
         try:
             wanted = all(each(glance) for each in wants) if len(wants) > 1 else wants[0](glance)
-            n = len(glance.head() if self._by_head else glance.before_the_body())
-            return payload[: n + 3] if payload[n : n + 3] in self._behind else None, wanted
+            if self._by_head:
+                n, behind = len(glance.head()), _BEHIND_THE_HEAD
+            else:
+                n, behind = len(glance.before_the_body()), _BODIES
+            return payload[: n + 3] if payload[n : n + 3] in behind else None, wanted
         except DecodeError:
             return None, wanted and self._by_head
 
