@@ -46,7 +46,7 @@ class Completion:
         self.core = address.core
         # in this turn; True: by tags of which this router knows nothing
         self.noted: dict[tuple[Publisher, bool], Settlement] = {}
-        self._open: dict[Settlement, None] = {}
+        self._open: dict[Publisher, dict[Settlement, None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self.noted or self._open)
@@ -78,15 +78,14 @@ class Completion:
 
     def fed_late(self, feed: Feed) -> None:
         """A queue is fed from now on: what is settled by tag is settled there, too (protocol 16.12.3)."""
-        for one in [*self.noted.values(), *self._open]:
-            if one.publisher is feed.publisher and one.said:
-                for outgoing in outgoing_tags(one.publisher.prefix, one.said):
-                    one.fed_tags[feed, outgoing] = None
-                    feed.early_tags.append(outgoing)
+        for one in self._of(feed.publisher):
+            for outgoing in outgoing_tags(one.publisher.prefix, one.said):
+                one.fed_tags[feed, outgoing] = None
+                feed.early_tags.append(outgoing)
 
     def fed_completed(self, feed: Feed, first_id: int, last_id: int) -> None:
         """These deliveries of the queue are complete."""
-        for one in [*self.noted.values(), *self._open]:
+        for one in self._of(feed.publisher):
             ids = one.fed.get(feed)
             if ids is not None:
                 ids.remove(first_id, last_id + 1)
@@ -95,7 +94,7 @@ class Completion:
                     self._check(one)
 
     def fed_tag_completed(self, feed: Feed, tag: bytes) -> None:
-        for one in [*self.noted.values(), *self._open]:
+        for one in self._of(feed.publisher):
             if one.fed_tags.pop((feed, tag), self) is None:
                 self._check(one)
 
@@ -107,7 +106,7 @@ class Completion:
             self._begin(one, [router for router in present if unknown or router in reached])
 
     def _begin(self, one: Settlement, routers: list[str]) -> None:
-        self._open[one] = None
+        self._open.setdefault(one.publisher, {})[one] = None
         covered = one.publisher.covered
         for name, entry in self.address.subscriptions.entries.items():
             if entry.home is None or name not in covered.get(entry.home, ()):
@@ -130,8 +129,8 @@ class Completion:
 
     def synchronised(self, publisher: Publisher, entry: SubscriptionEntry) -> None:
         """SYNC has gone to a subscription, which may have shown a settled tag (6.11.3)."""
-        for one in self._open:
-            if one.publisher is publisher and entry.name in one.holders:
+        for one in self._open.get(publisher, ()):
+            if entry.name in one.holders:
                 assert entry.home is not None
                 del one.holders[entry.name]
                 message = m.SettleTags(self.address.name, publisher.publisher_id, publisher.term, one.tags)
@@ -140,13 +139,13 @@ class Completion:
 
     def uncovered(self, entry: SubscriptionEntry) -> None:
         """A subscription is not covered at its home any more, which may not have answered (6.11.3)."""
-        for one in self._open:
+        for one in self._all():
             if entry.home in one.missing:
                 one.holders[entry.name] = None
 
     def forgotten(self, name: m.SubscriptionName) -> None:
         """A subscription has gone for good."""
-        for one in list(self._open):
+        for one in self._all():
             if one.holders.pop(name, self) is None:
                 self._check(one)
 
@@ -155,11 +154,14 @@ class Completion:
     def _check(self, one: Settlement) -> None:
         if one.missing or one.holders or one.fed or one.fed_tags or not one.publisher.ready:
             return
-        if one not in self._open or not self.core.may_accept(self.address):
-            return
-        del self._open[one]
-        self.core.touch(self.address)  # the address may be empty now
         publisher = one.publisher
+        of_publisher = self._open.get(publisher, {})
+        if one not in of_publisher or not self.core.may_accept(self.address):
+            return
+        del of_publisher[one]
+        if not of_publisher:
+            del self._open[publisher]
+        self.core.touch(self.address)  # the address may be empty now
         self.address.records.completed(publisher, one.tags)
         if publisher.link_gone is not None:
             return
@@ -169,20 +171,32 @@ class Completion:
         for tag in one.said:
             port.tag_completed(tag)
 
+    def check(self, publisher: Publisher) -> None:
+        """The publisher's link is ready."""
+        for one in list(self._open.get(publisher, ())):
+            self._check(one)
+
     def check_all(self) -> None:
-        for one in list(self._open):
+        for one in self._all():
             self._check(one)
 
     def drop(self, publisher: Publisher) -> None:
         """The publisher's link is lost: it settles again elsewhere (6.11.5)."""
         for unknown in (False, True):
             self.noted.pop((publisher, unknown), None)
-        for one in [one for one in self._open if one.publisher is publisher]:
-            del self._open[one]
+        self._open.pop(publisher, None)
+
+    def _of(self, publisher: Publisher) -> list[Settlement]:
+        """Returns a publisher's settlements that are not complete, also those of this turn."""
+        noted = [self.noted[publisher, unknown] for unknown in (False, True) if (publisher, unknown) in self.noted]
+        return [*noted, *self._open.get(publisher, ())]
+
+    def _all(self) -> list[Settlement]:
+        return [one for each in self._open.values() for one in each]
 
     def check_invariants(self) -> None:
         entries = self.address.subscriptions.entries
-        for one in self._open:
+        for one in self._all():
             assert not one.publisher.dropped
             waits = one.missing or one.holders or one.fed or one.fed_tags or not one.publisher.ready
             assert waits or not self.core.may_accept(self.address)

@@ -35,7 +35,7 @@ from router.core.ports import (
     SubscriberPort,
     Term,
 )
-from router.core.publisher import Phase, Publisher
+from router.core.publisher import Batch, Phase, Publisher
 from router.core.queue.address import QueueAddress
 from router.core.queue.free import Kind
 from router.core.reasons import tell_why
@@ -168,7 +168,8 @@ class Core:
         assert len(tags) == len(payloads)
         publisher = self.publishers.get(port)
         if publisher and tags:
-            publisher.address.ingress.transfers(publisher, first_id, tags, payloads, settled, message_format)
+            batch = Batch(first_id, tags, payloads, settled, message_format)
+            publisher.address.ingress.transfers(publisher, batch)
             self.drain()
 
     def part(self, port: SendingPartsPort, part: Part, now: float) -> None:

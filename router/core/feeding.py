@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from router.core.directory import derive_publisher_id
 from router.core.intervals import IntervalSet
 from router.core.ports import UNIQUE_TAGS, Outcome, PublisherAttach, Term
-from router.core.publisher import Publisher
+from router.core.publisher import Batch, Publisher
 from router.names import EPOCH, STOLEN
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Feed:
                 self.ids[position] = delivery_id
         own = self.own
         if own is not None:
-            own.address.ingress.transfers(own, first_id, tags, payloads, False, message_format)
+            own.address.ingress.transfers(own, Batch(first_id, tags, payloads, False, message_format))
 
     def settle_tag(self, tag: bytes) -> None:
         own = self.own
@@ -221,24 +221,15 @@ class Feeds:
 
     # --- what the topic's publishers do
 
-    def take(
-        self, publisher: Publisher, start: int | None, tags: list[bytes], payloads: list[bytes], message_format: int
-    ) -> None:
+    def take(self, publisher: Publisher, start: int | None, batch: Batch) -> None:
         """Transfers have come. start: the position of the first; None: they are pre-settled."""
         for queue in self.queues:
             if self.is_fed(queue) or queue in self.of.get(publisher, {}):
-                self._publish(publisher, queue, start, tags, payloads, message_format)
+                self._publish(publisher, queue, start, batch)
 
-    def _publish(
-        self,
-        publisher: Publisher,
-        queue: str,
-        start: int | None,
-        tags: list[bytes],
-        payloads: list[bytes],
-        message_format: int,
-    ) -> None:
-        wants, topic = self.core.shares.wants, self.address.name
+    def _publish(self, publisher: Publisher, queue: str, start: int | None, batch: Batch) -> None:
+        wants, topic, message_format = self.core.shares.wants, self.address.name, batch.message_format
+        tags, payloads = batch.tags, batch.payloads
         wanted = [i for i, each in enumerate(payloads) if wants(queue, topic, each, message_format)]
         feed = self.of.get(publisher, {}).get(queue)
         if start is None:
@@ -292,7 +283,8 @@ class Feeds:
                         for start, stop, message_format in publisher.positions(first, last):
                             for a, b in records.undone.overlap(start, stop):
                                 payloads = [each or b"" for each in records.log.payloads(a, b)]
-                                self._publish(publisher, queue, a, records.log.tags(a, b), payloads, message_format)
+                                again = Batch(0, records.log.tags(a, b), payloads, False, message_format)
+                                self._publish(publisher, queue, a, again)
 
     def settled_tag(self, publisher: Publisher, tag: bytes) -> list[Feed]:
         """The publisher settles by tag. Returns at which queues, too."""

@@ -19,7 +19,7 @@ from router.core.directory import (
     tag_prefix,
 )
 from router.core.ports import Part, PublisherAttach, PublisherPort, SendingPartsPort, Term, UniqueTags
-from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, Held, Phase, Publisher
+from router.core.publisher import DETACHED_PORT, NO_SUBSCRIBERS, Batch, Phase, Publisher
 from router.core.repeated_tags import tags_of
 from router.core.waiting import WaitingPublishers
 from router.names import (
@@ -327,14 +327,14 @@ class Ingress:
             return
         publisher.phase = Phase.READY
         self.address.feeds.look(publisher)
-        self.address.completion.check_all()
+        self.address.completion.check(publisher)
         held, publisher.held = publisher.held, []
         publisher.held_count = publisher.held_bytes = 0
         if publisher.link_gone is None:
             self.address.streams.expect_until_flush(publisher)
             publisher.port.ready()
         for batch in held:
-            self._take(publisher, batch.first_id, batch.tags, batch.payloads, batch.settled, batch.message_format)
+            self._take(publisher, batch)
             if publisher.dropped:
                 return
         self.take_held_parts(publisher)
@@ -348,27 +348,19 @@ class Ingress:
 
     # --------------------------------------------------------------------------------------------------- what they send
 
-    def transfers(
-        self,
-        publisher: Publisher,
-        first_id: int,
-        tags: list[bytes],
-        payloads: list[bytes],
-        settled: bool,
-        message_format: int,
-    ) -> None:
+    def transfers(self, publisher: Publisher, batch: Batch) -> None:
         """Transfers are taken when the link is ready, and held before that, in order (protocol 5.1, 6.1)."""
         self.core.window_changed(publisher)
         if publisher.phase is Phase.READY:
-            self._take(publisher, first_id, tags, payloads, settled, message_format)
+            self._take(publisher, batch)
             return
         if publisher.phase is Phase.PROVING and not publisher.asked_for_proof:
             self.proved(publisher)
             self.core.drain()
         if publisher.ready:  # no other router had to answer
-            self._take(publisher, first_id, tags, payloads, settled, message_format)
+            self._take(publisher, batch)
         elif not publisher.dropped:  # the credit bounds them
-            publisher.hold(Held(first_id, tags, payloads, settled, message_format))
+            publisher.hold(batch)
 
     def part(self, publisher: Publisher, part: Part) -> None:
         """A part of a large delivery is taken when the link is ready (protocol 6.12), and held before that."""
@@ -387,7 +379,7 @@ class Ingress:
         elif part.first and (publisher.uncovered or self.address.feeds):
             self.ask_again(publisher)  # it will cover them, or its link will be one that joins (MQTT's topics do)
         elif part.first:
-            self._take(publisher, part.delivery_id, [part.tag], [part.payload], False, 0, begins=True)
+            self._take(publisher, Batch(part.delivery_id, [part.tag], [part.payload], False, 0, begins=True))
         elif part.aborted:
             if publisher.unfinished is not None:
                 self.address.records.publisher_settled(publisher, part.delivery_id, part.delivery_id)
@@ -424,29 +416,19 @@ class Ingress:
         self.detach(publisher, False)
         port.detach(DETACH_FORCED, "a subscription needs a large delivery from its beginning: attach again", {}, False)
 
-    def _take(
-        self,
-        publisher: Publisher,
-        first_id: int,
-        tags: list[bytes],
-        payloads: list[bytes],
-        settled: bool,
-        message_format: int,
-        *,
-        begins: bool = False,
-    ) -> None:
+    def _take(self, publisher: Publisher, batch: Batch) -> None:
         """Hands transfers on. A tag of two unsettled deliveries detaches the link: subscribers that drop repeats by tag
         would lose the second (protocol 6.1.7)."""
         records = self.address.records
-        if not settled and not publisher.unique:
-            repeat = publisher.used_tags.find_repeat(tags, lambda: tags_of(publisher, records.log))
+        if not batch.settled and not publisher.unique:
+            repeat = publisher.used_tags.find_repeat(batch.tags, lambda: tags_of(publisher, records.log))
             if repeat is not None:
                 port = publisher.port
                 self.detach(publisher, False)
                 text = f"delivery-tag {repeat.hex()} is that of another unsettled delivery of this link"
                 port.detach(INVALID_FIELD, text, {}, True)
                 return
-        records.take(publisher, first_id, tags, payloads, settled, message_format, begins)
+        records.take(publisher, batch)
 
     def settled_tag(self, publisher: Publisher, tag: bytes) -> None:
         """The publisher says that it will not send an expected tag again (protocol 6.6)."""

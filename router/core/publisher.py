@@ -42,19 +42,26 @@ class IngressRun(Run):
         self.message_format = message_format
 
 
-class Held:
-    """Transfers that wait until the link is ready (protocol 5.1)."""
+class Batch:
+    """Complete deliveries with consecutive ids (protocol 6.1), or the first part of a large one (protocol 6.12)."""
 
-    __slots__ = ("first_id", "message_format", "payloads", "settled", "tags")
+    __slots__ = ("begins", "first_id", "message_format", "payloads", "settled", "tags")
 
     def __init__(
-        self, first_id: int, tags: list[bytes], payloads: list[bytes], settled: bool, message_format: int
+        self,
+        first_id: int,
+        tags: list[bytes],
+        payloads: list[bytes],
+        settled: bool,
+        message_format: int,
+        begins: bool = False,
     ) -> None:
         self.first_id = first_id
-        self.tags = tags
+        self.tags = tags  # the publisher's own; `Records.take` puts the outgoing ones here
         self.payloads = payloads
         self.settled = settled
         self.message_format = message_format
+        self.begins = begins
 
 
 class Publisher:
@@ -166,7 +173,7 @@ class Publisher:
         self.here = False
         self.claim_call: int | None = None  # it claims when that roll call, or a later one, is complete
         self.settled_tags: list[bytes] = []  # expected tags that it has settled before it has claimed
-        self.held: list[Held] = []
+        self.held: list[Batch] = []
         self.held_count = 0
         self.held_bytes = 0
         self.held_parts: list[Part] = []  # of one large delivery, which began before the link was ready
@@ -244,14 +251,14 @@ class Publisher:
         if self.covered.pop(home, None) is not None:
             self.destinations = tuple(sorted(self.covered))
 
-    def hold(self, held: Held) -> None:
+    def hold(self, held: Batch) -> None:
         self.held.append(held)
         self.held_count += len(held.tags)
         self.held_bytes += sum(map(len, held.payloads))
 
     def forget_held(self, first: int, last: int) -> None:
         """Forgets held transfers that the publisher has settled before they could be taken (protocol 5.1)."""
-        left: list[Held] = []
+        left: list[Batch] = []
         for held in self.held:
             low, high = max(first - held.first_id, 0), min(last + 1 - held.first_id, len(held.tags))
             if held.settled or low >= high:
@@ -259,7 +266,7 @@ class Publisher:
                 continue
             for a, b in ((0, low), (high, len(held.tags))):
                 if a < b:
-                    part = Held(held.first_id + a, held.tags[a:b], held.payloads[a:b], False, held.message_format)
+                    part = Batch(held.first_id + a, held.tags[a:b], held.payloads[a:b], False, held.message_format)
                     left.append(part)
         self._keep(left)
 
@@ -270,7 +277,7 @@ class Publisher:
         self.held_parts = []
         return bool(self.held)
 
-    def _keep(self, held: list[Held]) -> None:
+    def _keep(self, held: list[Batch]) -> None:
         self.held = held
         self.held_count = sum(len(each.tags) for each in held)
         self.held_bytes = sum(sum(map(len, each.payloads)) for each in held)

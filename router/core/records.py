@@ -18,7 +18,7 @@ from router.core.intervals import IntervalSet, Range, union
 from router.core.large import Sending
 from router.core.log import RunList, Segments
 from router.core.ports import Outcome
-from router.core.publisher import IngressRun, Publisher
+from router.core.publisher import Batch, IngressRun, Publisher
 
 if TYPE_CHECKING:
     from router.core.address import Address
@@ -59,31 +59,18 @@ class Records:
 
     # -------------------------------------------------------------------------------------------------------- transfers
 
-    def take(
-        self,
-        publisher: Publisher,
-        first_id: int,
-        tags: list[bytes],
-        payloads: list[bytes],
-        settled: bool,
-        message_format: int,
-        begins: bool = False,
-    ) -> None:
+    def take(self, publisher: Publisher, batch: Batch) -> None:
         """Takes transfers of a publisher that is ready (protocol 6.1): settled ones pass through (protocol 6.9), and an
-        address without subscriptions may release them at once (protocol 6.10). begins: the first part of a large one
-        (protocol 6.12)."""
+        address without subscriptions may release them at once (protocol 6.10)."""
         core, address = self.core, self.address
-        outgoing = outgoing_tags(publisher.prefix, tags)
-        if settled:
+        outgoing = batch.tags = outgoing_tags(publisher.prefix, batch.tags)
+        if batch.settled:
             if core.feeding and address.feeds.queues:
-                address.feeds.take(publisher, None, outgoing, payloads, message_format)
-            self.counters.received_settled += len(tags)
-            self.counters.received_bytes += sum(map(len, payloads))
+                address.feeds.take(publisher, None, batch)
+            self.counters.received_settled += len(outgoing)
+            self.counters.received_bytes += sum(map(len, batch.payloads))
             if publisher.destinations:
-                data = m.Data(
-                    address.name, publisher.publisher_id, publisher.term, 0, message_format, True, outgoing, payloads
-                )
-                core.multicast(publisher.destinations, data)
+                core.multicast(publisher.destinations, self._data(publisher, 0, batch))
             return
         if publisher.expected:
             for tag in outgoing:
@@ -93,32 +80,25 @@ class Records:
                     publisher.sent_new = True
         if publisher.tags is not None:
             if not publisher.tags.isdisjoint(outgoing) or len(set(outgoing)) < len(outgoing):
-                self._take_repeats(publisher, first_id, outgoing, payloads, message_format, begins)
+                self._take_repeats(publisher, batch)
                 return
             publisher.tags.update(outgoing)
         nobody = not self.subscriptions and address.config.no_subscribers == "release"
         if nobody and core.may_accept(address) and not address.feeds:
             publisher.forget_tags(outgoing)
-            self.counters.received += len(tags)
-            self.counters.released += len(tags)
-            publisher.port.outcome(first_id, first_id + len(tags) - 1, Outcome.RELEASED, 0, publisher.mode_first)
+            self.counters.received += len(outgoing)
+            self.counters.released += len(outgoing)
+            first, last = batch.first_id, batch.first_id + len(outgoing) - 1
+            publisher.port.outcome(first, last, Outcome.RELEASED, 0, publisher.mode_first)
             return
-        self._append(publisher, first_id, outgoing, payloads, message_format, begins)
+        self._append(publisher, batch)
 
-    def _append(
-        self,
-        publisher: Publisher,
-        first_id: int,
-        tags: list[bytes],
-        payloads: list[bytes],
-        message_format: int,
-        begins: bool,
-    ) -> None:
-        log, port = self.log, publisher.port
+    def _append(self, publisher: Publisher, batch: Batch) -> None:
+        log, port, first_id = self.log, publisher.port, batch.first_id
         fed = port.__class__ is Feed and port.positions.get(first_id) is not None  # the topic counts the same octets
-        start = log.append(tags, payloads, not fed)
+        start = log.append(batch.tags, batch.payloads, not fed)
         stop = log.end
-        self._note_run(publisher, start, stop, first_id, message_format)
+        self._note_run(publisher, start, stop, first_id, batch.message_format)
         n = stop - start
         publisher.live.add(first_id, first_id + n)
         size, counters = log.size(start, stop), self.counters
@@ -129,11 +109,11 @@ class Records:
         publisher.undone_bytes += size
         self.core.payload_bytes += size
         self.undone.add(start, stop)
-        if begins:
+        if batch.begins:
             self._begin(publisher, start)
         elif self.core.feeding and self.address.feeds.queues:  # first: it holds back what nobody else does
-            self.address.feeds.take(publisher, start, tags, payloads, message_format)
-        self._spread(publisher, start, stop, message_format, tags, payloads)
+            self.address.feeds.take(publisher, start, batch)
+        self._spread(publisher, start, stop, batch)
 
     # ------------------------------------------------------------------------------------------------- large deliveries
 
@@ -194,15 +174,7 @@ class Records:
                 self.address.turns.look()
             self.core.window_changed(publisher)
 
-    def _spread(
-        self,
-        publisher: Publisher,
-        start: int,
-        stop: int,
-        message_format: int,
-        tags: list[bytes],
-        payloads: list[bytes],
-    ) -> None:
+    def _spread(self, publisher: Publisher, start: int, stop: int, batch: Batch) -> None:
         """Sends new records to all homes with covered subscriptions; others are owed them (protocol 6.1)."""
         for home in publisher.destinations:
             self.awaited[home].add(start, stop)
@@ -210,12 +182,15 @@ class Records:
             entry.owed.add(start, stop)
             self.owing[entry] = None
         if publisher.destinations:
-            name = self.address.name
-            data = m.Data(name, publisher.publisher_id, publisher.term, start, message_format, False, tags, payloads)
+            data = self._data(publisher, start, batch)
             data.open = start in self.large
             self.core.multicast(publisher.destinations, data)
         elif not publisher.uncovered:
             self.check([(start, stop)])
+
+    def _data(self, publisher: Publisher, start: int, batch: Batch) -> m.Data:
+        name, form, settled = self.address.name, batch.message_format, batch.settled
+        return m.Data(name, publisher.publisher_id, publisher.term, start, form, settled, batch.tags, batch.payloads)
 
     def _note_run(self, publisher: Publisher, start: int, stop: int, first_id: int, message_format: int) -> None:
         if self.runs.runs:
@@ -235,33 +210,25 @@ class Records:
         self.runs.append(start, run)
         publisher.runs.append(first_id, run)
 
-    def _take_repeats(
-        self,
-        publisher: Publisher,
-        first_id: int,
-        tags: list[bytes],
-        payloads: list[bytes],
-        message_format: int,
-        begins: bool,
-    ) -> None:
+    def _take_repeats(self, publisher: Publisher, batch: Batch) -> None:
         """A transfer with the tag of an existing record is a repeat: it gets that record's outcome (protocol 6.1)."""
         assert publisher.tags is not None
-        for i, (tag, payload) in enumerate(zip(tags, payloads, strict=True)):
+        for delivery_id, (tag, payload) in enumerate(zip(batch.tags, batch.payloads, strict=True), batch.first_id):
             if tag not in publisher.tags:
                 publisher.tags.add(tag)
-                self._append(publisher, first_id + i, [tag], [payload], message_format, begins)
+                one = Batch(delivery_id, [tag], [payload], False, batch.message_format, batch.begins)
+                self._append(publisher, one)
                 continue
             position = self.find(publisher, tag)
             if position is None:
                 continue
             if position in self.undone:
-                publisher.repeats.setdefault(position, []).append(first_id + i)
+                publisher.repeats.setdefault(position, []).append(delivery_id)
             else:
                 rejected = self.rejected.get(position, 0)
                 outcome = Outcome.REJECTED if rejected else Outcome.ACCEPTED
-                publisher.port.outcome(
-                    first_id + i, first_id + i, outcome, rejected, publisher.mode_first, self.reasons.get(position, b"")
-                )
+                why = self.reasons.get(position, b"")
+                publisher.port.outcome(delivery_id, delivery_id, outcome, rejected, publisher.mode_first, why)
 
     def find(self, publisher: Publisher, tag: bytes) -> int | None:
         for first, last in publisher.live:

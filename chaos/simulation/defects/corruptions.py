@@ -21,7 +21,7 @@ from router.core.irregular import Irregular
 from router.core.log import BITS, Segments
 from router.core.membership import Membership
 from router.core.presettled import PreSettledQueue
-from router.core.publisher import Held, Publisher
+from router.core.publisher import Batch, Publisher
 from router.core.publisher_directory import PublisherDirectory
 from router.core.records import Records
 from router.core.subscriber import Subscriber
@@ -102,7 +102,7 @@ def closed_and_at_home(self: PublisherDirectory, message: m.PubClose) -> None:
 ENTER_CLOSED = PublisherDirectory._enter_closed
 
 
-def hold_uncounted(self: Publisher, held: Held) -> None:
+def hold_uncounted(self: Publisher, held: Batch) -> None:
     self.held.append(held)
 
 

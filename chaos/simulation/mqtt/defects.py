@@ -23,7 +23,7 @@ from router.mqtt.session import Session
 
 
 def complete_at_once(self: Completion, one: Settlement, routers: list[str]) -> None:
-    self._open[one] = None
+    self._open.setdefault(one.publisher, {})[one] = None
     self._check(one)
 
 

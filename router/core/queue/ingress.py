@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
 from router.core.ingress import Ingress
-from router.core.publisher import Phase, Publisher
+from router.core.publisher import Batch, Phase, Publisher
 from router.core.streams import Streams
 from router.names import NOT_IMPLEMENTED
 
@@ -27,24 +27,14 @@ class QueueIngress(Ingress):
         if publisher.phase is Phase.CLAIMING:
             self.queue.queue_records.note_claim(publisher)
 
-    def _take(
-        self,
-        publisher: Publisher,
-        first_id: int,
-        tags: list[bytes],
-        payloads: list[bytes],
-        settled: bool,
-        message_format: int,
-        *,
-        begins: bool = False,
-    ) -> None:
+    def _take(self, publisher: Publisher, batch: Batch) -> None:
         """What is settled already is nobody's to give back, so a queue takes none of it (protocol 16.1)."""
-        if settled:
+        if batch.settled:
             port = publisher.port
             self.detach(publisher, False)
             port.detach(NOT_IMPLEMENTED, "a queue takes no settled transfers: send them unsettled", {}, True)
             return
-        super()._take(publisher, first_id, tags, payloads, settled, message_format)
+        super()._take(publisher, batch)
 
     def on_puback(self, sender: str, message: m.PubAck) -> None:
         """A router has said before this what its consumers hold (protocol 16.4)."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from router.core import messages as m
 from router.core.directory import SubscriptionEntry
 from router.core.intervals import IntervalSet, Range, count, union
-from router.core.publisher import Publisher
+from router.core.publisher import Batch, Publisher
 from router.core.queue.assigning import Assigning
 from router.core.queue.consumer import NOBODY, NOBODYS_TERM
 from router.core.queue.expiring import Expiring
@@ -170,22 +170,14 @@ class QueueRecords(Records):
             for i, tag in enumerate(self.log.tags(start, stop))
         }
 
-    def _spread(
-        self,
-        publisher: Publisher,
-        start: int,
-        stop: int,
-        message_format: int,
-        tags: list[bytes],
-        payloads: list[bytes],
-    ) -> None:
+    def _spread(self, publisher: Publisher, start: int, stop: int, batch: Batch) -> None:
         """A new record is free. One that is sent again is its holder's, or that of all who may hold it
         (protocol 16.4)."""
         self.core.touch(self.address)
-        if self.address.config.expire and not message_format:
-            self.expiring.note(start, payloads)
-        if not message_format:
-            for i, kind in self.core.kinds_of(payloads, self.address.config.priority).items():
+        if not batch.message_format:
+            if self.address.config.expire:
+                self.expiring.note(start, batch.payloads)
+            for i, kind in self.core.kinds_of(batch.payloads, self.address.config.priority).items():
                 self.free.note(start + i, kind)
         doubt = self.doubts[publisher]
         unknown = publisher.unknown
@@ -197,7 +189,7 @@ class QueueRecords(Records):
             self.free.add(start, stop)
             return
         holding: dict[SubscriptionEntry, IntervalSet] = {}
-        for position, tag in enumerate(tags, start):
+        for position, tag in enumerate(batch.tags, start):
             again = unknown or tag in doubt.expected
             suspects: list[SubscriptionEntry] = []
             if again:
@@ -209,7 +201,7 @@ class QueueRecords(Records):
                         holding.setdefault(entry, IntervalSet()).add(position, position + 1)
                 suspects = suspects or [each for each in doubt.unheard if self._is_known(each)]
                 for name, term in doubt.declined.pop(tag, {}).items():
-                    self._pass_over(publisher, name, term, position, message_format)
+                    self._pass_over(publisher, name, term, position, batch.message_format)
             for entry in suspects:
                 self._owe(entry, position, position + 1)
             if not suspects:
