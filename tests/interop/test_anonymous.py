@@ -35,7 +35,7 @@ def test_rhea_sends_to_several_addresses_and_is_told_of_each(way: Way, rhea: Pat
     with (
         Subscriber(way.subscribe, one) as first,
         Subscriber(way.subscribe, two) as second,
-        node(rhea, "anonymous.js", way.publish, one, two) as publisher,
+        node(rhea, "links.js", way.publish, "anonymous", one, two) as publisher,
     ):
         offered, *told = publisher.rest()
         assert offered == "offered ANONYMOUS-RELAY"

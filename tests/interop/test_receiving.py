@@ -69,7 +69,7 @@ def test_proton_reads_where_else_it_may_connect(three_routers: LiveNetwork) -> N
 
 def test_rhea_drains_selects_and_reads_where_else_it_may_connect(three_routers: LiveNetwork, rhea: Path) -> None:
     address = unique("drained-by-rhea")
-    with node(rhea, "drain.js", three_routers["c"].address, address, len(COLOURS), SELECTOR) as client:
+    with node(rhea, "links.js", three_routers["c"].address, "drain", address, len(COLOURS), SELECTOR) as client:
         assert client.line() == " ".join(sorted(three_routers[name].address for name in "ab"))
         publish(three_routers["a"].address, address, messages())
         assert client.rest() == ["all: 1", "all: 2", "all: 3", "selected: 3", "drained"]

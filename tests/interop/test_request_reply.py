@@ -31,7 +31,7 @@ def test_rhea_asks_and_proton_answers(way: Way, rhea: Path) -> None:
     address = unique("service")
     with python("reply", way.subscribe, address, 5) as service:
         assert service.line() == "attached"
-        with node(rhea, "request.js", way.publish, address, 5) as client:
+        with node(rhea, "links.js", way.publish, "request", address, 5) as client:
             assert client.rest() == [f"REQUEST {number}" for number in range(1, 6)]
         assert service.rest() == ["5 answered"]
 

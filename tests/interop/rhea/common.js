@@ -1,4 +1,4 @@
-// What publish.js and subscribe.js share: modes, the messages, and one JSON form of a received message.
+// What publish.js, subscribe.js and links.js share: containers, modes, the messages, and one JSON form of a received message.
 'use strict';
 const rhea = require('rhea');
 const t = rhea.types;
@@ -72,6 +72,21 @@ function line(message) {
   });
 }
 
+// A container that ends the process with 1 after an error of its links, session or connection, and after what is in `bad`.
+// lost(): whether a connection that is lost is an error.
+function created(name, bad = [], lost = () => false) {
+  const container = rhea.create_container({id: `rhea-${name}-${process.pid}`});
+  for (const each of ['receiver_error', 'sender_error', 'session_error', 'connection_error', 'disconnected', ...bad]) {
+    container.on(each, (context) => {
+      if (each === 'disconnected' && !lost()) return;
+      const link = context.sender || context.receiver;
+      console.error(each, context.error || (link && link.error) || '');
+      process.exit(1);
+    });
+  }
+  return container;
+}
+
 // host: 127.0.0.1, or ws://127.0.0.1 for a WebSocket.
 function connect(container, host, port) {
   if (!host.startsWith('ws')) return container.connect({host, port: Number(port), reconnect: false});
@@ -79,4 +94,4 @@ function connect(container, host, port) {
   return container.connect({connection_details: to(`${host}:${port}`, ['amqp']), reconnect: false});
 }
 
-module.exports = {rhea, connect, MODES, messages, line, pattern};
+module.exports = {rhea, connect, created, MODES, messages, line, pattern};

@@ -2,7 +2,7 @@
 // Publishes COUNT small messages, or one of each kind, or one of SIZE bytes; ends when every outcome is there.
 // Prints what a subscriber must see, one JSON line a message (its octets in hexadecimal for bytes), then `N accepted` (or `N sent` when pre-settled).
 'use strict';
-const {rhea, connect, MODES, messages, line, pattern} = require('./common.js');
+const {rhea, connect, created, MODES, messages, line, pattern} = require('./common.js');
 const [host, port, address, mode, what, size] = process.argv.slice(2);
 
 let list;
@@ -14,7 +14,8 @@ let sent = 0;
 let accepted = 0;
 let ended = false;
 const decided = new Set();
-const container = rhea.create_container({id: 'rhea-publisher-' + process.pid});
+const lost = () => accepted + (mode === 'pre-settled' ? sent : 0) < list.length;
+const container = created('publisher', ['rejected', 'released', 'modified'], lost);
 function pump(sender) {
   if (ended) return;
   // sendable() counts what is on the wire, not what waits in rhea's own buffer, which a close would drop.
@@ -49,12 +50,5 @@ container.on('accepted', (context) => {
     context.connection.close();
   }
 });
-for (const bad of ['rejected', 'released', 'modified', 'sender_error', 'session_error', 'connection_error', 'disconnected']) {
-  container.on(bad, (context) => {
-    if (bad === 'disconnected' && accepted + (mode === 'pre-settled' ? sent : 0) >= list.length) return;
-    console.error(bad, context.error || (context.sender && context.sender.error) || '');
-    process.exit(1);
-  });
-}
 connect(container, host, port)
   .open_sender({target: {address}, ...MODES[mode], autosettle: mode !== 'second'});
