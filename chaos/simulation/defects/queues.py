@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from chaos.simulation.defects.taking import Patch, always
 from router.core.directory import SubscriptionEntry
+from router.core.egress import Egress
 from router.core.intervals import IntervalSet
 from router.core.irregular import Irregular
 from router.core.messages import SubscriptionName
@@ -15,6 +16,7 @@ from router.core.queue.assigning import ConsumerGrant
 from router.core.queue.browsing import Browsing
 from router.core.queue.consumer import Consumer, Nobody
 from router.core.queue.deliveries import QueueDeliveries
+from router.core.queue.egress import QueueEgress
 from router.core.queue.expiring import Expiring
 from router.core.queue.free import FreeRecords, Groups, Stretch
 from router.core.queue.records import Doubt, QueueRecords
@@ -70,6 +72,13 @@ def look_here_only(self: Browsing, port: BrowserPort, again: bool) -> None:
     self.go_on(self.browsers[port])
 
 
+def assign_as_if_sent_once(self: QueueRecords, *arguments: Any, **named: Any) -> None:
+    before = self.address.accepted_at
+    ASSIGN(self, *arguments, **named)
+    self.address.accepted_at = before
+
+
+ASSIGN = QueueRecords.assign
 HOLDER = Groups.holder
 
 TAKEN: dict[str, tuple[list[Patch], str]] = {
@@ -77,6 +86,11 @@ TAKEN: dict[str, tuple[list[Patch], str]] = {
     "queue_orphan_may_hold_it": ([(QueueRecords, "note_claim", everybody_is_heard)], "G2"),
     "queue_holder_is_attached": ([(QueueDeliveries, "send_hold", say_nothing)], "G2"),
     "queue_holder_expires": ([(QueueRecords, "owe_nothing", say_nothing)], "G4"),
+    "queue_holder_expires_and_begins_anew": ([(QueueEgress, "_enter_map", Egress._enter_map)], "G2"),
+    "queue_holder_expires_where_nobody_knows_it": ([(QueueRecords, "assign", assign_as_if_sent_once)], "G2"),
+    "queue_holder_without_a_map": ([(QueueRecords, "_let_go", say_nothing)], "G4"),
+    "queue_given_back_while_its_router_is_dead": ([(QueueDeliveries, "_return", say_nothing)], "G4"),
+    "queue_two_consumers_fail": ([(QueueRecords, "_count_failures", lambda _, ranges: ranges)], "G4"),
     "queue_holder_is_away": ([(QueueRecords, "orphan", orphans_hold_nothing)], "G2"),
     "queue_accepted_and_left": ([(Nobody, "take_over", always([]))], "G2"),
     "queue_attach_that_is_read_late": ([(Consumer, "unproven", cast("Any", property(always(False))))], "G2"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from chaos.simulation.scenarios.schedule import P, S, Schedule, Worlds, limit
+from chaos.simulation.scenarios.schedule import EXPIRY_S, SHORT, P, S, Schedule, Worlds, limit
 from chaos.simulation.world.clients import MEMORY, PLAIN
 from chaos.simulation.world.publishers import Publisher
 from chaos.simulation.world.queue_checker import QueueChecker
@@ -13,6 +13,7 @@ from chaos.simulation.world.world import Event, World
 from router.config import AddressConfig
 
 QUEUE = AddressConfig(type="queue")
+SHORT_QUEUE = replace(SHORT, type="queue")
 EXPIRING = AddressConfig(type="queue", expire=True)
 PRIORITY = AddressConfig(type="queue", priority=True)
 TTL_S = 2.0
@@ -41,11 +42,44 @@ def queue_holder_is_away(world: Worlds) -> None:
 
 def queue_holder_expires(world: Worlds) -> None:
     """s0 holds m0, loses its connection, and its timeout is over: s1 gets m0. s0 is told, and does not accept it."""
-    s = _held_by_one(world, "AB", "B", "A", "A", strict=False, address=replace(QUEUE, subscription_timeout_s=40.0))
-    s.lose("s0").run().hold(("accept", "s0")).release(("accept",)).pass_time(60.0).run()
+    s = _held_by_one(world, "AB", "B", "A", "A", strict=False, address=SHORT_QUEUE)
+    s.lose("s0").run().hold(("accept", "s0")).release(("accept",)).pass_time(EXPIRY_S).run()
     assert s.accepted("s1") == {M0}, "G4 nobody gets it"
     s.attach("s0@B").finish()
     assert not s.accepted("s0")
+
+
+def queue_holder_expires_and_begins_anew(world: Worlds) -> None:
+    """The same, but s1 does not accept m0 either. s0's next attach is fresh, and has m0 in its map: that is s1's."""
+    s = _held_by_one(world, "AB", "B", "A", "A", strict=False, address=SHORT_QUEUE)
+    s.lose("s0").run().pass_time(EXPIRY_S).run().attach("s0@B")
+    assert [mid for _, mid in s.w.subscriber("s1").in_hand] == [M0]
+    assert not s.w.subscriber("s0").unsettled, "G2 s0 is told that it holds m0, which s1 has"
+    s.finish()
+
+
+def queue_holder_expires_where_nobody_knows_it(world: Worlds) -> None:
+    """s0 holds m0, and all routers die. P and s1 are back, and s0 is away for its timeout: s1 gets m0. s0 is told."""
+    s = _held_by_one(world, "AB", "B", "A", "A", strict=False, address=SHORT_QUEUE).hold(("settle",))
+    s.step("crash", "A").step("crash", "B").step("restart", "A").step("restart", "B").run().attach("s1@A", "p0@A")
+    s.hold(("accept", "s0")).release(("accept",)).pass_time(2 * EXPIRY_S).run()
+    assert s.accepted("s1") == {M0}, "G4 nobody gets it"
+    s.attach("s0@B")
+    assert not s.w.subscriber("s0").unsettled, "G2 s0 is told that it holds m0, which s1 has accepted"
+    s.finish()
+
+
+def queue_holder_without_a_map(world: Worlds) -> None:
+    """s0, which keeps no map, accepts m0, and its router dies before it has read that. s0 is back: m0 comes again."""
+    s = Schedule(world("AB", [P()], [S("s0", PLAIN), S("s1")], address=QUEUE)).up("s0@B", "p0@A")
+    s.w.checker.at_least_once.add("s0")
+    s.send("p0").hold(("c2r", s.cid("s0"))).run()
+    assert s.accepted("s0") == {M0}
+    s.step("crash", "B").step("restart", "B").run().attach("s1@A")
+    assert not s.accepted("s1")
+    s.attach("s0@B")
+    assert s.accepted("s1") == {M0}, "G4 m0 does not come again"
+    s.finish()
 
 
 def queue_holder_is_attached(world: Worlds) -> None:
@@ -202,6 +236,27 @@ def queue_new_before_the_consumer_is_heard(world: Worlds) -> None:
     s.hold(s.next_is("Hold")).release(("msg", "A", "B")).run().send("p0").run()
     assert not s.accepted("s0")
     s.release().finish()
+
+
+def queue_given_back_while_its_router_is_dead(world: Worlds) -> None:
+    """A, where P is, dies, and B tells C that s0 holds m0. Then s0 gives that back. C asks for it, and s1 gets it."""
+    s = _held_by_one(world, "ABC", "B", "C", "A").step("crash", "A").hold(("msg", "B", "C")).attach("p0@C")
+    s.step("release", "s0").run().release().run()
+    assert s.accepted("s1") == {M0}, "G4 nobody gets it"
+    s.finish()
+
+
+def queue_two_consumers_fail(world: Worlds) -> None:
+    """s0 releases m0 three times, fails with it as often, and closes. So does s1: that is more often than m0 is
+    delivered again, and P is told that it is rejected."""
+    s = _held_by_one(world, "AB", "A", "B", "A")
+    for name in ("s0", "s1"):
+        for _ in range(6):
+            assert s.w.subscriber(name).in_hand, f"G4 m0 does not come again to {name}"
+            s.step("release", name, 0).run()
+        s.step("close", name).run()
+    assert not s.w.publisher("p0").unsettled, "G4 m0 goes round"
+    s.finish()
 
 
 def queue_undeliverable_at_a_link(world: Worlds) -> None:
