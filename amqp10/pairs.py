@@ -11,7 +11,7 @@ from __future__ import annotations
 from struct import Struct
 
 from amqp10.dispositions import DispositionShape, Range, add_range
-from amqp10.serial import WRAP, difference
+from amqp10.serial import HALF, WRAP, difference
 from amqp10.transfers import COLUMNS_AT_FIRST, COLUMNS_GROW, Shape
 
 PAIRS_FROM = 3  # pairs from which on they are taken together
@@ -23,7 +23,8 @@ def take_pairs(
     ranges: list[Range],
 ) -> int:  # fmt: skip
     """As `take_run` and `take_dispositions` at once, where the frames at `offset` alternate; return where the first
-    frame not taken starts. Dispositions are those of consecutive single deliveries, all with one meaning."""
+    frame not taken starts. Dispositions are those of single deliveries, all with one meaning. proton settles what one
+    disposition of ours has accepted in the order of its table of deliveries, which begins anywhere in the window."""
     if not transfer.fixed <= transfer_size <= max_size:
         return offset
     stride = transfer_size + disposition.size
@@ -66,24 +67,30 @@ def _take_columns(
         leads, ids, middles, its_tags, tails, its_payloads = columns[-6:]
         said = columns[:-6]
     firsts, end_of_it = said[1], said[-1]
-    first = firsts[0]
+    first, low, high = firsts[0], min(firsts), max(firsts)
+    in_order = firsts == tuple(range(first, first + count))
+    newest = expected if transfer_first else expected - 1
     meaning = disposition.meanings.get(end_of_it[0])
     if (
         meaning is None
-        or _ahead(transfer, disposition, expected if transfer_first else expected - 1, first)
+        or _ahead(transfer, disposition, newest, first if in_order else high)
+        or high - low > HALF  # they begin again at 0 among these
         or leads.count(lead) != count
         or ids != tuple(range(expected, expected + count))
         or middles.count(transfer.middle) != count
         or tails.count(transfer.tail) != count
         or said[0].count(disposition.lead) != count
-        or firsts != tuple(range(first, first + count))
         or end_of_it.count(end_of_it[0]) != count
         or (disposition.has_last and (said[2].count(disposition.middle) != count or said[3] != firsts))
     ):
         return False
     tags += its_tags
     payloads += its_payloads
-    add_range(ranges, first, first + count - 1, meaning)
+    if high - low == count - 1 and len(set(firsts)) == count:
+        add_range(ranges, low, high, meaning)
+    else:
+        for each in sorted(firsts):
+            add_range(ranges, each, each, meaning)
     return True
 
 

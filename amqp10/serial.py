@@ -7,14 +7,14 @@ Inside the engine delivery-ids, delivery-counts and transfer-ids grow without bo
 from __future__ import annotations
 
 WRAP = 0xFFFFFFFF
-_HALF = 0x80000000
+HALF = 0x80000000
 
 
 def unwrap(wire: int, near: int) -> int:
     """The integer with this wire form that is nearest to `near` (which may make it negative, if near is small)."""
-    return near + ((wire - near + _HALF) & WRAP) - _HALF
+    return near + ((wire - near + HALF) & WRAP) - HALF
 
 
 def difference(later: int, earlier: int) -> int:
     """later - earlier as serial numbers: from -2**31 to 2**31 - 1."""
-    return ((later - earlier + _HALF) & WRAP) - _HALF
+    return ((later - earlier + HALF) & WRAP) - HALF

@@ -8,7 +8,7 @@ import pytest
 
 from amqp10 import Connection, Dispositions, Event, LinkDetached, ReceiverLink, Transfers, pairs
 from amqp10.frames import encode_frame
-from amqp10.performatives import Accepted, Attach, Begin, Disposition, Open, Source, Target, Transfer
+from amqp10.performatives import Accepted, Attach, Begin, Disposition, Open, Released, Source, Target, Transfer
 from tests.amqp10.pair import only, settings
 from tests.builds import puts_stand_ins
 
@@ -24,8 +24,8 @@ def transfer(number: int, size: int = 60, tag_size: int = 4) -> bytes:
     return frame(Transfer(handle=0, delivery_id=number & 0xFFFFFFFF, delivery_tag=tag, message_format=0), b"x" * size)
 
 
-def settle(first: int, last: int | None = None) -> bytes:
-    return frame(Disposition(role=False, first=first, last=last, settled=True, state=Accepted()))
+def settle(first: int, last: int | None = None, state: Accepted | Released | None = None) -> bytes:
+    return frame(Disposition(role=False, first=first, last=last, settled=True, state=state or Accepted()))
 
 
 def server(credit: int = CREDIT) -> tuple[Connection, ReceiverLink]:
@@ -77,6 +77,40 @@ def test_an_alternating_stream_makes_few_events(transfer_first: bool) -> None:
     assert events < 60  # ids below 256 are written shorter and go one by one
 
 
+@pytest.mark.parametrize("begins", range(10))
+def test_a_window_that_is_settled_in_turn_from_anywhere_is_one_run(begins: int) -> None:
+    """proton goes through its table of deliveries, in which the oldest is not the first."""
+    before = [transfer(number) for number in range(300, 310)]
+    settled = [300 + (begins + i) % 10 for i in range(10)]
+    frames = [each for i in range(10) for each in (settle(settled[i]), transfer(310 + i))]
+    connection, _ = server()
+    connection.receive_data(b"".join([transfer(299), settle(299), *before]), 0.0)
+    first, second = connection.receive_data(b"".join(frames), 0.0)
+    assert isinstance(first, Transfers)
+    assert (first.first_id, len(first.tags)) == (310, 10)
+    assert isinstance(second, Dispositions)
+    assert (second.first_id, second.last_id) == (300, 309)
+
+
+@pytest.mark.parametrize("sent", [0, 1])
+def test_of_what_is_settled_out_of_order_what_has_not_been_sent_yet_stays(sent: int) -> None:
+    said = [304, 303, 309 + 4 * sent, 302, 301, 300]
+    frames = [each for i, number in enumerate(said) for each in (settle(number), transfer(310 + i))]
+    octets = b"".join([transfer(299), settle(299), *map(transfer, range(300, 310)), *frames])
+    assert heard([octets])[:2] == heard([octets[i : i + 1] for i in range(len(octets))])[:2]
+    assert heard([octets])[1] == {number for number in [299, *said] if number < 310}
+
+
+def test_settling_in_turn_goes_on_where_the_ids_begin_again() -> None:
+    ids = [(number - 8) & 0xFFFFFFFF for number in range(32)]
+    frames = [transfer(number) for number in ids[:16]]
+    settled = [*ids[4:16], *ids[:4]]
+    frames += [each for i, number in enumerate(settled) for each in (settle(number), transfer(ids[16 + i]))]
+    together, one_by_one = heard([b"".join(frames)]), heard(frames)
+    assert together[0] == one_by_one[0]
+    assert {number & 0xFFFFFFFF for number in together[1]} == {number & 0xFFFFFFFF for number in one_by_one[1]} == set(ids[:16])
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_any_mixture_means_the_same_taken_together_or_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
@@ -95,6 +129,12 @@ def test_any_mixture_means_the_same_taken_together_or_one_by_one(seed: int) -> N
             pair = [transfer(sent), settle(done)]
             frames += pair if rng.random() < 0.97 else reversed(pair)
             sent, done = sent + 1, done + 1
+        window = list(range(done, min(sent, done + rng.choice((0, 5, 20)))))
+        begins = rng.randrange(20)
+        for number in window[begins:] + window[:begins]:
+            frames += [settle(number), transfer(sent)]
+            sent += 1
+        done += len(window)
     together = heard([b"".join(frames)])
     assert together[:2] == heard(frames)[:2]
     assert [number for number, _, _ in together[0]] == list(range(sent))
@@ -113,8 +153,8 @@ def test_work_done_in_vain_does_not_grow_with_what_lies_behind(monkeypatch: pyte
 
     monkeypatch.setattr(pairs, "_take_columns", counted)
     frames = []
-    for number in range(2_000):  # ids settled go backwards: never a run
-        frames += [transfer(number), settle(max(0, number - 1 - number % 3))]
+    for number in range(2_000):  # outcomes alternate: never a run
+        frames += [transfer(number), settle(max(0, number - 1), state=(Accepted(), Released())[number % 2])]
     heard([b"".join(frames)])
     assert sum(looked_at) <= 20 * len(frames)
 
