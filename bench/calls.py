@@ -4,8 +4,8 @@
 
 The routers run in this process, with their server and carriers, on sockets and a clock of this program, so that the
 counts are the same in every run.  Each topic has a publisher and a subscriber (mode second), which answer in one write
-what they have read, in the order in which proton does.  What was written is read in the next turn of the routers' loops; a turn takes a millisecond.
-Not counted are calls into C, and those of compiled modules: it counts sources.
+what they have read, in the order in which proton does.  What was written is read in the next turn of the routers'
+loops; a turn takes a millisecond.  Not counted are calls into C, and those of compiled modules: it counts sources.
 
 --top shows the functions that are called most.
 """
