@@ -108,7 +108,11 @@ def test_settling_in_turn_goes_on_where_the_ids_begin_again() -> None:
     frames += [each for i, number in enumerate(settled) for each in (settle(number), transfer(ids[16 + i]))]
     together, one_by_one = heard([b"".join(frames)]), heard(frames)
     assert together[0] == one_by_one[0]
-    assert {number & 0xFFFFFFFF for number in together[1]} == {number & 0xFFFFFFFF for number in one_by_one[1]} == set(ids[:16])
+    assert (
+        {number & 0xFFFFFFFF for number in together[1]}
+        == {number & 0xFFFFFFFF for number in one_by_one[1]}
+        == set(ids[:16])
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
