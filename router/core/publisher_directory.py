@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from router.config import DYNAMIC_ADDRESS
 from router.core import messages as m
 from router.core.directory import NO_TERM, PublisherEntry, derive_publisher_id, incarnation_of, refused_epoch
 from router.core.irregular import Irregular, State
@@ -294,8 +295,11 @@ class PublisherDirectory:
 
     def _forgotten_after(self, entry: PublisherEntry) -> float:
         """Returns after how many seconds without a home a publisher is forgotten: not before the time that it was told,
-        nor before the one of the present topology file (protocol 8.4, 12.7)."""
+        nor before the one of the present topology file (protocol 8.4, 12.7). At once where nobody can subscribe any
+        more (protocol 8.4.13)."""
         config = self.address.config
+        if config is DYNAMIC_ADDRESS and not self.address.subscriptions.entries:
+            return 0.0
         return max(entry.timeout_s, config.publisher_expires_s) + config.margin_s
 
     def _schedule(self, entry: PublisherEntry, since: float) -> None:

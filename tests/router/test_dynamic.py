@@ -150,3 +150,29 @@ def test_a_node_is_there_for_publishers_at_every_router() -> None:
     late.core.attach_publisher(late, PublisherAttach("late", "out", NODE), mesh.now)
     mesh.run()
     assert late.condition == "amqp:not-found"
+
+
+@pytest.mark.parametrize("ends", ["reply first", "node first", "both at once"])
+def test_of_a_node_that_has_gone_nothing_is_known_anywhere(ends: str) -> None:
+    """Else a service that answers a thousand clients a minute would know every node of the last two minutes."""
+    mesh = Mesh("ab")
+    replies, reply = SubscriberEnd(mesh, "a", "asks", 10), PublisherEnd(mesh, "b", "serves")
+    attach = SubscriberAttach("asks", "in", NODE, timeout_s=0.0, expiry_policy="link-detach")
+    replies.core.attach_subscriber(replies, attach, mesh.now)
+    mesh.run()
+    reply.core.attach_publisher(reply, PublisherAttach("serves", "out", NODE), mesh.now)
+    mesh.run()
+    reply.send("answer")
+    mesh.run()
+    if ends != "node first":
+        reply.core.detach_publisher(reply, ends == "reply first", mesh.now)
+    if ends == "reply first":
+        mesh.run()
+        assert [core.addresses[NODE].publishers.entries != {} for core in mesh.cores.values()] == [True, True]
+    replies.core.detach_subscriber(replies, False, mesh.now)
+    mesh.run()
+    if ends == "node first":
+        reply.core.detach_publisher(reply, False, mesh.now)
+        mesh.run()
+    mesh.pass_time(0.1)
+    assert [core.addresses for core in mesh.cores.values()] == [{}, {}]
