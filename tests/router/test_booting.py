@@ -26,6 +26,7 @@ def test_discovery_ends_after_its_time() -> None:
     subscriber = mesh.subscriber("a")
     mesh.pass_time(0.9)
     assert answered(subscriber) == [False]
+    assert mesh.cores["a"].status()["recovering_s"] is None, "it is not known before"
     mesh.pass_time(0.2)
     assert answered(subscriber) == [True]
     assert mesh.cores["a"].established, "started with --fresh"
@@ -81,3 +82,20 @@ def test_a_restarted_router_learns_orphans_and_is_established_at_once() -> None:
     back = mesh.subscriber("b", epoch=2, born=1, unsettled={})
     assert back.bodies() == ["m0"]
     assert publisher.told == [0]
+
+
+def test_a_fresh_router_beside_established_ones_learns_from_them() -> None:
+    mesh = Mesh("abc")
+    away = mesh.subscriber("a", epoch=1, born=1)
+    away.leave()
+    mesh.crash("c")
+    mesh.start("c", fresh=True)
+    mesh.join("b", "c")
+    mesh.run()
+    mesh.pass_time(1.1)
+    assert not mesh.cores["c"].established, "a has not said HELLO"
+    mesh.join("a", "c")
+    mesh.run()
+    assert mesh.cores["c"].established
+    mesh.publisher("c").send("m0")
+    assert mesh.subscriber("b", epoch=2, born=1, unsettled={}).bodies() == ["m0"]

@@ -13,10 +13,10 @@ from amqp10.receiver import ReceiverLink
 from amqp10.sasl import Anonymous, server_mechanisms
 from amqp10.settings import ConnectionSettings
 from amqp10.termini import Source, Target
+from chaos.simulation.world.torn_journal import Disk, Listener
 from onceway.client.journal import UNDECIDED, MemoryJournal, PublisherRecord
 from onceway.client.protocol.events import Attached, Decided
 from onceway.client.protocol.publishing import tag_of, tags_of
-from tests.onceway.client.durable import Disk, DurableJournal
 from tests.onceway.client.harness import Rig, attached_publisher, epoch_of, map_of, number_of, payload, put
 
 
@@ -265,23 +265,22 @@ def test_what_is_put_while_it_is_detached_is_in_the_map_and_sent_once_it_is_atta
 
 def test_what_is_put_while_the_epoch_is_written_is_new_and_in_no_map() -> None:
     """Its number would be used again if the process died before it is durable."""
-    journal = DurableJournal(Disk())
+    journal = Disk().open(Listener())
     rig = Rig(journal)
     rig.connect()
     publisher = rig.publisher()
-    journal.write()
+    journal.advance()
     rig.run()
     rig.answer_publisher()
-    journal.write()
     put(rig, publisher, 0)
-    while journal.write():
-        pass
+    while journal.waits():
+        journal.advance()
     rig.run()
     rig.drop()
     rig.connect()
     assert publisher.state == "journalling"
     put(rig, publisher, 1)
-    journal.write()
+    journal.advance()
     rig.run()
     assert rig.received() == []
     link = rig.attaching()
@@ -289,7 +288,7 @@ def test_what_is_put_while_the_epoch_is_written_is_new_and_in_no_map() -> None:
     rig.heard.append(LinkAttaching(link))
     rig.answer_publisher()
     assert rig.received() == [payload(0)]
-    while journal.write():
-        pass
+    while journal.waits():
+        journal.advance()
     rig.run()
     assert rig.received() == [payload(1)]
