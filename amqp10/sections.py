@@ -542,23 +542,24 @@ def _sections_before_the_body(payload: bytes) -> dict[int, Stretch]:
     return found
 
 
-def group_id(payload: bytes) -> str | None:
-    """The group-id of the properties, None if there is none or it is no string. Payloads without properties, or with
-    few, cost little."""
+def group_id(payload: bytes) -> tuple[str | None, int]:
+    """The group-id of the properties, None if there is none or it is no string; and how many bytes say so: payloads
+    that begin with the same ones have the same group-id. 0: the payload has too little to say that."""
     offset, end = 0, len(payload)
     while offset < end:
         code, value_at = _read_section(payload, offset, end)
-        if code == PROPERTIES:
-            form = payload[value_at] if value_at < end else 0
-            wide = form == 0xD0
-            if form not in (0xC0, 0xD0) or compound_head(payload, value_at + 1, end, wide, value_at)[2] <= _GROUP_ID:
-                return None
-            group = read_fields(Properties, payload, value_at, end)[0].group_id
-            return group if isinstance(group, str) else None
         if code > PROPERTIES:
-            return None
+            return None, value_at
+        if code == PROPERTIES and value_at < end:
+            wide = payload[value_at] == 0xD0
+            if not wide and payload[value_at] != 0xC0:
+                return None, value_at + 1
+            if compound_head(payload, value_at + 1, end, wide, value_at)[2] <= _GROUP_ID:
+                return None, value_at + (9 if wide else 3)
+            properties, stop = read_fields(Properties, payload, value_at, end)
+            return properties.group_id if isinstance(properties.group_id, str) else None, stop
         offset = skip(payload, value_at, end)
-    return None
+    return None, 0
 
 
 def message_annotation(payload: bytes, key: str) -> Any:

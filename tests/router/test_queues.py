@@ -376,14 +376,16 @@ def test_kinds_are_read_from_messages_and_what_cannot_be_read_is_plain() -> None
         Message("x", header=Header(priority=7), message_annotations={"x-opt-a": 1}, properties=other).encode(),
         b"\x00\x53\x73\xc0\xff",
         Message("x", properties=Properties(group_id="")).encode(),
+        b"\x00\x53\x72\xc1\x01\x00",
+        *(b"\x00\x53\x72\xc1\x01\x00" + Message("x", properties=Properties(group_id=g)).encode() for g in "ab"),
     ]
-    groups = {1: number_of("one"), 3: number_of("other"), 5: number_of("")}
+    groups = {1: number_of("one"), 3: number_of("other"), 5: number_of(""), 7: number_of("a"), 8: number_of("b")}
     assert kinds_of(payloads, False) == {i: Kind(PRIORITY, group) for i, group in groups.items()}
     assert kinds_of(payloads, True) == {
         1: Kind(4, groups[1]),
         2: Kind(7, None),
         3: Kind(7, groups[3]),
-        5: Kind(4, groups[5]),
+        **{i: Kind(4, groups[i]) for i in (5, 7, 8)},
     }
     assert number_of("one") == int.from_bytes(blake2b(b"one", digest_size=2).digest(), "big") % 1024
 
