@@ -241,7 +241,7 @@ def queue_new_before_the_consumer_is_heard(world: Worlds) -> None:
 def queue_given_back_while_its_router_is_dead(world: Worlds) -> None:
     """A, where P is, dies, and B tells C that s0 holds m0. Then s0 gives that back. C asks for it, and s1 gets it."""
     s = _held_by_one(world, "ABC", "B", "C", "A").step("crash", "A").hold(("msg", "B", "C")).attach("p0@C")
-    s.step("release", "s0").run().release().run()
+    s.step("release", "s0", 0).run().release().run()
     assert s.accepted("s1") == {M0}, "G4 nobody gets it"
     s.finish()
 
