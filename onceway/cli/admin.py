@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +15,21 @@ from onceway.cli.sockets import routers_here, run_action, socket_options
 router_option: Final = click.option(
     "--router", metavar="NAME", help="Ask this router alone. By default all that run on this host."
 )
+NAMES: Final = ("address", "container", "name")
+
+
+def _of_link(function: Callable[..., None]) -> Callable[..., None]:
+    """Arguments and options of what is done to one link."""
+    function = router_option(socket_options(function))
+    for name in reversed(NAMES):
+        function = click.argument(name)(function)
+    return function
+
+
+def _read(given: dict[str, Any]) -> tuple[dict[str, Path], dict[str, Any], bool]:
+    """The control sockets to ask, the link's names, and whether to answer in JSON."""
+    sockets = routers_here(given["network"], given["state_dir"], given["router"])
+    return sockets, {name: given[name] for name in NAMES}, given["as_json"]
 
 
 @click.group("admin")
@@ -47,22 +62,9 @@ def connection() -> None:
 
 
 @subscription.command("drop")
-@click.argument("address")
-@click.argument("container")
-@click.argument("name")
+@_of_link
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@router_option
-@socket_options
-def drop_subscription(
-    address: str,
-    container: str,
-    name: str,
-    yes: bool,
-    router: str | None,
-    as_json: bool,
-    network: str | None,
-    state_dir: Path | None,
-) -> None:
+def drop_subscription(yes: bool, **given: Any) -> None:
     """Drop subscription CONTAINER NAME of ADDRESS, in the whole network.
 
     Nobody waits for it any more, and what is owed to it is lost to it. Its
@@ -76,8 +78,7 @@ def drop_subscription(
       onceway admin subscription drop orders billing billing
       onceway admin subscription drop orders spark lake --yes --json
     """
-    sockets = routers_here(network, state_dir, router)
-    names = {"address": address, "container": container, "name": name}
+    sockets, names, as_json = _read(given)
     run_action(_drop(sockets, names, yes, as_json))
 
 
@@ -107,22 +108,9 @@ async def _drop(sockets: Mapping[str, Path], names: dict[str, Any], yes: bool, a
 
 
 @publisher.command("forget")
-@click.argument("address")
-@click.argument("container")
-@click.argument("name")
+@_of_link
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@router_option
-@socket_options
-def forget_publisher(
-    address: str,
-    container: str,
-    name: str,
-    yes: bool,
-    router: str | None,
-    as_json: bool,
-    network: str | None,
-    state_dir: Path | None,
-) -> None:
+def forget_publisher(yes: bool, **given: Any) -> None:
     """Forget publisher CONTAINER NAME of ADDRESS, in the whole network.
 
     It is away and does not come back: what subscribers hold of it in doubt is
@@ -135,8 +123,7 @@ def forget_publisher(
     Example:
       onceway admin publisher forget orders shop orders
     """
-    sockets = routers_here(network, state_dir, router)
-    names = {"address": address, "container": container, "name": name}
+    sockets, names, as_json = _read(given)
     run_action(_forget(sockets, names, yes, as_json))
 
 
@@ -166,20 +153,8 @@ async def _forget(sockets: Mapping[str, Path], names: dict[str, Any], yes: bool,
 
 
 @link.command("close")
-@click.argument("address")
-@click.argument("container")
-@click.argument("name")
-@router_option
-@socket_options
-def close_link(
-    address: str,
-    container: str,
-    name: str,
-    router: str | None,
-    as_json: bool,
-    network: str | None,
-    state_dir: Path | None,
-) -> None:
+@_of_link
+def close_link(**given: Any) -> None:
     """Detach link NAME of CONTAINER at ADDRESS, publisher or subscriber.
 
     Nothing is lost or repeated: its client is told amqp:link:detach-forced and
@@ -189,9 +164,9 @@ def close_link(
     Example:
       onceway admin link close orders billing billing
     """
-    sockets = routers_here(network, state_dir, router)
-    names = {"address": address, "container": container, "name": name}
-    run_action(_close(sockets, "/link/close", names, f"{address}: link {container}/{name}", as_json))
+    sockets, names, as_json = _read(given)
+    what = "{address}: link {container}/{name}".format_map(names)
+    run_action(_close(sockets, "/link/close", names, what, as_json))
 
 
 @connection.command("close")

@@ -136,16 +136,22 @@ def run(scene: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
+async def delivered(publisher: Client, subscriber: Client, *payloads: bytes) -> SenderLink:
+    """The publisher's link, when the subscriber has been handed these."""
+    subscriber.receiver()
+    await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
+    out = publisher.sender()
+    await until(lambda: out.credit, "credit")
+    out.send([b"%d" % number for number in range(len(payloads))], list(payloads))
+    publisher.flush()
+    await until(lambda: len(subscriber.received()) == len(payloads), "the deliveries")
+    return out
+
+
 def test_one_router_relays_deliveries_outcomes_and_settlements() -> None:
     async def scene() -> None:
         async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
-            subscriber.receiver()
-            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
-            out = publisher.sender()
-            await until(lambda: out.credit, "credit")
-            out.send([b"%d" % n for n in range(50)], [BODY] * 50)
-            publisher.flush()
-            await until(lambda: len(subscriber.received()) == 50, "the deliveries")
+            out = await delivered(publisher, subscriber, *[BODY] * 50)
             subscriber.accept_all()
             await until(lambda: publisher.seen(Dispositions), "the outcome")
             out.settle(0, 49)
@@ -160,13 +166,7 @@ def test_one_router_relays_deliveries_outcomes_and_settlements() -> None:
 def test_three_routers_in_line_relay() -> None:
     async def scene() -> None:
         async with running("a", "b", "c") as (a, _, c), client(a, "p") as publisher, client(c, "s") as subscriber:
-            subscriber.receiver()
-            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
-            out = publisher.sender()
-            await until(lambda: out.credit, "credit")
-            out.send([b"1"], [Message(bytes(10_000_000)).encode()])
-            publisher.flush()
-            await until(subscriber.received, "ten megabytes through two trunks")
+            await delivered(publisher, subscriber, Message(bytes(10_000_000)).encode())  # through two trunks
             subscriber.accept_all()
             await until(lambda: publisher.seen(Dispositions), "the outcome")
 
@@ -219,13 +219,7 @@ def test_a_subscriber_that_does_not_read_costs_a_bounded_amount_and_nobody_elses
 def test_a_router_that_stops_waits_for_what_it_has_taken() -> None:
     async def scene() -> None:
         async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
-            subscriber.receiver()
-            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
-            out = publisher.sender()
-            await until(lambda: out.credit, "credit")
-            out.send([b"1"], [BODY])
-            publisher.flush()
-            await until(subscriber.received, "the delivery")
+            out = await delivered(publisher, subscriber, BODY)
             stopping = asyncio.create_task(a.stop())
             await until(lambda: not out.credit, "credit to be taken back")
             late = publisher.sender("late")
@@ -244,13 +238,7 @@ def test_a_router_that_stops_waits_for_what_it_has_taken() -> None:
 def test_a_router_that_stops_waits_no_longer_than_it_was_told() -> None:
     async def scene() -> None:
         async with running("a") as (a,), client(a, "p") as publisher, client(a, "s") as subscriber:
-            subscriber.receiver()
-            await until(lambda: subscriber.seen(LinkAttached), "the subscription's answer")
-            out = publisher.sender()
-            await until(lambda: out.credit, "credit")
-            out.send([b"1"], [BODY])
-            publisher.flush()
-            await until(subscriber.received, "the delivery")
+            await delivered(publisher, subscriber, BODY)
             began = time.monotonic()
             await a.stop(0.3)
             assert time.monotonic() - began < DRAIN_S

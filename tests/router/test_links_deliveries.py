@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -118,41 +119,36 @@ def test_output_that_nobody_fetches_is_bounded(clients: Clients, core: Any) -> N
     assert port.capacity() == 3, "a portion of them, now that their size is known"
 
 
-def test_a_great_backlog_goes_out_in_portions(clients: Clients, core: Any) -> None:
+def backlog(clients: Clients, core: Any) -> tuple[Any, Counter[str]]:
+    """A subscriber to which 3,000 messages are delivered as it has room: its port, and how many it was sent."""
     _, _, port = attached(clients, core, credit=4_000)
-    sent = 0
+    sent: Counter[str] = Counter()
 
     def pump(port: Any, now: float) -> None:
-        nonlocal sent
-        while count := min(port.capacity(), 3_000 - sent):
-            deliver(port, count, position=sent)
-            sent += count
+        while count := min(port.capacity(), 3_000 - sent["all"]):
+            deliver(port, count, position=sent["all"])
+            sent["all"] += count
 
     core.subscriber_credit = pump
     pump(port, clients.now)
-    assert sent == MAX_BURST
+    return port, sent
+
+
+def test_a_great_backlog_goes_out_in_portions(clients: Clients, core: Any) -> None:
+    _, sent = backlog(clients, core)
+    assert sent["all"] == MAX_BURST
     clients.exchange()
-    assert sent == 3_000
+    assert sent["all"] == 3_000
     assert not clients.router.wants_flush, "an idle subscriber with much credit keeps nobody busy"
 
 
 def test_a_transport_that_drains_before_the_next_write_leaves_nobody_waiting(clients: Clients, core: Any) -> None:
-    _, _, port = attached(clients, core, credit=4_000)
-    sent = 0
-
-    def pump(port: Any, now: float) -> None:
-        nonlocal sent
-        while count := min(port.capacity(), 3_000 - sent):
-            deliver(port, count, position=sent)
-            sent += count
-
-    core.subscriber_credit = pump
-    pump(port, clients.now)
+    port, sent = backlog(clients, core)
     port.connection.pause_output()
     port.connection.resume_output()
     clients.router.flush(clients.now)
     clients.exchange()
-    assert sent == 3_000
+    assert sent["all"] == 3_000
 
 
 # --- outcomes

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from router.core.ports import MapState
-from tests.router.ends import PublisherEnd
+from tests.router.ends import PublisherEnd, SubscriberEnd
 from tests.router.harness import Mesh
 
 
@@ -65,14 +65,21 @@ def test_they_do_not_when_one_has_gone_and_the_publisher_is_asked() -> None:
     assert again.bodies() == ["m0"]
 
 
-def test_when_a_router_is_back_publishers_are_asked_in_advance() -> None:
-    mesh = Mesh("ab")
+def restarted(names: str) -> tuple[Mesh, PublisherEnd, SubscriberEnd]:
+    """A silent publisher and a subscriber at a, after another router was started again."""
+    mesh = Mesh(names)
     publisher = silent(mesh)
     first = mesh.subscriber("a", epoch=1, born=1)
     mesh.crash("b")
     mesh.start("b")
-    mesh.join("a", "b")
+    for other in names.replace("b", ""):
+        mesh.join(other, "b")
     mesh.run()
+    return mesh, publisher, first
+
+
+def test_when_a_router_is_back_publishers_are_asked_in_advance() -> None:
+    mesh, publisher, first = restarted("ab")
     assert publisher.questions == 1, "what it has proved was before"
     answer(mesh, publisher)
     first.leave()
@@ -84,13 +91,7 @@ def test_when_a_router_is_back_publishers_are_asked_in_advance() -> None:
 
 def test_a_question_that_is_open_is_enough_for_a_subscription_that_comes_meanwhile() -> None:
     """Without the other routers it would need a question of its own, after this one."""
-    mesh = Mesh("ab")
-    publisher = silent(mesh)
-    first = mesh.subscriber("a", epoch=1, born=1)
-    mesh.crash("b")
-    mesh.start("b")
-    mesh.join("a", "b")
-    mesh.run()
+    mesh, publisher, first = restarted("ab")
     first.leave()
     publisher.send("m0")
     again = mesh.subscriber("b", epoch=2, born=1, unsettled={})
@@ -101,14 +102,7 @@ def test_a_question_that_is_open_is_enough_for_a_subscription_that_comes_meanwhi
 
 
 def test_a_question_asked_in_advance_delays_nobody_when_a_router_has_gone() -> None:
-    mesh = Mesh("abc")
-    publisher = silent(mesh)
-    first = mesh.subscriber("a", epoch=1, born=1)
-    mesh.crash("b")
-    mesh.start("b")
-    mesh.join("a", "b")
-    mesh.join("b", "c")
-    mesh.run()
+    mesh, publisher, first = restarted("abc")
     mesh.crash("b")
     first.leave()
     publisher.send("m0")

@@ -13,7 +13,7 @@ from amqp10.receiver import ReceiverLink
 from amqp10.termini import Target
 from onceway.client.journal import MemoryJournal, PublisherRecord
 from onceway.client.protocol.events import Attached, Undecided
-from onceway.client.protocol.publishing import tag_of
+from onceway.client.protocol.publishing import PublisherLink, tag_of
 from tests.onceway.client.harness import Rig, ask, attached_publisher, epoch_of, map_of, number_of, payload, put
 
 
@@ -122,13 +122,19 @@ def test_that_its_attach_is_answered_does_not_make_the_network_know_what_is_in_d
     assert undecided.publications == [(0, payload(0))]
 
 
-def test_once_it_has_shown_that_it_is_here_it_asks_and_that_counts() -> None:
+def away_for_a_minute() -> tuple[Rig, PublisherLink]:
+    """It has one publication without an outcome, and is connected again."""
     rig = Rig()
     publisher, _ = attached_publisher(rig)
     put(rig, publisher, 0)
     rig.drop()
     rig.now += 60
     rig.connect()
+    return rig, publisher
+
+
+def test_once_it_has_shown_that_it_is_here_it_asks_and_that_counts() -> None:
+    rig, publisher = away_for_a_minute()
     rig.answer_publisher()
     assert rig.received() == [payload(0)]
     assert publisher.contact.absence_s(rig.now) == 0
@@ -138,12 +144,7 @@ def test_once_it_has_shown_that_it_is_here_it_asks_and_that_counts() -> None:
 
 def test_credit_that_comes_when_the_network_may_have_forgotten_it_sends_nothing_again() -> None:
     """Its attach was answered in time, but its router has heard nothing of it since, and told nobody."""
-    rig = Rig()
-    publisher, _ = attached_publisher(rig)
-    put(rig, publisher, 0)
-    rig.drop()
-    rig.now += 60
-    rig.connect()
+    rig, publisher = away_for_a_minute()
     link = rig.attaching()
     assert isinstance(link, ReceiverLink)
     assert link.remote_attach is not None
@@ -164,12 +165,7 @@ def test_credit_that_comes_when_the_network_may_have_forgotten_it_sends_nothing_
 
 def test_without_credit_it_shows_that_it_is_here_too() -> None:
     """Nobody is subscribed (protocol 6.10)."""
-    rig = Rig()
-    publisher, _ = attached_publisher(rig)
-    put(rig, publisher, 0)
-    rig.drop()
-    rig.now += 60
-    rig.connect()
+    rig, publisher = away_for_a_minute()
     link = rig.answer_publisher(credit=0)
     assert [flow.link for flow in rig.take(LinkFlow)] == [link]
     assert publisher.contact.absence_s(rig.now) == 0
