@@ -1,6 +1,6 @@
 """What an event bus costs: events pushed over HTTP at a fixed rate, and called back over HTTP.
 
-    .venv/bin/python -m bench bus [rates] [hanging] [queued]
+    python -m bench bus [rates] [hanging] [queued]
 
 rates    one subscriber with timeout 0, beside Redis streams: XADD with every write on the disk, and a worker that posts
          what it reads to the same subscriber
@@ -403,7 +403,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if redis is not None:
                 redis.close()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

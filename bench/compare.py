@@ -341,7 +341,3 @@ def base(cells: Sequence[Cell], other: Cell) -> Cell | None:
         if isinstance(cell.peer, Onceway) and (cell.column, cell.peer.size) == (other.column, other.peer.size):
             return cell
     return None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

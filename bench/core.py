@@ -219,7 +219,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         ]
         print(f"{label:36s}" + "".join(f"{cost:9.2f}" for cost in costs), flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    main()

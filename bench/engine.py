@@ -273,7 +273,3 @@ def table(
 
 def main(argv: Sequence[str] | None = None) -> int:
     return table(argv, __doc__, lambda subject, batch, seconds: measure(SUBJECTS[subject](batch), seconds), SUBJECTS)
-
-
-if __name__ == "__main__":
-    main()

@@ -108,7 +108,3 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f" {cost['c']:8.1f}            | {sum(cost.values()) / batch:6.3f}"
             )
     return 0
-
-
-if __name__ == "__main__":
-    main()

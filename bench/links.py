@@ -263,7 +263,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             cells.append(f"{statistics.median(costs):9.1f} ({statistics.median(times):.2f})")
         print(f"{case:32s}" + "".join(f"{cell:>17s}" for cell in cells), flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,7 +80,3 @@ def left_behind(network: LiveNetwork, what: str, ask: Any, timeout_s: float = FO
             f"{what} left at {router.name} after {timeout_s:g} s: {left}" for router in network if (left := ask(router))
         ]
     return []
-
-
-if __name__ == "__main__":
-    sys.exit(main())

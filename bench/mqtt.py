@@ -109,7 +109,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return engine.best_round(SUBJECTS[subject](batch), TOTAL, seconds)
 
     return engine.table(argv, __doc__, cost, SUBJECTS)
-
-
-if __name__ == "__main__":
-    main()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from pathlib import Path
 import onceway
 from amqp10.frames import AMQP_HEADER
 from amqp10.performatives import Begin, Open
+from bench.processes import cpu_seconds
 from chaos.fuzz.targets import frame
 from onceway.values import read_size
 from tests.live import LiveNetwork, LiveRouter, wait_until
@@ -109,7 +109,7 @@ class Peak:
         self._payload = payload
         self._before = [resident(router) for router in routers]
         self._at = self._before
-        self._cpu = [cpu_s(router) for router in routers]
+        self._cpu = [cpu_seconds([router.pid]) for router in routers]
 
     def reached(self) -> None:
         self._at = [highest(router) for router in self._routers]
@@ -130,7 +130,7 @@ class Peak:
             print(
                 f"{self._case} at {router.name}: payload {payload:.0f} MiB; resident {before:.0f}, at most {most:.0f}"
                 f" ({more / self._payload:.2f} times the payload more), {later};"
-                f" CPU {cpu_s(router) - self._cpu[i]:.2f} s{'' if fits else '  TOO MUCH'}",
+                f" CPU {cpu_seconds([router.pid]) - self._cpu[i]:.2f} s{'' if fits else '  TOO MUCH'}",
                 flush=True,
             )
         return good
@@ -147,12 +147,3 @@ def highest(router: LiveRouter) -> int:
 def _status(router: LiveRouter, key: str) -> int:
     """Bytes."""
     return int(Path(f"/proc/{router.pid}/status").read_text().split(key)[1].split()[0]) * 1024
-
-
-def cpu_s(router: LiveRouter) -> float:
-    fields = Path(f"/proc/{router.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
-if __name__ == "__main__":
-    sys.exit(main())

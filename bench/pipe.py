@@ -1,6 +1,6 @@
 """What a pipe costs: pushes in batches through a router into one store, and readers of one store, each all of it.
 
-    .venv/bin/python -m bench pipe [--messages 200000] [--octets 100] [--readers 4]
+    python -m bench pipe [--messages 200000] [--octets 100] [--readers 4]
 
 CPU is that of the named process, in microseconds for each message; the rates are those of this machine at this moment.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -90,7 +89,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             network.close()
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

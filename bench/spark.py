@@ -1,6 +1,6 @@
 """Rows per second into Spark: publishers -> routers -> ingest's log -> Spark's batches, beside Spark's own rate source.
 
-    python -m bench.spark [--rows 1000000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--every "2 seconds"]
+    python -m bench spark [--rows 1000000] [--size 100] [--routers 1,3] [--sinks noop,parquet] [--every "2 seconds"]
                           [--publishers 4] [--partitions 1] [--receivers N] [--window 1000]
                           [--log] [--bucket] [--latency SECONDS] [--conf NAME=VALUE ...] [--json FILE]
 
@@ -394,7 +394,3 @@ def per_row(before: Mapping[str, float], after: Mapping[str, Any], rows: int) ->
     # Of a worker that was given up in between, what it had spent before is missing from `after`.
     spent = {part: max(0.0, after[part] - before.get(part, 0.0)) for part in PARTS.values() if part in after}
     return {part: seconds / rows * 1e6 for part, seconds in spent.items()}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

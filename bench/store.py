@@ -1,6 +1,6 @@
 """What the edges' store costs: appends in batches, and four readers of one stream, beside LMDB.
 
-    .venv/bin/python -m bench.store [--records 300000] [--octets 100] [--dir /tmp] [--postgresql URL] [--held-s 20]
+    python -m bench store [--records 300000] [--octets 100] [--dir /tmp] [--postgresql URL] [--held-s 20]
 
 The last figures are of a stream that is held to RETAINED octets, and appended to at RATE records/s, 100 a commit, so
 that old records are removed all the time: how long a commit takes, in the middle and at most.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -173,7 +172,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.postgresql:
         asyncio.run(store("PostgreSQL", lambda size: options.postgresql, options))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

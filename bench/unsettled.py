@@ -20,7 +20,6 @@ import argparse
 import json
 import resource
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -205,7 +204,3 @@ def verdict(rows: Sequence[Row]) -> list[str]:
             if any(row.faults.values()):
                 problems.append(f"faults: {subject} {row.beside:,}: {row.faults}")
     return problems
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""`python -m bench.wal`: what the Spark source's write-ahead log costs, without Spark and without a network.
+"""`python -m bench wal`: what the Spark source's write-ahead log costs, without Spark and without a network.
 
 Rows are what a router delivers: a body with the publisher's identity in front.  Appending is what the ingest does
 with a batch; reading is what executors do, for the value alone and for all columns.  CPU seconds are those of the
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import threading
 import time
@@ -135,7 +134,7 @@ def _report(what: str, rows: int, wall_s: float, cpu_s: float) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="bench.wal", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench wal", description=__doc__)
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--size", type=int, default=100, help="bytes of a body")
     parser.add_argument("--batch", type=int, default=500, help="rows that a link brings at a time")
@@ -152,7 +151,3 @@ def main(arguments: Sequence[str]) -> int:
             read(reader, kind.__name__, ["value"])
             read(reader, kind.__name__, None)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

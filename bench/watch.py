@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 import threading
 import time
@@ -108,7 +107,3 @@ def topics(url: str, number: int) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-if __name__ == "__main__":
-    sys.exit(main())
