@@ -38,6 +38,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,7 @@ from tests.live import LiveNetwork, wait_until
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 # What its command line holds, and what it is called here.  A process is the first that matches.
 PARTS = {
@@ -288,46 +290,86 @@ def spread(publishers: int, partitions: int) -> list[str]:
     return names
 
 
+class Taker:
+    """A foreachBatch that collects its rows, and what a batch spends its time on."""
+
+    def __init__(self) -> None:
+        self.times: dict[int, tuple[float, float]] = {}  # by batch: called, has its rows, ms
+        self.values: dict[int, list[bytes]] = {}
+        self._lock = threading.Lock()
+        self._over = False
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        with self._lock:
+            if not self._over:
+                called = time.time() * 1000
+                self.values[batch] = [bytes(row.value) for row in frame.select("value").collect()]
+                self.times[batch] = called, time.time() * 1000
+
+    def run(self, query: StreamingQuery, seconds: float) -> list[StreamingQueryProgress]:
+        """The batches of so many seconds, after as many as the JVM needs to compile most of what it will."""
+        time.sleep(max(20.0, seconds / 2))
+        self.times.clear()
+        self.values.clear()
+        time.sleep(seconds)
+        with self._lock:  # stopped within its job, Spark 4.2 prints a StackOverflowError (docs/spark.md)
+            self._over = True
+        return [one for one in query.recentProgress if one.batchId in self.times and one.numInputRows]
+
+    def say(self, what: str, sent: Mapping[int, Sequence[float]], batches: Sequence[StreamingQueryProgress]) -> None:
+        """sent: by batch, when its messages were sent, ms."""
+        for until, place in (("foreachBatch is called", 0), ("its rows are there", 1)):
+            waits = [self.times[batch][place] - at for batch, times in sent.items() for at in times]
+            cuts = statistics.quantiles(waits, n=100)
+            print(f"{what}: {len(waits)} messages, until {until}: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
+        phases = [one.durationMs for one in batches]
+        means = {name: statistics.fmean(one.get(name, 0) for one in phases) for name in sorted(phases[0])}
+        print(f"{what}: {len(phases)} batches, ms: {', '.join(f'{name} {value:.0f}' for name, value in means.items())}")
+
+
 def latency(spark: SparkSession, seconds: float, size: int) -> None:
     home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
-    called: list[float] = []  # ms of each message until the function is called, and
-    there: list[float] = []  # until its rows are there
-    phases: list[dict[str, int]] = []
-
-    def take(frame: DataFrame, batch: int) -> None:
-        began = time.time_ns()
-        sent = [int(bytes(row.value).split()[0]) for row in frame.select("value").collect()]
-        ended = time.time_ns()
-        called.extend((began - at) / 1e6 for at in sent)
-        there.extend((ended - at) / 1e6 for at in sent)
-
     with LiveNetwork(home, ("a",)) as live:
         live.start()
         source = spark.readStream.format("onceway").option("url", live["a"].url).option("topic", "bench")
         frame = source.option("subscription", "bench").option("walLocation", str(home / "log")).load()
+        take = Taker()
         query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(home / "checkpoint")).start()
+        over = threading.Event()
+        publisher = threading.Thread(target=lambda: asyncio.run(tick(live["a"].url, size, over)))
         try:
             wait_until(lambda: attached(query), "the subscription", BOUND_S)
-            over = threading.Event()
-            publisher = threading.Thread(target=lambda: asyncio.run(tick(live["a"].url, size, over)))
             publisher.start()
-            time.sleep(max(15.0, seconds / 2))  # most of what the JVM does at first is compiling
-            called.clear()
-            there.clear()
-            warm = query.lastProgress.batchId
-            time.sleep(seconds)
+            batches = take.run(query, seconds)
             over.set()
             publisher.join(BOUND_S)
-            wanted = [one for one in query.recentProgress if one.batchId > warm and one.numInputRows]
-            phases += [dict(one.durationMs) for one in wanted]
         finally:
             query.stop()
+    sent = {batch: [float(value.split()[0]) for value in values] for batch, values in take.values.items()}
+    take.say("onceway", sent, batches)
     shutil.rmtree(home, ignore_errors=True)
-    for what, found in (("until foreachBatch is called", called), ("until its rows are there", there)):
-        cuts = statistics.quantiles(found, n=100)
-        print(f"{len(found)} messages, {what}: p50 {cuts[49]:.0f} ms, p99 {cuts[98]:.0f} ms")
-    means = {name: statistics.fmean(one.get(name, 0) for one in phases) for name in phases[0]}
-    print(f"{len(phases)} batches, ms: {', '.join(f'{name} {value:.0f}' for name, value in sorted(means.items()))}")
+    spark_alone(spark, seconds, size)
+
+
+def spark_alone(spark: SparkSession, seconds: float, size: int) -> None:
+    """The same with Spark's own source, which has 50 rows for each batch at no cost: what a message would wait that is
+    there as soon as it is published, one each 5 ms.  It is in the first batch that begins after it."""
+    home = Path(tempfile.mkdtemp(prefix="onceway-bench-"))
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 50).option("numPartitions", 1)
+    frame = source.load().selectExpr(f"CAST(repeat('x', {size}) AS BINARY) AS value")
+    take = Taker()
+    query = frame.writeStream.foreachBatch(take).option("checkpointLocation", str(home / "checkpoint")).start()
+    try:
+        batches = take.run(query, seconds)
+    finally:
+        query.stop()
+    shutil.rmtree(home, ignore_errors=True)
+    begun = [datetime.fromisoformat(one.timestamp).timestamp() * 1000 for one in batches]
+    sent = {
+        one.batchId: [end - wait for wait in range(0, round(end - begin), 5)]
+        for one, begin, end in zip(batches[1:], begun, begun[1:], strict=False)
+    }
+    take.say("Spark's own source", sent, batches)
 
 
 async def tick(url: str, size: int, over: threading.Event) -> None:
@@ -335,7 +377,7 @@ async def tick(url: str, size: int, over: threading.Event) -> None:
     async with onceway.connect(url) as connection:
         publisher = await connection.publisher("bench")
         while not over.is_set():
-            await publisher.put((b"%d " % time.time_ns()).ljust(size, b"."))
+            await publisher.put((b"%.3f " % (time.time() * 1000)).ljust(size, b"."))
             await asyncio.sleep(0.005)
         await publisher.drain()
 

@@ -12,7 +12,7 @@ import pytest
 from onceway.client.bodies import encode_body
 from onceway.spark.errors import WalForeign, WalMissing
 from onceway.spark.wal import Retention, SlotReader, Wal, WalSettings
-from onceway.spark.wal.frames import segments
+from onceway.spark.wal.frames import FRAME_HEAD, SEGMENT_HEAD, segments
 from onceway.spark.wal.reading import DirectoryReader
 from tests.spark.slots import Life, log, numbered, rows_of, tag
 
@@ -71,6 +71,20 @@ def test_reader_is_picklable_and_small(reader: SlotReader) -> None:
     data = pickle.dumps(reader)
     assert len(data) < 1000
     assert offsets(pickle.loads(data), 500, 510) == list(range(500, 510))
+
+
+def test_task_reads_nothing_of_what_is_before_its_rows(full: Life) -> None:
+    """At 200 messages a second a segment has more than 100,000 groups when it is full, and each batch has tasks."""
+    reader = full.wal.slot(0)
+    task = pickle.loads(pickle.dumps(reader.for_task(30)))
+    first = segments(reader.directory)[0]
+    with open(f"{reader.directory}/{first.name}", "r+b") as file:
+        file.seek(SEGMENT_HEAD)
+        file.write(bytes(FRAME_HEAD))
+    assert offsets(task, 30, 300) == list(range(30, 300))
+    for start in (0, 10):
+        with pytest.raises(WalMissing):
+            offsets(task, start, 300)
 
 
 def test_bounds_by_rows(reader: SlotReader) -> None:

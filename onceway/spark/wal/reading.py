@@ -97,7 +97,7 @@ class SlotReader(ABC):
         left = max_bytes
         for part in self._cover(start, limit):
             index = part.index
-            before = index.bytes_before(max(start, index.segment.first))
+            before = index.bytes_before(max(start, index.first))
             row = index.row_at(before + left)
             if row < min(limit, index.end):
                 return max(start + 1, row)
@@ -109,7 +109,7 @@ class SlotReader(ABC):
         total = 0
         for part in self._cover(start, end):
             index = part.index
-            total += index.bytes_before(min(end, index.end)) - index.bytes_before(max(start, index.segment.first))
+            total += index.bytes_before(min(end, index.end)) - index.bytes_before(max(start, index.first))
         return total
 
     def split(self, start: int, end: int, parts: int) -> list[tuple[int, int]]:
@@ -193,13 +193,29 @@ class SlotReader(ABC):
 
 
 class DirectoryReader(SlotReader):
-    """A slot in a directory."""
+    """A slot in a directory.
 
-    def __init__(self, location: str, number: int, topic: str, uuid: str) -> None:
+    begin: a segment, and row and offset of the first of its frames that are read (`for_task`).
+    """
+
+    def __init__(
+        self, location: str, number: int, topic: str, uuid: str, begin: tuple[Segment, int, int] | None = None
+    ) -> None:
         super().__init__(location, number, topic, uuid)
+        self._begin = begin
         self._epochs = EpochReader(self.directory)
         self._parts: list[Part] = []
         self._listed: Epochs | None = None  # the epochs that the parts were listed by
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DirectoryReader, (self.location, self.number, self.topic, self.uuid, self._begin)
+
+    def for_task(self, start: int) -> DirectoryReader:
+        """A task need not index its segment from the beginning, where each group has a head to read."""
+        index = self._cover(start, start + 1)[0].index
+        frame = index.frame(index.at(start))
+        begin = (index.segment, frame.first, frame.offset)
+        return DirectoryReader(self.location, self.number, self.topic, self.uuid, begin)
 
     def start(self) -> int:
         return read_start(self.directory)
@@ -211,7 +227,7 @@ class DirectoryReader(SlotReader):
         # one read covers several adjacent frames
         for part in self._cover(start, end):
             index = part.index
-            number = index.at(max(start, index.segment.first))
+            number = index.at(max(start, index.first))
             file = open_segment(index.path)
             try:
                 while number < len(index) and index.frame(number).first < end:
@@ -255,7 +271,7 @@ class DirectoryReader(SlotReader):
             index = part.index
             if part.limit is not None and part.limit <= at:
                 continue
-            if index.segment.first > at:
+            if index.first > at:
                 return None
             to = end if part.limit is None else min(end, part.limit)
             index.extend(to)
@@ -282,7 +298,9 @@ class DirectoryReader(SlotReader):
             limits = [row for row in (following and following.first, end) if row is not None]
             limit = min(limits) if limits else None
             if limit is None or limit > start:
-                parts.append(Part(known.get(segment) or SegmentIndex(self.directory, segment, self._uuid), limit))
+                begin = self._begin[1:] if self._begin is not None and self._begin[0] == segment else ()
+                index = known.get(segment) or SegmentIndex(self.directory, segment, self._uuid, *begin)
+                parts.append(Part(index, limit))
         self._parts = parts
 
     def _missing(self, start: int, end: int) -> WalMissing | WalDamaged:
@@ -297,7 +315,7 @@ class DirectoryReader(SlotReader):
             index = part.index
             if part.limit is not None and part.limit <= start:
                 continue  # not indexed
-            if index.segment.first > at:
+            if index.first > at:
                 break
             at = max(at, index.end)
             if part.limit is not None and index.end < part.limit:
@@ -332,8 +350,8 @@ def _pread(file: int, length: int, offset: int) -> bytes:
 class SegmentIndex:
     """Where rows lie in one segment, from the heads of its frames, as far as somebody has asked.
 
-    Heads have a checksum of their own, so indexing costs one small read for each frame.  `end` is the row after the
-    last one indexed, `stop` the offset after it.
+    Heads have a checksum of their own, so indexing costs one small read for each frame.  `first` is the first row that
+    is indexed, `end` the row after the last one, `stop` the offset after it.
     """
 
     __slots__ = (
@@ -345,16 +363,20 @@ class SegmentIndex:
         "_times",
         "_uuid",
         "end",
+        "first",
         "path",
         "segment",
         "stop",
     )
 
-    def __init__(self, directory: str, segment: Segment, uuid: bytes) -> None:
+    def __init__(
+        self, directory: str, segment: Segment, uuid: bytes, first: int | None = None, offset: int = SEGMENT_HEAD
+    ) -> None:
+        """first, offset: of the frame to begin with, if not the first."""
         self.segment = segment
         self.path = os.path.join(directory, segment.name)
-        self.end = segment.first
-        self.stop = 0  # 0: the head has not been checked
+        self.first = self.end = segment.first if first is None else first
+        self.stop = offset
         self._uuid = uuid
         self._firsts = array("Q")
         self._offsets = array("Q")
@@ -372,12 +394,11 @@ class SegmentIndex:
             return
         file = open_segment(self.path)
         try:
-            if not self.stop:
+            if not self._firsts:
                 problem = check_segment_head(os.pread(file, SEGMENT_HEAD, 0), self.segment, self._uuid)
                 if problem is not None:
                     kind = WalForeign if "another log" in problem else WalDamaged
                     raise kind(f"{self.path}: offset 0: {problem}; {DAMAGE_REMEDY}")
-                self.stop = SEGMENT_HEAD
             while self.end < to_row:
                 frame = read_frame_head(os.pread(file, FRAME_HEAD, self.stop), self.stop, self.segment.epoch)
                 if frame is None or frame.first != self.end:
