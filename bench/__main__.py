@@ -6,7 +6,7 @@ latency      time from publisher to subscriber, beside other brokers
 wide         CPU per delivery of 40 topics by window, beside other brokers
 single       the same of one topic
 bodies       CPU per delivery by size of the body, beside other brokers
-queue        a queue beside a topic, and beside skupper-router's anycast
+queue        a filter and a queue beside a topic, and beside skupper-router's anycast
 watch        what reading status and metrics of a router with many topics costs
 unsettled    whether a delivery costs the same beside what is unsettled, idle or stalled
 memory       whether routers forget what is settled

@@ -9,7 +9,8 @@ latency: one topic at 1,000 messages a second, and 40 topics at 50 each.
 wide:    40 topics with a publisher and a subscriber each; windows of 1, 10, 100 and 1,000 messages.
 single:  the same with one topic.
 bodies:  24 bytes (a stamp) to 1 MB, windows of at most 3 MB.
-queue:   a queue with one consumer beside a topic with one subscriber, by window; skupper-router's is anycast.
+queue:   a filter that matches everything, and a queue with one and with four consumers, beside a topic with one
+         subscriber, by window; skupper-router's queue is anycast.
 
 Peer `onceway-compiled` is the tree in build/compiled, which `make compiled` makes.
 
@@ -41,7 +42,6 @@ READY_S = 60.0
 PEERS = ("onceway", *DEFINITIONS)
 ASKED_FOR = ("onceway-mqtt", "onceway-compiled")  # only where they are
 README = Path(__file__).with_name("README.md")
-MARKS = ("<!-- by bench table -->\n", "<!-- end of bench table -->\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,12 @@ class Table:
 
 WINDOWS = (1, 10, 100, 1_000)
 BODIES = {"24 B": 24, "100 B": 100, "1 kB": 1_000, "10 kB": 10_000, "100 kB": 100_000, "1 MB": 1_000_000}
+KINDS: dict[str, dict[str, Any]] = {
+    "topic": {},
+    "filter": {"selector": "JMSPriority = 4"},
+    "queue": {"queue": True},
+    "4 consumers": {"queue": True, "subscribers": 4, "together": True},
+}
 TABLES = {
     "compare": Table(
         "By subscribers",
@@ -92,11 +98,11 @@ TABLES = {
         routers=(1, 2, 3),
     ),
     "queue": Table(
-        "A queue beside a topic, by window",
+        "A filter and a queue beside a topic, by window",
         {
-            f"{kind}, {n}": {"queue": kind == "queue", "window": n, "deliveries": min(80_000, 10_000 * n)}
+            f"{kind} {n}": {**fields, "window": n, "deliveries": min(80_000, 4_000 * n)}
             for n in WINDOWS
-            for kind in ("topic", "queue")
+            for kind, fields in KINDS.items()
         },
         routers=(1, 2),
     ),
@@ -169,9 +175,7 @@ def main(argv: Sequence[str] | None = None, tables: Sequence[str] = ("compare",)
         ]
         Path(args.json).write_text(json.dumps(rows, indent=1) + "\n")
     if args.readme:
-        before, _, after = README.read_text().partition(MARKS[0])
-        after = after.partition(MARKS[1])[2]
-        README.write_text(f"{before}{MARKS[0]}{published(cells, args, load)}{MARKS[1]}{after}")
+        README.write_text(written(README.read_text(), cells, args, load))
     ours = [cell for cell in cells if isinstance(cell.peer, Onceway)]
     return 1 if broken or any(cell.faults or not cell.runs for cell in ours) else 0
 
@@ -246,7 +250,7 @@ def measure(peer: Peer, tables: Sequence[str], args: argparse.Namespace) -> Iter
         for number, (column, fields) in enumerate(TABLES[name].columns.items()):
             if args.columns and column not in args.columns.split(","):
                 continue
-            if fields.get("queue") and not peer.queues:
+            if (fields.get("queue") and not peer.queues) or (fields.get("selector") and not peer.filters):
                 continue
             runs = []
             for repetition in range(args.reps):
@@ -275,7 +279,8 @@ def load_for(peer: Peer, run_id: str, fields: dict[str, Any], args: argparse.Nam
     if fields.pop("queue", False):
         run_id = QUEUE + run_id
     deliveries = min(args.count, fields.pop("deliveries", args.count)) // (10 if args.quick else 1)
-    count = max(1, deliveries // (fields.get("topics", 1) * fields.get("subscribers", 1)))
+    each = 1 if fields.get("together") else fields.get("subscribers", 1)
+    count = max(1, deliveries // (fields.get("topics", 1) * each))
     return peer.load(run_id, count=count, **fields)
 
 
@@ -304,8 +309,24 @@ def shown(name: str, cells: Sequence[Cell]) -> list[str]:
     return [f"{table.title}: {what} (ratio to Onceway with as many routers)", "", *lines, *notes, ""]
 
 
+def written(text: str, cells: Sequence[Cell], args: argparse.Namespace, load: str) -> str:
+    """The README with new figures: those of a table with marks of its own between these, others where `table` is."""
+    own = {cell.table for cell in cells if marks(cell.table)[0] in text}
+    for name in (*own, "table"):
+        begin, end = marks(name)
+        if chosen := [cell for cell in cells if cell.table == name or (name == "table" and cell.table not in own)]:
+            before, _, after = text.partition(begin)
+            text = f"{before}{begin}{published(chosen, args, load)}{end}{after.partition(end)[2]}"
+    return text
+
+
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- by bench {name} -->\n", f"<!-- end of bench {name} -->\n"
+
+
 def published(cells: Sequence[Cell], args: argparse.Namespace, load: str) -> str:
-    """What the README shows: for each table and network a figure of each peer, the lowest of them in bold."""
+    """What the README shows: for each table and network a figure of each peer, the lowest of them in bold; behind one
+    of a filter or a queue how many times it is that of the peer's topic."""
     kinds = list(dict.fromkeys(cell.peer.label.split(",")[0] for cell in cells))
     what = f"{time.strftime('%-d %B %Y')}, {os.cpu_count()} processors, load averages {load}, "
     what += f"{'a tenth of the deliveries, ' if args.quick else ''}{args.reps} run{'s' * (args.reps > 1)} a cell"
@@ -319,21 +340,27 @@ def published(cells: Sequence[Cell], args: argparse.Namespace, load: str) -> str
             row = [column]
             for size in sizes:
                 here = [cell for cell in cells if (cell.table, cell.column, cell.peer.size) == (name, column, size)]
-                least = min((cell.measure for cell in here if cell.runs), default=0.0)
-                row.append("; ".join(_figure(cell, cell.runs != [] and cell.measure == least) for cell in here))
+                least = min((cell.measure for cell in here if cell.runs and len(here) > 1), default=0.0)
+                topic = [one for one in cells if one.column == f"topic {column.rpartition(' ')[2]}"]
+                row.append("; ".join(_figure(cell, cell.runs != [] and cell.measure == least, topic) for cell in here))
             if any(row[1:]):
                 lines.append(f"| {' | '.join(row)} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def _figure(cell: Cell, least: bool) -> str:
+def _figure(cell: Cell, least: bool, topic: Sequence[Cell]) -> str:
     if not cell.runs:
         return "failed"
     text = f"{cell.measure:.3g}"
     if TABLES[cell.table].latency:
         text = f"{cell.measure:.2f}, {cell.median('latency_p99_ms'):.1f}"
-    return (f"**{text}**" if least else text) + (" !" if cell.faults else "")
+    times = [
+        f" ({cell.measure / one.measure:.2f})"
+        for one in topic
+        if one is not cell and one.peer is cell.peer and one.runs and one.measure
+    ]
+    return (f"**{text}**" if least else text) + "".join(times) + (" !" if cell.faults else "")
 
 
 def base(cells: Sequence[Cell], other: Cell) -> Cell | None:

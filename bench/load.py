@@ -70,6 +70,8 @@ class Load:
     second: bool = False  # rcv-settle-mode second
     topics: int = 1
     subscribers: int = 1
+    together: bool = False  # AMQP only: each message goes to one of them
+    selector: str = ""  # AMQP only: of each subscriber
     count: int = 100_000
     body: int = 100  # bytes
     window: int = 1_000  # of each publisher: messages without an outcome
@@ -80,7 +82,9 @@ class Load:
 
     def subscribe(self, topic: int = 0) -> list[str]:
         credit = self.window if self.credit is None else self.credit
-        return self._command("sub", topic, {"u": self.subscribe_at, "n": self.subscribers, "w": credit, "i": 8})
+        options = {"u": self.subscribe_at, "n": self.subscribers, "w": credit, "i": 8}
+        more = ["-g"] * self.together + ["-f", self.selector] * bool(self.selector)
+        return self._command("sub", topic, options, *more)
 
     def publish(self, topic: int = 0, *more: str) -> list[str]:
         options = {"u": self.publish_at, "s": self.body, "w": self.window, "r": self.rate}

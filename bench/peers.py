@@ -184,6 +184,7 @@ class Peer:
     qos = 2
     size = 1
     queues = False
+    filters = False
 
     def pids(self) -> dict[str, Sequence[int]]:
         raise NotImplementedError
@@ -287,7 +288,7 @@ class Broker(Peer):
 
 
 class Onceway(Peer):
-    second = queues = True
+    second = queues = filters = True
 
     def __init__(
         self,

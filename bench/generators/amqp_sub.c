@@ -1,11 +1,12 @@
 /* AMQP 1.0 subscribers, each on a connection of its own: measures the time from publisher to subscriber, and counts
  * messages lost, duplicate or out of order.
  *
- *   amqp_sub -u HOST:PORT -a ADDRESS -c COUNT -t TIMEOUT_S -n SUBSCRIBERS -i IDLE_S -w CREDIT [-2]
- *            [-A AUTHORITY_PEM [-C CERTIFICATE_PEM]] [-U USER -P PASSWORD_FILE]
+ *   amqp_sub -u HOST:PORT -a ADDRESS -c COUNT -t TIMEOUT_S -n SUBSCRIBERS -i IDLE_S -w CREDIT [-2] [-g]
+ *            [-f SELECTOR] [-A AUTHORITY_PEM [-C CERTIFICATE_PEM]] [-U USER -P PASSWORD_FILE]
  *
  * Prints READY when every attach is answered.  Accepts each of COUNT messages and settles it; with -2 (rcv-settle-mode
  * second) it settles after the peer.  Credit is topped up to CREDIT when half is used; with 0 it grants none.
+ * With -g each message goes to one of the subscribers, as at a queue.  -f: a JMS selector, which the peer must apply.
  * Reports how many links the peer attached with mode first although second was asked for.
  * Ends when all subscribers have all, IDLE_S after the last message, or after TIMEOUT_S. */
 #include "amqp.h"
@@ -45,7 +46,19 @@ static void on_delivery(pn_event_t *event) {
         pn_delivery_settle(delivery);
         unsettled--;
     }
-    if (tally.complete == subscribers && !unsettled) closed = true;
+    if (!missing() && !unsettled) closed = true;
+}
+
+/* {apache.org:selector-filter:string: described by its own name, the selector} */
+static void set_selector(pn_data_t *filter) {
+    pn_bytes_t name = pn_bytes(33, "apache.org:selector-filter:string");
+    pn_data_put_map(filter);
+    pn_data_enter(filter);
+    pn_data_put_symbol(filter, name);
+    pn_data_put_described(filter);
+    pn_data_enter(filter);
+    pn_data_put_symbol(filter, name);
+    pn_data_put_string(filter, pn_bytes(strlen(selector), selector));
 }
 
 static void handle(pn_event_t *event) {
@@ -56,6 +69,7 @@ static void handle(pn_event_t *event) {
         pn_session_open(session);
         pn_link_t *link = pn_receiver(session, "subscriber");
         pn_terminus_set_address(pn_link_source(link), address);
+        if (selector) set_selector(pn_terminus_filter(pn_link_source(link)));
         pn_link_set_snd_settle_mode(link, PN_SND_UNSETTLED);
         pn_link_set_rcv_settle_mode(link, second ? PN_RCV_SECOND : PN_RCV_FIRST);
         pn_link_open(link);
@@ -64,6 +78,8 @@ static void handle(pn_event_t *event) {
     }
     case PN_LINK_REMOTE_OPEN:
         if (second && pn_link_remote_rcv_settle_mode(pn_event_link(event)) != PN_RCV_SECOND) refused_second++;
+        if (selector && !pn_data_size(pn_terminus_filter(pn_link_remote_source(pn_event_link(event)))))
+            fail("subscriber: the peer applies no selector");
         if (++ready == subscribers) {
             printf("READY\n");
             fflush(stdout);
@@ -86,6 +102,7 @@ int main(int argc, char **argv) {
     received = allocate(subscribers, sizeof *received);
     for (uint32_t i = 0; i < subscribers; i++) {
         received[i] = new_received();
+        if (together) received[i].seen = received[0].seen;
         pn_connection_t *connection = pn_connection();
         pn_connection_set_context(connection, &received[i]);
         char container_id[48];

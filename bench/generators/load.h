@@ -43,10 +43,11 @@ static UNUSED const char *authority, *certificate, *user, *password_file; /* nul
 static UNUSED uint32_t count, subscribers, timeout_s, idle_s, window; /* window: of publishers; credit of subscribers */
 static UNUSED uint32_t body_bytes, qos;
 static UNUSED double rate; /* messages a second; 0: as fast as window and peer allow */
-static UNUSED bool second, keep;
+static UNUSED bool second, keep, together;
+static UNUSED const char *selector; /* null: no filter */
 
 static inline void read_options(int argc, char **argv) {
-    for (int option; (option = getopt(argc, argv, "u:a:c:n:t:i:w:s:q:r:A:C:U:P:2k")) != -1;) switch (option) {
+    for (int option; (option = getopt(argc, argv, "u:a:c:n:t:i:w:s:q:r:A:C:U:P:f:2kg")) != -1;) switch (option) {
         case 'u': url = optarg; break;
         case 'a': address = optarg; break;
         case 'c': count = atoi(optarg); break;
@@ -63,6 +64,8 @@ static inline void read_options(int argc, char **argv) {
         case 'P': password_file = optarg; break;
         case '2': second = true; break;
         case 'k': keep = true; break;
+        case 'g': together = true; break;
+        case 'f': selector = optarg; break;
         default: _exit(2);
         }
     if (user && !password_file) fail("a user needs -P FILE");
@@ -127,16 +130,17 @@ static inline void print_times(uint64_t first_ns, uint64_t last_ns) {
 typedef struct {
     bool *seen;
     int64_t highest;
-    uint32_t unique;
 } received_t;
 
-static inline received_t new_received(void) { return (received_t){allocate(count, sizeof(bool)), -1, 0}; }
+static inline received_t new_received(void) { return (received_t){allocate(count, sizeof(bool)), -1}; }
 
 /* What all subscribers of this process have. */
 static UNUSED struct {
     uint64_t received, unique, duplicate, out_of_order, first_ns, last_ns;
-    uint32_t complete; /* subscribers that have every message */
 } tally;
+
+/* How many messages are still to come: to each subscriber all, or each to one of those that count together. */
+static inline uint64_t missing(void) { return (uint64_t)(together ? 1 : subscribers) * count - tally.unique; }
 
 /* A message has come whose body starts somewhere in `data`: the sections before it are the peer's business. */
 static inline void note_message(received_t *r, const void *data, size_t size) {
@@ -153,7 +157,6 @@ static inline void note_message(received_t *r, const void *data, size_t size) {
         r->seen[seq] = true;
         tally.unique++;
         if (seq < r->highest) tally.out_of_order++;
-        if (++r->unique == count) tally.complete++;
     }
     if (seq > r->highest) r->highest = seq;
     tally.last_ns = now_ns();
@@ -163,7 +166,7 @@ static inline void note_message(received_t *r, const void *data, size_t size) {
 
 static inline void print_tally(void) {
     printf("\"received\": %lu, \"lost\": %lu, \"duplicate\": %lu, \"out_of_order\": %lu, ", tally.received,
-           (uint64_t)subscribers * count - tally.unique, tally.duplicate, tally.out_of_order);
+           missing(), tally.duplicate, tally.out_of_order);
     print_times(tally.first_ns, tally.last_ns);
 }
 #endif

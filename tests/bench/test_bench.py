@@ -55,12 +55,16 @@ def test_mqtt_listener_is_measured_as_brokers_are(tmp_path: Path) -> None:
 
 def test_figures_are_written_between_the_marks_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{compare.MARKS[0]}old\n{compare.MARKS[1]}after\n")
+    (begin, end), others = compare.marks("queue"), "kept\n".join(compare.marks("table"))
+    readme.write_text(f"before\n{begin}old\n{end}{others}after\n")
     monkeypatch.setattr(compare, "README", readme)
-    measured(tmp_path, "compare", "--readme", "--columns", "4", "--count", "40")
+    rows = measured(tmp_path, "queue", "--readme", "--columns", "topic 10,4 consumers 10,filter 10", "--count", "40")
+    assert {row["received"] for row in rows.values()} == {40}
+    assert not any(row["faults"] for row in rows.values())
     text = readme.read_text()
-    assert (text.split()[0], text.split()[-1], "old" in text) == ("before", "after", False)
-    assert [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")][2:] == ["4"]
+    assert (text.split()[0], "old" in text, text.endswith(f"{end}{others}after\n")) == ("before", False, True)
+    shown = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("|")]
+    assert shown[2:] == ["topic 10", "filter 10", "4 consumers 10"]
 
 
 def test_every_topic_has_a_publisher_and_a_subscriber(tmp_path: Path) -> None:
