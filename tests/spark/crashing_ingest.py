@@ -14,8 +14,10 @@ from collections.abc import Callable, Sequence
 
 from onceway.loop import run
 from onceway.spark.files import BytesLike, Disk
-from onceway.spark.source.ingest import Ingest, Receiver, serve
-from onceway.spark.wal import Wal
+from onceway.spark.source.changing import Change
+from onceway.spark.source.ingest import serve
+from onceway.spark.source.receiving import Receiver
+from onceway.spark.wal import Step, Wal
 from onceway.spark.wal.frames import FRAME_MAGIC
 
 PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "full", "trim-unwritten", "trim-half",
@@ -94,23 +96,23 @@ def arrange(place: Place) -> None:
 
     Receiver.durable = accepting  # type: ignore[method-assign]
 
-    drained, change_to = Ingest._drained, Wal.change_to
+    drained, change_to = Change._drained, Wal.change_to
 
-    async def draining(ingest: Ingest) -> None:
+    async def draining(ingest: Change) -> None:
         await ingest._up.wait()
         if place.reached("change-begun"):
             die()
         await drained(ingest)
 
-    def changing(wal: Wal, *, drained: bool) -> Wal:
-        if not drained and place.reached("change-ended"):
+    def changing(wal: Wal, step: Step) -> Wal:
+        if step is Step.ENDED and place.reached("change-ended"):
             die()
-        wal = change_to(wal, drained=drained)
-        if drained and place.reached("change-drained"):
+        wal = change_to(wal, step)
+        if step is Step.DRAINED and place.reached("change-drained"):
             die()
         return wal
 
-    Ingest._drained = draining  # type: ignore[method-assign]
+    Change._drained = draining  # type: ignore[method-assign]
     Wal.change_to = changing  # type: ignore[method-assign]
 
 

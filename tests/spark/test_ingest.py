@@ -485,7 +485,7 @@ def test_the_number_of_partitions_changes_under_load_though_the_change_is_killed
         patch.setattr("onceway.spark.source.ingests.Lives.died", lambda *_, **__: None)  # nor is there a driver
         with pytest.raises(IngestFailed, match="died"):
             orders.start(partitions="3", changePartitions="true")
-    assert Wal.open(str(orders.location)).changing
+    assert Wal.open(str(orders.location)).in_change()
     with pytest.raises(WalForeign, match=r"is being changed to partitions=3"):
         orders.start(partitions="4", changePartitions="true")
     stream = orders.start(partitions="3")  # the query said it once

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from onceway.spark.source.ingest import Backlog, Receiver
+from onceway.spark.source.receiving import Backlog, Receiver
 from onceway.spark.wal import Retention
 from tests.spark.logs import Log
 

@@ -83,8 +83,8 @@ def test_another_format_or_program_is_refused(tmp_path: Path) -> None:
     manifest = location / "wal.json"
     content = json.loads(manifest.read_text())
     del content["crc32"]
-    manifest.write_bytes(DOCUMENTS.dump({**content, "format": 2}))
-    with pytest.raises(WalForeign, match="a log of format 2, this onceway reads 1"):
+    manifest.write_bytes(DOCUMENTS.dump({**content, "format": 3}))
+    with pytest.raises(WalForeign, match="a log of format 3, this onceway reads 2"):
         Wal.open(str(location))
     manifest.write_bytes(DOCUMENTS.dump({"program": "another"}))
     with pytest.raises(WalForeign, match="another program's file"):

@@ -63,7 +63,7 @@ class Ingests:
             slots = [slot for topic in options.topics for slot in wal.slots_of(topic)]
         self._most = len(slots)
         apart = options.ingest == "apart"
-        if apart and wal.changing:
+        if apart and wal.in_change():
             raise IngestFailed(
                 f"{wal.location} is being changed to partitions={wal.partitions}: start the query with ingest=driver "
                 "until it receives, then these receivers"
@@ -107,7 +107,7 @@ class Ingests:
                 f"receivers={self._options.receivers}, but there are {self._most} links to receive from (topics times "
                 f"partitions): {self._most} started"
             )
-        if self._wal.changing:
+        if self._wal.in_change():
             self._change()
         for ingest in self._ingests:
             ingest.start()
@@ -118,11 +118,12 @@ class Ingests:
         One process does it, and its successors when it dies.
         """
         wal = self._wal
-        slots = [slot for slot in wal.slots if slot in wal.changing or slot not in wal.before]
+        old = wal.in_change()
+        slots = [slot for slot in wal.slots if slot in old or slot not in wal.before]
         config = {**self._config(slots, NO_BACKLOG), "change": True}
         one = IngestProcess(config, slots, _row_counter(wal, slots), self._changed)
         self._ingests.append(one)
-        say(f"draining {len(wal.changing)} links, then receiving with partitions={wal.partitions}")
+        say(f"draining {len(old)} links, then receiving with partitions={wal.partitions}")
         within_s = ATTACH_WITHIN_S + self._options.drain_timeout_s
         one.start()
         try:

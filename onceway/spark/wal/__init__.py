@@ -14,6 +14,7 @@ import re
 import uuid as uuids
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
 from onceway.spark.errors import WalError, WalForeign, explain
@@ -27,13 +28,21 @@ from onceway.spark.wal.reading import DirectoryReader, SlotReader
 from onceway.spark.wal.storage import DirectoryStorage, Retention, Storage
 from onceway.spark.wal.writing import SlotWriter, WalSettings
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "wal.json"
 _PROGRAM = "onceway write-ahead log"
 _LOCK = "wal.lock"
 _READER = "reader-"
 _READER_NAME = re.compile(r"reader-(.+)\.json")
 _LOCK_TIMEOUT_S = 10.0
+
+
+class Step(StrEnum):
+    """How far a change of partitions has come with a slot that was there before."""
+
+    DRAINING = "draining"  # it receives for the last time
+    DRAINED = "drained"  # nothing more is appended: only its subscription is left
+    ENDED = "ended"
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,7 @@ class Before:
     partition: int
     of: int
     first: int
+    step: Step = Step.DRAINING
 
 
 @dataclass(frozen=True)
@@ -59,8 +69,6 @@ class Wal:
     slots: dict[int, str]  # slot -> topic; the slots of one topic are numbered in the order of its partitions
     partitions: int = 1  # of each topic
     before: dict[int, Before] = field(default_factory=dict)  # slots of an earlier number of partitions, by slot
-    changing: tuple[int, ...] = ()  # those of them that still receive
-    drained: bool = False  # nothing more is appended to these: only their subscriptions are left
 
     @classmethod
     def open_or_create(
@@ -77,7 +85,7 @@ class Wal:
         """The log at `location`, with slots for the partitions of each topic; created where there is none.
 
         container: the subscription's name unless given, or what an existing log has.  change: begins to change the
-        number of partitions (`changing`, `change_to`) where the log has another one.  Raises WalForeign (another
+        number of partitions (`in_change`, `change_to`) where the log has another one.  Raises WalForeign (another
         subscription's, another program's, another format's), WalError (not a directory, no permission, no room).
         """
         if is_bucket(location):
@@ -155,7 +163,7 @@ class Wal:
                 "the network would know it as another subscription"
             )
         if wal.partitions != partitions:
-            if wal.changing:
+            if wal.in_change():
                 raise WalForeign(
                     f"{manifest}: the log is being changed to partitions={wal.partitions}; start the query once with "
                     f"this number, until it receives, before you change it to {partitions}"
@@ -183,25 +191,31 @@ class Wal:
         """All slots receive for the last time."""
         current = [slot for slot in self.slots if slot not in self.before]
         ended = {slot: Before(self.partition_of(slot), self.partitions, self._unsettled(slot)) for slot in current}
-        return replace(self, partitions=partitions, before={**self.before, **ended}, changing=tuple(current))
+        return replace(self, partitions=partitions, before={**self.before, **ended})
 
     def _unsettled(self, slot: int) -> int:
         """The first row that the network may not have settled: it shows such a message to new subscriptions too."""
         link = self.document(f"{slot}/link.json", DOCUMENTS).read() or {"settled_to": 0, "but": []}
         return min(int(row) for row in (link["settled_to"], *(low for low, _ in link["but"])))
 
-    def change_to(self, *, drained: bool) -> Wal:
-        """The change of partitions has come so far: the old ones are drained, or (False) gone.  Durable."""
+    def in_change(self, *steps: Step) -> list[int]:
+        """The slots that the present change of partitions is about; with steps, if it has come to one of these."""
+        return [slot for slot, one in self.before.items() if one.step in (steps or (Step.DRAINING, Step.DRAINED))]
+
+    def change_to(self, step: Step) -> Wal:
+        """The change of partitions has come so far.  Durable."""
         document = self.document(MANIFEST, DOCUMENTS)
         while True:
             content = document.read()
             assert content is not None
             wal = self._of(content, self.location, document.path)
-            if not wal.changing or wal.partitions != self.partitions:
+            changing = wal.in_change()
+            if not changing or wal.partitions != self.partitions:
                 return wal  # another process has been quicker
-            wal = replace(wal, drained=drained, changing=wal.changing if drained else ())
+            before = {slot: replace(wal.before[slot], step=step) for slot in changing}
+            wal = replace(wal, before={**wal.before, **before})
             if isinstance(document, FileDocument):
-                for slot in wal.changing if drained else ():
+                for slot in changing if step is Step.DRAINED else ():
                     # nobody will recover it after a power cut, so its end must be on the disk
                     sync_marks(os.path.join(self.location, str(slot)))
                 document.write(wal._content())
@@ -211,8 +225,7 @@ class Wal:
                 return wal
 
     def _content(self) -> dict[str, Any]:
-        before = {str(slot): [one.partition, one.of, one.first] for slot, one in self.before.items()}
-        changing = {"before": before, "changing": list(self.changing), "drained": self.drained} if before else {}
+        before = {str(slot): [one.partition, one.of, one.first, one.step] for slot, one in self.before.items()}
         return {
             "program": _PROGRAM,
             "format": FORMAT,
@@ -221,7 +234,7 @@ class Wal:
             "container": self.container,
             "partitions": self.partitions,
             "slots": {str(number): topic for number, topic in self.slots.items()},
-            **changing,
+            "before": before,
         }
 
     @classmethod
@@ -248,19 +261,17 @@ class Wal:
                 f"{manifest}: a log of format {content.get('format')}, this onceway reads {FORMAT}; let the query run "
                 "to its end with the onceway that wrote it, or use that one"
             )
-        slots = {int(number): str(topic) for number, topic in content["slots"].items()}
-        partitions = int(content.get("partitions", 1))
-        before = {int(slot): Before(*one) for slot, one in content.get("before", {}).items()}
         return cls(
             location,
             content["uuid"],
             content["subscription"],
             content["container"],
-            slots,
-            partitions,
-            before,
-            tuple(content.get("changing", ())),
-            content.get("drained", False),
+            {int(number): str(topic) for number, topic in content["slots"].items()},
+            content["partitions"],
+            {
+                int(slot): Before(partition, of, first, Step(step))
+                for slot, (partition, of, first, step) in content["before"].items()
+            },
         )
 
     def document(self, name: str, documents: Documents) -> Document:
