@@ -533,9 +533,12 @@ class Core:
 
     def waits_for_a_subscriber(self, address: str) -> bool:
         """Says whether publishers of this address have no credit because nobody is subscribed (protocol 6.10)."""
+        return not self.is_subscribed(address) and self.config.address(address).no_subscribers == "hold"
+
+    def is_subscribed(self, address: str) -> bool:
+        """Says whether a subscription of this address is known, or a queue that it feeds."""
         found = self.addresses.get(address)
-        there = found is not None and (found.subscriptions.entries or found.feeds)
-        return not there and self.config.address(address).no_subscribers == "hold"
+        return found is not None and bool(found.subscriptions.entries or found.feeds)
 
     def _drop_if_empty(self, address: Address) -> None:
         if address.is_empty() and self.addresses.get(address.name) is address:

@@ -1,7 +1,8 @@
 """What a router counts for its metrics, by address: in batches and ranges, so that a delivery costs nothing of its own.
 
 The first `OWN_COUNTERS` addresses that a router meets have counters of their own for as long as it runs. All others
-share those named `OTHER`: a client that invents addresses must not make the metrics grow.
+share those named `OTHER`: a client that invents addresses must not make the metrics grow. Dynamic nodes, of which a
+client may make one for each request, count as one address.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from typing import Final
 
+from router.config import DYNAMIC_ADDRESS, is_dynamic
 from router.core.intervals import Range
 
 OWN_COUNTERS: Final = 200
@@ -152,7 +154,9 @@ class CountersByAddress:
         self.by_label: dict[str, Counters] = {}
 
     def of(self, address: str) -> Counters:
-        label = address if address in self.by_label or len(self.by_label) < OWN_COUNTERS else OTHER
+        label = DYNAMIC_ADDRESS.match if is_dynamic(address) else address
+        if label not in self.by_label and len(self.by_label) >= OWN_COUNTERS:
+            label = OTHER
         found = self.by_label.get(label)
         if found is None:
             found = self.by_label[label] = Counters(label)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.config import DYNAMIC_ADDRESS
+from router.config import is_dynamic
 from router.core import messages as m
 from router.core.directory import NO_TERM, PublisherEntry, derive_publisher_id, incarnation_of, refused_epoch
 from router.core.irregular import Irregular, State
@@ -25,6 +25,9 @@ class PublisherDirectory:
         self.address = address
         self.core = address.core
         self.entries: dict[bytes, PublisherEntry] = {}
+        self._is_node = is_dynamic(address.name)
+        # since then nobody is known to subscribe, and no HELLO has told of a publisher (protocol 8.4.13)
+        self._over_since = self.core.now
 
     def handlers(self) -> m.Handlers:
         return {m.Pub: self.on_pub, m.PubDown: self.on_pubdown, m.PubClose: self.on_pubclose}
@@ -120,6 +123,7 @@ class PublisherDirectory:
     def learn_of_hello(self, news: m.PublisherNews) -> None:
         """A HELLO names a publisher: the greater incarnation wins, then the greater term (protocol 4.3)."""
         ingress = self.address.ingress
+        self._over_since = self.core.now  # the JOIN comes behind the HELLO
         local = ingress.publishers.get(news.publisher)
         if local and (local.incarnation, local.term) < (news.incarnation, news.term):
             ingress.drop(local, refused_epoch(news.term, news.incarnation))
@@ -295,15 +299,25 @@ class PublisherDirectory:
 
     def _forgotten_after(self, entry: PublisherEntry) -> float:
         """Returns after how many seconds without a home a publisher is forgotten: not before the time that it was told,
-        nor before the one of the present topology file (protocol 8.4, 12.7). At once where nobody can subscribe any
-        more (protocol 8.4.13)."""
+        nor before the one of the present topology file (protocol 8.4, 12.7)."""
         config = self.address.config
-        if config is DYNAMIC_ADDRESS and not self.address.subscriptions.entries:
-            return 0.0
         return max(entry.timeout_s, config.publisher_expires_s) + config.margin_s
 
+    def _forgotten_at(self, entry: PublisherEntry, since: float) -> float:
+        """Returns when a publisher is forgotten that has had no home since then: at a dynamic node that has ended
+        soon, since it cannot come back (protocol 8.4.13)."""
+        if self._is_node and not self.address.subscriptions.entries:
+            return max(since, self._over_since) + self.address.config.margin_s
+        return since + self._forgotten_after(entry)
+
+    def nobody_subscribes(self) -> None:
+        """The last subscription has gone."""
+        if self._is_node:
+            self._over_since = self.core.now
+            self.core.due(self.core.now + self.address.config.margin_s, self.address)
+
     def _schedule(self, entry: PublisherEntry, since: float) -> None:
-        self.core.due(since + self._forgotten_after(entry), self.address)
+        self.core.due(self._forgotten_at(entry, since), self.address)
 
     def _may_work_out_of_sight(self, entry: PublisherEntry) -> bool:
         """Says whether the publisher of deliveries in doubt may work at a router that is out of reach: a router of the
@@ -317,10 +331,9 @@ class PublisherDirectory:
         for known in list(self.entries.values()):
             if known.forgotten is not None:
                 self._settle_if_forgotten_everywhere(known)  # perhaps the topology file has fewer routers now
-            forgotten_after = self._forgotten_after(known)
-            lost = known.home is None and now >= known.since + forgotten_after
+            lost = known.home is None and now >= self._forgotten_at(known, known.since)
             newer = known.newer_incarnation_since
-            newer_lost = newer is not None and now >= newer + forgotten_after
+            newer_lost = newer is not None and now >= self._forgotten_at(known, newer)
             if not (lost or newer_lost) or self._may_work_out_of_sight(known):
                 continue
             if lost:
@@ -340,11 +353,11 @@ class PublisherDirectory:
         return found
 
     def _checked_at(self, entry: PublisherEntry, since: float) -> float:
-        now, forgotten_after = self.core.now, self._forgotten_after(entry)
-        if since + forgotten_after > now:
-            return since + forgotten_after
+        now, forgotten_at = self.core.now, self._forgotten_at(entry, since)
+        if forgotten_at > now:
+            return forgotten_at
         together = self.core.members.together_since
-        return (together if together < now else now) + forgotten_after
+        return (together if together < now else now) + self._forgotten_after(entry)
 
     def oldest_in_doubt_s(self) -> float | None:
         """Returns for how long a publisher with deliveries in doubt here has been without a home; None if nothing is in

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.config import DYNAMIC_ADDRESS
 from router.core import messages as m
 from router.core.counters import age_s
 from router.core.directory import NO_TERM, SubscriptionEntry
@@ -292,9 +291,8 @@ class SubscriptionDirectory:
         self.address.records.owe_nothing(entry)
         if not self.entries:
             self.address.ingress.all_windows_changed()  # protocol 6.10: there is no subscription now
+            self.address.publishers.nobody_subscribes()
             self.core.touch(self.address)  # the address may be empty now
-            if self.address.config is DYNAMIC_ADDRESS:
-                self.core.due(self.core.now, self.address)  # protocol 8.4.13: its publishers are forgotten
 
     def router_down(self, router: str) -> None:
         """Subscriptions whose home was that router become orphans (protocol 8.6)."""

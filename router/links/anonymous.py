@@ -23,6 +23,7 @@ from amqp10.receiver import ReceiverLink
 from amqp10.sections import Glance
 from amqp10.termini import EXPIRE_LINK_DETACH, Target
 from amqp10.types import Symbol
+from router.config import is_dynamic
 from router.core.ports import Outcome, PublisherAttach, Term
 from router.core.publisher import NO_SUBSCRIBERS
 from router.core.waiting import Waiting
@@ -50,7 +51,7 @@ MOST_ADDRESSES = 64
 class AnonymousLink(PublisherLink):
     """The link, with one credit for all addresses."""
 
-    __slots__ = ("_bytes", "_name", "_open", "_ports", "broken")
+    __slots__ = ("_bytes", "_name", "_open", "_over", "_ports", "broken")
 
     def __init__(self, connection: ClientConnection, link: ReceiverLink, attach: PublisherAttach, modes: Modes) -> None:
         super().__init__(connection, link, attach, modes)
@@ -61,6 +62,7 @@ class AnonymousLink(PublisherLink):
         self._ports: dict[str, AddressPort] = {}  # by address, the one unused longest first
         self._open: dict[int, tuple[AddressPort, int]] = {}  # delivery-id -> whose it is, and its size: under way
         self._bytes = 0  # of these
+        self._over: dict[AddressPort, None] = {}  # of dynamic nodes that have ended: to be closed
         self.broken: tuple[str, str] | None = None  # condition and description, for the next flush
 
     def open(self) -> None:
@@ -126,7 +128,14 @@ class AnonymousLink(PublisherLink):
             self.connection.credit_changed(self)
 
     def forget(self, address: str) -> None:
-        self._ports.pop(address, None)
+        port = self._ports.pop(address, None)
+        if port is not None:
+            self._over.pop(port, None)
+
+    def node_ended(self, port: AddressPort) -> None:
+        """Nobody will receive from there again."""
+        self._over[port] = None
+        self.connection.credit_changed(self)
 
     # --- credit, draining, policies
 
@@ -134,6 +143,8 @@ class AnonymousLink(PublisherLink):
         if self.broken is not None and not self.detached:
             self.detach_with_error(*self.broken, self.connection.now)
             return
+        for port in [each for each in self._over if not each.under_way]:
+            self._close(port, self.connection.now)
         if not self.paused:
             self.credit.window(*self._room())
         super().grant()
@@ -204,13 +215,16 @@ class AnonymousLink(PublisherLink):
         if len(self._ports) >= MOST_ADDRESSES:
             idle = next((each for each in self._ports.values() if not each.under_way and not each.queue), None)
             if idle is not None:
-                del self._ports[idle.attach.address]
-                self.connection.core.detach_publisher(idle, True, now)
+                self._close(idle, now)
         attach = PublisherAttach(self.attach.container, self._name, address, mode_first=True)
         attach.unsettled_window = self.attach.unsettled_window
         port = self._ports[address] = AddressPort(self, attach)
         self.connection.core.attach_publisher(port, attach, now)
         return port
+
+    def _close(self, port: AddressPort, now: float) -> None:
+        self.forget(port.attach.address)
+        self.connection.core.detach_publisher(port, True, now)
 
     def _reject(self, delivery_id: int, settled: bool, condition: str, description: str) -> None:
         """Nobody is told of what was sent settled."""
@@ -220,6 +234,7 @@ class AnonymousLink(PublisherLink):
 
     def _leave(self, now: float) -> None:
         ports, self._ports = self._ports, {}
+        self._over.clear()
         self._open.clear()
         self._bytes = 0
         for port in ports.values():
@@ -307,6 +322,9 @@ class AddressPort:
 
     def set_window(self, messages: int, size: int, reason: str) -> None:
         self._nobody = reason == NO_SUBSCRIBERS
+        address = self.attach.address
+        if is_dynamic(address) and not self._link.connection.core.is_subscribed(address):
+            self._link.node_ended(self)
 
     def waiting(self, waiting: Waiting | None) -> None:
         """The link has credit for other addresses."""

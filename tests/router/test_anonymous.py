@@ -180,6 +180,22 @@ def test_publishers_of_addresses_that_are_not_used_are_closed(clients: Clients) 
     assert len(clients.router.core.publishers) == MOST_ADDRESSES
 
 
+def test_publishers_of_dynamic_nodes_are_closed_with_these() -> None:
+    clients = make(RouterConfig("a", routers=("a",)), token=iter("12").__next__)
+    asks, client = clients.connect("asks"), clients.connect("c")
+    nodes = [asks.receiver(each, source=Source(dynamic=True), credit=10) for each in "12"]
+    link = anonymous(client)
+    send(client, link, message("_dynamic/a/1"), message("_dynamic/a/2"))
+    nodes[0].dispose(0, 0, ACCEPTED, True)
+    nodes[0].detach(None, closed=True)
+    clients.exchange()
+    core = clients.router.core
+    assert [each.address.name for each in core.publishers.values()] == ["_dynamic/a/2"]
+    nodes[1].detach(None, closed=True)  # while it has a reply without an outcome
+    clients.exchange()
+    assert (outcomes(client), [*core.publishers]) == (["accepted", "amqp:not-found"], [])
+
+
 def test_publishers_of_the_next_attach_are_others(clients: Clients) -> None:
     """What a link sends again is new: nothing that another router has read of the link before can take it back."""
     here = clients.connect("s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,8 @@ from amqp10.sections import Message
 from amqp10.termini import Source, Target
 from amqp10.types import Described, Symbol, ULong
 from router.config import AddressConfig, RouterConfig
-from router.core.ports import PublisherAttach, SubscriberAttach
+from router.core.ports import Outcome, PublisherAttach, SubscriberAttach
+from router.peers.wire import decode
 from tests.router.ends import PublisherEnd, SubscriberEnd
 from tests.router.harness import Mesh
 from tests.router.links import Client, Clients, make, payloads
@@ -134,45 +136,86 @@ def test_a_dynamic_target_is_refused_where_nobody_made_or_receives_from_it(clien
     assert condition(client, client.sender("2", target=Target("orders", dynamic=True))) == "amqp:invalid-field"
 
 
+def asks(mesh: Mesh, node: str = NODE) -> SubscriberEnd:
+    """Who makes the node, at router a."""
+    end = SubscriberEnd(mesh, "a", "asks", 10)
+    end.core.attach_subscriber(
+        end, SubscriberAttach("asks", "in", node, timeout_s=0.0, expiry_policy="link-detach"), mesh.now
+    )
+    mesh.run()
+    return end
+
+
+def serves(mesh: Mesh, node: str = NODE, router: str = "b", container: str = "serves", **attach: Any) -> PublisherEnd:
+    end = PublisherEnd(mesh, router, container)
+    end.core.attach_publisher(end, PublisherAttach(container, "out", node, **attach), mesh.now)
+    mesh.run()
+    return end
+
+
 def test_a_node_is_there_for_publishers_at_every_router() -> None:
     mesh = Mesh("ab")
-    replies = SubscriberEnd(mesh, "a", "asks", 10)
-    attach = SubscriberAttach("asks", "in", NODE, timeout_s=0.0, expiry_policy="link-detach")
-    replies.core.attach_subscriber(replies, attach, mesh.now)
-    mesh.run()
-    reply = PublisherEnd(mesh, "b", "serves")
-    reply.core.attach_publisher(reply, PublisherAttach("serves", "out", NODE), mesh.now)
-    mesh.run()
-    assert reply.is_ready
+    replies = asks(mesh)
+    assert serves(mesh).is_ready
     replies.core.detach_subscriber(replies, False, mesh.now)
     mesh.run()
-    late = PublisherEnd(mesh, "b", "late")
-    late.core.attach_publisher(late, PublisherAttach("late", "out", NODE), mesh.now)
-    mesh.run()
-    assert late.condition == "amqp:not-found"
+    assert serves(mesh, container="late").condition == "amqp:not-found"
 
 
-@pytest.mark.parametrize("ends", ["reply first", "node first", "both at once"])
-def test_of_a_node_that_has_gone_nothing_is_known_anywhere(ends: str) -> None:
-    """Else a service that answers a thousand clients a minute would know every node of the last two minutes."""
+def test_rounds_of_request_and_reply_leave_no_name() -> None:
+    """Whether the service goes first or the one who asked, and whether its link is closed or lost (protocol 8.4.13)."""
     mesh = Mesh("ab")
-    replies, reply = SubscriberEnd(mesh, "a", "asks", 10), PublisherEnd(mesh, "b", "serves")
-    attach = SubscriberAttach("asks", "in", NODE, timeout_s=0.0, expiry_policy="link-detach")
-    replies.core.attach_subscriber(replies, attach, mesh.now)
-    mesh.run()
-    reply.core.attach_publisher(reply, PublisherAttach("serves", "out", NODE), mesh.now)
-    mesh.run()
-    reply.send("answer")
-    mesh.run()
-    if ends != "node first":
-        reply.core.detach_publisher(reply, ends == "reply first", mesh.now)
-    if ends == "reply first":
+    for number in range(100):
+        closed = number % 4 < 2
+        replies, reply = asks(mesh, f"_dynamic/a/{number}"), serves(mesh, f"_dynamic/a/{number}")
+        reply.send("reply")
+        assert (reply.accepted(), replies.got[0].body) == ([0], "reply")
+        if number % 3 == 1:
+            reply.leave(closed)
+        elif number % 3 == 2:  # both at once
+            reply.core.detach_publisher(reply, closed, mesh.now)
+        replies.core.detach_subscriber(replies, closed, mesh.now)
         mesh.run()
-        assert [core.addresses[NODE].publishers.entries != {} for core in mesh.cores.values()] == [True, True]
-    replies.core.detach_subscriber(replies, False, mesh.now)
+        if number % 3 == 0:
+            reply.leave(closed)
+        mesh.now += 1.0
+        for core in mesh.cores.values():
+            core.tick(mesh.now)
+    mesh.pass_time(11.0)  # a link that is lost is waited for for 5 s, by whoever holds nothing of it
+    mesh.assert_empty()
+    assert [len(core.counters.by_label) for core in mesh.cores.values()] == [1, 1]
+
+
+def test_who_replies_is_known_as_long_as_its_node_is_there() -> None:
+    """Its link is lost, and it comes back with what is undecided (protocol 8.4.13)."""
+    mesh = Mesh("ab")
+    replies, reply = asks(mesh), serves(mesh)
+    reply.send("reply")
+    reply.leave()
+    mesh.pass_time(30.0)
+    again = serves(mesh, unsettled={b"reply": None})
+    again.send("reply")
+    assert (again.accepted(), [got.body for got in replies.got]) == ([0], ["reply"])
+
+
+@pytest.mark.parametrize("apart_s", [9.8, 30.0], ids=["before it is forgotten", "after"])
+def test_who_replies_is_learnt_again_with_its_node(apart_s: float) -> None:
+    """HELLO tells of the publisher before JOIN tells of the node (protocol 8.4.13)."""
+    mesh = Mesh("ab")
+    replies, reply = asks(mesh), serves(mesh)
+    replies.accepts = False
+    reply.send("reply")
+    reply.leave()
+    mesh.part("a", "b")
+    mesh.pass_time(apart_s)
+    assert bool(mesh.cores["b"].addresses) is (apart_s < 10.0)
+    mesh.join("a", "b")
+    mesh.cores["b"].peer_message("a", decode(mesh.wires["a", "b"].popleft()), mesh.now)
+    mesh.now += 1.0
+    mesh.cores["b"].tick(mesh.now)
     mesh.run()
-    if ends == "node first":
-        reply.core.detach_publisher(reply, False, mesh.now)
-        mesh.run()
-    mesh.pass_time(0.1)
-    assert [core.addresses for core in mesh.cores.values()] == [{}, {}]
+    again = serves(mesh, unsettled={b"reply": None})
+    again.send("reply")
+    replies.core.subscriber_disposition(replies, 500, 500, Outcome.ACCEPTED, False, mesh.now)
+    mesh.run()
+    assert (again.accepted(), [got.body for got in replies.got]) == ([0], ["reply"])

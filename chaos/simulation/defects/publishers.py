@@ -64,6 +64,10 @@ def forget_at_once(self: PublisherDirectory, message: m.PubClose) -> None:
     del self.entries[message.publisher]
 
 
+def over_while_somebody_subscribes(self: PublisherDirectory, entry: PublisherEntry, since: float) -> float:
+    return max(since, self._over_since) + self.address.config.margin_s
+
+
 def has_no_home_now(self: PublisherDirectory, sender: str, message: m.PubDown) -> None:
     """Whatever term a PUBDOWN has, and whoever sends it, it is about the publisher's home."""
     known = self.entries.get(message.publisher)
@@ -118,6 +122,11 @@ EASY_TO_LOSE: dict[str, tuple[list[Patch], str]] = {
     "synced_under_an_unknown_set": ([(Egress, "_synced_by_pub", synced_under_a_known_set)], "G1"),
     # protocol 8.4: C thinks that P is homeless, and drops what B sends
     "pubdown_of_an_earlier_ingress": ([(PublisherDirectory, "on_pubdown", has_no_home_now)], "G4"),
+    # protocol 8.4: S has forgotten m0 when P sends it again
+    "publisher_away_from_a_dynamic_node": (
+        [(PublisherDirectory, "_forgotten_at", over_while_somebody_subscribes)],
+        "G2",
+    ),
 }
 
 AT_RANDOM: dict[str, tuple[list[Patch], str, str]] = {}

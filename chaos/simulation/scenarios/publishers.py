@@ -97,6 +97,17 @@ def closed_publisher_and_old_ingress(world: Worlds) -> None:
     s.release(("msg", "A", "B")).run().finish()
 
 
+def publisher_away_from_a_dynamic_node(world: Worlds) -> None:
+    """S has accepted m0 at a node, and stays there; P, who has not been told, is away for longer than it takes to
+    forget who sent to a node that has ended (protocol 8.4)."""
+    p0, s0 = P(), S()
+    p0.address = s0.address = "_dynamic/B/0/target"
+    s = Schedule(world("AB", [p0], [s0])).up("s0@B", "p0@A").pass_time(130.0).run()
+    s.send("p0").run(until=lambda: s.next_frame(s.cid("s0")) == "disposition")
+    s.lose("p0").run()
+    s.pass_time(11.0).run().attach("p0@A").finish()
+
+
 # ---------------------------------------------------------------------- maps
 def no_map_is_not_an_empty_map(world: Worlds) -> None:
     s = half_accepted(world, "B", "B", "A", publisher=P(kind=UNIQUE))

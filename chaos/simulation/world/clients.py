@@ -83,6 +83,7 @@ def settings_of(container: str, frame: int | None) -> ConnectionSettings:
 class Client:
     """What publishers and subscribers share: one connection at a time, one session, one link."""
 
+    address = ADDRESS
     closed = False
     closing = False
     part = 0  # how many entries of its map one attach lists (protocol 7.7); 0: all

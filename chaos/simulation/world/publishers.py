@@ -12,7 +12,7 @@ from amqp10.outcomes import Accepted, Rejected, Released
 from amqp10.performatives import SND_MIXED, SND_SETTLED, SND_UNSETTLED, Source, Target
 from amqp10.sender import SenderLink
 from amqp10.types import Symbol, ULong
-from chaos.simulation.world.clients import ADDRESS, MEMORY, RECOVERING, STATES, UNIQUE, Client, body_of
+from chaos.simulation.world.clients import MEMORY, RECOVERING, STATES, UNIQUE, Client, body_of
 from chaos.simulation.world.pipes import frames_of, kind_of
 from router.names import EPOCH, INCARNATION, PUBLISHER_EXPIRED, PUBLISHER_UNKNOWN, UNIQUE_TAGS
 
@@ -69,7 +69,7 @@ class Publisher(Client):
             session,
             unsettled,
             source=Source(address=self.name),
-            target=Target(address=ADDRESS),
+            target=Target(address=self.address),
             snd_settle_mode=self.snd,
             rcv_settle_mode=self.rcv,
             properties={Symbol(k): v for k, v in properties.items()} or None,

@@ -11,7 +11,6 @@ from amqp10.performatives import RCV_FIRST, SND_UNSETTLED, Source, Target
 from amqp10.receiver import ReceiverLink
 from amqp10.types import Symbol, UInt, ULong
 from chaos.simulation.world.clients import (
-    ADDRESS,
     FOREVER,
     LINK,
     MEMORY,
@@ -94,7 +93,7 @@ class Subscriber(Client):
             session,
             unsettled,
             source=Source(
-                address=ADDRESS,
+                address=self.address,
                 timeout=UInt(self.timeout),
                 expiry_policy=Symbol(self.policy),
                 durable=UInt(2),
@@ -333,7 +332,7 @@ class Browser(Subscriber):
         self.seen: list[tuple[str, int]] = []
 
     def attach(self, session: Any) -> None:
-        source = Source(address=ADDRESS, distribution_mode=Symbol("copy"))
+        source = Source(address=self.address, distribution_mode=Symbol("copy"))
         self.say_attach(session, None, source=source, target=Target(address=self.name))
 
     def on_attached(self, attach: Any) -> None:
