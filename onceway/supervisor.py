@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +23,11 @@ from typing import Any, Final, Protocol
 
 from onceway import reload
 from onceway.control import SUPERVISOR, ControlSocket, socket_path
+from onceway.forks import Fork, Forks
 from onceway.last_life import last_life
 from onceway.logs import Log
 from onceway.notify import Notifier
-from onceway.parent import CommandFor, router_command
+from onceway.parent import CommandFor, own_command, router_command
 from onceway.probe import ANSWER_WITHIN_S, Probe, Status
 from onceway.start import Start, Wanted, decide
 from onceway.topology import ConfigError, Topology, format_duration
@@ -78,7 +80,7 @@ class Child:
 
     name: str
     state: State = State.STOPPED
-    process: asyncio.subprocess.Process | None = None
+    process: asyncio.subprocess.Process | Fork | None = None
     starts: int = 0
     began: float = 0.0
     pause_s: float = FIRST_PAUSE_S
@@ -133,6 +135,9 @@ class Supervisor:
         self._reporter = reporter
         self._log = reporter.log
         self._command = command or router_command(str(topology.path), state, router_options)
+        self._forks: Forks | None = None
+        if command is None and len(names) > 1 and sys.platform == "linux":  # for one it would be a second process
+            self._forks = Forks([*self._command(max(names, key=len), Start()), "--forks"])
         self._watchdog_s = watchdog_s
         self._router_options, self._keeps_file = router_options, command is None
         self._keepers: dict[str, asyncio.Task[None]] = {}
@@ -234,6 +239,8 @@ class Supervisor:
                 for task in (looking, told):
                     task.cancel()
                 await asyncio.gather(looking, told, everyone, *self._keepers.values(), return_exceptions=True)
+                if self._forks is not None:
+                    await self._forks.stop()
                 if self.control is not None:
                     await self.control.stop()
         return self._exit_code
@@ -347,19 +354,22 @@ class Supervisor:
         child.starts += 1
         child.answered, child.silent_s, child.looked_at = False, 0.0, child.began
         child.last_words = ""
-        # In a session of its own, so that Ctrl-C reaches the supervisor alone, which then drains the routers.
-        child.process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
+        if self._forks is not None:
+            child.process = await self._forks.start(command[len(own_command()) :])
+        else:
+            # In a session of its own, so that Ctrl-C reaches the supervisor alone, which then drains the routers.
+            child.process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.STDOUT,
+                start_new_session=True,
+            )
         text = "started, pid {pid}" if child.starts == 1 else "started again (start {starts}), pid {pid}"
         self._log.info("router_started", text, router=child.name, pid=child.process.pid, starts=child.starts)
         self._change(child, State.STARTING)
         if self._stopping.is_set():  # stop() was called while the process was being created
-            child.process.terminate()
+            child.process.send_signal(signal.SIGTERM)
         assert child.process.stdout is not None
         await self._listen(child, child.process.stdout)
         code = await child.process.wait()

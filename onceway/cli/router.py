@@ -31,6 +31,7 @@ from onceway.topology.document import suggest
 @click.option(
     "--age", type=float, hidden=True, help="For how many seconds the network has been dead (the parent knows)."
 )
+@click.option("--forks", type=int, hidden=True, help="Fork routers when asked to on this socket.")
 @click.option("--broken-file", default="", hidden=True, help="What is wrong with the file that is not used.")
 @log_options
 def command(
@@ -40,6 +41,7 @@ def command(
     state_dir: Path | None,
     parent: int | None,
     age: float | None,
+    forks: int | None,
     broken_file: str,
     **log: Any,
 ) -> None:
@@ -48,6 +50,9 @@ def command(
         from onceway.parent import die_with
 
         die_with(parent)
+    if forks is not None:
+        _fork_routers(forks)
+        return
     if parent is None:
         loaded, broken = file_or_last_checked(file, state_dir, [name], fresh=fresh)
         warn_of(loaded)
@@ -81,6 +86,16 @@ def command(
         return await run_router(loaded, name, start=replace(how, broken_file=broken), parent=parent, state=directory)
 
     sys.exit(run(go()))
+
+
+def _fork_routers(descriptor: int) -> None:
+    """Imports what a router needs, and forks routers; runs one in each forked process."""
+    from onceway import management, process  # noqa: F401 - for the routers
+    from onceway.forks import serve
+
+    arguments = serve(descriptor)
+    if arguments is not None:
+        command.main(arguments[1:], prog_name="onceway router")
 
 
 def known_router(loaded: topology.Topology, name: str) -> str:

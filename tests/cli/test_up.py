@@ -94,6 +94,20 @@ def test_routers_die_with_a_killed_up(pair_file: Path) -> None:
         wait_until(lambda: all(gone(pid) for pid in pids), "routers gone with their supervisor")
 
 
+def test_routers_whose_common_parent_is_killed_are_all_started_again(pair_file: Path) -> None:
+    with Program([*COMMAND, "up", str(pair_file)]) as up:
+        up.line()
+        first = {name: (status(pair_file, name) or {})["pid"] for name in "ab"}
+        shown = Path(f"/proc/{first['b']}/cmdline").read_bytes().split(b"\0")
+        assert shown[shown.index(b"router") + 2] == b"b"
+        (parent,) = {Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1] for pid in first.values()}
+        os.kill(int(parent), signal.SIGTERM)  # which is the supervisor's to do
+        os.kill(int(parent), signal.SIGKILL)
+        wait_until(lambda: all(gone(pid) for pid in first.values()), "routers gone with their parent")
+        wait_until(lambda: all(status(pair_file, name) for name in "ab"), "both started again")
+        assert all(f"[{name}] was killed by SIGKILL; starting again in 100ms" in up.errors for name in "ab")
+
+
 def test_no_restart_leaves_a_dead_router_dead(pair_file: Path) -> None:
     with Program([*COMMAND, "up", str(pair_file), "--no-restart"]) as up:
         up.line()
