@@ -19,7 +19,6 @@ from router.core.subscriber import Subscriber
 from router.names import (
     DETACH_FORCED,
     EPOCH,
-    INVALID_FIELD,
     STOLEN,
     SUBSCRIPTION_BROKEN,
     SUBSCRIPTION_EXISTS,
@@ -84,9 +83,6 @@ class Egress:
                 return
         presented = attach.unsettled
         if attach.incomplete or core.map_parts:  # protocol 7.7: all parts are one map
-            if attach.incomplete and attach.epoch is None:
-                port.refuse(INVALID_FIELD, "a map in parts needs onceway:epoch", {})
-                return
             presented = core.map_parts.collect(
                 (address.name, *name), attach.epoch, presented, attach.incomplete, core.now
             )

@@ -76,9 +76,6 @@ class Ingress:
             return
         presented = None if isinstance(attach.unsettled, UniqueTags) else attach.unsettled
         if attach.incomplete or core.map_parts:  # protocol 7.7: all parts are one map
-            if attach.incomplete and attach.epoch is None:
-                port.refuse(INVALID_FIELD, "a map in parts needs onceway:epoch", {})
-                return
             presented = core.map_parts.collect(publisher_id, attach.epoch, presented, attach.incomplete, core.now)
             if attach.incomplete:
                 port.answer_map_part()

@@ -358,6 +358,24 @@ def test_a_publishers_map_in_parts_claims_nothing_before_the_last(clients: Clien
     assert [(e.first_id, e.last_id) for e in s.seen(Dispositions)] == [(2, 2)]
 
 
+def test_a_map_in_parts_without_epoch_is_not_implemented(clients: Clients) -> None:
+    client = clients.connect("c")
+    for link in (
+        client.receiver(source=WAITING, unsettled={b"1": None}, incomplete_unsettled=True),
+        client.sender(unsettled={b"1": None}, incomplete_unsettled=True),
+    ):
+        detach = client.detached(link)
+        assert detach.error is not None
+        assert (detach.closed, detach.error.condition) == (True, "amqp:not-implemented")
+
+
+def test_a_publisher_is_told_what_it_gets_of_what_its_target_asks_for(clients: Clients) -> None:
+    client = clients.connect("c")
+    asked = Target("orders", durable=2, expiry_policy=Symbol("never"), timeout=1_000_000)
+    target = client.answered(client.sender(target=asked)).target
+    assert (target.durable, target.expiry_policy, target.timeout) == (0, "link-detach", 120)
+
+
 # --- odds and ends
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.core.ports import MapState
-from router.names import INVALID_FIELD, STOLEN
+from router.names import STOLEN
 from tests.router.harness import SHORT, Mesh, undecided
 
 
@@ -50,12 +50,6 @@ def test_an_earlier_attach_that_is_read_between_the_parts_does_not_take_their_pl
     whole = mesh.subscriber("b", epoch=3, born=1, unsettled=dict(states[1:]))
     assert whole.said is not None
     assert whole.said.listing == dict(states)
-
-
-def test_a_part_without_epoch_is_refused() -> None:
-    mesh = Mesh()
-    assert mesh.subscriber("a", unsettled={}, incomplete=True).condition == INVALID_FIELD
-    assert mesh.publisher("a", unsettled={}, incomplete=True).condition == INVALID_FIELD
 
 
 def test_parts_that_are_not_completed_are_forgotten() -> None:
