@@ -10,6 +10,7 @@ import errno
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 
 from onceway.loop import run
@@ -17,11 +18,11 @@ from onceway.spark.files import BytesLike, Disk
 from onceway.spark.source.changing import Change
 from onceway.spark.source.ingest import serve
 from onceway.spark.source.receiving import Receiver
-from onceway.spark.wal import Step, Wal
+from onceway.spark.wal import SlotWriter, Step, Wal
 from onceway.spark.wal.frames import FRAME_MAGIC
 
 PLACES = ("torn", "unsynced", "synced", "unaccepted", "accepted", "full", "trim-unwritten", "trim-half",
-          "change-begun", "change-drained", "change-ended")  # fmt: skip
+          "change-begun", "change-frozen", "change-drained", "change-ended")  # fmt: skip
 
 
 class Place:
@@ -96,7 +97,12 @@ def arrange(place: Place) -> None:
 
     Receiver.durable = accepting  # type: ignore[method-assign]
 
-    drained, change_to = Change._drained, Wal.change_to
+    drained, change_to, check_ours = Change._drained, Wal.change_to, SlotWriter.check_ours
+
+    def checking(writer: SlotWriter) -> None:
+        if threading.current_thread() is threading.main_thread() and place.reached("change-frozen"):
+            os.kill(os.getpid(), signal.SIGSTOP)
+        check_ours(writer)
 
     async def draining(ingest: Change) -> None:
         await ingest._up.wait()
@@ -112,6 +118,7 @@ def arrange(place: Place) -> None:
             die()
         return wal
 
+    SlotWriter.check_ours = checking  # type: ignore[method-assign]
     Change._drained = draining  # type: ignore[method-assign]
     Wal.change_to = changing  # type: ignore[method-assign]
 

@@ -13,17 +13,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from amqp10.sections import Message
 from onceway.spark.errors import DataLoss, IngestFailed, WalForeign
 from onceway.spark.source.ingests import Ingests
 from onceway.spark.source.journal import Gap
 from onceway.spark.source.stream import Offset, Stream
-from onceway.spark.wal import Wal
+from onceway.spark.wal import Step, Wal
 from onceway.spark.wal.frames import segments
 from tests.live import LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
@@ -37,7 +39,10 @@ MakeSource = Callable[..., Source]
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveNetwork]:
     """One router for all that leave it alone; each test has a topic of its own."""
-    addresses = [{"match": "brief*", "subscription_timeout": "1s"}]
+    addresses = [
+        {"match": "brief-declared", "subscription_timeout": "1s", "subscriptions": ["billing"]},
+        {"match": "brief*", "subscription_timeout": "1s"},
+    ]
     with LiveNetwork(tmp_path_factory.mktemp("network"), ("a",), addresses=addresses, settings=PATIENT) as network:
         yield network.start()
 
@@ -426,6 +431,34 @@ def test_a_subscription_that_was_away_for_too_long_says_so_once(network: LiveNet
     assert batch(orders.start(), at)[1] == bodies(5)
 
 
+def test_available_now_less_often_than_the_timeout_misses_nothing_of_a_declared_subscription(
+    network: LiveNetwork, source: MakeSource
+) -> None:
+    attached, declared = source("brief-attached"), source("brief-declared")
+
+    def run(orders: Source, start: Offset | None = None) -> tuple[Offset, list[bytes]]:
+        stream = orders.start()
+        try:
+            stream.freeze()
+            return batch(stream, start)
+        finally:
+            stream.stop()
+
+    at, _ = run(declared)
+    other, _ = run(attached)
+    for waiting in (0, 1):  # at first nothing was published
+        wait_until(
+            lambda: "brief-attached" not in network["a"].status()["addresses"],
+            "an attached one is given up after as long",
+        )
+        publishing = left_waiting(network["a"], "brief-declared", bodies(waiting))
+        at, values = run(declared, at)
+        publishing.join()
+        assert values == bodies(waiting)
+        with pytest.raises(DataLoss, match="declare it in the topology file"):
+            run(attached, other)
+
+
 def test_partitions_share_a_topic_and_keep_each_publishers_order_though_receivers_are_killed(
     network: LiveNetwork, source: MakeSource
 ) -> None:
@@ -454,12 +487,37 @@ def test_partitions_share_a_topic_and_keep_each_publishers_order_though_receiver
     assert names == {"billing.0-of-3", "billing.1-of-3", "billing.2-of-3"}
 
 
-@pytest.mark.parametrize("place", ["change-begun", "change-drained", "change-ended"])
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A place in an object store.  Each has a name of its own: a process keeps its connection to one."""
+    from tests.spark.buckets import Server
+
+    server = Server()
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    yield f"s3://logs/{request.node.name}"
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [("begun", ""), ("drained", ""), ("ended", ""), ("ended", "declared"), ("drained", "bucket")],
+)
 def test_the_number_of_partitions_changes_under_load_though_the_change_is_killed(
-    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    topic = f"rearranged-{place}"
-    orders = source(topic, partitions="2", receivers="1")
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest,
+    place: str, kind: str,
+) -> None:  # fmt: skip
+    topic = f"rearranged-{kind}-{place}"
+    where = {"walLocation": request.getfixturevalue("bucket"), "groupRows": "50000"} if kind == "bucket" else {}
+    orders = source(topic, partitions="2", receivers="1", **where)
+    location = where.get("walLocation", str(orders.location))
+
+    def declare(*numbers: int) -> None:
+        if kind == "declared":
+            names = [f"billing.{one}-of-{number}" for number in numbers for one in range(number)]
+            _redeclare(network, topic, names)
+
+    declare(2)
     stream = orders.start()
     wait_until(lambda: stream.report()["attached"] == 2, "all partitions are attached")
     publishing = [
@@ -480,16 +538,18 @@ def test_the_number_of_partitions_changes_under_load_though_the_change_is_killed
     stream.stop()
     with pytest.raises(WalForeign, match=r"partitions=2, not 3.*changePartitions=true"):
         orders.start(partitions="3")
+    declare(2, 3)
     with monkeypatch.context() as patch:
-        crash_at(patch, place, 1)
+        crash_at(patch, f"change-{place}", 1)
         patch.setattr("onceway.spark.source.ingests.Lives.died", lambda *_, **__: None)  # nor is there a driver
         with pytest.raises(IngestFailed, match="died"):
             orders.start(partitions="3", changePartitions="true")
-    assert Wal.open(str(orders.location)).in_change()
+    assert Wal.open(location).in_change()
     with pytest.raises(WalForeign, match=r"is being changed to partitions=3"):
         orders.start(partitions="4", changePartitions="true")
     stream = orders.start(partitions="3")  # the query said it once
     assert not all(each.over for each in publishing)  # the change was under load
+    declare(3)
     for each in publishing:
         each.join()
     before = set(stream.wal.before)
@@ -505,6 +565,54 @@ def test_the_number_of_partitions_changes_under_load_though_the_change_is_killed
     for key in {key for _, key, _ in found}:
         values = [int(value) for _, other, value in found if other == key]
         assert values == sorted(values)
+    orders.close()  # before the store
+
+
+def test_a_change_of_partitions_that_was_frozen_and_followed_by_another_ends_nothing(
+    network: LiveNetwork, source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceway.spark.source.ingests.SILENT_S", 3600.0)  # nobody takes it for hung
+    monkeypatch.setattr("onceway.spark.source.ingests.Lives.died", lambda *_, **__: None)
+    orders = source("followed", partitions="2", receivers="1")
+    orders.start().freeze()
+    Publishing(network.urls(), "followed", bodies(100)).join()
+    orders.close()
+    with monkeypatch.context() as patch, ThreadPoolExecutor() as thread:
+        crash_at(patch, "change-frozen", 1)
+        frozen = thread.submit(orders.start, partitions="3", changePartitions="true")
+        pid = wait_until(lambda: _stopped(orders.location / "0" / "lock"), "it has drained, and stands still")
+        for slot in range(5):
+            (orders.location / str(slot) / "lock").unlink()  # as on a file system whose locks do not reach other hosts
+        crash_at(patch, "change-begun", 1)
+        with pytest.raises(IngestFailed, match="died"):
+            orders.start(partitions="3")
+        os.kill(pid, signal.SIGCONT)
+        with pytest.raises(IngestFailed, match=r"WalFenced|LinkStolen"):
+            frozen.result(WITHIN_S)
+    assert Wal.open(str(orders.location)).in_change(Step.DRAINING)
+    stream = orders.start(partitions="3")
+    assert sorted(batch(stream)[1]) == sorted(bodies(100))
+
+
+def _stopped(lock: Path) -> int | None:
+    """The process that holds it, once it stands still."""
+    pid = int(json.loads(lock.read_text())["pid"])
+    try:
+        return pid if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T" else None
+    except FileNotFoundError:
+        return None
+
+
+def _redeclare(network: LiveNetwork, topic: str, names: list[str]) -> None:
+    """The topology file declares these of the topic from now on."""
+    content = yaml.safe_load(network.topology_path.read_text())
+    others = [one for one in content["addresses"] if one["match"] != topic]
+    declared = [{"container": "billing", "name": name} for name in names]
+    content["addresses"] = [*others, {"match": topic, "subscriptions": declared}]
+    network.topology_path.write_text(yaml.safe_dump(content))
+    os.kill(network["a"].pid, signal.SIGHUP)
+    known = lambda: network["a"].status()["addresses"].get(topic, {}).get("subscriptions", [])  # noqa: E731
+    wait_until(lambda: {one["name"] for one in known()} == set(names), "the router follows the file")
 
 
 def _next(stream: Stream, start: Offset) -> tuple[Offset, list[tuple[int, str, bytes]]]:

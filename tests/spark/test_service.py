@@ -19,7 +19,7 @@ import yaml
 
 from amqp10.sections import Message
 from chaos.live.ports import free_port
-from onceway.spark.errors import OptionError
+from onceway.spark.errors import OptionError, WalForeign
 from onceway.spark.options import source_options
 from onceway.spark.source.service import read_plan
 from onceway.spark.source.stream import Stream
@@ -140,6 +140,30 @@ def test_hosts_take_up_new_topics_of_a_pattern_and_queries_what_is_new_in_the_lo
         assert [slot["topic"] for slot in lake.status()] == ["shop.a", "shop.b"]
 
 
+def test_a_query_changes_the_number_of_partitions_between_two_lives_of_the_receivers(tmp_path: Path) -> None:
+    with LiveNetwork(tmp_path, ("a",), settings=PATIENT) as network:
+        with hosts(tmp_path, network.start().urls(), partitions=2) as lake:
+            lake.start()
+            wait_until(lambda: lake.receiver(0) and lake.receiver(1), "both partitions are received", WITHIN_S)
+            subscriptions = lambda: network["a"].status()["addresses"].get("orders", {}).get("subscriptions", [])  # noqa: E731
+            wait_until(lambda: len(subscriptions()) == 2, "attached")
+            publishing = Publishing(network.urls(), "orders", _keyed(6000), pace_s=0.02)
+            wait_until(lambda: Wal.open(lake.log).slot(0).end() > 100, "some rows are there")
+        with pytest.raises(WalForeign, match=r"changePartitions=true \(and ingest=driver"):
+            lake.stream(partitions="3", changePartitions="true")
+        lake.stream(partitions="3", changePartitions="true", ingest="driver").stop()
+        with hosts(tmp_path, network.urls(), partitions=3) as lake:
+            lake.start()
+            publishing.join()
+            found = list(_by_slot(lake.stream()))
+    assert len(found) == 5
+    numbers = [int(value) for values in found for value in values]  # the old partitions first
+    assert sorted(numbers) == list(range(6000))
+    for key in range(7):
+        ordered = [number for number in numbers if number % 7 == key]
+        assert ordered == sorted(ordered)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_receivers_that_are_frozen_and_thawed_and_killed_lose_and_double_nothing(
@@ -156,11 +180,7 @@ def test_receivers_that_are_frozen_and_thawed_and_killed_lose_and_double_nothing
         wait_until(
             lambda: len(network["b"].status()["addresses"].get("orders", {}).get("subscriptions", [])) == 2, "attached"
         )
-        messages = [
-            Message(b"%d" % number, message_annotations={"x-opt-partition-key": f"k{number % 7}"})
-            for number in range(20_000)
-        ]
-        publishing = Publishing(network.urls(), "orders", messages, pace_s=0.1)
+        publishing = Publishing(network.urls(), "orders", _keyed(20_000), pace_s=0.1)
         for number in range(6):
             slot = rng.randrange(2)
             one = wait_until(lambda slot=slot: lake.receiver(slot), "somebody receives it", WITHIN_S)
@@ -181,6 +201,13 @@ def test_receivers_that_are_frozen_and_thawed_and_killed_lose_and_double_nothing
         for values in found:
             numbers = [int(value) for value in values]
             assert numbers == sorted(numbers)
+
+
+def _keyed(count: int) -> list[Message]:
+    return [
+        Message(b"%d" % number, message_annotations={"x-opt-partition-key": f"k{number % 7}"})
+        for number in range(count)
+    ]
 
 
 def _by_slot(stream: Stream) -> Iterator[list[bytes]]:

@@ -53,6 +53,8 @@ class Change(Ingest):
                 f"more comes than can be drained within {self._config['drain_timeout_s']:g} s: the number of "
                 "partitions stays; start the query again with a longer drainTimeout"
             ) from None
+        for receiver in self._receivers.values():
+            receiver.writer.check_ours()  # what one that was frozen has appended may not count
         raise _Drained
 
     async def _end(self) -> None:

@@ -172,7 +172,8 @@ class Wal:
                 raise WalForeign(
                     f"{manifest}: the log has partitions={wal.partitions}, not {partitions}: a publisher's messages "
                     "would go on in another partition, and what waits in the old one would come after them.  Keep the "
-                    "number, or start the query once with changePartitions=true, which drains the old partitions first"
+                    "number, or start the query once with changePartitions=true (and ingest=driver, without receivers "
+                    "apart), which drains the old partitions first"
                 )
             wal = wal._before_change(partitions)
             topics = [*dict.fromkeys(wal.slots.values()), *topics]

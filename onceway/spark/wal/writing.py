@@ -112,7 +112,7 @@ class SlotWriter:
         if self.failure is not None:
             raise self.failure
         if self._fenced:
-            self._check_ours()
+            self.check_ours()
             return
         try:
             tail = self.storage.take_over(epoch, self.settings.segment_bytes)
@@ -130,8 +130,8 @@ class SlotWriter:
     def _lost(self) -> None:
         self.fail(fenced_off(self.place))
 
-    def _check_ours(self) -> None:
-        """Tells a process that it was fenced off.  Correctness does not depend on this."""
+    def check_ours(self) -> None:
+        """Raises WalFenced where a later process has taken over.  Else every row that is durable counts."""
         if not self.storage.is_ours():
             raise self.fail(fenced_off(self.place))
 
@@ -271,7 +271,7 @@ class SlotWriter:
 
     def _commit(self, group: list[Run]) -> None:
         """Writes one frame and makes it durable."""
-        self._check_ours()
+        self.check_ours()
         payloads = [payload for run in group for payload in run.payloads]
         times = [pa.repeat(pa.scalar(run.received_us, pa.int64()), len(run.payloads)) for run in group]
         received: Any = times[0] if len(times) == 1 else pa.concat_arrays(times)
