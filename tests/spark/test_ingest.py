@@ -24,6 +24,7 @@ from amqp10.sections import Message
 from onceway.spark.errors import DataLoss, IngestFailed, WalForeign
 from onceway.spark.source.ingests import Ingests
 from onceway.spark.source.journal import Gap
+from onceway.spark.source.service import status_of
 from onceway.spark.source.stream import Offset, Stream
 from onceway.spark.wal import Step, Wal
 from onceway.spark.wal.frames import segments
@@ -291,6 +292,7 @@ def test_a_second_query_on_the_log_is_told_who_has_it(network: LiveNetwork, sour
     said = failure(second)
     assert said.startswith("WalLocked: ")
     assert f"two queries on one log: process {process(first).pid} on" in said
+    assert status_of(first.wal)["slots"][0]["holder"].startswith(f"process {process(first).pid} on")
     Publishing(network.urls(), "twice", bodies(100)).join()
     assert batch(first)[1] == bodies(100)
 

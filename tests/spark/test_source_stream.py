@@ -403,8 +403,13 @@ def test_a_long_batch_is_known_outside_spark_while_it_runs(rig: Rig, monkeypatch
         assert table_of(status_of(log.wal), found["since"] + 95)[-1].endswith(" a batch with 10 of them began 95 s ago")
         assert stream.latest(end, limited=True) == end  # Spark asks, so the batch is over
         assert batch(log) is None
+        query = progress.Progress(log.wal)
+        assert (query.waits, query.committed) == ({0: 10}, None)  # Spark commits a batch when it plans the next
+        assert status_of(log.wal)["slots"][0]["readers"]["query"]["rows"] == 0
         log.append(1)
         last = stream.latest(end, limited=True)
+        stream.commit(end)
+        assert status_of(log.wal)["slots"][0]["readers"]["query"]["rows"] == 1
         stream.ranges(end, last)
         wait_until(lambda: batch(log), "the next one is written down")
         stream.stop()

@@ -39,7 +39,7 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unaware(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers that do not see they were fenced off: they looked just before, and were stopped in between."""
-    monkeypatch.setattr(SlotWriter, "_check_ours", lambda self: None)
+    monkeypatch.setattr(SlotWriter, "check_ours", lambda self: None)
 
 
 class Interrupted(Quick):

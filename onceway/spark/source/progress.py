@@ -26,6 +26,7 @@ class Progress:
     """Read once, written by the one process that serves the query, which says `begin`.
 
     planned: the end of the batch that runs, and when it was planned (the wall clock), where it takes long.
+    waits: where a query is that has done all there is: Spark commits a batch when it plans the next.
     """
 
     def __init__(self, wal: Wal, reader: str = "query") -> None:
@@ -39,6 +40,7 @@ class Progress:
         self.initial: dict[int, int] | None = None  # where the batch began that Spark numbers 0
         self.committed: dict[int, int] | None = None  # Spark's last commit; an older one, or none, only delays trimming
         self.planned: tuple[dict[int, int], float] | None = None
+        self.waits: dict[int, int] | None = None
         self._reported: dict[int, list[tuple[int, int]]] = {}  # by slot: (place, noted_us)
         try:
             content = self._document.read()
@@ -51,6 +53,8 @@ class Progress:
         positions = {int(slot): int(row) for slot, row in content["p"].items()}
         self.committed = positions or None
         self.begun = bool(content.get("begun", positions))
+        if content.get("waits") is not None:
+            self.waits = {int(slot): int(row) for slot, row in content["waits"].items()}
         if content.get("planned") is not None:
             self.planned = ({int(slot): int(row) for slot, row in content["planned"].items()}, float(content["at"]))
         if content.get("initial") is not None:
@@ -90,7 +94,7 @@ class Progress:
         try:
             self._write_locked()
         except (OSError, WalError) as error:
-            say(f"warning: {self._document.path}: {error}: `onceway ingest status` does not know the batch that runs")
+            say(f"warning: {self._document.path}: {error}: `onceway ingest status` does not know where the query is")
 
     def note_begun(self, initial: Mapping[int, int] | None = None) -> None:
         """Rows are handed to a query, whose checkpoint has this batch by now; initial: it is the first one, from there.
@@ -102,11 +106,19 @@ class Progress:
 
     def commit(self, positions: Mapping[int, int]) -> None:
         self.committed = dict(positions)
+        self.waits = None
         self.begun = True
         try:
             self._write()
         except (OSError, WalError) as error:
             say(f"warning: {self._document.path}: {error}: the log keeps one more batch")
+
+    def wait(self, positions: Mapping[int, int]) -> None:
+        """Spark has processed the rows before these, and there is no batch to plan."""
+        with self._lock:
+            if self.begun and positions != self.waits:
+                self.waits = dict(positions)
+                self._tell(self.planned)
 
     def reported(self, slot: int, gap: Gap) -> bool:
         return (gap.at, gap.noted_us) in self._reported.get(slot, ())
@@ -132,6 +144,8 @@ class Progress:
             "initial": None if self.initial is None else {str(slot): row for slot, row in sorted(self.initial.items())},
             "reported": {str(slot): gaps for slot, gaps in self._reported.items()},
         }
+        if self.waits is not None:
+            content["waits"] = {str(slot): row for slot, row in self.waits.items()}
         if self.planned is not None:
             ends, at = self.planned
             content |= {"planned": {str(slot): row for slot, row in ends.items()}, "at": at}

@@ -148,8 +148,9 @@ class Service:
 
 
 def status_of(wal: Wal) -> dict[str, Any]:
-    """The log's slots and its readers' lag.  A reader's position is the end of its last batch but one (Spark commits
-    a batch when it plans the next); `batch` has what runs now, where that takes long."""
+    """The log's slots and its readers' lag.  A reader's position is the end of its last batch, where it waits for rows,
+    else that of the one before (Spark commits a batch when it plans the next); `batch` has what runs now, where that
+    takes long."""
     readers = {name: Progress(wal, name) for name in wal.readers()}
     slots = [_slot_status(wal, wal.slot(number), readers) for number in wal.slots]
     return {"log": wal.location, "subscription": wal.subscription, "partitions": wal.partitions, "slots": slots}
@@ -159,7 +160,7 @@ def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, Progress]) -> 
     number, start, end = reader.number, reader.start(), reader.end()
     lags: dict[str, dict[str, Any]] = {}
     for name, progress in readers.items():
-        at = min(max((progress.committed or {}).get(number, start), start), end)
+        at = min(max((progress.waits or progress.committed or {}).get(number, start), start), end)
         lags[name] = {"position": at, "rows": end - at, "bytes": reader.bytes_between(at, end)}
         if progress.planned is not None:
             ends, since = progress.planned
@@ -168,7 +169,7 @@ def _slot_status(wal: Wal, reader: SlotReader, readers: dict[str, Progress]) -> 
         "slot": number,
         "topic": wal.slots[number],
         "partition": wal.partition_of(number) if number not in wal.before else wal.link_of(number),
-        "holder": wal.holder(number),
+        "holder": wal.holder(number) or wal.locked_by(number),
         "start": start,
         "end": end,
         "bytes": reader.bytes_between(start, end),

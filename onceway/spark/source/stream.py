@@ -376,11 +376,10 @@ class Stream:
             # back will reach the old position again.
             return Offset(self.wal.uuid, begins)
         ends = self._log.stop_at_gaps(begins, self._old_partitions_first(begins, ends))
-        if ends == begins:
+        if ends == begins or (limited and self._too_few(begins, ends)):
+            self._progress.wait(begins)
             return start
         if limited or self._options.transport == "inline":
-            if limited and self._too_few(begins, ends):
-                return start
             ends = self._within_limits(begins, ends, limited)
         self._planned = self._clock()
         self._at = ends

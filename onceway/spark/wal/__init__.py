@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from onceway.spark.errors import WalError, WalForeign, explain
-from onceway.spark.files import Disk, Documents, is_bucket, local_path, remove_unfinished
+from onceway.spark.files import Disk, Documents, is_bucket, local_path, locked_by, remove_unfinished
 from onceway.spark.wal.bucket import BucketReader, BucketStorage, ObjectDocument
 from onceway.spark.wal.documents import Document, FileDocument
 from onceway.spark.wal.fencing import DOCUMENTS, sync_marks, take_lock
@@ -300,6 +300,10 @@ class Wal:
             return holder_of(swap)
         directory = os.path.join(self.location, str(number))
         return holder_of(FileSwap(directory)) if os.path.isdir(directory) else ""
+
+    def locked_by(self, number: int) -> str:
+        """The process of a query that receives into the slot's directory, for people; empty: nobody."""
+        return "" if is_bucket(self.location) else locked_by(os.path.join(self.location, str(number), "lock"))
 
     def readers(self) -> list[str]:
         """The names of the queries that have committed something (`reader`)."""
