@@ -20,7 +20,7 @@ from onceway.spark.wal import Wal
 from tests.live import LiveNetwork, wait_until
 from tests.live_fixture import LiveNetworks
 from tests.running import Program
-from tests.spark.driver import start
+from tests.spark.driver import lake, start
 from tests.spark.logs import Log
 from tests.spark.networks import PATIENT, WITHIN_S, Publishing, bodies, ends, left_waiting
 
@@ -246,6 +246,9 @@ def test_errors_reach_the_user_in_clear_words(spark: Any, network: LiveNetwork, 
     query.options = {name: value for name, value in query.options.items() if name not in ("maxRowsPerTriger", "credit")}
     with pytest.raises(Exception, match=r"^[^\n]*column 'value' is binary, not string; read it so and cast it"):
         query.run("value string")
+    for form in ("delta", "iceberg"):  # their jars do not come with PySpark
+        with pytest.raises(Exception, match=rf"\[DATA_SOURCE_NOT_FOUND\] Failed to find the data source: {form}"):
+            lake.start(spark, query.options, str(tmp_path / form), form, availableNow=True)
     query.run()
     Lock(str(tmp_path / "wal" / "0" / "lock"), DRIVER_WITHIN_S).release()  # the query's ingest may be writing yet
     shutil.rmtree(tmp_path / "wal")
