@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=12.0, help="in which messages are begun")
     parser.add_argument("--routers", type=int, default=1)
     parser.add_argument("--trouble", choices=["stops", "aborts", "dies"])
-    parser.add_argument("--stream-above", default="256KiB", help="of the routers; 0B: messages are joined")
+    parser.add_argument("--stream-above", default="1MiB", help="of the routers; 0B: messages are joined")
     args = parser.parse_args(argv)
     with (
         tempfile.TemporaryDirectory(prefix="onceway-bench-") as directory,

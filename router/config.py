@@ -156,7 +156,7 @@ class RouterConfig:
     max_message_size: int = 64 * MIB
     max_frame_size: int = 8 * MIB
     memory_limit: int = 512 * MIB  # of payload held in this router
-    stream_above: int = 0  # bytes of a delivery from which on it passes through while it arrives; 0: never
+    stream_above: int = MIB  # bytes of a delivery from which on it passes through while it arrives; 0: never
     stream_share: int = MIB // 2  # that a publisher may be ahead of its slowest subscriber then (protocol 6.12)
     presettled_queue: int = 10_000  # pre-settled messages that wait for one subscription (protocol 6.9)
     ready_when_isolated: bool = False  # for whoever asks the router whether it is ready; the core does not

@@ -247,6 +247,7 @@ class Router:
             limits = self.limits_of(user)
             assert limits.max_frame_size is not None
             assert limits.max_message_size is not None
+            bounded = self.admission.limits_of(user or ANONYMOUS).max_message_size is not None  # then so is every message
             properties = {**(self._settings.properties or {}), Symbol("failover-server-list"): self._failover(scheme)}
             settings = self._by_user[key] = replace(
                 self._settings,
@@ -255,7 +256,7 @@ class Router:
                 handle_max=limits.links - 1,
                 max_frame_size=limits.max_frame_size,
                 max_message_size=limits.max_message_size,
-                window_bytes=self.config.stream_share if self.config.stream_above else 0,
+                window_bytes=self.config.stream_share if self.config.stream_above and not bounded else 0,
                 idle_timeout_s=limits.idle_timeout_s,
             )
         return settings

@@ -275,8 +275,8 @@ def read_subscriber(
     outcome_of(source.default_outcome, "attach.source.default-outcome")
     source.filter, wants = read_filters(source.filter, container)
     most_bytes = attach.max_message_size or 0
-    if most_bytes >= config.max_message_size:
-        most_bytes = 0
+    if most_bytes >= config.max_message_size and (queue or not config.stream_above):
+        most_bytes = 0  # nothing is larger
     browses = False
     if queue:
         browses = source.distribution_mode == COPY

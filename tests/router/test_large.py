@@ -8,12 +8,12 @@ import pytest
 
 from amqp10.errors import DECODE_ERROR, DETACH_FORCED, MESSAGE_SIZE_EXCEEDED
 from amqp10.events import Dispositions, LinkDetached, ResumedTransfer, TransferPart, Transfers
-from amqp10.outcomes import ACCEPTED
+from amqp10.outcomes import ACCEPTED, Rejected
 from amqp10.performatives import RCV_FIRST, SND_SETTLED
 from amqp10.sections import Data, Message, Properties
 from amqp10.sender import SenderLink
 from amqp10.termini import Target
-from router.config import RouterConfig
+from router.config import Limits, RouterConfig
 from router.core.large import STREAM_IDLE_S
 from router.core.ports import MapState, Outcome, Unwanted
 from tests.router.harness import Mesh, undecided
@@ -316,6 +316,34 @@ def test_clients_send_and_receive_parts() -> None:
     clients.exchange()
     (told,) = publisher.seen(Dispositions)
     assert told.state == ACCEPTED
+
+
+def test_of_a_client_with_a_limit_of_its_own_nothing_is_larger() -> None:
+    clients = streaming(limits=Limits(max_message_size=5_000))
+    subscriber, publisher = clients.connect("s"), clients.connect("p")
+    subscriber.receiver(credit=5)
+    link = publisher.sender()
+    assert publisher.answered(link).max_message_size == 5_000
+    begin(publisher, link, bytes(2_000))
+    assert not subscriber.seen(TransferPart)
+    add(publisher, link, bytes(4_000))
+    error = publisher.detached(link).error
+    assert error is not None
+    assert error.condition == "amqp:link:message-size-exceeded"
+
+
+def test_what_a_receiver_takes_bounds_also_what_is_larger_than_any_message_that_is_joined() -> None:
+    clients = streaming(max_message_size=2_000)
+    subscriber, publisher = clients.connect("s"), clients.connect("p")
+    subscriber.receiver(credit=5, max_message_size=3_000)
+    link = publisher.sender()
+    body = Message(Data(bytes(4_000))).encode()
+    begin(publisher, link, body[:1_500])
+    add(publisher, link, body[1_500:3_000])
+    add(publisher, link, body[3_000:], more=False)
+    (told,) = publisher.seen(Dispositions)
+    assert isinstance(told.state, Rejected)
+    assert not subscriber.seen(Transfers)
 
 
 def test_a_small_message_in_parts_is_joined() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amqp10.events import LinkFlow
+from amqp10.performatives import RCV_FIRST
 from amqp10.sections import Message
 from router.config import RouterConfig
 from router.core.waiting import Waiting
@@ -63,7 +64,7 @@ def test_transfers_that_cross_a_withdrawal_of_credit_are_taken(clients: Clients,
 
 def test_more_transfers_than_were_ever_allowed_detach_the_link(clients: Clients, core: Any) -> None:
     client = clients.connect()
-    link = client.sender()
+    link = client.sender(rcv_settle_mode=RCV_FIRST)  # the session's window has room for all
     link.credit = 100
     send(client, link, 65)
     detach = client.detached(link)
