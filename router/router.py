@@ -247,7 +247,7 @@ class Router:
             limits = self.limits_of(user)
             assert limits.max_frame_size is not None
             assert limits.max_message_size is not None
-            bounded = self.admission.limits_of(user or ANONYMOUS).max_message_size is not None  # then so is every message
+            bounded = self.admission.limits_of(user or ANONYMOUS).max_message_size is not None  # protocol 6.12.1
             properties = {**(self._settings.properties or {}), Symbol("failover-server-list"): self._failover(scheme)}
             settings = self._by_user[key] = replace(
                 self._settings,

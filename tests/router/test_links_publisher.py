@@ -13,7 +13,6 @@ from amqp10.sections import Message, message_annotation
 from amqp10.termini import Coordinator, Source, Target
 from amqp10.types import Symbol, ULong
 from router import names
-from router.config import RouterConfig
 from router.core.ports import UNIQUE_TAGS, Outcome
 from tests.router.links import BODY, MIB, Clients, send, symbols
 
